@@ -1,0 +1,58 @@
+# Everything a contributor runs. `make help` lists the targets; CONTRIBUTING.md explains the variables.
+
+PYTHON ?= python3
+TORCH_INDEX ?=
+ARGS ?=
+
+TORCH := $(shell grep '^torch==' constraints.txt)
+BIN := .venv/bin
+# -qq: errors only, since pip warns at length about every package that one of several indexes lacks.
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
+
+.DEFAULT_GOAL := help
+.PHONY: help .venv model demo test test-slow lint format clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[.a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: model ## run the demonstration with the embedded model
+	@$(BIN)/selfreflect demo $(ARGS)
+
+test: model ## run the tests, except those that take minutes
+	@$(BIN)/pytest -m "not slow" $(ARGS)
+
+test-slow: model ## run the tests that take minutes
+	@$(BIN)/pytest -m slow $(ARGS)
+
+lint: .venv ## check style, formatting and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: .venv ## fix style and formatting where that can be done safely
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+model: .venv ## fetch and convert the embedded model, if it is not in the cache
+	@$(BIN)/python -m selfreflect.models.demo >/dev/null
+
+.venv: .venv/.ready ## install the package and its tools into .venv, if they are not
+
+# venv writes its activate script last: without one the environment is missing or half made, and is made anew.
+.venv/bin/activate:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is not Python 3.11 or newer. Name one that is: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' || { echo "$(PYTHON) cannot create virtual environments. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	@echo "creating .venv with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv --clear .venv
+
+# torch goes first, by its exact version: CONTRIBUTING.md says why.
+.venv/.ready: pyproject.toml constraints.txt | .venv/bin/activate
+	@echo "installing $(TORCH) into .venv (some minutes when it has to be downloaded)"
+	@$(PIP) install -c constraints.txt $(TORCH) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+	@echo "installing selfreflect and its development tools into .venv"
+	@$(PIP) install -c constraints.txt -e '.[dev]'
+	@touch $@
+
+clean: ## remove .venv, caches and build products (the embedded model stays in the user's cache)
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

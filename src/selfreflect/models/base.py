@@ -1,0 +1,88 @@
+"""What a generator is: ``generate(requests) -> list[Reply | Failure]``, in order. No model is imported here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from selfreflect.records import FailureKind, Record
+
+Role = Literal["system", "user", "assistant"]
+Finish = Literal["stop", "length", "unclosed_reasoning"]
+
+
+class Message(Record, frozen=True, kw_only=True):
+    """One turn of a conversation. ``content`` may be untrusted: it never becomes a special token or a role marker."""
+
+    role: Role
+    content: str
+
+
+class Sampling(Record, frozen=True, kw_only=True):
+    """How tokens are chosen. ``temperature=0`` is greedy decoding; ``top_k=0``, ``top_p=1`` and ``min_p=0`` switch those filters off."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    max_new_tokens: int = 256
+
+
+class Request(Record, frozen=True, kw_only=True):
+    """``n`` completions of one conversation. The same request with the same seed gives the same texts, whatever it is batched with."""
+
+    messages: tuple[Message, ...]
+    sampling: Sampling
+    n: int = 1
+    seed: int = 0
+    """Already specific to the question and the step: two requests with one seed share their random numbers."""
+    thinking: bool = False
+    """Whether a reasoning model may think first. Its trace is removed from the reply either way."""
+
+
+class Completion(Record, frozen=True, kw_only=True):
+    text: str
+    """What the model said, without reasoning trace and special tokens, stripped of surrounding white space."""
+    finish: Finish
+    tokens: int
+
+
+class Reply(Record, frozen=True, kw_only=True):
+    completions: tuple[Completion, ...]
+    prompt_tokens: int = 0
+
+    @property
+    def text(self) -> str:
+        """The first completion's text."""
+        return self.completions[0].text
+
+    @property
+    def tokens(self) -> int:
+        return sum(completion.tokens for completion in self.completions)
+
+
+class Refusal(Record, frozen=True, kw_only=True):
+    """Why a request has no reply; the stage turns it into a :class:`~selfreflect.records.Failure` that names the question."""
+
+    kind: FailureKind
+    message: str
+
+
+class Generator(Protocol):
+    """Anything that answers requests. Results come in the order of the requests; one that fails does not disturb the others."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def revision(self) -> str: ...
+
+    def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]: ...
+
+
+def seed_for(seed: int, *parts: str) -> int:
+    """A 63-bit seed for one question, stage or step, derived from the run's seed: independent of order and of batching."""
+    import hashlib
+
+    text = "\x1f".join([str(seed), *parts])
+    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big") >> 1

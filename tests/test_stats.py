@@ -1,0 +1,317 @@
+import itertools
+import math
+import time
+import tracemalloc
+import warnings
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from selfreflect.stats import Estimate, clustered_mean, mean_interval, paired_difference, sign_flip_p
+
+SCORES = st.floats(0, 1, allow_subnormal=False)
+MANY = st.lists(SCORES, min_size=2, max_size=40)
+
+
+def quick(values, total=None, **settings):
+    return mean_interval(values, len(values) if total is None else total, **{"resamples": 500, **settings})
+
+
+def test_no_values_leave_everything_undefined_but_the_counts():
+    assert mean_interval([], 7) == Estimate(None, None, None, 0, 7, 0.95)
+    assert mean_interval([], 7).coverage == 0
+
+
+def test_no_questions_have_no_coverage():
+    assert mean_interval([], 0).coverage is None
+
+
+def test_one_value_has_a_mean_and_no_interval():
+    assert mean_interval([0.25], 4) == Estimate(0.25, None, None, 1, 4, 0.95)
+
+
+def test_coverage_is_the_share_of_questions_with_a_value():
+    assert quick([0.1, 0.2, 0.3], total=12).coverage == 0.25
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 1 / 3, 1.0])
+def test_equal_values_have_an_interval_of_no_width(value):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        estimate = mean_interval([value] * 7, 7)
+    assert (estimate.mean, estimate.low, estimate.high) == (value, value, value)
+
+
+def test_values_that_differ_by_rounding_alone_give_no_warning_and_no_nan():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        estimate = quick([0.1, 0.1, math.nextafter(0.1, 1)])
+    assert estimate.low == pytest.approx(0.1)
+    assert estimate.high == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_undefined_values_are_refused(bad):
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        mean_interval([0.1, bad], 2)
+
+
+@pytest.mark.parametrize("settings", [{"confidence": 0.0}, {"confidence": 1.0}, {"confidence": 95.0}, {"resamples": 0}])
+def test_settings_out_of_range_are_refused(settings):
+    with pytest.raises(ValueError, match="confidence must lie"):
+        mean_interval([0.1, 0.2], 2, **settings)
+
+
+def test_more_values_than_questions_are_refused():
+    with pytest.raises(ValueError, match="3 values for 2 questions"):
+        mean_interval([0.1, 0.2, 0.3], 2)
+
+
+def test_two_values_span_their_own_interval():
+    """Of two values a quarter of the resamples is all the one and a quarter all the other, so both tails end there."""
+    estimate = mean_interval([0.2, 0.6], 2)
+    assert (estimate.mean, estimate.low, estimate.high) == pytest.approx((0.4, 0.2, 0.6))
+
+
+def test_on_many_symmetric_values_it_is_the_normal_interval():
+    values = np.random.default_rng(1).normal(0.5, 0.1, 900)
+    half = 1.96 * values.std(ddof=1) / 30
+    estimate = mean_interval(list(values), 900)
+    assert estimate.low == pytest.approx(values.mean() - half, abs=0.1 * half)
+    assert estimate.high == pytest.approx(values.mean() + half, abs=0.1 * half)
+
+
+def test_on_skewed_values_it_reaches_further_into_the_longer_tail():
+    values = list(np.random.default_rng(2).exponential(1, 40))
+    right, left = quick(values, resamples=5000), quick([-value for value in values], resamples=5000)
+    assert right.high - right.mean > 1.2 * (right.mean - right.low)
+    assert left.mean - left.low > 1.2 * (left.high - left.mean)
+
+
+def test_it_is_the_bca_interval_of_all_possible_resamples():
+    """Efron's formula written out for the 6**6 resamples of six values, by counting instead of drawing."""
+    values = np.array([0.01, 0.03, 0.04, 0.09, 0.17, 0.83])
+    normal = NormalDist()
+    means = np.sort([np.mean(sample) for sample in itertools.product(values, repeat=6)])
+    z0 = normal.inv_cdf(np.mean(means < values.mean()))
+    jackknife = np.array([np.delete(values, i).mean() for i in range(6)])
+    away = jackknife.mean() - jackknife
+    a = np.sum(away**3) / (6 * np.sum(away**2) ** 1.5)
+    low, high = (
+        means[int(normal.cdf(z0 + (z0 + z) / (1 - a * (z0 + z))) * len(means))] for z in (normal.inv_cdf(0.025), normal.inv_cdf(0.975))
+    )
+    estimate = mean_interval(values, 6, resamples=200_000)
+    assert (estimate.low, estimate.high) == (pytest.approx(low, abs=0.003), pytest.approx(high, abs=0.003))
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        pytest.param(lambda rng: (rng.beta(2, 6, 60), 0.25), id="beta(2, 6)"),
+        pytest.param(lambda rng: (rng.beta(1, 8, 60), 1 / 9), id="beta(1, 8)"),
+        pytest.param(lambda rng: (rng.exponential(1.0, 60), 1.0), id="exponential"),
+    ],
+)
+def test_the_interval_covers_the_truth_as_often_as_it_says(draw):
+    rng, covered = np.random.default_rng(3), 0
+    for seed in range(1000):
+        values, truth = draw(rng)
+        estimate = mean_interval(values, 60, resamples=1000, seed=seed)
+        covered += estimate.low <= truth <= estimate.high
+    assert 0.92 <= covered / 1000 <= 0.97
+
+
+def test_more_confidence_gives_a_wider_interval():
+    values = list(np.random.default_rng(4).beta(2, 6, 50))
+    narrow, wide = (mean_interval(values, 50, confidence=level) for level in (0.5, 0.99))
+    assert wide.low < narrow.low < narrow.mean < narrow.high < wide.high
+    assert wide.confidence == 0.99
+
+
+def test_extreme_confidence_stays_within_the_values():
+    estimate = quick([0.0] * 9 + [1.0], confidence=1 - 1e-15)
+    assert 0 <= estimate.low < 0.1 < estimate.high <= 1
+
+
+@given(MANY, st.randoms())
+@settings(max_examples=50, deadline=None)
+def test_the_order_of_the_values_makes_no_difference(values, random):
+    shuffled = random.sample(values, len(values))
+    assert quick(shuffled) == quick(values)
+
+
+@given(MANY)
+@settings(max_examples=100, deadline=None)
+def test_the_interval_holds_the_mean_and_lies_among_the_values(values):
+    estimate = quick(values)
+    rounding = 1e-12
+    assert min(values) - rounding <= estimate.low <= estimate.mean + rounding
+    assert estimate.mean - rounding <= estimate.high <= max(values) + rounding
+
+
+@given(MANY, st.floats(0.1, 10), st.floats(-5, 5))
+@settings(max_examples=50, deadline=None)
+def test_the_interval_moves_and_scales_with_the_values(values, scale, shift):
+    values = [round(value, 3) for value in values]  # so that a shift keeps distinct values distinct
+    before, after = quick(values), quick([scale * value + shift for value in values])
+    assert after.low == pytest.approx(scale * before.low + shift, abs=1e-6)
+    assert after.high == pytest.approx(scale * before.high + shift, abs=1e-6)
+
+
+def test_the_seed_decides_the_result():
+    values = list(np.random.default_rng(5).beta(2, 6, 30))
+    assert quick(values, seed=1) == quick(values, seed=1) != quick(values, seed=2)
+
+
+def test_a_thousand_questions_take_little_memory_and_time():
+    values = list(np.random.default_rng(6).beta(2, 6, 1000))
+    started = time.perf_counter()
+    mean_interval(values, 1000)
+    assert time.perf_counter() - started < 2  # typically 0.1 s
+    tracemalloc.start()
+    mean_interval(values, 1000)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 10e6
+
+
+def test_pairs_are_made_by_key_and_the_rest_is_left_out():
+    paired = paired_difference({"a": 0.5, "b": 0.5, "c": 0.5, "x": 0.0}, {"c": 0.6, "b": 0.5, "a": 0.1, "y": 1.0}, 10)
+    assert paired.difference.mean == pytest.approx(-0.1)
+    assert (paired.difference.n, paired.difference.total) == (3, 10)
+    assert (paired.wins, paired.ties, paired.losses) == (1, 1, 1)
+
+
+def test_identical_scores_differ_by_exactly_nothing():
+    scores = {f"q{number}": number / 7 for number in range(50)}
+    paired = paired_difference(scores, dict(scores), 50)
+    assert (paired.difference.mean, paired.difference.low, paired.difference.high) == (0, 0, 0)
+    assert (paired.wins, paired.ties, paired.losses, paired.p_value) == (0, 50, 0, 1)
+
+
+def test_nothing_in_common_is_undefined():
+    paired = paired_difference({"a": 0.5}, {"b": 0.5}, 3)
+    assert paired.difference == Estimate(None, None, None, 0, 3, 0.95)
+    assert (paired.wins, paired.ties, paired.losses, paired.p_value) == (0, 0, 0, None)
+
+
+def test_one_question_in_common_has_a_difference_without_interval():
+    paired = paired_difference({"a": 0.5}, {"a": 0.25}, 1)
+    assert paired.difference == Estimate(-0.25, None, None, 1, 1, 0.95)
+    assert (paired.wins, paired.p_value) == (1, 1)
+
+
+def test_an_undefined_score_is_refused():
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        paired_difference({"a": math.nan}, {"a": 0.1}, 1)
+
+
+@given(st.dictionaries(st.sampled_from("abcdefghij"), SCORES), st.dictionaries(st.sampled_from("abcdefghij"), SCORES))
+@settings(max_examples=50, deadline=None)
+def test_swapping_the_sides_turns_the_difference_around(a, b):
+    there, back = (paired_difference(x, y, 10, resamples=300) for x, y in ((a, b), (b, a)))
+    assert there.difference.mean == (None if back.difference.mean is None else pytest.approx(-back.difference.mean))
+    assert (there.wins, there.ties, there.losses) == (back.losses, back.ties, back.wins)
+    assert there.p_value == back.p_value
+    assert there.wins + there.ties + there.losses == there.difference.n == len(a.keys() & b.keys())
+
+
+@pytest.mark.parametrize(
+    ("differences", "p"),
+    [
+        pytest.param([1, 2, 3], 2 / 8, id="only all plus and all minus reach 6"),
+        pytest.param([-1, 2, 3], 4 / 8, id="6, 4, -4 and -6 reach 4; 2, 0, 0 and -2 do not"),
+        pytest.param([1, 1, 1, 1, 1], 2 / 32, id="the sign test"),
+        pytest.param([0.1, 0.2, 0.3, 0, 0], 2 / 8, id="ties change nothing"),
+        pytest.param([0.1] * 10, 2 / 1024, id="added one by one they make less than 1"),
+        pytest.param([0.1, 0.2, -0.3], 1.0, id="a sum of nothing but rounding"),
+        pytest.param([0.0, 0.0], 1.0, id="no difference at all"),
+    ],
+)
+def test_sign_flips_of_a_few_differences_are_counted_exactly(differences, p):
+    assert sign_flip_p(differences) == p
+
+
+@given(st.lists(st.integers(-9, 9), min_size=1, max_size=8))
+@settings(deadline=None)
+def test_sign_flips_agree_with_plain_enumeration(differences):
+    flipped = [sum(map(int.__mul__, signs, differences)) for signs in itertools.product((-1, 1), repeat=len(differences))]
+    extreme = sum(abs(total) >= abs(sum(differences)) for total in flipped)
+    assert sign_flip_p(differences) == extreme / len(flipped)
+
+
+def test_sampled_sign_flips_come_close_to_the_exact_value():
+    """17 equal differences, 13 of them positive: P(at least 13 or at most 4 of 17 coins), 0.0490."""
+    exact = 2 * sum(math.comb(17, k) for k in range(13, 18)) / 2**17
+    assert sign_flip_p([0.1] * 13 + [-0.1] * 4, resamples=20_000) == pytest.approx(exact, abs=0.006)
+
+
+def test_a_sampled_p_value_is_never_zero():
+    assert sign_flip_p([1.0] * 200, resamples=999) == 1 / 1000
+
+
+def test_p_values_of_pure_noise_are_uniform():
+    rng = np.random.default_rng(8)
+    p_values = [sign_flip_p(rng.normal(0, 1, 25), resamples=500, seed=seed) for seed in range(400)]
+    assert np.mean(np.array(p_values) <= 0.05) == pytest.approx(0.05, abs=0.03)
+    assert np.mean(p_values) == pytest.approx(0.5, abs=0.05)
+
+
+def test_a_worked_example_of_clusters():
+    """Sums 0.6, 0.3 over 3 and 1 tokens: mean 0.225, residuals -0.075 and 0.075, so sqrt(2 * 2 * 0.075**2) / 4."""
+    value, stderr = clustered_mean([[0.1, 0.2, 0.3], [0.3]])
+    assert value == pytest.approx(0.225)
+    assert stderr == pytest.approx(0.0375)
+
+
+@given(MANY)
+def test_with_one_token_per_answer_it_is_the_classic_standard_error(values):
+    value, stderr = clustered_mean([[value] for value in values])
+    assert value == pytest.approx(np.mean(values), abs=1e-12)
+    assert stderr == pytest.approx(np.std(values, ddof=1) / math.sqrt(len(values)), abs=1e-9)
+
+
+@given(st.lists(st.lists(SCORES, min_size=1, max_size=5), min_size=2, max_size=8))
+def test_tokens_that_repeat_within_their_answers_add_no_certainty(answers):
+    once, twice = clustered_mean(answers), clustered_mean([answer * 2 for answer in answers])
+    assert twice == pytest.approx(once, abs=1e-9)
+
+
+@given(st.lists(st.lists(SCORES, max_size=5), min_size=1, max_size=8).filter(any), st.randoms())
+def test_the_order_of_answers_and_empty_answers_make_no_difference(answers, random):
+    expected = clustered_mean(answers)
+    assert clustered_mean([[], *random.sample(answers, len(answers))]) == pytest.approx(expected)
+
+
+def test_long_answers_weigh_more_in_the_mean():
+    assert clustered_mean([[1.0, 1.0, 1.0], [0.0]])[0] == 0.75
+
+
+def test_one_answer_has_no_standard_error():
+    assert clustered_mean([[], [0.25, 0.75]]) == (0.5, None)
+
+
+@pytest.mark.parametrize("answers", [[], [[]], [[], []]])
+def test_without_token_tasks_there_is_no_mean(answers):
+    with pytest.raises(ValueError, match="no token tasks"):
+        clustered_mean(answers)
+
+
+def test_an_undefined_distance_is_refused():
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        clustered_mean([[0.1], [math.nan]])
+
+
+def test_the_clustered_error_is_the_spread_of_the_mean_over_fresh_answers():
+    """Tokens of one answer move together; an error that took them for independent would be half as large here."""
+    rng = np.random.default_rng(9)
+    means, errors = [], []
+    for _ in range(400):
+        answers = [list(np.clip(rng.uniform(0.2, 0.8) + rng.normal(0, 0.02, rng.integers(1, 9)), 0, 1)) for _ in range(40)]
+        value, stderr = clustered_mean(answers)
+        means.append(value)
+        errors.append(stderr)
+    assert np.mean(errors) == pytest.approx(np.std(means), rel=0.1)

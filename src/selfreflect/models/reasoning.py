@@ -1,0 +1,144 @@
+"""Takes the reasoning trace off a reply, whichever tag the model wraps it in."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class UnclosedReasoningError(ValueError):
+    """The trace never ends, so nothing after it can be told from it."""
+
+
+class Split(NamedTuple):
+    """Both parts without surrounding white space; several traces are joined by a line end."""
+
+    trace: str
+    visible: str
+
+
+def _xml(name: str) -> tuple[str, str]:
+    return rf"<{name}(?:\s[^<>]*)?(?<!/)>", rf"</{name}\s*>"
+
+
+_SPEAKER = r"(?:<\|start\|>assistant[^<>]*)?"
+_HEADER_END = r"[^<>]*(?:<\|constrain\|>[^<>]*)?<\|message\|>"
+
+# One row for each way to write a trace: patterns for its opening and its closing tag, without groups that capture.
+# No two repeats in a pattern can match the same text, which keeps the search linear.
+TRACES: dict[str, tuple[str, str]] = {
+    **{name: _xml(name) for name in ("think", "thinking", "thought", "thoughts", "reasoning", "reflection", "scratchpad", "seed:think")},
+    "magistral": (r"\[THINK\]", r"\[/THINK\]"),
+    "cohere": (r"<\|START_THINKING\|>", r"<\|END_THINKING\|>"),
+    "open thoughts": (r"<\|begin_of_thought\|>", r"<\|end_of_thought\|>"),
+    "kimi": (r"◁think▷", r"◁/think▷"),
+    "gemma": (r"<\|channel>thought", r"<channel\|>"),
+    # A harmony trace may span several messages. Only the header of the final one ends it: <|end|> alone is also how Phi ends a turn.
+    "harmony": (
+        rf"{_SPEAKER}<\|channel\|>(?:analysis|commentary){_HEADER_END}",
+        rf"(?:<\|end\|>\s*)?{_SPEAKER}<\|channel\|>final{_HEADER_END}",
+    ),
+}
+
+# What models put around the visible text when it follows a trace.
+WRAPPERS: tuple[tuple[str, str], ...] = (
+    ("<answer>", "</answer>"),
+    ("<response>", "</response>"),
+    ("<output>", "</output>"),
+    ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
+    ("<|begin_of_solution|>", "<|end_of_solution|>"),
+    ("", "<|return|>"),
+    ("", "<|end|>"),
+)
+
+_EITHER = "|".join(f"({opening})|({closing})" for opening, closing in TRACES.values())
+# The look-ahead passes over most of a text without trying every row.
+_ANY_TAG = re.compile(rf"(?=[<\[◁]/?[|\w])(?:{_EITHER})", re.IGNORECASE)
+
+
+class _Tag(NamedTuple):
+    start: int
+    end: int
+    row: int
+    opens: bool
+
+
+def split_reasoning(text: str, opened: bool = False) -> Split:
+    """Split a reply into its reasoning trace and the visible text after it.
+
+    A trace stands at the start of the text, opened there by a tag or by the prompt (``opened``, or a closing tag that no tag opened).
+    More traces may follow it directly. Tags that only occur later, inside visible text, are part of that text.
+
+    Raises:
+        UnclosedReasoningError: a trace was opened and never closed.
+    """
+    tags = [_Tag(*match.span(), *_row(match)) for match in _ANY_TAG.finditer(text)]
+    spans: list[tuple[int, int]] = []
+    after, index = 0, 0
+    if not _leads(text, 0, tags, 0):
+        closing = _end_of_prompted(tags, opened)
+        if closing is not None:
+            spans.append((0, tags[closing].start))
+            after, index = tags[closing].end, closing + 1
+    while _leads(text, after, tags, index):
+        closing = _end_of_tagged(tags, index)
+        spans.append((tags[index].end, tags[closing].start))
+        after, index = tags[closing].end, closing + 1
+    trace = "\n".join(text[start:end].strip() for start, end in spans).strip()
+    visible = text[after:].strip()
+    return Split(trace, _unwrap(visible) if spans else visible)
+
+
+def _row(match: re.Match[str]) -> tuple[int, bool]:
+    """Row of TRACES and whether it is the opening tag. Groups count from 1, two for each row."""
+    row, closes = divmod((match.lastindex or 0) - 1, 2)
+    return row, not closes
+
+
+def _leads(text: str, position: int, tags: Sequence[_Tag], index: int) -> bool:
+    """Whether ``tags[index]`` opens a trace and only white space stands between ``position`` and it."""
+    return index < len(tags) and tags[index].opens and not text[position : tags[index].start].strip()
+
+
+def _end_of_prompted(tags: Sequence[_Tag], opened: bool) -> int | None:
+    """Index of the tag that closes a trace the prompt opened; None when there is no sign of one."""
+    depth: Counter[int] = Counter()
+    for index, tag in enumerate(tags):
+        if not tag.opens and not depth[tag.row]:
+            return index
+        depth[tag.row] += 1 if tag.opens else -1
+    if not opened:
+        return None
+    # Every closing tag has an opening one, yet one of them must end the trace: some opening tag was only mentioned in it.
+    return _last_closing(tags, range(len(TRACES)), "the prompt")
+
+
+def _end_of_tagged(tags: Sequence[_Tag], first: int) -> int:
+    """Index of the tag that closes the trace opened by ``tags[first]``, nested traces of its kind included."""
+    row, depth = tags[first].row, 0
+    for index in range(first, len(tags)):
+        if tags[index].row == row:
+            depth += 1 if tags[index].opens else -1
+            if not depth:
+                return index
+    # More tags open than close: the trace mentions its own opening tag, or has several messages.
+    return _last_closing(tags[first:], (row,), f"a {list(TRACES)[row]!r} tag") + first
+
+
+def _last_closing(tags: Sequence[_Tag], rows: Sequence[int], opener: str) -> int:
+    for index in range(len(tags) - 1, -1, -1):
+        if not tags[index].opens and tags[index].row in rows:
+            return index
+    raise UnclosedReasoningError(f"the reasoning trace opened by {opener} never ends; allow more new tokens or switch thinking off")
+
+
+def _unwrap(visible: str) -> str:
+    for opening, closing in WRAPPERS:
+        if visible[: len(opening)].lower() == opening.lower():
+            visible = visible[len(opening) :]
+            if visible[-len(closing) :].lower() == closing.lower():
+                visible = visible[: -len(closing)]
+            visible = visible.strip()
+    return visible

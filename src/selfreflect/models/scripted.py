@@ -1,0 +1,75 @@
+"""A generator that replies from a script: for tests, and for trying out strategies and backends without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+from selfreflect.errors import BackendError, excerpt
+from selfreflect.models.base import Completion, Refusal, Reply, Request
+
+Line: TypeAlias = str | Sequence[str] | Reply | Refusal
+"""One scripted reply. Texts are repeated in turn until the request has its ``n`` completions; a Reply or Refusal is given as it is."""
+
+Script: TypeAlias = Callable[[Request], Line] | Mapping[str, Line] | Sequence[Line]
+
+
+class Scripted:
+    """Replies from a function of the request, from a mapping, or from a list in the order of the requests.
+
+    A mapping is searched for the first key that occurs in the request's last message. One plain text answers everything.
+    The requests of every call are kept in ``batches``.
+    """
+
+    name = "scripted"
+    revision = ""
+
+    def __init__(self, script: Script) -> None:
+        self.batches: list[tuple[Request, ...]] = []
+        self._line = _reader(script)
+
+    @property
+    def requests(self) -> list[Request]:
+        """All requests so far, in order."""
+        return [request for batch in self.batches for request in batch]
+
+    def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
+        """Reply to each request, in order.
+
+        Raises:
+            BackendError: the list of replies is used up, or no key of the mapping occurs in the message.
+        """
+        self.batches.append(tuple(requests))
+        return [_reply(self._line(request), request.n) for request in requests]
+
+
+def _reader(script: Script) -> Callable[[Request], Line]:
+    if isinstance(script, str):
+        return lambda _: script
+    if isinstance(script, Mapping):
+        return lambda request: _look_up(script, request.messages[-1].content)
+    if isinstance(script, Sequence):
+        lines = iter(script)
+        return lambda request: _next_line(lines, request)
+    return script
+
+
+def _look_up(script: Mapping[str, Line], message: str) -> Line:
+    for key, line in script.items():
+        if key in message:
+            return line
+    raise BackendError(f"no key of the script occurs in the message {excerpt(message, 200)}")
+
+
+def _next_line(lines: Iterator[Line], request: Request) -> Line:
+    for line in lines:
+        return line
+    raise BackendError(f"the script is used up; the next request ends in {excerpt(request.messages[-1].content, 200)}")
+
+
+def _reply(line: Line, n: int) -> Reply | Refusal:
+    if isinstance(line, Reply | Refusal):
+        return line
+    texts = [line] if isinstance(line, str) else line
+    chosen = [texts[index % len(texts)].strip() for index in range(n)]
+    return Reply(completions=tuple(Completion(text=text, finish="stop", tokens=len(text.split())) for text in chosen))

@@ -1,0 +1,117 @@
+"""All prompt texts: the bundled defaults, with a user's TOML file laid over them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+
+from selfreflect.errors import ConfigError, excerpt, nearest
+from selfreflect.models.base import Message
+from selfreflect.records import Question, Record, from_plain
+from selfreflect.text import PLACEHOLDER, fill, normalise_question
+
+Tables: TypeAlias = Mapping[str, Mapping[str, str]]
+
+
+class AnswerPrompts(Record, frozen=True, kw_only=True):
+    """How a question is asked. An empty ``system`` means no system message."""
+
+    system: str
+    user: str
+
+
+class BasicPrompts(Record, frozen=True, kw_only=True):
+    user: str
+
+
+class CotPrompts(Record, frozen=True, kw_only=True):
+    user: str
+    marker: str
+    """Stands between the reasoning and the final part of a reply."""
+
+
+class TwostepPrompts(Record, frozen=True, kw_only=True):
+    possibilities: str
+    distil: str
+
+
+class SamplePrompts(Record, frozen=True, kw_only=True):
+    user: str
+
+
+class Prompts(Record, frozen=True, kw_only=True):
+    """One table of texts for each strategy that prompts for a summary, and ``answers`` for plain answers."""
+
+    answers: AnswerPrompts
+    basic: BasicPrompts
+    cot: CotPrompts
+    twostep_cot: TwostepPrompts
+    sample_and_summarize: SamplePrompts
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 (hex) of all texts in effect, wherever they came from."""
+        canonical = json.dumps(msgspec.to_builtins(self), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    def messages(self, question: Question, template: str | None = None, **values: str) -> tuple[Message, ...]:
+        """Open a conversation about a question: system message, then ``template`` (default: the plain question) with its values."""
+        template = self.answers.user if template is None else template
+        user = Message(role="user", content=fill(template, {"question": normalise_question(question.text), **values}))
+        return (Message(role="system", content=self.answers.system), user) if self.answers.system else (user,)
+
+
+def load_prompts(path: Path | None = None) -> Prompts:
+    """The default prompts, overlaid by the TOML file at ``path``.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds an unknown name, a value that is not a text, a blank prompt, or a prompt
+            whose placeholders differ from the default's.
+    """
+    defaults: Tables = tomllib.loads((resources.files("selfreflect") / "data" / "prompts.toml").read_text(encoding="utf-8"))
+    merged = {table: dict(texts) for table, texts in defaults.items()}
+    for table, texts in (_read(path) if path else {}).items():
+        _check_name(path, "table", table, defaults)
+        if not isinstance(texts, dict):
+            raise ConfigError(f"{path}: {table} must be a table of texts, not {excerpt(texts)}")
+        for key, text in texts.items():
+            _check_name(path, f"key in [{table}]", key, defaults[table])
+            merged[table][key] = _checked_text(f"{path}: {table}.{key}", key, text, defaults[table][key])
+    return from_plain(Prompts, merged)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: is not a TOML file: {error}") from error
+
+
+def _check_name(path: Path | None, what: str, name: str, known: Mapping[str, object]) -> None:
+    if name not in known:
+        raise ConfigError(f"{path}: unknown {what}: {excerpt(name)}. Known: {', '.join(known)}.{nearest(name, list(known))}")
+
+
+def _checked_text(where: str, key: str, text: object, default: str) -> str:
+    if not isinstance(text, str):
+        raise ConfigError(f"{where} must be a text, not {excerpt(text)}")
+    if key == "marker" and not any(character.isalnum() for character in text):
+        raise ConfigError(f"{where} needs at least one letter or digit, or it cannot be told from the reasoning")
+    if key != "system" and not text.strip():
+        raise ConfigError(f"{where} must not be blank")
+    wanted, found = set(PLACEHOLDER.findall(default)), set(PLACEHOLDER.findall(text))
+    for name in sorted(wanted - found):
+        raise ConfigError(f"{where} lacks the placeholder {{{name}}}")
+    for name in sorted(found - wanted):
+        allowed = ", ".join(f"{{{known}}}" for known in sorted(wanted)) or "none"
+        raise ConfigError(f"{where} has an unknown placeholder {excerpt('{' + name + '}')} (allowed: {allowed})")
+    return text

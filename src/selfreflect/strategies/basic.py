@@ -1,0 +1,10 @@
+"""One prompt that asks for everything the model deems possible."""
+
+from __future__ import annotations
+
+from selfreflect.strategies.task import Strategy, Task
+
+
+def basic(task: Task) -> Strategy:
+    [reply] = yield task.request(task.messages(task.prompts.basic.user), "summary")
+    return reply.text

@@ -1,0 +1,10 @@
+"""The model's ordinary answer, as if it were a summary: the baseline that hides every other possibility."""
+
+from __future__ import annotations
+
+from selfreflect.strategies.task import Strategy, Task
+
+
+def greedy(task: Task) -> Strategy:
+    [reply] = yield task.request(task.messages(), "summary")
+    return reply.text

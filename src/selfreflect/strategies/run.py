@@ -1,0 +1,123 @@
+"""One strategy at work on one question, and what is made of everything it may do wrong."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from traceback import extract_tb
+from types import GeneratorType
+from typing import TypeAlias, TypeVar, cast
+
+import msgspec
+
+from selfreflect.errors import excerpt
+from selfreflect.models.base import Generator, Refusal, Reply, Request
+from selfreflect.records import Failure, FailureKind, Summary, from_plain
+from selfreflect.strategies.task import StrategyFunction, Task
+
+Outcome: TypeAlias = Summary | Failure
+Coroutine: TypeAlias = "GeneratorType[Request | Sequence[Request], list[Reply], str]"
+T = TypeVar("T")
+
+
+class Run:
+    """Advances a strategy from one round of requests to the next."""
+
+    def __init__(self, task: Task, function: StrategyFunction, generator: Generator) -> None:
+        self.requests: list[Request] = []
+        """What it waits for; empty before the first :meth:`advance`."""
+        self._task, self._function, self._generator = task, function, generator
+        self._coroutine: Coroutine | None = None
+        self._tokens = self._calls = 0
+        self._cut = False
+
+    def advance(self, replies: Sequence[Reply | Refusal]) -> Outcome | None:
+        """Hand over a reply for each of ``requests``; returns the outcome, or None when there are new ``requests``."""
+        refused = next((reply for reply in replies if isinstance(reply, Refusal)), None)
+        if refused:
+            return self._fail(refused.kind, refused.message)
+        given = [reply for reply in replies if isinstance(reply, Reply)]
+        unclosed = self._count(given)
+        if unclosed:
+            return self._fail("unclosed_reasoning", unclosed)
+        result = guarded(lambda: self._resume(given))
+        if isinstance(result, StopIteration):
+            return self._finish(result.value)
+        if isinstance(result, Exception):
+            return self._fail("strategy", f"{type(result).__name__}: {excerpt(str(result), 200)}{self._where(result)}")
+        self.requests = result
+        return None
+
+    def close(self) -> None:
+        """Let the strategy clean up; nothing happens if it has ended."""
+        if self._coroutine is not None:
+            guarded(self._coroutine.close)
+
+    def _count(self, replies: Sequence[Reply]) -> str:
+        """Add up what was drawn. The result says how many completions hold nothing but an unfinished trace, if any do."""
+        completions = [completion for reply in replies for completion in reply.completions]
+        self._tokens += sum(completion.tokens for completion in completions)
+        self._calls += len(completions)
+        self._cut = any(completion.finish == "length" for completion in completions)
+        unclosed = sum(completion.finish == "unclosed_reasoning" for completion in completions)
+        return f"{unclosed} of {len(completions)} completions never ended their reasoning trace" if unclosed else ""
+
+    def _resume(self, replies: list[Reply]) -> list[Request]:
+        if self._coroutine is None:
+            coroutine = self._function(self._task)
+            if not inspect.isgenerator(coroutine):
+                raise TypeError("a strategy must be a generator function: one that yields its requests")
+            self._coroutine = cast(Coroutine, coroutine)
+            return _requests(next(self._coroutine))
+        return _requests(self._coroutine.send(replies))
+
+    def _finish(self, text: object) -> Outcome:
+        if not isinstance(text, str):
+            return self._fail("strategy", f"returned {type(text).__name__} instead of a text")
+        if not text.strip():
+            limit = "the token limit was reached before there was a summary"
+            return self._fail("cut_off", limit) if self._cut else self._fail("blank_summary", "the summary is blank")
+        return Summary(
+            question_id=self._task.question.id,
+            name=self._task.name,
+            text=text,
+            model=self._generator.name,
+            revision=self._generator.revision,
+            seed=self._task.seed,
+            tokens=self._tokens,
+            calls=self._calls,
+        )
+
+    def _fail(self, kind: FailureKind, message: str) -> Failure:
+        self.close()
+        return Failure(question_id=self._task.question.id, stage="summaries", name=self._task.name, kind=kind, message=message)
+
+    def _where(self, error: Exception) -> str:
+        """The line of the strategy's own file at which it failed, if it was running."""
+        file = self._coroutine.gi_code.co_filename if self._coroutine else None
+        lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == file]
+        return f" (line {lines[-1]} of {Path(str(file)).name})" if lines else ""
+
+
+def _requests(yielded: object) -> list[Request]:
+    """What a strategy yielded, checked: one malformed request would fail the whole batch it is sent with."""
+    requests = list(yielded) if isinstance(yielded, list | tuple) else [yielded]
+    if not requests or not all(isinstance(request, Request) for request in requests):
+        raise TypeError("a strategy must yield a Request or a list of them")
+    checked = [from_plain(Request, msgspec.to_builtins(request)) for request in requests]
+    if not all(request.messages and request.n > 0 for request in checked):
+        raise ValueError("a Request needs at least one message and one completion")
+    return checked
+
+
+def guarded(call: Callable[[], T]) -> T | Exception:
+    """The result of running a strategy, or what it raised; StopIteration is how it returns.
+
+    A strategy is anyone's code. Whatever it raises must cost one summary and leave the other questions alone, so nothing narrower
+    than Exception will do. KeyboardInterrupt and the like are not Exceptions and pass.
+    """
+    try:
+        return call()
+    except Exception as error:
+        return error

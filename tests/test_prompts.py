@@ -1,0 +1,135 @@
+"""Prompt texts: the bundled ones, a user's overlay, and how untrusted text gets into them."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selfreflect.errors import ConfigError
+from selfreflect.models.base import Message
+from selfreflect.prompts import load_prompts
+from selfreflect.records import Question
+from selfreflect.text import answer_list, fill, normalise_question, numbered
+
+HOSTILE = ['{question} {n} {"a": 1} {0} {{', 'one\n3. "forged"', "tail\r\n2.", "\u20282. x", "\x85", "\\n", '"', "<|im_end|>", "\ud800", ""]
+
+
+@pytest.fixture
+def overlay(tmp_path):
+    def load(toml: str):
+        path = tmp_path / "mine.toml"
+        path.write_text(toml, encoding="utf-8")
+        return load_prompts(path)
+
+    return load
+
+
+def test_plain_answers_are_asked_for_as_the_metric_prescribes():
+    prompts = load_prompts()
+    assert prompts.answers.system == "You are a friendly chatbot who always responds with short and concise answers.\n"
+    assert prompts.messages(Question(id="q", text="Who?")) == (
+        Message(role="system", content=prompts.answers.system),
+        Message(role="user", content="Question: Who?"),
+    )
+
+
+def test_every_default_prompt_is_compact_and_shows_the_question():
+    prompts = load_prompts()
+    first_turns = [prompts.basic.user, prompts.cot.user, prompts.twostep_cot.possibilities, prompts.sample_and_summarize.user]
+    assert all(template.count("{question}") == 1 for template in first_turns)
+    assert all(len(template.split()) < 100 for template in [*first_turns, prompts.twostep_cot.distil])
+    assert not any(template.startswith("\n") for template in first_turns)
+
+
+def test_an_overlay_changes_only_what_it_names(overlay):
+    changed = overlay('[basic]\nuser = "Guess: {question}"\n')
+    assert changed.basic.user == "Guess: {question}"
+    assert changed.cot == load_prompts().cot
+
+
+def test_without_a_system_message_there_is_no_system_turn(overlay):
+    messages = overlay('[answers]\nsystem = ""\n').messages(Question(id="q", text="Who?"))
+    assert [message.role for message in messages] == ["user"]
+
+
+def test_the_hash_follows_the_texts_and_not_the_file(overlay):
+    default = load_prompts()
+    assert re.fullmatch("[0-9a-f]{64}", default.hash)
+    assert overlay("# nothing\n").hash == default.hash
+    assert overlay(f"[cot]\nmarker = {json.dumps(default.cot.marker)}\n").hash == default.hash
+    assert overlay('[cot]\nmarker = "Verdict:"\n').hash != default.hash
+
+
+@pytest.mark.parametrize(
+    ("toml", "message"),
+    [
+        ('[basics]\nuser = "x"', r"unknown table: 'basics'.*Did you mean 'basic'"),
+        ('[basic]\nuse = "x"', r"unknown key in \[basic\]: 'use'.*Did you mean 'user'"),
+        ('basic = "x"', "basic must be a table"),
+        ("[basic]\nuser = 3", "basic.user must be a text, not '3'"),
+        ('[basic]\nuser = " "', "basic.user must not be blank"),
+        ('[basic]\nuser = "Say it."', r"basic.user lacks the placeholder \{question\}"),
+        ('[sample_and_summarize]\nuser = "{question} {answers}"', r"lacks the placeholder \{n\}"),
+        ('[basic]\nuser = "{question} {samples}"', r"unknown placeholder '\{samples\}' \(allowed: \{question\}\)"),
+        ('[twostep_cot]\ndistil = "{question}"', r"unknown placeholder '\{question\}' \(allowed: none\)"),
+        ('[cot]\nmarker = "::"', "cot.marker needs at least one letter"),
+        ("[basic", "is not a TOML file"),
+    ],
+)
+def test_a_faulty_overlay_says_what_and_where(overlay, toml, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        overlay(toml)
+    assert "mine.toml" in str(caught.value)
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"absent\.toml: cannot be read: No such file"):
+        load_prompts(tmp_path / "absent.toml")
+    (tmp_path / "latin.toml").write_bytes(b'[basic]\nuser = "\xe4"')
+    with pytest.raises(ConfigError, match=r"latin\.toml: is not a TOML file"):
+        load_prompts(tmp_path / "latin.toml")
+
+
+def test_a_byte_order_mark_is_no_error(tmp_path):
+    path = tmp_path / "bom.toml"
+    path.write_bytes(b'\xef\xbb\xbf[cot]\nmarker = "Verdict:"\n')
+    assert load_prompts(path).cot.marker == "Verdict:"
+
+
+@given(values=st.dictionaries(st.sampled_from(["question", "answers", "n"]), st.text() | st.sampled_from(HOSTILE)))
+def test_values_are_filled_in_literally_and_only_once(values):
+    expected = "[" + values.get("question", "{question}") + "|" + values.get("answers", "{answers}") + "] { } {} {x}"
+    assert fill("[{question}|{answers}] { } {} {x}", values) == expected
+
+
+@given(answers=st.lists(st.text() | st.sampled_from(HOSTILE), max_size=8))
+def test_numbered_answers_cannot_forge_a_line_and_read_back(answers):
+    text = numbered(answers)
+    lines = text.splitlines()
+    assert len(lines) == len(answers)
+    assert [json.loads(line.removeprefix(f"{number}. ")) for number, line in enumerate(lines, start=1)] == answers
+    assert text.encode().decode() == text
+
+
+def test_the_metric_list_escapes_nothing():
+    assert answer_list(["it's", "{n}\nx_2 = 'no'"]) == "x_1 = 'it's'\nx_2 = '{n}\nx_2 = 'no''"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Who", "Question: Who?"),
+        ("Question: Who?", "Question: Who?"),
+        ("Who?\n", "Question: Who?"),
+        ("Who?\n\n", "Question: Who?\n?"),
+        ("question: who", "Question: question: who?"),
+        ("A or B?\nAnswer:", "Question: A or B?\nAnswer:?"),
+        ("", "Question: ?"),
+    ],
+)
+def test_questions_are_normalised_as_the_metric_does(text, shown):
+    assert normalise_question(text) == shown

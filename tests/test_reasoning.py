@@ -1,0 +1,162 @@
+"""Reasoning traces are taken off whatever their tag, and nothing else is."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selfreflect.models.reasoning import TRACES, UnclosedReasoningError, split_reasoning
+
+# Written out as the models write them, independently of the patterns that find them.
+PAIRS = {
+    "think": ("<think>", "</think>"),
+    "thinking": ("<thinking>", "</thinking>"),
+    "thought": ("<thought>", "</thought>"),
+    "thoughts": ("<thoughts>", "</thoughts>"),
+    "reasoning": ("<reasoning>", "</reasoning>"),
+    "reflection": ("<reflection>", "</reflection>"),
+    "scratchpad": ("<scratchpad>", "</scratchpad>"),
+    "seed:think": ("<seed:think>", "</seed:think>"),
+    "magistral": ("[THINK]", "[/THINK]"),
+    "cohere": ("<|START_THINKING|>", "<|END_THINKING|>"),
+    "open thoughts": ("<|begin_of_thought|>", "<|end_of_thought|>"),
+    "kimi": ("◁think▷", "◁/think▷"),
+    "gemma": ("<|channel>thought", "<channel|>"),
+    "harmony": ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
+}
+# Brackets and bars would let a drawn text hold a tag of its own.
+PROSE = st.text(alphabet=st.characters(blacklist_characters="<>[]◁▷|", blacklist_categories=["Cs"]), max_size=60)
+KINDS = st.sampled_from(sorted(PAIRS))
+
+
+def test_every_row_of_the_table_has_its_example():
+    assert list(PAIRS) == list(TRACES)
+
+
+@given(kind=KINDS, trace=PROSE, visible=PROSE, before=st.sampled_from(["", " ", "\n\n"]))
+def test_a_trace_at_the_start_is_removed(kind, trace, visible, before):
+    opening, closing = PAIRS[kind]
+    assert split_reasoning(f"{before}{opening}{trace}{closing}{visible}") == (trace.strip(), visible.strip())
+
+
+@given(kind=KINDS, trace=PROSE, visible=PROSE, opened=st.booleans())
+def test_a_closing_tag_alone_ends_a_trace_that_the_prompt_opened(kind, trace, visible, opened):
+    assert split_reasoning(f"{trace}{PAIRS[kind][1]}{visible}", opened=opened) == (trace.strip(), visible.strip())
+
+
+@given(kind=KINDS, text=PROSE)
+def test_an_opened_trace_that_never_ends_is_an_error(kind, text):
+    with pytest.raises(UnclosedReasoningError, match="never ends"):
+        split_reasoning(PAIRS[kind][0] + text)
+    with pytest.raises(UnclosedReasoningError, match="the prompt"):
+        split_reasoning(text, opened=True)
+
+
+@given(text=PROSE)
+def test_a_text_without_tags_is_all_visible(text):
+    assert split_reasoning(text) == ("", text.strip())
+
+
+@given(kind=KINDS, before=PROSE.filter(str.strip), after=PROSE, closed=st.booleans())
+def test_tags_mentioned_in_visible_text_lose_nothing(kind, before, after, closed):
+    opening, closing = PAIRS[kind]
+    text = f"{before}{opening} tags {closing if closed else ''}{after}"
+    assert split_reasoning(text) == ("", text.strip())
+    assert split_reasoning(f"<think>hm</think>{text}") == ("hm", text.strip())
+
+
+@given(pieces=st.lists(st.sampled_from([tag for pair in PAIRS.values() for tag in pair] + ["a", " ", "\n", "<", "|>"]), max_size=12))
+def test_any_mixture_of_tags_gives_parts_of_the_text_or_the_error(pieces):
+    text = "".join(pieces)
+    for opened in (False, True):
+        try:
+            split = split_reasoning(text, opened)
+        except UnclosedReasoningError:
+            continue
+        assert split.visible in text
+        assert all(part in text for part in split.trace.split("\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "trace", "visible"),
+    [
+        ("<think>a</think>\n<think>b</think>\nYes.", "a\nb", "Yes."),
+        ("<thinking>a</thinking><reflection>b</reflection>Yes.", "a\nb", "Yes."),
+        ("a</think><think>b</think>Yes.", "a\nb", "Yes."),
+        ("<think>a<think>b</think>c</think>Yes.", "a<think>b</think>c", "Yes."),
+        ("<think>a<reflection>b</reflection>c</think>Yes.", "a<reflection>b</reflection>c", "Yes."),
+        ("a <think>b</think> c</think>Yes.", "a <think>b</think> c", "Yes."),
+        ("<think>they ask about <think> tags</think>Yes.", "they ask about <think> tags", "Yes."),
+        ("<think>close it with </reasoning>?</think>Yes.", "close it with </reasoning>?", "Yes."),
+        ('<THINK level="high">a</Think >Yes.', "a", "Yes."),
+        ("<think\n>a</think>Yes.", "a", "Yes."),
+        ("<think>\n\n</think>\n\nYes.", "", "Yes."),
+        ("<think>a</think>", "a", ""),
+        ("<think>a</think>Write </think> to stop.", "a", "Write </think> to stop."),
+        ("<thinker>a</thinker>", "", "<thinker>a</thinker>"),
+        ("<think/>Yes.", "", "<think/>Yes."),
+        ("<think />Yes.", "", "<think />Yes."),
+        ("Yes.<|end|>", "", "Yes.<|end|>"),
+        ("", "", ""),
+    ],
+)
+def test_shapes_of_traces(text, trace, visible):
+    assert split_reasoning(text) == (trace, visible)
+
+
+def test_a_prompted_trace_may_mention_tags_or_open_again():
+    assert split_reasoning("shall I use <think>? no</think>Yes.", opened=True).visible == "Yes."
+    assert split_reasoning("<think>a</think>Yes.", opened=True) == ("a", "Yes.")
+
+
+def test_a_second_trace_that_never_ends_is_an_error():
+    with pytest.raises(UnclosedReasoningError, match="'reasoning'"):
+        split_reasoning("<think>a</think><reasoning>b")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>Yes.<|return|>",
+        "<|start|>assistant<|channel|>analysis<|message|>a<|end|>\n<|channel|>final<|message|>Yes.<|end|>",
+        "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|>b<|end|>"
+        "<|start|>assistant<|channel|>final <|constrain|>text<|message|>Yes.",
+        "<|channel|>commentary to=tool <|constrain|>json<|message|>{}<|end|><|channel|>final<|message|>Yes.",
+        "<|channel|>final<|message|>Yes.<|return|>",
+    ],
+)
+def test_only_the_final_harmony_channel_is_visible(text):
+    assert split_reasoning(text).visible == "Yes."
+
+
+def test_harmony_without_a_final_channel_has_no_visible_text():
+    with pytest.raises(UnclosedReasoningError, match="harmony"):
+        split_reasoning("<|channel|>analysis<|message|>a<|end|>")
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    ["<answer>Yes.</answer>", "<Answer>\nYes.", "<|START_RESPONSE|>Yes.<|END_RESPONSE|>", "<|begin_of_solution|>Yes.<|end_of_solution|>"],
+)
+def test_what_a_model_wraps_its_visible_text_in_goes_with_the_trace(wrapped):
+    assert split_reasoning(f"<think>a</think>{wrapped}").visible == "Yes."
+    assert split_reasoning(wrapped).visible == wrapped
+
+
+@pytest.mark.parametrize("opened", [False, True])
+@pytest.mark.parametrize(
+    "unit",
+    ["<think>", "</think>", "<think>x</think>", "<think ", "<", "[", "<|end|>  ", "<|start|>assistant", "<|channel|>analysis", " ", "a"],
+)
+def test_a_megabyte_of_hostile_text_takes_linear_time(unit, opened):
+    text = unit * (1_000_000 // len(unit))
+    started = time.process_time()
+    try:
+        found = len(split_reasoning(text, opened).visible)
+    except UnclosedReasoningError:
+        found = 0
+    assert time.process_time() - started < 3  # about 0.3 when linear, many minutes when not
+    assert found <= len(text)

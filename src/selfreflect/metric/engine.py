@@ -1,0 +1,157 @@
+"""Tensors only: hidden states at the wanted nodes of a plan, and distances between two contexts' predictions.
+
+The shared prefix runs once; the tree below it runs in chunks of nodes, each packed into one row with position ids and tree attention.
+What is kept of a context are the final hidden states at its token tasks (a few KB each); vocabularies exist only for a few rows at a time,
+on the device, while their distances are summed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from selfreflect.metric.attention import NAME, TreeState
+from selfreflect.metric.distance import total_variation
+from selfreflect.metric.fallback import SequenceEngine
+from selfreflect.metric.plan import Ints, Plan, Prompt, build_plan
+
+ROWS_OF_LOGITS = 64
+"""Token tasks whose full-vocabulary rows exist at once: 64 x 150k x 4 bytes x 4 arrays is 150 MB for the largest vocabularies."""
+
+
+Head = Callable[[torch.Tensor], torch.Tensor]
+"""States (rows, width) -> logits (rows, vocabulary) in float32."""
+
+
+class Engine(Protocol):
+    """Computes what the judge predicts at the wanted nodes of a plan."""
+
+    @property
+    def head(self) -> Head: ...
+
+    def states(self, plan: Plan) -> torch.Tensor:
+        """One row per wanted node, shape (W, width), to be given to ``head``."""
+
+
+class TreeEngine:
+    """Runs plans on a decoder whose attention goes through transformers' attention interface, computing every tree node once.
+
+    Args:
+        decoder: the transformer without its head.
+        head: see :data:`Head`.
+        budget: tree nodes per forward pass.
+    """
+
+    def __init__(self, decoder: Any, head: Head, *, budget: int | None = None) -> None:
+        self.decoder = decoder
+        self.head = head
+        self.device = next(decoder.parameters()).device
+        self.budget = budget or (512 if self.device.type == "cpu" else 8192)
+
+    @torch.inference_mode()
+    def states(self, plan: Plan) -> torch.Tensor:
+        """Final normed hidden states at the wanted nodes, shape (W, hidden)."""
+        tree = TreeState()
+        wanted: list[torch.Tensor] = []
+        with _tree_attention(self.decoder):
+            if plan.prefix:
+                self._forward(np.array(plan.prefix), np.arange(len(plan.prefix)), tree)
+            for start, stop in plan.chunks(self.budget):
+                hidden = self._chunk(plan, start, stop, tree)
+                nodes = plan.wanted[(plan.wanted >= start) & (plan.wanted < stop)]
+                wanted.append(hidden[self._tensor(nodes - start)])
+        return torch.cat(wanted)
+
+    def _chunk(self, plan: Plan, start: int, stop: int, tree: TreeState) -> torch.Tensor:
+        nodes = np.arange(start, stop)
+        keys = np.concatenate([plan.ancestors(start), nodes])
+        positions = len(plan.prefix) + plan.depth
+        tree.set_mask(
+            torch.from_numpy(plan.visible(nodes, keys)).to(self.device),
+            self._tensor(np.concatenate([positions[nodes], positions[keys]])),
+        )
+        hidden = self._forward(plan.tokens[nodes], positions[nodes], tree)
+        if stop < len(plan.tokens):
+            tree.advance(self._tensor(np.searchsorted(keys, plan.ancestors(stop))))
+        return hidden
+
+    def _forward(self, tokens: Ints, positions: Ints, tree: TreeState) -> torch.Tensor:
+        """One packed row through the decoder: (T, hidden)."""
+        unused = torch.empty(1, 1, 1, 1, device=self.device)  # a 4-D mask is passed on as it is, which spares building a causal one
+        output = self.decoder(
+            input_ids=self._tensor(tokens)[None],
+            position_ids=self._tensor(positions)[None],
+            attention_mask=unused,
+            use_cache=False,
+            tree=tree,
+        )
+        hidden: torch.Tensor = output.last_hidden_state[0]
+        return hidden
+
+    def _tensor(self, values: Ints) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64)).to(self.device)
+
+
+@torch.inference_mode()
+def distances(head: Head, states: torch.Tensor, reference: torch.Tensor, pairs: Ints, temperature: float) -> list[float]:
+    """Total variation for each pair (row of ``states``, row of ``reference``); ``pairs`` has shape (tasks, 2)."""
+    values = []
+    for start in range(0, len(pairs), ROWS_OF_LOGITS):
+        rows = torch.from_numpy(pairs[start : start + ROWS_OF_LOGITS]).to(states.device)
+        values.append(total_variation(head(states[rows[:, 0]]), head(reference[rows[:, 1]]), temperature))
+    return [float(value) for value in torch.cat(values).tolist()]
+
+
+@torch.inference_mode()
+def choose_engine(model: Any, decoder: Any, head: Head) -> Engine:
+    """The tree engine where it reproduces the model's own logits on a small tree, else one ordinary sequence per leaf.
+
+    The check costs two tiny passes and catches every architecture whose attention cannot be replaced or whose logits are rescaled in a
+    way that ``head`` does not know.
+    """
+    plain = SequenceEngine(model)
+    if "chunked_attention" in (getattr(model.config.get_text_config(), "layer_types", None) or ()):
+        return plain  # its windows are longer than the check
+    tree = TreeEngine(decoder, head)
+    plan = build_plan(_probe_prompts())
+    try:
+        found = head(tree.states(plan))
+    except (TypeError, KeyError, AttributeError, RuntimeError, ValueError):
+        return plain
+    expected = plain.states(plan)
+    tolerance = 2e-3 if next(model.parameters()).dtype == torch.float32 else 5e-2
+    return tree if _agree(found, expected, tolerance) else plain
+
+
+def _agree(found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> bool:
+    """Whether logits are equal up to rounding, measured against the spread of the expected ones over the vocabulary."""
+    if found.shape != expected.shape:
+        return False
+    centred = expected - expected.mean(dim=-1, keepdim=True)
+    return bool(torch.linalg.vector_norm(found - expected) <= tolerance * torch.linalg.vector_norm(centred))
+
+
+def _probe_prompts() -> list[Prompt]:
+    """A tree with two branchings; token ids below 16 exist in every vocabulary."""
+    stem = (3, 5, 7, 9, 11)
+    return [
+        Prompt(ids=(*stem, *branch, 6, 4), first=len(stem) + len(branch)) for branch in ((8, 10, 12), (8, 10, 13), (8, 14, 12, 9), (2, 5))
+    ]
+
+
+@contextmanager
+def _tree_attention(decoder: Any) -> Iterator[None]:
+    """Let the decoder's layers call tree attention for a while; generation on the same model keeps its own."""
+    configs = {id(module.config): module.config for module in decoder.modules() if hasattr(module, "config")}
+    before = {key: config._attn_implementation for key, config in configs.items()}
+    try:
+        for config in configs.values():
+            config._attn_implementation = NAME
+        yield
+    finally:
+        for key, config in configs.items():
+            config._attn_implementation = before[key]

@@ -1,0 +1,179 @@
+"""The scores stage: a question, its answers and its summaries in, one :class:`Score` or :class:`Failure` per summary out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from selfreflect.errors import DataError, JudgeError
+from selfreflect.metric.engine import choose_engine, distances
+from selfreflect.metric.plan import Plan, Prompt, build_plan
+from selfreflect.metric.tasks import (
+    JUDGE_TEMPERATURE,
+    Context,
+    MaskedWord,
+    listing_breaks,
+    masked_words,
+    reference_context,
+    summary_context,
+)
+from selfreflect.records import AnswerSet, Failure, FailureKind, Question, Score, Summary, WordDistance, halves, question_id
+from selfreflect.stats import clustered_mean
+
+if TYPE_CHECKING:
+    from selfreflect.models.judge import Judge
+
+
+class SelfReflect:
+    """The SelfReflect metric with one judge.
+
+    >>> metric = SelfReflect(Judge.load("smollm2"))
+    >>> scores = metric.score("What should I plant first?", answers=samples, summaries={"mine": "Most likely radishes, or lettuce."})
+    >>> scores["mine"].value, scores["mine"].words
+    """
+
+    def __init__(self, judge: Judge, *, temperature: float = JUDGE_TEMPERATURE) -> None:
+        self.judge = judge
+        self.temperature = temperature
+        self.engine = choose_engine(judge.lm.model, judge.decoder, judge.head)
+
+    def score(
+        self,
+        question: str,
+        *,
+        summaries: Mapping[str, str],
+        answers: Sequence[str] | None = None,
+        masked_out: Sequence[str] | None = None,
+        conditioning: Sequence[str] | None = None,
+    ) -> dict[str, Score]:
+        """Score summaries of one answer distribution: name -> :class:`Score`, 0 is perfect, 1 is worst.
+
+        Args:
+            answers: all samples; the first half is masked, the second half conditions.
+            masked_out, conditioning: the two halves, instead of ``answers``.
+
+        Raises:
+            DataError: there is nothing to mask or to condition on, or a text does not fit the judge's window.
+        """
+        if (answers is None) == (masked_out is None and conditioning is None):
+            raise DataError("give either answers=..., or both masked_out=... and conditioning=...")
+        if answers is not None:
+            try:
+                masked_out, conditioning = halves(list(answers))
+            except ValueError as error:
+                raise DataError(str(error)) from None
+        asked = Question(id=question_id(question), text=question)
+        drawn = AnswerSet(question_id=asked.id, masked_out=tuple(masked_out or ()), conditioning=tuple(conditioning or ()))
+        named = [Summary(question_id=asked.id, name=name, text=text) for name, text in summaries.items()]
+        scores = {}
+        for result in self.score_records(asked, drawn, named):
+            if isinstance(result, Failure):
+                raise DataError(f"summary {result.name!r} cannot be scored: {result.message}")
+            scores[result.summary] = result
+        return scores
+
+    def score_records(self, question: Question, answers: AnswerSet, summaries: Sequence[Summary]) -> list[Score | Failure]:
+        """Score every summary of one question; the reference context is computed once for all of them.
+
+        A question that cannot be scored gives one Failure per summary, a summary that cannot be scored gives one of its own.
+        """
+        try:
+            task = self._prepare(question, answers)
+        except _CannotScoreError as error:
+            return [error.record(question, summary) for summary in summaries]
+        results: list[Score | Failure] = []
+        for summary in summaries:
+            try:
+                results.append(self._score(task, question, summary))
+            except _CannotScoreError as error:
+                results.append(error.record(question, summary))
+        return results
+
+    def _prepare(self, question: Question, answers: AnswerSet) -> _Task:
+        words = masked_words(answers.masked_out)
+        if not words or not answers.conditioning:
+            half = "conditioning" if words else "masked-out"
+            raise _CannotScoreError("no_answers", f"there are no {half} answers with words in them")
+        plan = self._plan(reference_context(question.text, answers.conditioning), words, "the conditioning answers")
+        breaks = listing_breaks(answers.conditioning)
+        warning = f"{breaks} of {len(answers.conditioning)} conditioning answers hold a quote or line end that breaks the judge's list"
+        return _Task(
+            words=words,
+            answers=len(answers.masked_out),
+            plan=plan,
+            states=self.engine.states(plan),
+            warnings=(warning,) if breaks else (),
+        )
+
+    def _score(self, task: _Task, question: Question, summary: Summary) -> Score:
+        plan = self._plan(summary_context(question.text, summary.text), task.words, f"summary {summary.name!r}")
+        if [len(rows) for rows in plan.rows] != [len(rows) for rows in task.plan.rows]:
+            raise JudgeError(
+                f"judge {self.judge.name!r} splits the same word differently in two contexts, so its predictions cannot be compared"
+            )
+        pairs = np.array([pair for both in zip(plan.rows, task.plan.rows, strict=True) for pair in zip(*both, strict=True)])
+        distinct, back = np.unique(pairs, axis=0, return_inverse=True)
+        found = distances(self.engine.head, self.engine.states(plan), task.states, distinct, self.temperature)
+        flat = iter(found[i] for i in back.reshape(-1))
+        words = tuple(
+            WordDistance(answer=w.answer, word=w.word, text=w.text, distances=tuple(next(flat) for _ in rows))
+            for w, rows in zip(task.words, plan.rows, strict=True)
+        )
+        return self._record(question, summary, task, words)
+
+    def _record(self, question: Question, summary: Summary, task: _Task, words: tuple[WordDistance, ...]) -> Score:
+        by_answer = {index: [d for word in group for d in word.distances] for index, group in groupby(words, key=lambda word: word.answer)}
+        value, stderr = clustered_mean(list(by_answer.values()))
+        means = tuple(sum(by_answer[i]) / len(by_answer[i]) if i in by_answer else None for i in range(task.answers))
+        return Score(
+            question_id=question.id,
+            summary=summary.name,
+            value=value,
+            stderr=stderr,
+            token_tasks=sum(len(word.distances) for word in words),
+            judge=self.judge.name,
+            judge_revision=self.judge.lm.revision,
+            judge_dtype=self.judge.lm.dtype,
+            temperature=self.temperature,
+            compat=self.judge.compat,
+            answer_means=means,
+            words=words,
+            warnings=task.warnings,
+        )
+
+    def _plan(self, context: Context, words: Sequence[MaskedWord], what: str) -> Plan:
+        tasks = self.judge.encode_tasks([context.conversation(word.masked) for word in words], [word.text for word in words])
+        longest = max(len(ids) for ids, _ in tasks)
+        if self.judge.lm.window is not None and longest > self.judge.lm.window:
+            raise _CannotScoreError(
+                "too_long",
+                f"{what} with the longest masked-out task needs {longest} tokens, "
+                f"but the window of judge {self.judge.name!r} holds {self.judge.lm.window}",
+            )
+        return build_plan([Prompt(ids=ids, first=first) for ids, first in tasks])
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What all summaries of one question share."""
+
+    words: list[MaskedWord]
+    answers: int
+    plan: Plan
+    states: Any
+    warnings: tuple[str, ...]
+
+
+class _CannotScoreError(Exception):
+    """Undefined score: becomes a Failure at the one boundary above."""
+
+    def __init__(self, kind: FailureKind, message: str) -> None:
+        super().__init__(message)
+        self.kind: FailureKind = kind
+
+    def record(self, question: Question, summary: Summary) -> Failure:
+        return Failure(question_id=question.id, stage="scores", kind=self.kind, message=str(self), name=summary.name)

@@ -1,0 +1,90 @@
+"""The metric as text: which words are masked, and the conversation in which the judge fills them in.
+
+The fixed strings define the metric: scores are comparable only with exactly these (Kirchhof et al., arXiv 2505.20295, and its scorer).
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+
+from selfreflect.models.base import Message
+from selfreflect.records import Record
+from selfreflect.text import answer_list, normalise_question
+
+SYSTEM = "You are a friendly chatbot who always responds with short and concise answers.\n"
+
+JUDGE_TEMPERATURE = 5.0
+"""High, so that synonyms of the masked word count as nearly as good as the word itself."""
+
+STOPWORDS = frozenset(
+    (
+        "the to of and is that in it you for this have on be not are with as if or they was but can my would what "
+        "there at from an he one do about all will me by your any we so has"
+    ).split()
+)
+"""The 44 words whose mean TF-IDF over 20 Newsgroups exceeds 0.012. One-letter words and contractions are not among them, by definition."""
+
+
+class MaskedWord(Record, frozen=True, kw_only=True):
+    """One masked-out task: the judge sees ``masked`` and has to predict ``text``."""
+
+    answer: int
+    """Index into the masked-out answers."""
+    word: int
+    """Index into ``answer.split()``."""
+    text: str
+    masked: str
+
+
+def is_stopword(word: str) -> bool:
+    return word.strip(string.whitespace + string.punctuation).lower() in STOPWORDS
+
+
+def masked_words(answers: Sequence[str]) -> list[MaskedWord]:
+    """Every masked-out task, in order: each word that is no stopword, or every word of an answer where all are; blank answers have none."""
+    tasks = []
+    for index, answer in enumerate(answers):
+        words = answer.split()
+        content = [i for i, word in enumerate(words) if not is_stopword(word)]
+        for i in content or range(len(words)):
+            masked = " ".join([*words[:i], "_", *words[i + 1 :]])
+            tasks.append(MaskedWord(answer=index, word=i, text=words[i], masked=masked))
+    return tasks
+
+
+class Context(Record, frozen=True, kw_only=True):
+    """What the judge has said so far about the question: a summary, or the conditioning answers (the reference)."""
+
+    question: str
+    said: str
+    source: str
+    """How the task names it: ``answer`` or ``distribution of answers``."""
+
+    def conversation(self, masked: str) -> tuple[Message, ...]:
+        """The turns that end before the judge names the missing word of ``masked``."""
+        task = (
+            f'We now show a text with a missing word "_". Fill in the missing word "_" only based on the {self.source} '
+            f'you gave above: {masked}\nPlease provide only the missing word "_", not the whole sentence.'
+        )
+        return (
+            Message(role="system", content=SYSTEM),
+            Message(role="user", content=self.question),
+            Message(role="assistant", content=self.said),
+            Message(role="user", content=task),
+        )
+
+
+def summary_context(question: str, summary: str) -> Context:
+    return Context(question=normalise_question(question), said=summary, source="answer")
+
+
+def reference_context(question: str, conditioning: Sequence[str]) -> Context:
+    """The context that a faithful summary should be as good as: the conditioning answers themselves."""
+    asked = f"{normalise_question(question)}\nSample {len(conditioning)} answers to this question."
+    return Context(question=asked, said=answer_list(conditioning), source="distribution of answers")
+
+
+def listing_breaks(conditioning: Sequence[str]) -> int:
+    """How many conditioning answers hold a quote or line end that breaks the ``x_i = '…'`` list: kept for parity, reported as a warning."""
+    return sum("'" in answer or "\n" in answer for answer in conditioning)

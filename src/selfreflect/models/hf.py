@@ -1,0 +1,110 @@
+"""The local torch generator: requests to replies with any causal language model that transformers loads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from selfreflect.models.base import Completion, Refusal, Reply, Request
+from selfreflect.models.chat import ChatTokenizer, opened_trace
+from selfreflect.models.decode import Draw, decode
+from selfreflect.models.loading import CausalLM, Device, DType, load_causal_lm
+from selfreflect.models.reasoning import UnclosedReasoningError, split_reasoning
+
+
+class HFGenerator:
+    """Answers requests with one local model.
+
+    Args:
+        batch_size: sequences decoded together; None chooses 64 on a CPU and 256 on a GPU. It does not change the texts.
+        on_tokens: called with the number of new tokens of each finished batch, for progress displays.
+    """
+
+    def __init__(self, lm: CausalLM, *, batch_size: int | None = None, on_tokens: Callable[[int], None] | None = None) -> None:
+        self.lm = lm
+        self.chat = ChatTokenizer(lm.tokenizer)
+        self.batch_size = batch_size or (64 if lm.device == "cpu" else 256)
+        self.on_tokens = on_tokens
+        self._stop_ids = _stop_ids(lm)
+        self._pad_id = lm.tokenizer.pad_token_id if lm.tokenizer.pad_token_id is not None else min(self._stop_ids, default=0)
+
+    @classmethod
+    def load(
+        cls,
+        name: str = "smollm2",
+        *,
+        device: Device = "auto",
+        dtype: DType = "auto",
+        revision: str | None = None,
+        trust_remote_code: bool = False,
+        batch_size: int | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> HFGenerator:
+        """Load a model by alias, hub name or local directory. Raises BackendError as :func:`load_causal_lm`."""
+        return cls(load_causal_lm(name, device, dtype, revision, trust_remote_code, progress), batch_size=batch_size)
+
+    @property
+    def name(self) -> str:
+        return self.lm.name
+
+    @property
+    def revision(self) -> str:
+        return self.lm.revision
+
+    def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
+        """One reply or refusal per request, in order. Sequences are batched by sampling settings and prompt length across requests."""
+        rendered = [self.chat.render(request.messages, thinking=request.thinking) for request in requests]
+        prompts = [tuple(ids) for ids in self.chat.encode(rendered)]
+        draws = [self._draws(request, prompt) for request, prompt in zip(requests, prompts, strict=True)]
+        queue = sorted((draw for own in draws for draw in own), key=lambda draw: (repr(draw.sampling), len(draw.prompt), draw.prompt))
+        for batch in self._batches(queue):
+            decode(self.lm.model, batch, self._stop_ids, self._pad_id)
+            if self.on_tokens:
+                self.on_tokens(sum(len(draw.tokens) for draw in batch))
+        return [
+            self._reply(text, prompt, own) if own else self._too_long(prompt)
+            for text, prompt, own in zip(rendered, prompts, draws, strict=True)
+        ]
+
+    def _draws(self, request: Request, prompt: tuple[int, ...]) -> list[Draw]:
+        """The request's completions to draw; none where the prompt fills the window."""
+        room = request.sampling.max_new_tokens if self.lm.window is None else self.lm.window - len(prompt)
+        limit = min(request.sampling.max_new_tokens, room)
+        if limit < 1:
+            return []
+        # Sample i of a request has the seed of the request plus i, so asking for more samples keeps the first ones.
+        return [Draw(prompt=prompt, sampling=request.sampling, seed=request.seed + i, limit=limit) for i in range(request.n)]
+
+    def _batches(self, queue: Sequence[Draw]) -> list[list[Draw]]:
+        batches: list[list[Draw]] = []
+        for draw in queue:
+            if not batches or len(batches[-1]) == self.batch_size or batches[-1][0].sampling != draw.sampling:
+                batches.append([])
+            batches[-1].append(draw)
+        return batches
+
+    def _reply(self, rendered: str, prompt: tuple[int, ...], draws: Sequence[Draw]) -> Reply:
+        opened = opened_trace(rendered)
+        return Reply(completions=tuple(self._completion(draw, opened) for draw in draws), prompt_tokens=len(prompt))
+
+    def _completion(self, draw: Draw, opened: bool) -> Completion:
+        # Some models write their reasoning tags as special tokens, so these are removed only once the trace is.
+        raw = self.lm.tokenizer.decode(draw.tokens, skip_special_tokens=False)
+        try:
+            visible = split_reasoning(raw, opened).visible
+        except UnclosedReasoningError:
+            return Completion(text="", finish="unclosed_reasoning", tokens=len(draw.tokens))
+        for marker in self.lm.tokenizer.all_special_tokens:
+            visible = visible.replace(marker, "")
+        return Completion(text=visible.strip(), finish="stop" if draw.stopped else "length", tokens=len(draw.tokens))
+
+    def _too_long(self, prompt: tuple[int, ...]) -> Refusal:
+        message = f"the prompt has {len(prompt)} tokens, but the window of model {self.name!r} holds {self.lm.window}"
+        return Refusal(kind="too_long", message=message)
+
+
+def _stop_ids(lm: CausalLM) -> frozenset[int]:
+    """End-of-sequence ids of the generation config and of the tokenizer: chat models often name their end of turn in one of them only."""
+    config = getattr(lm.model, "generation_config", None)
+    listed = getattr(config, "eos_token_id", None)
+    ids = listed if isinstance(listed, list) else [listed]
+    return frozenset(i for i in [*ids, lm.tokenizer.eos_token_id] if i is not None)

@@ -1,0 +1,118 @@
+"""A judge: a causal language model whose full logits are available, and the conversations in which it fills in masked words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+
+from selfreflect.errors import BackendError, JudgeError
+from selfreflect.models.base import Message
+from selfreflect.models.chat import ChatTokenizer
+from selfreflect.models.loading import CausalLM, Device, DType, load_causal_lm
+
+Compat = Literal["", "published"]
+
+_APIS = ("openai:", "vllm:", "vllm+http:")
+
+
+class Judge:
+    """What the metric needs of a language model: token ids of its conversations, a decoder, and its vocabulary projection.
+
+    Make one with :meth:`load`, or from a :class:`~selfreflect.models.loading.CausalLM`.
+    """
+
+    def __init__(self, lm: CausalLM, *, compat: Compat = "") -> None:
+        self.lm = lm
+        self.compat: Compat = compat
+        self.chat = ChatTokenizer(lm.tokenizer, published_bos=compat == "published")
+
+    @classmethod
+    def load(
+        cls,
+        name: str = "smollm2",
+        *,
+        device: Device = "auto",
+        dtype: DType = "auto",
+        revision: str | None = None,
+        trust_remote_code: bool = False,
+        compat: Compat = "",
+        progress: Callable[[str], None] | None = None,
+    ) -> Judge:
+        """Load a judge by alias (``smollm2``), hub name or local directory.
+
+        Args:
+            compat: ``"published"`` tokenises as the published scorer does, with a second BOS for models that have one.
+
+        Raises:
+            JudgeError: the model cannot be loaded, or cannot be a judge.
+        """
+        if name.startswith(_APIS):
+            raise JudgeError(
+                f"{name!r} cannot be a judge: the metric compares distributions over the full vocabulary, and an API returns only the most "
+                "likely tokens. At the judge's temperature of 5 the top 20 hold less than 1 % of the mass, so the score would be a guess. "
+                "Answers and summaries may come from any model; for the judge give a hub name, a local directory, or smollm2."
+            )
+        try:
+            lm = load_causal_lm(name, device, dtype, revision, trust_remote_code, progress)
+        except BackendError as error:
+            raise JudgeError(str(error)) from error
+        return cls(lm, compat=compat)
+
+    @property
+    def name(self) -> str:
+        return self.lm.name
+
+    @property
+    def decoder(self) -> Any:
+        """The text decoder without its head, also of a multimodal model."""
+        return self.lm.model.get_decoder()
+
+    def head(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits in float32, (rows, vocabulary), of final normed hidden states (rows, hidden).
+
+        bfloat16 logits would move scores by 1e-4, always upward, so a half-precision head accumulates and returns float32.
+        """
+        projection = self.lm.model.get_output_embeddings()
+        weight, bias = projection.weight, getattr(projection, "bias", None)
+        if weight.dtype == torch.float32:
+            logits = F.linear(hidden, weight, bias)
+        elif hidden.is_cuda:
+            logits = torch.mm(hidden, weight.t(), out_dtype=torch.float32)
+            logits = logits if bias is None else logits + bias.float()
+        else:
+            logits = F.linear(hidden.float(), weight.float(), None if bias is None else bias.float())
+        return self._rescale(logits)
+
+    def _rescale(self, logits: torch.Tensor) -> torch.Tensor:
+        """What some architectures do to logits after the projection (Gemma 2, Cohere, Granite)."""
+        config = self.lm.model.config.get_text_config()
+        if (scale := getattr(config, "logit_scale", None)) is not None:
+            logits = logits * scale
+        if (divisor := getattr(config, "logits_scaling", None)) is not None:
+            logits = logits / divisor
+        if (cap := getattr(config, "final_logit_softcapping", None)) is not None:
+            logits = torch.tanh(logits / cap) * cap
+        return logits
+
+    def encode_tasks(self, conversations: Sequence[Sequence[Message]], words: Sequence[str]) -> list[tuple[tuple[int, ...], int]]:
+        """Token ids of each conversation continued by its word, and the index of the word's first token.
+
+        Both strings are tokenised in full. The word's tokens are those that the continued conversation has beyond the one that ends
+        where the assistant's turn begins.
+        """
+        opened = [self.chat.render(conversation) for conversation in conversations]
+        full = [self.chat.continued(text, word) for text, word in zip(opened, words, strict=True)]
+        # Tasks that mask equal words in equal texts repeat strings; each is tokenised once.
+        distinct = list(dict.fromkeys(opened + full))
+        ids = dict(zip(distinct, self.chat.encode(distinct), strict=True))
+        return [(tuple(ids[f]), _first_new(ids[o], ids[f])) for o, f in zip(opened, full, strict=True)]
+
+
+def _first_new(prompt: list[int], full: list[int]) -> int:
+    """Where ``full`` leaves ``prompt``: its length, or earlier where the word's first letters merge with the end of the prompt."""
+    if full[: len(prompt)] == prompt:
+        return len(prompt)
+    return next(i for i, (a, b) in enumerate(zip(prompt, full, strict=False)) if a != b)

@@ -142,6 +142,13 @@ def question_table(run: RunRecords) -> Table:
     return Table("Questions", QUESTION_COLUMNS, tuple(_question_row(run, key, behind.get(key)) for key in keys))
 
 
+def joined(tables: Mapping[str, Table]) -> Table:
+    """Tables of one shape as one, with the run of each row in front."""
+    first = next(iter(tables.values()))
+    rows = tuple((label, *row) for label, table in tables.items() for row in table.rows)
+    return Table(first.title, (Column("run"), *first.columns), rows)
+
+
 def judges(scores: Iterable[Score]) -> list[str]:
     """The settings of the judge that scores depend on, in words, each once: only scores with equal settings are comparable."""
     return sorted({_judge(score) for score in scores})

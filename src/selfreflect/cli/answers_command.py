@@ -1,0 +1,57 @@
+"""``selfreflect answers``: draw answer distributions into a run directory."""
+
+from __future__ import annotations
+
+from selfreflect.cli import options as o
+
+
+def command(
+    out: o.Out,
+    questions: o.Questions = None,
+    limit: o.Limit = None,
+    split: o.Split = None,
+    subset: o.Subset = None,
+    question_column: o.QuestionColumn = None,
+    model: o.Model = None,
+    revision: o.Revision = None,
+    num_answers: o.NumAnswers = None,
+    max_new_tokens: o.MaxNewTokens = None,
+    thinking: o.Thinking = None,
+    prompts: o.Prompts = None,
+    seed: o.Seed = None,
+    config: o.ConfigFile = None,
+    fresh: o.Fresh = False,
+    device: o.Device = "auto",
+    batch_size: o.BatchSize = None,
+    trust_remote_code: o.TrustRemoteCode = False,
+    json: o.Json = False,
+) -> None:
+    """Sample 2N answers per question: N to be masked and N to condition on. Without --questions, the directory's own are used."""
+    from selfreflect.cli.stages import experiment, finish
+    from selfreflect.records import Stage
+
+    asked = {"source": questions, "limit": limit, "split": split, "subset": subset, "question_column": question_column, "seed": seed}
+    drawn = {
+        "model": model,
+        "revision": revision,
+        "num_answers": num_answers,
+        "max_new_tokens": max_new_tokens,
+        "thinking": thinking,
+        "seed": seed,
+    }
+    stages: list[Stage] = ["answers"] if questions is None else ["questions", "answers"]
+    with experiment(
+        out,
+        stages,
+        {"questions": asked, "answers": drawn},
+        config=config,
+        fresh=fresh,
+        device=device,
+        batch_size=batch_size,
+        trust_remote_code=trust_remote_code,
+        prompts=prompts,
+    ) as opened:
+        if questions is not None:
+            opened.questions()
+        opened.answers()
+        finish(opened, json)

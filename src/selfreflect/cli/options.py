@@ -1,0 +1,60 @@
+"""The options that several commands share: one name for one thing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Questions = Annotated[
+    str | None,
+    typer.Option(
+        "--questions",
+        metavar="SOURCE",
+        help="bundled, a file (json, jsonl, csv, parquet, txt), - for stdin, natural_questions, trivia_qa, simpleqa, mmlu, truthful_qa, "
+        "or hf:NAME.",
+    ),
+]
+Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="Take only N questions or items.")]
+Split = Annotated[str | None, typer.Option("--split", help="Split of a hub data set.")]
+Subset = Annotated[str | None, typer.Option("--subset", help="Subset (configuration) of a hub data set.")]
+QuestionColumn = Annotated[str | None, typer.Option("--question-column", help="Column that holds the question.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Seed of everything random. [default: 0]")]
+NumAnswers = Annotated[
+    int | None,
+    typer.Option("--num-answers", metavar="N", help="Answers per half; twice as many are drawn. [default: 50, as published; quick: 10]"),
+]
+MaxNewTokens = Annotated[int | None, typer.Option("--max-new-tokens", help="Tokens at most per answer. [default: 256]")]
+SummaryTokens = Annotated[int | None, typer.Option("--summary-tokens", help="Tokens at most per summary. [default: 4096]")]
+NumSamples = Annotated[
+    int | None, typer.Option("--num-samples", metavar="N", help="Fresh samples that sampling strategies draw for themselves. [default: 50]")
+]
+Strategies = Annotated[
+    str,
+    typer.Option(
+        "--strategies",
+        metavar="A,B",
+        help="greedy, basic, cot, twostep_cot, sample_and_summarize, concatenated_answers, or your own as package.module:function.",
+    ),
+]
+Model = Annotated[str | None, typer.Option("--model", help="smollm2 (embedded), a hub name, or a local directory. [default: smollm2]")]
+Judge = Annotated[
+    str | None,
+    typer.Option("--judge", metavar="NAME", help="Model with full logits: smollm2, a hub name, or a local directory. [default: smollm2]"),
+]
+Revision = Annotated[str | None, typer.Option("--revision", help="Revision (commit, tag, branch) of a model from the hub.")]
+JudgeRevision = Annotated[str | None, typer.Option("--judge-revision", help="Revision of a judge from the hub.")]
+JudgeDtype = Annotated[
+    str | None, typer.Option("--judge-dtype", help="auto, float32, bfloat16 or float16. [default: float32, on CUDA bfloat16]")
+]
+Compat = Annotated[str | None, typer.Option("--compat", help="'published' tokenises with the second BOS of the published scorer.")]
+Thinking = Annotated[bool | None, typer.Option("--thinking/--no-thinking", help="Let a reasoning model think; its trace is removed.")]
+Device = Annotated[str, typer.Option("--device", help="auto, cuda, mps or cpu.")]
+BatchSize = Annotated[int | None, typer.Option("--batch-size", help="Sequences decoded together; does not change results.")]
+TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that comes with a model from the hub.")]
+Prompts = Annotated[Path | None, typer.Option("--prompts", metavar="FILE", help="TOML file that replaces some of the prompts.")]
+ConfigFile = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="TOML file with settings; options override it.")]
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Run directory. An existing one is continued.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Delete the records of an existing run directory and start over.")]
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable JSON lines on stdout.")]

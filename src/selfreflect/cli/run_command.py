@@ -1,0 +1,80 @@
+"""``selfreflect run``: all stages, one after the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from selfreflect.cli import options as o
+
+STRATEGIES = "greedy,basic,cot,sample_and_summarize"
+
+
+def command(
+    out: o.Out,
+    questions: o.Questions = None,
+    limit: o.Limit = None,
+    split: o.Split = None,
+    subset: o.Subset = None,
+    question_column: o.QuestionColumn = None,
+    model: o.Model = None,
+    revision: o.Revision = None,
+    num_answers: o.NumAnswers = None,
+    max_new_tokens: o.MaxNewTokens = None,
+    strategies: o.Strategies = STRATEGIES,
+    num_samples: o.NumSamples = None,
+    summary_tokens: o.SummaryTokens = None,
+    thinking: o.Thinking = None,
+    prompts: o.Prompts = None,
+    judge: o.Judge = None,
+    judge_revision: o.JudgeRevision = None,
+    judge_dtype: o.JudgeDtype = None,
+    compat: o.Compat = None,
+    seed: o.Seed = None,
+    config: o.ConfigFile = None,
+    fresh: o.Fresh = False,
+    device: o.Device = "auto",
+    batch_size: o.BatchSize = None,
+    trust_remote_code: o.TrustRemoteCode = False,
+    json: o.Json = False,
+) -> None:
+    """Questions to answers to summaries to scores, in a run directory that any later command continues."""
+    from selfreflect.cli.stages import experiment, finish, names
+    from selfreflect.records import STAGES
+
+    overrides: dict[str, dict[str, Any]] = {
+        "questions": {
+            "source": questions,
+            "limit": limit,
+            "split": split,
+            "subset": subset,
+            "question_column": question_column,
+            "seed": seed,
+        },
+        "answers": {"model": model, "revision": revision, "num_answers": num_answers, "max_new_tokens": max_new_tokens, "seed": seed},
+        "summaries": {
+            "model": model,
+            "revision": revision,
+            "num_samples": num_samples,
+            "sample_max_new_tokens": max_new_tokens,
+            "max_new_tokens": summary_tokens,
+            "thinking": thinking,
+            "seed": seed,
+        },
+        "scores": {"judge": judge, "revision": judge_revision, "dtype": judge_dtype, "compat": compat},
+    }
+    with experiment(
+        out,
+        STAGES,
+        overrides,
+        config=config,
+        fresh=fresh,
+        device=device,
+        batch_size=batch_size,
+        trust_remote_code=trust_remote_code,
+        prompts=prompts,
+    ) as opened:
+        opened.questions()
+        opened.answers()
+        opened.summaries(names(strategies))
+        opened.scores()
+        finish(opened, json)

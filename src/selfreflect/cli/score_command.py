@@ -1,0 +1,144 @@
+"""``selfreflect score``: score a file of summaries, or the summaries of a run directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from selfreflect.cli import options as o
+
+if TYPE_CHECKING:
+    from selfreflect.items import Item
+    from selfreflect.metric.scorer import SelfReflect
+    from selfreflect.records import Failure, Score
+
+Items = Annotated[
+    str | None,
+    typer.Option("--items", metavar="FILE", help="JSON list or JSONL of questions with answers and summaries; - for stdin."),
+]
+MaybeOut = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Score the summaries of this run directory.")]
+Words = Annotated[bool, typer.Option("--words", help="Add the distance of every masked word.")]
+
+
+def command(
+    items: Items = None,
+    out: MaybeOut = None,
+    judge: o.Judge = None,
+    judge_revision: o.JudgeRevision = None,
+    judge_dtype: o.JudgeDtype = None,
+    compat: o.Compat = None,
+    limit: o.Limit = None,
+    num_answers: Annotated[int | None, typer.Option("--num-answers", metavar="N", help="Use the first N answers of each half.")] = None,
+    words: Words = False,
+    config: o.ConfigFile = None,
+    device: o.Device = "auto",
+    trust_remote_code: o.TrustRemoteCode = False,
+    json: o.Json = False,
+) -> None:
+    """Score how faithfully summaries describe an answer distribution: 0 is perfect, lower is better.
+
+    With --items FILE, nothing is stored; each record is {"id"?, "question", "answers": [...], "summaries": {name: text}}, or has
+    "masked_out_task_answers" and "conditioning_answers" in place of "answers". With --out DIR, the summaries of a run directory are
+    scored into it, and an interrupted run goes on where it stopped.
+    """
+    from selfreflect.cli.stages import experiment, finish
+
+    wanted = {"judge": judge, "revision": judge_revision, "dtype": judge_dtype, "compat": compat}
+    if (items is None) == (out is None):
+        raise typer.BadParameter("give either --items FILE or --out DIR")
+    if out is not None:
+        with experiment(out, ["scores"], {"scores": wanted}, config=config, device=device, trust_remote_code=trust_remote_code) as opened:
+            opened.scores()
+            finish(opened, json)
+        return
+    assert items is not None
+    _score_items(items, limit, num_answers, wanted, config, device, trust_remote_code, words, json)
+
+
+def _score_items(
+    source: str,
+    limit: int | None,
+    num_answers: int | None,
+    wanted: dict[str, Any],
+    config: Path | None,
+    device: str,
+    trust_remote_code: bool,
+    words: bool,
+    json: bool,
+) -> None:
+    from selfreflect.cli.console import Watcher, emit
+    from selfreflect.cli.show import exit_with, print_report
+    from selfreflect.config import load_config
+    from selfreflect.experiment import Options, load_judge
+    from selfreflect.items import read_items
+    from selfreflect.records import Failure, Score
+
+    found = read_items(source, limit=limit, num_answers=num_answers)
+    watcher = Watcher()
+    options = Options(device=device, trust_remote_code=trust_remote_code)
+    chosen = load_judge(load_config(config, {"scores": wanted}), options, watcher)
+    from selfreflect.metric.scorer import SelfReflect
+
+    metric = SelfReflect(chosen)
+    results: list[Score | Failure] = []
+    with watcher.stage("scores", sum(len(item.summaries) for item in found)) as counter:
+        for item in found:
+            for result in _score_item(metric, item):
+                results.append(result)
+                if json:
+                    emit(_line(result, words))
+            counter.advance(len(item.summaries))
+    if not json:
+        print_report(_records(source, found, [r for r in results if isinstance(r, Score)], [r for r in results if isinstance(r, Failure)]))
+    exit_with(sum(isinstance(result, Failure) for result in results))
+
+
+def _score_item(metric: SelfReflect, item: Item) -> list[Score | Failure]:
+    from selfreflect.records import AnswerSet, Question, Summary
+
+    question = Question(id=item.id, text=item.question)
+    answers = AnswerSet(question_id=item.id, masked_out=item.masked_out, conditioning=item.conditioning)
+    return metric.score_records(question, answers, [Summary(question_id=item.id, name=n, text=t) for n, t in item.summaries.items()])
+
+
+def _line(result: Score | Failure, words: bool) -> dict[str, Any]:
+    """What ``--json`` prints of one summary."""
+    import msgspec
+
+    from selfreflect.records import Failure
+
+    if isinstance(result, Failure):
+        return {"id": result.question_id, "summary": result.name, "score": None, "failure": result.kind, "message": result.message}
+    line = {
+        "id": result.question_id,
+        "summary": result.summary,
+        "score": result.value,
+        "stderr": result.stderr,
+        "token_tasks": result.token_tasks,
+        "judge": result.judge,
+    }
+    if result.compat:
+        line["compat"] = result.compat
+    if result.warnings:
+        line["warnings"] = list(result.warnings)
+    if words:
+        line["answer_means"] = list(result.answer_means)
+        line["words"] = [{**msgspec.to_builtins(word), "mean": word.mean} for word in result.words]
+    return line
+
+
+def _records(source: str, items: list[Item], scores: list[Score], failures: list[Failure]) -> Any:
+    from selfreflect.records import Question, Summary
+    from selfreflect.report.tables import RunRecords
+
+    return RunRecords(
+        label="standard input" if source == "-" else Path(source).name,
+        strategies=list(dict.fromkeys(name for item in items for name in item.summaries)),
+        questions={item.id: Question(id=item.id, text=item.question) for item in items},
+        answers={},
+        summaries={(i.id, name): Summary(question_id=i.id, name=name, text=text) for i in items for name, text in i.summaries.items()},
+        scores={(score.question_id, score.summary): score for score in scores},
+        failures=failures,
+    )

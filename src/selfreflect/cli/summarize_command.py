@@ -1,0 +1,49 @@
+"""``selfreflect summarize``: let a model summarise its own belief, with one or several strategies."""
+
+from __future__ import annotations
+
+from selfreflect.cli import options as o
+from selfreflect.cli.run_command import STRATEGIES
+
+
+def command(
+    out: o.Out,
+    strategies: o.Strategies = STRATEGIES,
+    model: o.Model = None,
+    revision: o.Revision = None,
+    num_samples: o.NumSamples = None,
+    max_new_tokens: o.MaxNewTokens = None,
+    summary_tokens: o.SummaryTokens = None,
+    thinking: o.Thinking = None,
+    prompts: o.Prompts = None,
+    seed: o.Seed = None,
+    config: o.ConfigFile = None,
+    device: o.Device = "auto",
+    batch_size: o.BatchSize = None,
+    trust_remote_code: o.TrustRemoteCode = False,
+    json: o.Json = False,
+) -> None:
+    """Make the summaries that a run directory lacks. Strategies can be added later; their scores then cost only themselves."""
+    from selfreflect.cli.stages import experiment, finish, names
+
+    made = {
+        "model": model,
+        "revision": revision,
+        "num_samples": num_samples,
+        "sample_max_new_tokens": max_new_tokens,
+        "max_new_tokens": summary_tokens,
+        "thinking": thinking,
+        "seed": seed,
+    }
+    with experiment(
+        out,
+        ["summaries"],
+        {"summaries": made},
+        config=config,
+        device=device,
+        batch_size=batch_size,
+        trust_remote_code=trust_remote_code,
+        prompts=prompts,
+    ) as opened:
+        opened.summaries(names(strategies))
+        finish(opened, json)

@@ -1,0 +1,128 @@
+"""All settings that change results, in one frozen tree with its defaults. The command line and TOML files are two ways to fill it."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from selfreflect.errors import ConfigError, excerpt, nearest
+from selfreflect.records import Record
+
+
+class QuestionsConfig(Record, frozen=True, kw_only=True):
+    source: str = "bundled"
+    limit: int | None = None
+    seed: int = 0
+    split: str | None = None
+    subset: str | None = None
+    question_column: str | None = None
+
+
+class AnswersConfig(Record, frozen=True, kw_only=True):
+    model: str = "smollm2"
+    revision: str | None = None
+    num_answers: int = 50
+    """Per half: twice as many are drawn."""
+    temperature: float = 1.0
+    top_p: float = 1.0
+    max_new_tokens: int = 256
+    thinking: bool = False
+    seed: int = 0
+
+
+class SummariesConfig(Record, frozen=True, kw_only=True):
+    model: str = "smollm2"
+    revision: str | None = None
+    num_samples: int = 50
+    """Fresh samples that sampling strategies draw for themselves."""
+    sample_max_new_tokens: int = 256
+    max_new_tokens: int = 4096
+    thinking: bool = False
+    seed: int = 0
+
+
+class ScoresConfig(Record, frozen=True, kw_only=True):
+    judge: str = "smollm2"
+    revision: str | None = None
+    dtype: str = "auto"
+    compat: str = ""
+
+
+class Config(Record, frozen=True, kw_only=True):
+    """One section per stage. A run directory keeps the sections it was made with, and refuses others."""
+
+    questions: QuestionsConfig = QuestionsConfig()
+    answers: AnswersConfig = AnswersConfig()
+    summaries: SummariesConfig = SummariesConfig()
+    scores: ScoresConfig = ScoresConfig()
+
+    def section(self, name: str) -> dict[str, Any]:
+        """One section as plain values."""
+        plain: dict[str, Any] = msgspec.to_builtins(getattr(self, name))
+        return plain
+
+
+def load_config(path: Path | None, overrides: Mapping[str, Mapping[str, Any]]) -> Config:
+    """The defaults, overlaid by the TOML file at ``path``, overlaid by ``overrides`` (section -> key -> value; None leaves a key alone).
+
+    Raises:
+        ConfigError: the file cannot be read, or a key is unknown or has the wrong type or range.
+    """
+    merged = _read(path) if path else {}
+    known = {field.name: field.type for field in msgspec.structs.fields(Config)}
+    for section, values in merged.items():
+        where = str(path)
+        _check_known(where, "section", section, list(known))
+        if not isinstance(values, dict):
+            raise ConfigError(f"{where}: [{section}] must be a table, not {excerpt(values)}")
+        for key in values:
+            _check_known(where, f"key in [{section}]", key, [field.name for field in msgspec.structs.fields(known[section])])
+    for section, given in overrides.items():
+        merged.setdefault(section, {}).update({key: value for key, value in given.items() if value is not None})
+    try:
+        config = msgspec.convert(merged, Config)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path or 'settings'}: {error}") from None
+    _check_ranges(config)
+    return config
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: is not a TOML file: {error}") from error
+
+
+def _check_known(where: str, what: str, name: str, known: list[str]) -> None:
+    if name not in known:
+        raise ConfigError(f"{where}: unknown {what}: {excerpt(name)}. Known: {', '.join(known)}.{nearest(name, known)}")
+
+
+def _check_ranges(config: Config) -> None:
+    counts = {
+        "answers.num_answers": config.answers.num_answers,
+        "answers.max_new_tokens": config.answers.max_new_tokens,
+        "summaries.num_samples": config.summaries.num_samples,
+        "summaries.max_new_tokens": config.summaries.max_new_tokens,
+        "summaries.sample_max_new_tokens": config.summaries.sample_max_new_tokens,
+    }
+    for name, count in counts.items():
+        if count < 1:
+            raise ConfigError(f"{name} must be at least 1, not {count}")
+    if not 0 <= config.answers.temperature < float("inf"):
+        raise ConfigError(f"answers.temperature must be 0 or more, not {config.answers.temperature}")
+    if not 0 < config.answers.top_p <= 1:
+        raise ConfigError(f"answers.top_p must be in (0, 1], not {config.answers.top_p}")
+    for name, value, choices in (
+        ("scores.dtype", config.scores.dtype, ["auto", "float32", "bfloat16", "float16"]),
+        ("scores.compat", config.scores.compat, ["", "published"]),
+    ):
+        if value not in choices:
+            raise ConfigError(f"{name} must be one of {choices}, not {value!r}")

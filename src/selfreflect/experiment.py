@@ -1,0 +1,294 @@
+"""The only place that joins settings, the run directory and the stages."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from selfreflect.answers import draw_answers
+from selfreflect.config import Config
+from selfreflect.errors import ConfigError, StoreError
+from selfreflect.models.base import Generator, Sampling
+from selfreflect.prompts import Prompts, load_prompts
+from selfreflect.questions import load_questions
+from selfreflect.records import AnswerSet, Failure, Question, Score, Stage, Summary
+from selfreflect.store import Run
+from selfreflect.strategies import load_strategy
+from selfreflect.strategies.driver import Named, summarize
+
+if TYPE_CHECKING:
+    from selfreflect.models.hf import HFGenerator
+    from selfreflect.models.judge import Judge
+
+_PROMPTED: tuple[Stage, ...] = ("answers", "summaries")
+"""Stages whose results depend on the prompts file."""
+
+DEFAULT_STRATEGIES = ("greedy", "basic", "cot", "sample_and_summarize")
+
+
+class Counter(Protocol):
+    def advance(self, count: int = 1) -> None: ...
+
+
+class Progress(Protocol):
+    """What the experiment tells whoever watches it."""
+
+    def note(self, line: str) -> None: ...
+
+    def stage(self, name: str, total: int) -> AbstractContextManager[Counter]: ...
+
+
+class Quiet:
+    """A :class:`Progress` that says nothing."""
+
+    def note(self, line: str) -> None:
+        pass
+
+    def stage(self, name: str, total: int) -> AbstractContextManager[Counter]:
+        return nullcontext(self)
+
+    def advance(self, count: int = 1) -> None:
+        pass
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings that change speed and place but not results; they are not part of a run's configuration."""
+
+    device: str = "auto"
+    batch_size: int | None = None
+    batch_questions: int = 8
+    trust_remote_code: bool = False
+    prompts: Path | None = None
+
+
+class Experiment:
+    """A run directory being filled. Every stage skips what is done, writes each result as it comes, and can be interrupted anywhere."""
+
+    def __init__(self, run: Run, config: Config, *, options: Options | None = None, progress: Progress | None = None) -> None:
+        self.run = run
+        self.config = config
+        self.options = options or Options()
+        self.progress: Progress = progress or Quiet()
+        self.prompts: Prompts = load_prompts(self.options.prompts)
+
+    @classmethod
+    @contextmanager
+    def open(
+        cls,
+        path: Path,
+        config: Config,
+        stages: Sequence[Stage],
+        *,
+        fresh: bool = False,
+        options: Options | None = None,
+        progress: Progress | None = None,
+    ) -> Iterator[Experiment]:
+        """Create or resume the run directory at ``path`` for some stages.
+
+        Raises:
+            StoreError: it was made with other settings of these stages, or is in use.
+        """
+        options = options or Options()
+        sections: dict[str, dict[str, Any]] = {stage: config.section(stage) for stage in stages}
+        prompts = load_prompts(options.prompts)
+        for stage in _PROMPTED:
+            if stage in sections:
+                sections[stage]["prompts"] = prompts.hash
+        with Run.open(path, sections, fresh=fresh) as run:
+            run.update_manifest(
+                packages=_packages(), prompts={stage: sections[stage]["prompts"] for stage in _PROMPTED if stage in sections}
+            )
+            yield cls(run, config, options=options, progress=progress)
+
+    def questions(self) -> None:
+        """Load the questions, unless the directory has them all."""
+        recorded = self.run.manifest.sources.get("questions", {})
+        if recorded and len(self.run.questions) == recorded.get("count"):
+            return
+        wanted = self.config.questions
+        with self._timed("questions"):
+            found = load_questions(
+                wanted.source,
+                limit=wanted.limit,
+                seed=wanted.seed,
+                split=wanted.split,
+                subset=wanted.subset,
+                question_column=wanted.question_column,
+            )
+            facts = msgspec.to_builtins(found)
+            del facts["questions"]
+            self.run.update_manifest(sources={"questions": {**facts, "count": len(found.questions)}})
+            self.run.append_all(question for question in found.questions if question.id not in self.run.questions)
+
+    def answers(self) -> None:
+        """Draw the answer distributions that are missing."""
+        todo = [question for question in self._asked().values() if question.id not in self.run.answers]
+        wanted = self.config.answers
+        if not todo:
+            return
+        generator = self._generator("answers", wanted.model, wanted.revision)
+        sampling = Sampling(temperature=wanted.temperature, top_p=wanted.top_p, max_new_tokens=wanted.max_new_tokens)
+        drawn = draw_answers(
+            todo,
+            generator,
+            num_answers=wanted.num_answers,
+            prompts=self.prompts,
+            sampling=sampling,
+            seed=wanted.seed,
+            thinking=wanted.thinking,
+            batch_questions=self.options.batch_questions,
+        )
+        self._store("answers", drawn, len(todo))
+
+    def summaries(self, strategies: Sequence[Named]) -> None:
+        """Make the summaries that are missing, with every strategy."""
+        for strategy in strategies:
+            if isinstance(strategy, str):
+                load_strategy(strategy)  # an unknown name is an error also where nothing is left to do
+        names = [strategy if isinstance(strategy, str) else strategy[0] for strategy in strategies]
+        pairs = {(question, name) for question in self._asked() for name in names}
+        done = pairs & set(self.run.summaries)
+        wanted = self.config.summaries
+        if done == pairs:
+            return
+        open_ids = {question for question, _ in pairs - done}
+        made = summarize(
+            [question for question in self.run.questions.values() if question.id in open_ids],
+            strategies,
+            self._generator("summaries", wanted.model, wanted.revision),
+            prompts=self.prompts,
+            sampling=_summary_sampling(wanted.thinking, wanted.max_new_tokens),
+            sample_sampling=Sampling(max_new_tokens=wanted.sample_max_new_tokens),
+            num_samples=wanted.num_samples,
+            seed=wanted.seed,
+            thinking=wanted.thinking,
+            batch_questions=self.options.batch_questions,
+            done=done,
+        )
+        self._store("summaries", made, len(pairs) - len(done))
+
+    def scores(self) -> None:
+        """Score the summaries that are not scored yet, where the question has answers."""
+        todo: dict[str, list[Summary]] = {}
+        for key, summary in self.run.summaries.items():
+            if key not in self.run.scores and summary.question_id in self.run.answers:
+                todo.setdefault(summary.question_id, []).append(summary)
+        if not todo:
+            return
+        judge = self._judge()
+        from selfreflect.metric.scorer import SelfReflect
+
+        metric = SelfReflect(judge)
+
+        def scored() -> Iterator[list[Score | Failure]]:
+            for question, summaries in todo.items():
+                yield metric.score_records(self.run.questions[question], self.run.answers[question], summaries)
+
+        with self._timed("scores"), self.progress.stage("scores", sum(map(len, todo.values()))) as counter:
+            for results in scored():
+                self.run.append_all(results)
+                counter.advance(len(results))
+
+    def _asked(self) -> dict[str, Question]:
+        if not self.run.questions:
+            raise StoreError(f"{self.run.path} holds no questions yet. Give some with --questions SOURCE.")
+        return self.run.questions
+
+    def _store(self, stage: Stage, results: Iterable[AnswerSet | Summary | Failure], total: int) -> None:
+        with self._timed(stage), self.progress.stage(stage, total) as counter:
+            for result in results:
+                self.run.append(result)
+                counter.advance()
+
+    @contextmanager
+    def _timed(self, stage: Stage) -> Iterator[None]:
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.run.update_manifest(wall_time={stage: time.monotonic() - started})
+
+    def _generator(self, part: str, model: str, revision: str | None) -> Generator:
+        generator = load_generator(model, revision, self.options, self.progress)
+        lm = generator.lm
+        self._name_model(part, {"name": lm.name, "revision": lm.revision, "dtype": lm.dtype, "device": lm.device})
+        return generator
+
+    def _judge(self) -> Judge:
+        judge = load_judge(self.config, self.options, self.progress)
+        lm = judge.lm
+        facts = {"name": lm.name, "revision": lm.revision, "dtype": lm.dtype, "device": lm.device, "compat": judge.compat}
+        self._name_model("scores", facts)
+        return judge
+
+    def _name_model(self, part: str, facts: dict[str, Any]) -> None:
+        """Record a model; one whose weights changed under the same name since the run began is refused."""
+        before = self.run.manifest.models.get(part)
+        if before and before["revision"] != facts["revision"]:
+            raise StoreError(
+                f"{self.run.path}: {part} began with revision {before['revision']!r} of {facts['name']!r}, "
+                f"which is now {facts['revision']!r}. Name the old one with --revision, or use another --out."
+            )
+        self.run.update_manifest(models={part: facts})
+
+
+def load_generator(model: str, revision: str | None, options: Options, progress: Progress) -> HFGenerator:
+    """The generator that ``--model`` names."""
+    from selfreflect.models.hf import HFGenerator
+
+    progress.note(f"loading {model}")
+    return HFGenerator.load(
+        model,
+        device=_device(options),
+        revision=revision,
+        trust_remote_code=options.trust_remote_code,
+        batch_size=options.batch_size,
+        progress=progress.note,
+    )
+
+
+def load_judge(config: Config, options: Options, progress: Progress) -> Judge:
+    """The judge that ``--judge`` names."""
+    from selfreflect.models.judge import Judge
+
+    wanted = config.scores
+    progress.note(f"loading judge {wanted.judge}")
+    return Judge.load(
+        wanted.judge,
+        device=_device(options),
+        dtype=wanted.dtype,  # type: ignore[arg-type]  # load_config has checked it
+        revision=wanted.revision,
+        trust_remote_code=options.trust_remote_code,
+        compat=wanted.compat,  # type: ignore[arg-type]
+        progress=progress.note,
+    )
+
+
+def _device(options: Options) -> Any:
+    if options.device not in ("auto", "cuda", "mps", "cpu"):
+        raise ConfigError(f"--device must be auto, cuda, mps or cpu, not {options.device!r}")
+    return options.device
+
+
+def _summary_sampling(thinking: bool, max_new_tokens: int) -> Sampling:
+    """Greedy; for reasoning models what their makers recommend, because greedy decoding makes them repeat themselves without end."""
+    if thinking:
+        return Sampling(temperature=0.6, top_p=0.95, top_k=20, max_new_tokens=max_new_tokens)
+    return Sampling(temperature=0.0, max_new_tokens=max_new_tokens)
+
+
+def _packages() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in ("selfreflect", "torch", "transformers", "tokenizers", "numpy"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "unknown"
+    return found

@@ -10,7 +10,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv model demo test test-slow lint format clean
+.PHONY: help .venv model demo test test-slow lint docs-check format clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[.a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -28,6 +28,9 @@ lint: .venv ## check style, formatting and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+docs-check: model ## run the commands that the documentation shows
+	@$(BIN)/python tests/docs_commands.py
 
 format: .venv ## fix style and formatting where that can be done safely
 	@$(BIN)/ruff check --fix .

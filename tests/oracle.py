@@ -26,7 +26,7 @@ ASK = (
 @dataclass
 class OracleScore:
     value: float
-    distances: list[list[list[float]]]  # answer -> masked word -> token
+    distances: list[list[list[float]]]  # answer that is not blank -> masked word -> token
 
 
 def masked_words(answer: str) -> list[tuple[str, str]]:
@@ -61,22 +61,30 @@ def word_probabilities(model: Any, tokenizer: Any, chat: list[dict[str, str]], w
     prompt = tokenizer(opened, add_special_tokens=False).input_ids
     full = tokenizer(opened + word, add_special_tokens=False).input_ids
     assert full[: len(prompt)] == prompt
-    logits = model(input_ids=torch.tensor([full]), use_cache=False).logits[0].float()
+    assert len(full) > len(prompt)
+    logits = model(input_ids=torch.tensor([full[:-1]]), use_cache=False).logits[0].float()  # the last token is only predicted
     return torch.stack([torch.softmax(logits[i - 1] / 5.0, dim=-1) for i in range(len(prompt), len(full))])
 
 
-def score(model: Any, tokenizer: Any, question: str, masked_out: list[str], conditioning: list[str], summary: str) -> OracleScore:
+def score(
+    model: Any, tokenizer: Any, question: str, masked_out: list[str], conditioning: list[str], summaries: dict[str, str]
+) -> dict[str, OracleScore]:
+    """Scores of several summaries; what the judge predicts from the conditioning answers is computed once for all of them."""
     listing = "\n".join(f"x_{i} = '{answer}'" for i, answer in enumerate(conditioning, 1))
-    per_answer: list[list[list[float]]] = []
+    distances: dict[str, list[list[list[float]]]] = {name: [] for name in summaries}
     for answer in masked_out:
         if not answer.strip():
             continue
-        per_word = []
+        for name in summaries:
+            distances[name].append([])
         for masked, word in masked_words(answer):
-            told = word_probabilities(model, tokenizer, conversation(question, summary, "answer", masked, None), word)
             known = conversation(question, listing, "distribution of answers", masked, len(conditioning))
             truth = word_probabilities(model, tokenizer, known, word)
-            per_word.append([0.5 * (told[j] - truth[j]).abs().sum().item() for j in range(len(told))])
-        per_answer.append(per_word)
-    flat = [d for answer_words in per_answer for word_tokens in answer_words for d in word_tokens]
-    return OracleScore(sum(flat) / len(flat), per_answer)
+            for name, summary in summaries.items():
+                told = word_probabilities(model, tokenizer, conversation(question, summary, "answer", masked, None), word)
+                distances[name][-1].append([0.5 * (told[j] - truth[j]).abs().sum().item() for j in range(len(truth))])
+    return {name: OracleScore(mean([d for answer in per for word in answer for d in word]), per) for name, per in distances.items()}
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)

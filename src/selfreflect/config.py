@@ -66,8 +66,12 @@ class Config(Record, frozen=True, kw_only=True):
         return plain
 
 
-def load_config(path: Path | None, overrides: Mapping[str, Mapping[str, Any]]) -> Config:
-    """The defaults, overlaid by the TOML file at ``path``, overlaid by ``overrides`` (section -> key -> value; None leaves a key alone).
+def load_config(
+    path: Path | None, overrides: Mapping[str, Mapping[str, Any]], base: Mapping[str, Mapping[str, Any]] | None = None
+) -> Config:
+    """The defaults, overlaid by ``base`` (what a run directory was made with), by the TOML file at ``path``, and by ``overrides``.
+
+    Both mappings are section -> key -> value; an override of None leaves its key alone.
 
     Raises:
         ConfigError: the file cannot be read, or a key is unknown or has the wrong type or range.
@@ -81,6 +85,7 @@ def load_config(path: Path | None, overrides: Mapping[str, Mapping[str, Any]]) -
             raise ConfigError(f"{where}: [{section}] must be a table, not {excerpt(values)}")
         for key in values:
             _check_known(where, f"key in [{section}]", key, [field.name for field in msgspec.structs.fields(known[section])])
+    merged = {name: {**(base or {}).get(name, {}), **merged.get(name, {})} for name in known}
     for section, given in overrides.items():
         merged.setdefault(section, {}).update({key: value for key, value in given.items() if value is not None})
     try:
@@ -107,6 +112,7 @@ def _check_known(where: str, what: str, name: str, known: list[str]) -> None:
 
 def _check_ranges(config: Config) -> None:
     counts = {
+        "questions.limit": 1 if config.questions.limit is None else config.questions.limit,
         "answers.num_answers": config.answers.num_answers,
         "answers.max_new_tokens": config.answers.max_new_tokens,
         "summaries.num_samples": config.summaries.num_samples,

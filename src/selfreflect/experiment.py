@@ -14,12 +14,12 @@ import msgspec
 
 from selfreflect.answers import draw_answers
 from selfreflect.config import Config
-from selfreflect.errors import ConfigError, StoreError
+from selfreflect.errors import ConfigError, StoreError, excerpt
 from selfreflect.models.base import Generator, Sampling
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.questions import load_questions
 from selfreflect.records import AnswerSet, Failure, Question, Score, Stage, Summary
-from selfreflect.store import Run
+from selfreflect.store import MANIFEST, Run
 from selfreflect.strategies import load_strategy
 from selfreflect.strategies.driver import Named, summarize
 
@@ -67,16 +67,23 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     trust_remote_code: bool = False
     prompts: Path | None = None
 
+    def __post_init__(self) -> None:
+        if self.device not in ("auto", "cuda", "mps", "cpu"):
+            raise ConfigError(f"--device must be auto, cuda, mps or cpu, not {excerpt(self.device)}")
+        if self.batch_size is not None and self.batch_size < 1:
+            raise ConfigError(f"--batch-size must be at least 1, not {self.batch_size}")
+
 
 class Experiment:
     """A run directory being filled. Every stage skips what is done, writes each result as it comes, and can be interrupted anywhere."""
 
-    def __init__(self, run: Run, config: Config, *, options: Options | None = None, progress: Progress | None = None) -> None:
+    def __init__(self, run: Run, config: Config, stages: Sequence[Stage], prompts: Prompts, options: Options, progress: Progress) -> None:
         self.run = run
         self.config = config
-        self.options = options or Options()
-        self.progress: Progress = progress or Quiet()
-        self.prompts: Prompts = load_prompts(self.options.prompts)
+        self.options = options
+        self.progress = progress
+        self.prompts = prompts
+        self._settings = _settings(config, stages, prompts)
 
     @classmethod
     @contextmanager
@@ -96,16 +103,14 @@ class Experiment:
             StoreError: it was made with other settings of these stages, or is in use.
         """
         options = options or Options()
-        sections: dict[str, dict[str, Any]] = {stage: config.section(stage) for stage in stages}
         prompts = load_prompts(options.prompts)
-        for stage in _PROMPTED:
-            if stage in sections:
-                sections[stage]["prompts"] = prompts.hash
-        with Run.open(path, sections, fresh=fresh) as run:
-            run.update_manifest(
-                packages=_packages(), prompts={stage: sections[stage]["prompts"] for stage in _PROMPTED if stage in sections}
-            )
-            yield cls(run, config, options=options, progress=progress)
+        begun = {} if fresh else settings_of(path)
+        known = {stage: values for stage, values in _settings(config, stages, prompts).items() if stage in begun}
+        opened = cls(Run.open(path, known, fresh=fresh), config, stages, prompts, options, progress or Quiet())
+        try:
+            yield opened
+        finally:
+            opened.run.close()
 
     def questions(self) -> None:
         """Load the questions, unless the directory has them all."""
@@ -122,6 +127,7 @@ class Experiment:
                 subset=wanted.subset,
                 question_column=wanted.question_column,
             )
+            self._begin("questions")
             facts = msgspec.to_builtins(found)
             del facts["questions"]
             self.run.update_manifest(sources={"questions": {**facts, "count": len(found.questions)}})
@@ -176,9 +182,12 @@ class Experiment:
 
     def scores(self) -> None:
         """Score the summaries that are not scored yet, where the question has answers."""
+        self._asked()
+        if not self.run.summaries and not self.run.failures:
+            raise StoreError(f"{self.run.path} holds no summaries yet. Make some with: selfreflect summarize --out {self.run.path}")
         todo: dict[str, list[Summary]] = {}
         for key, summary in self.run.summaries.items():
-            if key not in self.run.scores and summary.question_id in self.run.answers:
+            if key not in self.run.scores and summary.question_id in self.run.answers and summary.question_id in self.run.questions:
                 todo.setdefault(summary.question_id, []).append(summary)
         if not todo:
             return
@@ -207,6 +216,15 @@ class Experiment:
                 self.run.append(result)
                 counter.advance()
 
+    def _begin(self, stage: Stage) -> None:
+        """Settle a stage's settings when its source or model is there and not before: a mistyped name must not stick to the directory."""
+        if stage not in self.run.manifest.config:
+            path = self.run.path
+            self.run.close()
+            self.run = Run.open(path, {stage: self._settings[stage]})
+        prompts: dict[str, str] = {stage: self.prompts.hash} if stage in _PROMPTED else {}
+        self.run.update_manifest(packages=_packages(), prompts=prompts)
+
     @contextmanager
     def _timed(self, stage: Stage) -> Iterator[None]:
         started = time.monotonic()
@@ -215,15 +233,17 @@ class Experiment:
         finally:
             self.run.update_manifest(wall_time={stage: time.monotonic() - started})
 
-    def _generator(self, part: str, model: str, revision: str | None) -> Generator:
+    def _generator(self, part: Stage, model: str, revision: str | None) -> Generator:
         generator = load_generator(model, revision, self.options, self.progress)
         lm = generator.lm
+        self._begin(part)
         self._name_model(part, {"name": lm.name, "revision": lm.revision, "dtype": lm.dtype, "device": lm.device})
         return generator
 
     def _judge(self) -> Judge:
         judge = load_judge(self.config, self.options, self.progress)
         lm = judge.lm
+        self._begin("scores")
         facts = {"name": lm.name, "revision": lm.revision, "dtype": lm.dtype, "device": lm.device, "compat": judge.compat}
         self._name_model("scores", facts)
         return judge
@@ -239,6 +259,27 @@ class Experiment:
         self.run.update_manifest(models={part: facts})
 
 
+def _settings(config: Config, stages: Sequence[Stage], prompts: Prompts) -> dict[str, dict[str, Any]]:
+    """What a run directory remembers of the settings of some stages."""
+    sections: dict[str, dict[str, Any]] = {stage: config.section(stage) for stage in stages}
+    for stage in _PROMPTED:
+        if stage in sections:
+            sections[stage]["prompts"] = prompts.hash
+    return sections
+
+
+def settings_of(path: Path) -> dict[str, dict[str, Any]]:
+    """The settings that the run directory at ``path`` was made with, by section; none where there is no such directory yet.
+
+    Raises:
+        StoreError: there is one, and it cannot be read.
+    """
+    if not (path / MANIFEST).exists():
+        return {}
+    sections = Run.load(path).manifest.config
+    return {name: {key: value for key, value in values.items() if key != "prompts"} for name, values in sections.items()}
+
+
 def load_generator(model: str, revision: str | None, options: Options, progress: Progress) -> HFGenerator:
     """The generator that ``--model`` names."""
     from selfreflect.models.hf import HFGenerator
@@ -246,7 +287,7 @@ def load_generator(model: str, revision: str | None, options: Options, progress:
     progress.note(f"loading {model}")
     return HFGenerator.load(
         model,
-        device=_device(options),
+        device=options.device,  # type: ignore[arg-type]  # Options has checked it
         revision=revision,
         trust_remote_code=options.trust_remote_code,
         batch_size=options.batch_size,
@@ -262,19 +303,13 @@ def load_judge(config: Config, options: Options, progress: Progress) -> Judge:
     progress.note(f"loading judge {wanted.judge}")
     return Judge.load(
         wanted.judge,
-        device=_device(options),
+        device=options.device,  # type: ignore[arg-type]  # Options has checked it
         dtype=wanted.dtype,  # type: ignore[arg-type]  # load_config has checked it
         revision=wanted.revision,
         trust_remote_code=options.trust_remote_code,
         compat=wanted.compat,  # type: ignore[arg-type]
         progress=progress.note,
     )
-
-
-def _device(options: Options) -> Any:
-    if options.device not in ("auto", "cuda", "mps", "cpu"):
-        raise ConfigError(f"--device must be auto, cuda, mps or cpu, not {options.device!r}")
-    return options.device
 
 
 def _summary_sampling(thinking: bool, max_new_tokens: int) -> Sampling:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import sys
@@ -13,16 +14,6 @@ import typer
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-app = typer.Typer(
-    name="selfreflect",
-    help="Draw a language model's answer distribution, let it summarise its own belief, and score how faithful the summary is.",
-    epilog="Exit codes: 0 done; 1 done, with failures recorded; 2 bad usage or input (the message says what and where); "
-    "130 interrupted (finished work is saved).",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
 
 COMMANDS = {
     "demo": "selfreflect demo",
@@ -45,10 +36,28 @@ def main() -> None:
     # Idle OpenMP threads spin by default. Beside another busy process, that made one pass up to ten times slower; sleeping costs nothing
     # that could be measured. The variable counts only if it is set before torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    try:
+        application()()
+    except KeyboardInterrupt:  # before any command had begun
+        sys.exit(130)
+
+
+def application() -> typer.Typer:
+    """The command line with all its commands."""
+    app = typer.Typer(
+        name="selfreflect",
+        help="Draw a language model's answer distribution, let it summarise its own belief, and score how faithful the summary is.",
+        epilog="Exit codes: 0 done; 1 done, with failures recorded; 2 bad usage or input (the message says what and where); "
+        "130 interrupted (finished work is saved).",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,  # it would take "[default: 50]" for a tag and drop it
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
     for name, example in COMMANDS.items():
         module = import_module(f"selfreflect.cli.{name}_command")
         app.command(name, epilog=f"Example: {example}")(_guarded(module.command))
-    app()
+    return app
 
 
 def _guarded(command: Callable[P, T]) -> Callable[P, T]:
@@ -65,11 +74,24 @@ def _guarded(command: Callable[P, T]) -> Callable[P, T]:
             say(f"error: {error}")
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
-            say("interrupted. Everything that was finished is saved; run the same command again to go on.")
+            say("interrupted. What had been written to a run directory is saved; run the same command again to go on.")
             raise typer.Exit(130) from None
         except BrokenPipeError:
-            # Whoever read our stdout went away (`| head`); Python would complain once more when it flushes at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_stdout()  # whoever read it went away (`| head`)
             raise typer.Exit(141) from None
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            _drop_stdout()
+            say(f"error: the output cannot be written: {error.strerror}. Make room and run the same command again.")
+            raise typer.Exit(2) from None
 
     return guarded
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def _drop_stdout() -> None:
+    """Keep Python from complaining once more about what it could not write when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import typer
+
 from selfreflect.cli import options as o
 
 
@@ -30,6 +32,8 @@ def command(
     from selfreflect.cli.stages import experiment, finish
     from selfreflect.records import Stage
 
+    if questions is None and (limit, split, subset, question_column) != (None,) * 4:
+        raise typer.BadParameter("--limit, --split, --subset and --question-column belong to --questions SOURCE")
     asked = {"source": questions, "limit": limit, "split": split, "subset": subset, "question_column": question_column, "seed": seed}
     drawn = {
         "model": model,

@@ -40,6 +40,7 @@ def command(
 
     if not question.strip():
         raise DataError("the question is blank")
+    chosen = names(strategies)
     asked = Question(id=question_id(question), text=question)
     common = {"model": model, "max_new_tokens": max_new_tokens, "thinking": thinking, "seed": seed}
     overrides: dict[str, dict[str, Any]] = {
@@ -55,12 +56,18 @@ def command(
     with (
         tempfile.TemporaryDirectory(prefix="selfreflect-ask-") as scratch,
         experiment(
-            Path(scratch) / "ask", STAGES[1:], overrides, device=device, trust_remote_code=trust_remote_code, prompts=prompts
+            Path(scratch) / "ask",
+            STAGES[1:],
+            overrides,
+            from_nothing=True,
+            device=device,
+            trust_remote_code=trust_remote_code,
+            prompts=prompts,
         ) as opened,
     ):
         opened.run.append(asked)
         opened.answers()
-        opened.summaries(names(strategies))
+        opened.summaries(chosen)
         opened.scores()
         _show(opened, asked.id, json)
 

@@ -17,12 +17,11 @@ Baseline = Annotated[
 def command(runs: Runs, baseline: Baseline = None, json: o.Json = False) -> None:
     """Compare every strategy with a baseline: differences, 95 % intervals, wins and losses, on the questions that both have scored."""
     from selfreflect.cli.console import emit
-    from selfreflect.cli.show import print_table, run_records
+    from selfreflect.cli.show import loaded_records, print_table
     from selfreflect.errors import DataError
     from selfreflect.report.comparison import compare, comparison, contender
-    from selfreflect.store import Run
 
-    records = [run_records(Run.load(path)) for path in runs]
+    records = loaded_records(runs)
     if not records[0].strategies:
         raise DataError(f"{runs[0]} holds no summaries yet. Make some with: selfreflect summarize --out {runs[0]}")
     base = contender(records[0], baseline or records[0].strategies[0])

@@ -25,13 +25,20 @@ from rich.text import Text
 from selfreflect.records import dump_line
 from selfreflect.report.text import printable
 
-stderr = Console(stderr=True, highlight=False)
-stdout = Console(highlight=False)
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Rich would exit with 1, which means recorded failures here."""
+        raise BrokenPipeError
+
+
+stderr = _Console(stderr=True, highlight=False)
+stdout = _Console(highlight=False)
 
 
 def say(text: str) -> None:
     """A line for people, on stderr. Text of models and files cannot act as markup or as terminal control."""
-    stderr.print(Text(printable(text)))
+    stderr.print(Text(printable(text)), soft_wrap=True)
 
 
 def emit(value: Any) -> None:
@@ -68,6 +75,8 @@ class Watcher:
 
     @contextmanager
     def stage(self, name: str, total: int) -> Iterator[_Bar]:
+        if not stderr.is_terminal:
+            say(f"{name}: {total} to do")
         columns = (
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -78,5 +87,6 @@ class Watcher:
             TextColumn("left"),
             TimeRemainingColumn(),
         )
+        # Rich would redirect stdout through this console, and JSON lines that were piped elsewhere would end in the terminal.
         with Progress(*columns, console=stderr, disable=not stderr.is_terminal) as progress:
             yield _Bar(progress, progress.add_task(name, total=total))

@@ -35,6 +35,8 @@ def command(
     published = (questions, answers, summaries)
     if (items is None) == (not any(published)):
         raise typer.BadParameter("give either --items FILE, or some of --questions, --answers and --summaries")
+    if items is None and (num_answers, limit) != (None, None):
+        raise typer.BadParameter("--num-answers and --limit belong to --items FILE")
     if items is None:
         asked, drawn, made = read_published(*published)
     else:

@@ -22,13 +22,12 @@ OneQuestion = Annotated[str | None, typer.Option("--question", metavar="ID", hel
 
 def command(runs: Runs, output: Outputs = None, question: OneQuestion = None, json: o.Json = False) -> None:
     """Means with intervals, n and coverage for every strategy, and what failed and why. Needs no model."""
-    from selfreflect.cli.show import emit_overview, print_question, print_report, run_records
-    from selfreflect.store import Run
+    from selfreflect.cli.show import emit_overview, loaded_records, print_question, print_report
 
     for path in output or []:
         if path.suffix not in _WRITERS:
             raise typer.BadParameter(f"--output {path}: the name must end in {' or '.join(_WRITERS)}")
-    records = [run_records(Run.load(path)) for path in runs]
+    records = loaded_records(runs)
     for one in records:
         if json:
             emit_overview(one)

@@ -41,6 +41,7 @@ def command(
     from selfreflect.cli.stages import experiment, finish, names
     from selfreflect.records import STAGES
 
+    chosen = names(strategies)
     overrides: dict[str, dict[str, Any]] = {
         "questions": {
             "source": questions,
@@ -50,7 +51,14 @@ def command(
             "question_column": question_column,
             "seed": seed,
         },
-        "answers": {"model": model, "revision": revision, "num_answers": num_answers, "max_new_tokens": max_new_tokens, "seed": seed},
+        "answers": {
+            "model": model,
+            "revision": revision,
+            "num_answers": num_answers,
+            "max_new_tokens": max_new_tokens,
+            "thinking": thinking,
+            "seed": seed,
+        },
         "summaries": {
             "model": model,
             "revision": revision,
@@ -75,6 +83,6 @@ def command(
     ) as opened:
         opened.questions()
         opened.answers()
-        opened.summaries(names(strategies))
+        opened.summaries(chosen)
         opened.scores()
         finish(opened, json)

@@ -48,6 +48,8 @@ def command(
     wanted = {"judge": judge, "revision": judge_revision, "dtype": judge_dtype, "compat": compat}
     if (items is None) == (out is None):
         raise typer.BadParameter("give either --items FILE or --out DIR")
+    if out is not None and (limit is not None or num_answers is not None or words):
+        raise typer.BadParameter("--limit, --num-answers and --words belong to --items FILE")
     if out is not None:
         with experiment(out, ["scores"], {"scores": wanted}, config=config, device=device, trust_remote_code=trust_remote_code) as opened:
             opened.scores()

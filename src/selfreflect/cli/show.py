@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -29,6 +32,13 @@ def run_records(run: Run) -> RunRecords:
         scores=run.scores,
         failures=run.failures,
     )
+
+
+def loaded_records(paths: Sequence[Path]) -> list[RunRecords]:
+    """The records of run directories, labelled by their names, or by their paths where two have the same name."""
+    records = [run_records(Run.load(path)) for path in paths]
+    labels = Counter(one.label for one in records)
+    return [replace(one, label=str(path)) if labels[one.label] > 1 else one for path, one in zip(paths, records, strict=True)]
 
 
 def print_table(table: Table, console: Console = stdout) -> None:

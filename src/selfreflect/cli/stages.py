@@ -23,22 +23,44 @@ def experiment(
     config: Path | None = None,
     fresh: bool = False,
     device: str = "auto",
+    from_nothing: bool = False,
     batch_size: int | None = None,
     trust_remote_code: bool = False,
     prompts: Path | None = None,
 ) -> Iterator[Experiment]:
-    """The run directory ``out``, opened for ``stages`` with the settings of the file and the options."""
-    from selfreflect.config import load_config
-    from selfreflect.experiment import Experiment, Options
+    """The run directory ``out``, opened for ``stages`` with the settings of the file and the options.
 
+    A directory that exists keeps the settings it was made with where neither says otherwise, so a command need not repeat them.
+    """
+    from selfreflect.config import load_config
+    from selfreflect.experiment import Experiment, Options, settings_of
+    from selfreflect.store import Run
+
+    if stages[0] != "questions" and not from_nothing:
+        Run.load(out)  # a mistyped name is an error, not a new directory
     options = Options(device=device, batch_size=batch_size, trust_remote_code=trust_remote_code, prompts=prompts)
-    with Experiment.open(out, load_config(config, overrides), stages, fresh=fresh, options=options, progress=Watcher()) as opened:
+    base = {} if fresh else settings_of(out)
+    with Experiment.open(out, load_config(config, overrides, base), stages, fresh=fresh, options=options, progress=Watcher()) as opened:
         yield opened
 
 
 def names(strategies: str) -> list[str]:
-    """``a,b`` as a list."""
-    return [name.strip() for name in strategies.split(",") if name.strip()]
+    """``a,b`` as a list, checked before anything costly begins.
+
+    Raises:
+        ConfigError: one is unknown or given twice, or there is none.
+    """
+    from selfreflect.errors import ConfigError, excerpt
+    from selfreflect.strategies import load_strategy
+
+    found = [name.strip() for name in strategies.split(",") if name.strip()]
+    if not found:
+        raise ConfigError("--strategies names none")
+    for place, name in enumerate(found):
+        load_strategy(name)
+        if name in found[:place]:
+            raise ConfigError(f"--strategies names {excerpt(name)} twice")
+    return found
 
 
 def finish(opened: Experiment, json: bool) -> None:

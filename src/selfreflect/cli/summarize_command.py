@@ -26,6 +26,7 @@ def command(
     """Make the summaries that a run directory lacks. Strategies can be added later; their scores then cost only themselves."""
     from selfreflect.cli.stages import experiment, finish, names
 
+    chosen = names(strategies)
     made = {
         "model": model,
         "revision": revision,
@@ -45,5 +46,5 @@ def command(
         trust_remote_code=trust_remote_code,
         prompts=prompts,
     ) as opened:
-        opened.summaries(names(strategies))
+        opened.summaries(chosen)
         finish(opened, json)

@@ -26,6 +26,8 @@ KeyValue = tuple[torch.Tensor, torch.Tensor]
 class TreeState:
     """What the attention layers share during the passes over one plan. ``layers[i]`` grows as the passes go through layer i."""
 
+    windows: set[int] = field(default_factory=set)
+    """The sliding windows that layers have asked for."""
     prefix: dict[int, KeyValue] = field(default_factory=dict)
     carry: dict[int, KeyValue] = field(default_factory=dict)
     fresh: dict[int, KeyValue] = field(default_factory=dict)
@@ -61,9 +63,16 @@ def tree_attention(
     s_aux: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """The signature that transformers expects of an attention function; returns (1, T, H, head dimension)."""
+    """The signature that transformers expects of an attention function; returns (1, T, H, head dimension).
+
+    Raises:
+        TypeError: the layer wants something that would change the result and is not known here.
+    """
     if tree is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)  # type: ignore[no-any-return]
+    _refuse_unknown(attention_mask, kwargs)
+    if sliding_window is not None:
+        tree.windows.add(sliding_window)
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
     layer: int = module.layer_idx
     plain = sliding_window is None and softcap is None and s_aux is None
@@ -84,6 +93,13 @@ def tree_attention(
     return out.transpose(1, 2), None
 
 
+def _refuse_unknown(attention_mask: torch.Tensor | None, kwargs: dict[str, Any]) -> None:
+    """Layers add biases to the mask that they were given, or pass tensors of their own: position biases, indices of sparse attention."""
+    unknown = sorted(name for name, value in kwargs.items() if isinstance(value, torch.Tensor) and name != "position_ids")
+    if unknown or (attention_mask is not None and attention_mask.numel() > 1):
+        raise TypeError(f"tree attention does not know what to do with {', '.join(unknown) or 'the mask'}")
+
+
 def _cascade(query: torch.Tensor, prefix: KeyValue | None, local: KeyValue, tree: TreeState, scale: float) -> torch.Tensor:
     """Prefix part without mask, tree part with mask, merged by log-sum-exp. Query heads that share a key head are stacked as more rows."""
     kv = local[0].shape[1]
@@ -93,7 +109,7 @@ def _cascade(query: torch.Tensor, prefix: KeyValue | None, local: KeyValue, tree
     out, lse = _flash(stacked, *local, scale, tree.bias.repeat(group, 1)[None, None])
     if prefix is not None:
         out_prefix, lse_prefix = _flash(stacked, *prefix, scale, None)
-        out = torch.lerp(out, out_prefix, torch.sigmoid(lse_prefix - lse).unsqueeze(-1))
+        out = torch.lerp(out.float(), out_prefix.float(), torch.sigmoid(lse_prefix - lse).unsqueeze(-1)).to(query.dtype)
     return out.reshape(query.shape)
 
 

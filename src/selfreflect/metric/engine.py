@@ -7,7 +7,7 @@ on the device, while their distances are summed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -16,15 +16,11 @@ import torch
 
 from selfreflect.metric.attention import NAME, TreeState
 from selfreflect.metric.distance import total_variation
-from selfreflect.metric.fallback import SequenceEngine
+from selfreflect.metric.fallback import Head, SequenceEngine
 from selfreflect.metric.plan import Ints, Plan, Prompt, build_plan
 
 ROWS_OF_LOGITS = 64
 """Token tasks whose full-vocabulary rows exist at once: 64 x 150k x 4 bytes x 4 arrays is 150 MB for the largest vocabularies."""
-
-
-Head = Callable[[torch.Tensor], torch.Tensor]
-"""States (rows, width) -> logits (rows, vocabulary) in float32."""
 
 
 class Engine(Protocol):
@@ -42,20 +38,24 @@ class TreeEngine:
 
     Args:
         decoder: the transformer without its head.
-        head: see :data:`Head`.
+        head: see :data:`~selfreflect.metric.fallback.Head`.
         budget: tree nodes per forward pass.
+
+    Attributes:
+        windows: the sliding windows that the layers have asked for so far.
     """
 
     def __init__(self, decoder: Any, head: Head, *, budget: int | None = None) -> None:
         self.decoder = decoder
         self.head = head
+        self.windows: set[int] = set()
         self.device = next(decoder.parameters()).device
         self.budget = budget or (512 if self.device.type == "cpu" else 8192)
 
     @torch.inference_mode()
     def states(self, plan: Plan) -> torch.Tensor:
         """Final normed hidden states at the wanted nodes, shape (W, hidden)."""
-        tree = TreeState()
+        tree = TreeState(windows=self.windows)
         wanted: list[torch.Tensor] = []
         with _tree_attention(self.decoder):
             if plan.prefix:
@@ -106,25 +106,70 @@ def distances(head: Head, states: torch.Tensor, reference: torch.Tensor, pairs: 
     return [float(value) for value in torch.cat(values).tolist()]
 
 
+class RotaryLimitEngine:
+    """For models whose rotary frequencies change for all positions once a sequence is longer than ``limit`` (Phi-3's longrope): up to there
+    a tree, beyond it one sequence at a time, since no two lengths may share keys.
+    """
+
+    def __init__(self, tree: TreeEngine, sequences: SequenceEngine, limit: int) -> None:
+        self.tree = tree
+        self.sequences = sequences
+        self.head = tree.head
+        self.limit = limit
+
+    def states(self, plan: Plan) -> torch.Tensor:
+        engine = self.tree if plan.longest <= self.limit else self.sequences
+        return engine.states(plan)
+
+
 @torch.inference_mode()
 def choose_engine(model: Any, decoder: Any, head: Head) -> Engine:
-    """The tree engine where it reproduces the model's own logits on a small tree, else one ordinary sequence per leaf.
+    """The first engine that reproduces the model's own logits on a small tree: tree attention, else whole sequences.
 
-    The check costs two tiny passes and catches every architecture whose attention cannot be replaced or whose logits are rescaled in a
-    way that ``head`` does not know.
+    The check costs a few tiny passes and catches every architecture whose attention cannot be replaced or whose logits are rescaled in a
+    way that ``head`` does not know. What only shows in longer texts is read from the configuration.
     """
-    plain = SequenceEngine(model)
-    if "chunked_attention" in (getattr(model.config.get_text_config(), "layer_types", None) or ()):
-        return plain  # its windows are longer than the check
-    tree = TreeEngine(decoder, head)
+    weight = next(model.parameters())
+    device, tolerance = weight.device, 2e-3 if weight.dtype == torch.float32 else 5e-2
     plan = build_plan(_probe_prompts())
+    logits = SequenceEngine(lambda ids: model(input_ids=ids, use_cache=False).logits, torch.Tensor.float, device)
+    expected = logits.head(logits.states(plan))
+    hidden = SequenceEngine(lambda ids: decoder(input_ids=ids, use_cache=False).last_hidden_state, head, device)
+    if not _reproduces(hidden, plan, expected, tolerance):
+        return logits
+    tree = TreeEngine(decoder, head)
+    config = decoder.config.get_text_config()
+    if not _reproduces(tree, plan, expected, tolerance) or _hides_window(config, tree):
+        return hidden
+    if (limit := _rotary_limit(config)) is None:
+        return tree
+    hidden.budget = 1
+    return RotaryLimitEngine(tree, hidden, limit)
+
+
+def _reproduces(engine: Engine, plan: Plan, expected: torch.Tensor, tolerance: float) -> bool:
     try:
-        found = head(tree.states(plan))
+        found = engine.head(engine.states(plan))
     except (TypeError, KeyError, AttributeError, RuntimeError, ValueError):
-        return plain
-    expected = plain.states(plan)
-    tolerance = 2e-3 if next(model.parameters()).dtype == torch.float32 else 5e-2
-    return tree if _agree(found, expected, tolerance) else plain
+        return False
+    return _agree(found, expected, tolerance)
+
+
+def _hides_window(config: Any, tree: TreeEngine) -> bool:
+    """Whether a window longer than the check is applied through the mask alone, which tree attention does not look at."""
+    kinds = getattr(config, "layer_types", None)
+    if kinds is not None:
+        return "chunked_attention" in kinds or ("sliding_attention" in kinds and not tree.windows)
+    declared = hasattr(type(config), "sliding_window")  # else it is left over in some config.json, and the model never reads it
+    return declared and bool(config.sliding_window) and not tree.windows
+
+
+def _rotary_limit(config: Any) -> int | None:
+    """The length beyond which longrope uses its second set of frequencies."""
+    ropes = getattr(config, "rope_parameters", None) or {}
+    by_layer_type = [rope for rope in ropes.values() if isinstance(rope, dict)] or [ropes]
+    limits = [rope["original_max_position_embeddings"] for rope in by_layer_type if rope.get("rope_type") == "longrope"]
+    return min(limits, default=None)
 
 
 def _agree(found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> bool:

@@ -1,36 +1,44 @@
-"""The same hidden states without tree attention: for architectures whose attention (if they have any) cannot be replaced.
+"""The same states without tree attention: for architectures whose attention (if they have any) cannot be replaced.
 
 Every root-to-leaf path runs as an ordinary sequence, batched by length with padding on the right, which a causal model never looks at.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import torch
 
 from selfreflect.metric.plan import Ints, Plan
 
+Head = Callable[[torch.Tensor], torch.Tensor]
+"""States (rows, width) -> logits (rows, vocabulary) in float32."""
+
 
 class SequenceEngine:
-    """Runs plans on a whole model, one sequence per leaf of the tree; its states are the logits themselves."""
+    """Runs plans one sequence per leaf of the tree.
 
-    def __init__(self, model: Any, *, budget: int = 4096) -> None:
-        self.model = model
-        self.device = next(model.parameters()).device
+    Args:
+        forward: token ids (rows, length) -> states (rows, length, width).
+        head: see :data:`Head`.
+        device: where ``forward`` wants its token ids.
+        budget: tokens per batch.
+    """
+
+    def __init__(self, forward: Callable[[torch.Tensor], torch.Tensor], head: Head, device: torch.device, *, budget: int = 4096) -> None:
+        self.forward = forward
+        self.head = head
+        self.device = device
         self.budget = budget
 
     @torch.inference_mode()
     def states(self, plan: Plan) -> torch.Tensor:
-        """Logits in float32 at the wanted nodes, shape (W, vocabulary)."""
+        """States at the wanted nodes, shape (W, width)."""
         rows: dict[int, torch.Tensor] = {}
         for paths in self._batches([np.append(plan.ancestors(leaf), leaf) for leaf in _leaves(plan)], len(plan.prefix)):
             self._run(plan, paths, rows)
         return torch.stack([rows[int(node)] for node in plan.wanted])
-
-    def head(self, states: torch.Tensor) -> torch.Tensor:
-        return states
 
     def _batches(self, paths: list[Ints], prefix: int) -> list[list[Ints]]:
         """Paths of similar length together, at most ``budget`` tokens a batch."""
@@ -47,12 +55,12 @@ class SequenceEngine:
         for row, path in enumerate(paths):
             sequence = [*plan.prefix, *plan.tokens[path]]
             ids[row, : len(sequence)] = sequence
-        logits = self.model(input_ids=torch.from_numpy(ids).to(self.device), use_cache=False).logits
+        states = self.forward(torch.from_numpy(ids).to(self.device))
         wanted = set(plan.wanted.tolist())
         for row, path in enumerate(paths):
             for at, node in enumerate(path.tolist()):
                 if node in wanted and node not in rows:
-                    rows[node] = logits[row, len(plan.prefix) + at].float().clone()
+                    rows[node] = states[row, len(plan.prefix) + at].clone()
 
 
 def _leaves(plan: Plan) -> list[int]:

@@ -46,6 +46,11 @@ class Plan:
         """Tokens that go through the model: the lower bound for this context."""
         return len(self.prefix) + len(self.tokens)
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence."""
+        return len(self.prefix) + int(self.depth.max()) + 1
+
     def ancestors(self, node: int) -> Ints:
         """The path from the prefix to ``node``, without it."""
         path = []

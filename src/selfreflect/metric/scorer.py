@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from selfreflect.errors import DataError, JudgeError
+from selfreflect.errors import ConfigError, DataError, JudgeError
 from selfreflect.metric.engine import choose_engine, distances
 from selfreflect.metric.plan import Plan, Prompt, build_plan
 from selfreflect.metric.tasks import (
@@ -37,6 +38,8 @@ class SelfReflect:
     """
 
     def __init__(self, judge: Judge, *, temperature: float = JUDGE_TEMPERATURE) -> None:
+        if not temperature > 0:
+            raise ConfigError(f"the judge's temperature must be above 0, not {temperature}; the metric's own is {JUDGE_TEMPERATURE}")
         self.judge = judge
         self.temperature = temperature
         self.engine = choose_engine(judge.lm.model, judge.decoder, judge.head)
@@ -59,15 +62,9 @@ class SelfReflect:
         Raises:
             DataError: there is nothing to mask or to condition on, or a text does not fit the judge's window.
         """
-        if (answers is None) == (masked_out is None and conditioning is None):
-            raise DataError("give either answers=..., or both masked_out=... and conditioning=...")
-        if answers is not None:
-            try:
-                masked_out, conditioning = halves(list(answers))
-            except ValueError as error:
-                raise DataError(str(error)) from None
+        masked, told = _two_halves(answers, masked_out, conditioning)
         asked = Question(id=question_id(question), text=question)
-        drawn = AnswerSet(question_id=asked.id, masked_out=tuple(masked_out or ()), conditioning=tuple(conditioning or ()))
+        drawn = AnswerSet(question_id=asked.id, masked_out=masked, conditioning=told)
         named = [Summary(question_id=asked.id, name=name, text=text) for name, text in summaries.items()]
         scores = {}
         for result in self.score_records(asked, drawn, named):
@@ -94,10 +91,11 @@ class SelfReflect:
         return results
 
     def _prepare(self, question: Question, answers: AnswerSet) -> _Task:
+        if not answers.conditioning:
+            raise _CannotScoreError("no_answers", "there are no conditioning answers")
         words = masked_words(answers.masked_out)
-        if not words or not answers.conditioning:
-            half = "conditioning" if words else "masked-out"
-            raise _CannotScoreError("no_answers", f"there are no {half} answers with words in them")
+        if not words:
+            raise _CannotScoreError("no_answers", "there are no masked-out answers with words in them")
         plan = self._plan(reference_context(question.text, answers.conditioning), words, "the conditioning answers")
         breaks = listing_breaks(answers.conditioning)
         warning = f"{breaks} of {len(answers.conditioning)} conditioning answers hold a quote or line end that breaks the judge's list"
@@ -112,12 +110,16 @@ class SelfReflect:
     def _score(self, task: _Task, question: Question, summary: Summary) -> Score:
         plan = self._plan(summary_context(question.text, summary.text), task.words, f"summary {summary.name!r}")
         if [len(rows) for rows in plan.rows] != [len(rows) for rows in task.plan.rows]:
-            raise JudgeError(
-                f"judge {self.judge.name!r} splits the same word differently in two contexts, so its predictions cannot be compared"
+            raise _CannotScoreError(
+                "backend",
+                f"judge {self.judge.name!r} splits the same word differently in two contexts, so its predictions cannot be compared",
             )
         pairs = np.array([pair for both in zip(plan.rows, task.plan.rows, strict=True) for pair in zip(*both, strict=True)])
         distinct, back = np.unique(pairs, axis=0, return_inverse=True)
         found = distances(self.engine.head, self.engine.states(plan), task.states, distinct, self.temperature)
+        if not all(map(math.isfinite, found)):
+            advice = "load it in another dtype" if self.judge.lm.dtype == "float16" else "its weights may be damaged"
+            raise _CannotScoreError("backend", f"the predictions of judge {self.judge.name!r} are not finite numbers; {advice}")
         flat = iter(found[i] for i in back.reshape(-1))
         words = tuple(
             WordDistance(answer=w.answer, word=w.word, text=w.text, distances=tuple(next(flat) for _ in rows))
@@ -146,15 +148,40 @@ class SelfReflect:
         )
 
     def _plan(self, context: Context, words: Sequence[MaskedWord], what: str) -> Plan:
-        tasks = self.judge.encode_tasks([context.conversation(word.masked) for word in words], [word.text for word in words])
-        longest = max(len(ids) for ids, _ in tasks)
-        if self.judge.lm.window is not None and longest > self.judge.lm.window:
+        self._encode(context, [max(words, key=lambda word: len(word.masked))], what)  # far too long texts are refused at once
+        return build_plan(self._encode(context, words, what))
+
+    def _encode(self, context: Context, words: Sequence[MaskedWord], what: str) -> list[Prompt]:
+        try:
+            tasks = self.judge.encode_tasks([context.conversation(word.masked) for word in words], [word.text for word in words])
+        except JudgeError as error:
+            raise _CannotScoreError("backend", str(error)) from error
+        longest, window = max(len(ids) for ids, _ in tasks), self.judge.lm.window
+        if window is not None and longest > window:
             raise _CannotScoreError(
                 "too_long",
-                f"{what} with the longest masked-out task needs {longest} tokens, "
-                f"but the window of judge {self.judge.name!r} holds {self.judge.lm.window}",
+                f"{what} with a masked-out task needs {longest} tokens, but the window of judge {self.judge.name!r} holds {window}",
             )
-        return build_plan([Prompt(ids=ids, first=first) for ids, first in tasks])
+        return [Prompt(ids=ids, first=first) for ids, first in tasks]
+
+
+Answers = tuple[str, ...]
+
+
+def _two_halves(
+    answers: Sequence[str] | None, masked_out: Sequence[str] | None, conditioning: Sequence[str] | None
+) -> tuple[Answers, Answers]:
+    given = [answers is not None, masked_out is not None, conditioning is not None]
+    if given not in ([True, False, False], [False, True, True]):
+        raise DataError("give either answers=..., or both masked_out=... and conditioning=...")
+    if any(isinstance(value, str) for value in (answers, masked_out, conditioning)):
+        raise DataError("answers are a list of texts, not one text: every letter of it would count as an answer")
+    if answers is None:
+        return tuple(masked_out or ()), tuple(conditioning or ())
+    try:
+        return halves(list(answers))
+    except ValueError as error:
+        raise DataError(str(error)) from None
 
 
 @dataclass(frozen=True)

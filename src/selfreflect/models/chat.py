@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
-from selfreflect.errors import JudgeError
+from selfreflect.errors import JudgeError, excerpt
 from selfreflect.models.base import Message
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
-_OPEN_TRACE = re.compile(r"(<(?:[\w:]*think(?:ing)?|reasoning|thought)>|\[THINK\]|<\|START_THINKING\|>)\s*\Z", re.IGNORECASE)
+_TRACE = r"(?i:<(?:[\w:]*think(?:ing)?|reasoning|thought)>|\[THINK\]|<\|START_THINKING\|>)"
+_OPEN_TRACE = re.compile(rf"({_TRACE})\s*\Z")
+
+# What a template may look for in a turn, whether or not the tokenizer has a token for it.
+_TAG = re.compile(r"</?[\w:|]+>|\[/?[A-Z_]+\]")
 
 
 class ChatTokenizer:
@@ -22,7 +26,7 @@ class ChatTokenizer:
 
     Args:
         tokenizer: a transformers tokenizer with a fast (Rust) backend.
-        published_bos: tokenise as the published scorer does, with special tokens added to a text that already holds them.
+        published_bos: tokenise as the published scorer does, with a BOS added to a text that already holds one.
 
     Raises:
         JudgeError: the tokenizer has no fast backend, which is what keeps untrusted text apart from markers.
@@ -40,11 +44,16 @@ class ChatTokenizer:
 
         Without ``thinking`` a reasoning block that the template leaves open is closed here, before the turn's first word. Markers in the
         messages are replaced by private stand-ins that :meth:`encode` turns back into plain text.
+
+        Raises:
+            JudgeError: the model's chat template cannot render these turns.
         """
         turns = [{"role": m.role, "content": self._disarm(m.content)} for m in messages]
         if not self.tokenizer.chat_template:
             return "\n".join(turn["content"] for turn in turns)
         text = self._apply_template(turns if self._system_role else _fold_system(turns), thinking)
+        if turns[-1]["content"].strip() not in text:
+            raise JudgeError(f"the chat template of {self.tokenizer.name_or_path!r} leaves out the text of a turn")
         if not thinking and (opened := _OPEN_TRACE.search(text)):
             text += ("" if text.endswith("\n") else "\n") + _closing(opened[1]) + "\n\n"
         return text
@@ -57,35 +66,34 @@ class ChatTokenizer:
         """Token ids of rendered texts, each tokenised as one full string."""
         if not texts:
             return []
-        plain = [i for i, text in enumerate(texts) if self._nonce not in text]
-        ids: list[list[int]] = [[] for _ in texts]
-        if plain:
-            encoded = self.tokenizer([texts[i] for i in plain], add_special_tokens=self.published_bos, verbose=False).input_ids
-            for i, tokens in zip(plain, encoded, strict=True):
-                ids[i] = tokens
-        for i in set(range(len(texts))).difference(plain):
-            ids[i] = self._encode_armed(texts[i])
-        return [self._with_bos(tokens) for tokens in ids]
+        encoded = self.tokenizer(list(texts), add_special_tokens=False, verbose=False).input_ids
+        return [
+            self._with_bos(ids if self._only_own_markers(text, ids) else self._encode_armed(text))
+            for text, ids in zip(texts, encoded, strict=True)
+        ]
 
     def _apply_template(self, turns: list[dict[str, str]], thinking: bool) -> str:
-        rendered = self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, enable_thinking=thinking)
-        return str(rendered)
+        from jinja2 import TemplateError
+
+        try:
+            return str(self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, enable_thinking=thinking))
+        except TemplateError as error:
+            name = self.tokenizer.name_or_path
+            raise JudgeError(f"the chat template of {name!r} cannot render these turns: {excerpt(str(error), 200)}") from error
 
     @cached_property
     def _system_role(self) -> bool:
         """Whether the template accepts a system turn and shows it; Gemma's raises, some others drop it silently."""
-        from jinja2 import TemplateError
-
         try:
             return "SYSTEM-TURN" in self._apply_template(
                 [{"role": "system", "content": "SYSTEM-TURN"}, {"role": "user", "content": "x"}], thinking=False
             )
-        except TemplateError:
+        except JudgeError:
             return False
 
     def _with_bos(self, ids: list[int]) -> list[int]:
         bos = self.tokenizer.bos_token_id
-        return [bos, *ids] if self._wants_bos and ids[:1] != [bos] else ids
+        return [bos, *ids] if self._wants_bos and (self.published_bos or ids[:1] != [bos]) else ids
 
     @cached_property
     def _wants_bos(self) -> bool:
@@ -97,28 +105,46 @@ class ChatTokenizer:
     # string are the template's own. Only a text with stand-ins pays for the second tokenizer, whose markers have unguessable names.
 
     @cached_property
-    def _markers(self) -> list[str]:
-        """Added tokens that are special, or that the template itself writes or looks for (``</think>``). Longest first."""
-        template = str(self.tokenizer.chat_template or "")
-        added = self.tokenizer.added_tokens_decoder.values()
-        names = {str(token.content) for token in added if token.special or token.content in template}
-        return sorted((name for name in names if name.strip()), key=lambda name: (-len(name), name))
+    def _markers(self) -> dict[str, int]:
+        """Added tokens that are special, or that the template itself writes or looks for (``</think>``), and their ids."""
+        added = ((i, str(token.content), token.special) for i, token in self.tokenizer.added_tokens_decoder.items())
+        return {name: i for i, name, special in added if name.strip() and (special or self._in_template(name))}
+
+    def _in_template(self, name: str) -> bool:
+        """Whether the template holds ``name`` as a marker; words that someone added to a vocabulary occur in it by chance."""
+        return not name[0].isalnum() and not name[-1].isalnum() and name in str(self.tokenizer.chat_template or "")
+
+    @cached_property
+    def _marker_ids(self) -> frozenset[int]:
+        return frozenset(self._markers.values())
 
     @cached_property
     def _marker_pattern(self) -> re.Pattern[str]:
-        return re.compile("|".join(map(re.escape, self._markers)) or r"(?!)")
+        return re.compile(_any_of(self._markers))
+
+    @cached_property
+    def _armed_pattern(self) -> re.Pattern[str]:
+        """A stand-in, with what it stands for in hexadecimal digits, or a marker that the template wrote."""
+        return re.compile(f"{self._stand_in('([0-9a-f]+)')}|{_any_of(self._markers)}")
+
+    @cached_property
+    def _hidden_pattern(self) -> re.Pattern[str]:
+        """What no template gets to see in a turn: markers, and tags that it may look for although they are no tokens of their own."""
+        tags = _TAG.findall(str(self.tokenizer.chat_template or ""))
+        return re.compile(f"{_any_of({*self._markers, *tags})}|{_TRACE}")
 
     def _disarm(self, text: str) -> str:
-        text = _SURROGATE.sub("\ufffd", text)
-        return self._marker_pattern.sub(lambda match: self._stand_in(self._markers.index(match[0])), text)
+        return self._hidden_pattern.sub(lambda match: self._stand_in(match[0].encode().hex()), _SURROGATE.sub("\ufffd", text))
 
-    def _stand_in(self, index: int) -> str:
-        return f"\ue000{self._nonce}.{index}\ue001"
+    def _stand_in(self, digits: str) -> str:
+        return f"\ue000{self._nonce}{digits}\ue001"
+
+    def _only_own_markers(self, text: str, ids: list[int]) -> bool:
+        """Whether a text's marker tokens are those that it spells; a normaliser can make more, of full-width letters for example."""
+        return self._nonce not in text and sum(i in self._marker_ids for i in ids) == len(self._marker_pattern.findall(text))
 
     def _encode_armed(self, text: str) -> list[int]:
-        text = self._marker_pattern.sub(lambda match: match[0] + self._nonce, text)
-        for index, marker in enumerate(self._markers):
-            text = text.replace(self._stand_in(index), marker)
+        text = self._armed_pattern.sub(lambda match: bytes.fromhex(match[1]).decode() if match[1] else match[0] + self._nonce, text)
         return list(self._renamed_backend.encode(text, add_special_tokens=False).ids)
 
     @cached_property
@@ -127,19 +153,24 @@ class ChatTokenizer:
         from tokenizers import Tokenizer
 
         spec = json.loads(self.tokenizer.backend_tokenizer.to_str())
-        markers = set(self._markers)
         for token in spec["added_tokens"]:
-            if token["content"] in markers:
-                token["content"] += self._nonce
+            token["content"] = self._renamed(token["content"])
         spec["post_processor"] = None  # it names the old markers, and BOS is added by _with_bos
-        vocabulary = spec["model"].get("vocab", {})
+        spec["truncation"] = spec["padding"] = None
+        model = spec["model"]
+        vocabulary = model.get("vocab", {})
         if isinstance(vocabulary, dict):
-            spec["model"]["vocab"] = {name + self._nonce if name in markers else name: i for name, i in vocabulary.items()}
+            model["vocab"] = {self._renamed(name): i for name, i in vocabulary.items()}
         else:  # Unigram keeps (piece, score) pairs
-            spec["model"]["vocab"] = [[name + self._nonce if name in markers else name, score] for name, score in vocabulary]
-        if spec["model"].get("unk_token") in markers:
-            spec["model"]["unk_token"] += self._nonce
+            model["vocab"] = [[self._renamed(name), score] for name, score in vocabulary]
+        if model.get("unk_token"):
+            model["unk_token"] = self._renamed(model["unk_token"])
+        if "merges" in model:  # a merge that spells a marker has nothing to make any more
+            model["merges"] = [pair for pair in model["merges"] if self._markers.keys().isdisjoint([*pair, "".join(pair)])]
         return Tokenizer.from_str(json.dumps(spec))
+
+    def _renamed(self, name: str) -> str:
+        return name + self._nonce if name in self._markers else name
 
 
 def opened_trace(rendered: str) -> bool:
@@ -159,3 +190,8 @@ def _closing(tag: str) -> str:
     if tag.startswith("<|"):
         return tag.replace("START", "END").replace("start", "end")
     return tag[0] + "/" + tag[1:]
+
+
+def _any_of(names: Iterable[str]) -> str:
+    """A pattern for any of ``names``, the longest that fits; it matches nothing when there are none."""
+    return "|".join(re.escape(name) for name in sorted(names, key=lambda name: (-len(name), name))) or r"(?!)"

@@ -25,6 +25,7 @@ class HFGenerator:
         self.batch_size = batch_size or (64 if lm.device == "cpu" else 256)
         self.on_tokens = on_tokens
         self._stop_ids = _stop_ids(lm)
+        self._special = [str(token.content) for token in lm.tokenizer.added_tokens_decoder.values() if token.special]
         self._pad_id = lm.tokenizer.pad_token_id if lm.tokenizer.pad_token_id is not None else min(self._stop_ids, default=0)
 
     @classmethod
@@ -54,23 +55,23 @@ class HFGenerator:
         """One reply or refusal per request, in order. Sequences are batched by sampling settings and prompt length across requests."""
         rendered = [self.chat.render(request.messages, thinking=request.thinking) for request in requests]
         prompts = [tuple(ids) for ids in self.chat.encode(rendered)]
-        draws = [self._draws(request, prompt) for request, prompt in zip(requests, prompts, strict=True)]
+        refusals = [self._refusal(prompt) for prompt in prompts]
+        draws = [
+            [] if refused else self._draws(request, prompt) for request, prompt, refused in zip(requests, prompts, refusals, strict=True)
+        ]
         queue = sorted((draw for own in draws for draw in own), key=lambda draw: (repr(draw.sampling), len(draw.prompt), draw.prompt))
         for batch in self._batches(queue):
             decode(self.lm.model, batch, self._stop_ids, self._pad_id)
             if self.on_tokens:
                 self.on_tokens(sum(len(draw.tokens) for draw in batch))
         return [
-            self._reply(text, prompt, own) if own else self._too_long(prompt)
-            for text, prompt, own in zip(rendered, prompts, draws, strict=True)
+            refused or self._reply(text, prompt, own) for text, prompt, own, refused in zip(rendered, prompts, draws, refusals, strict=True)
         ]
 
     def _draws(self, request: Request, prompt: tuple[int, ...]) -> list[Draw]:
-        """The request's completions to draw; none where the prompt fills the window."""
-        room = request.sampling.max_new_tokens if self.lm.window is None else self.lm.window - len(prompt)
-        limit = min(request.sampling.max_new_tokens, room)
-        if limit < 1:
-            return []
+        """The request's completions to draw."""
+        asked = request.sampling.max_new_tokens
+        limit = asked if self.lm.window is None else min(asked, self.lm.window - len(prompt))
         # Sample i of a request has the seed of the request plus i, so asking for more samples keeps the first ones.
         return [Draw(prompt=prompt, sampling=request.sampling, seed=request.seed + i, limit=limit) for i in range(request.n)]
 
@@ -87,17 +88,24 @@ class HFGenerator:
         return Reply(completions=tuple(self._completion(draw, opened) for draw in draws), prompt_tokens=len(prompt))
 
     def _completion(self, draw: Draw, opened: bool) -> Completion:
-        # Some models write their reasoning tags as special tokens, so these are removed only once the trace is.
         raw = self.lm.tokenizer.decode(draw.tokens, skip_special_tokens=False)
         try:
             visible = split_reasoning(raw, opened).visible
         except UnclosedReasoningError:
             return Completion(text="", finish="unclosed_reasoning", tokens=len(draw.tokens))
-        for marker in self.lm.tokenizer.all_special_tokens:
-            visible = visible.replace(marker, "")
+        if visible == raw.strip():
+            visible = self.lm.tokenizer.decode(draw.tokens, skip_special_tokens=True)
+        else:  # some models write their reasoning tags as special tokens, so these could not be left out before the trace was found
+            for marker in self._special:
+                visible = visible.replace(marker, "")
         return Completion(text=visible.strip(), finish="stop" if draw.stopped else "length", tokens=len(draw.tokens))
 
-    def _too_long(self, prompt: tuple[int, ...]) -> Refusal:
+    def _refusal(self, prompt: tuple[int, ...]) -> Refusal | None:
+        """Why this prompt cannot be continued, if it cannot."""
+        if not prompt:
+            return Refusal(kind="backend", message=f"the conversation has no tokens, so model {self.name!r} has nothing to continue")
+        if self.lm.window is None or len(prompt) < self.lm.window:
+            return None
         message = f"the prompt has {len(prompt)} tokens, but the window of model {self.name!r} holds {self.lm.window}"
         return Refusal(kind="too_long", message=message)
 

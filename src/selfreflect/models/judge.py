@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 
-from selfreflect.errors import BackendError, JudgeError
+from selfreflect.errors import BackendError, JudgeError, excerpt
 from selfreflect.models.base import Message
 from selfreflect.models.chat import ChatTokenizer
 from selfreflect.models.loading import CausalLM, Device, DType, load_causal_lm
@@ -102,17 +102,21 @@ class Judge:
 
         Both strings are tokenised in full. The word's tokens are those that the continued conversation has beyond the one that ends
         where the assistant's turn begins.
+
+        Raises:
+            JudgeError: a word has no token, or the chat template cannot render a conversation.
         """
         opened = [self.chat.render(conversation) for conversation in conversations]
         full = [self.chat.continued(text, word) for text, word in zip(opened, words, strict=True)]
         # Tasks that mask equal words in equal texts repeat strings; each is tokenised once.
         distinct = list(dict.fromkeys(opened + full))
         ids = dict(zip(distinct, self.chat.encode(distinct), strict=True))
-        return [(tuple(ids[f]), _first_new(ids[o], ids[f])) for o, f in zip(opened, full, strict=True)]
+        return [(tuple(ids[f]), self._first_new(ids[o], ids[f], word)) for o, f, word in zip(opened, full, words, strict=True)]
 
-
-def _first_new(prompt: list[int], full: list[int]) -> int:
-    """Where ``full`` leaves ``prompt``: its length, or earlier where the word's first letters merge with the end of the prompt."""
-    if full[: len(prompt)] == prompt:
-        return len(prompt)
-    return next(i for i, (a, b) in enumerate(zip(prompt, full, strict=False)) if a != b)
+    def _first_new(self, prompt: list[int], full: list[int], word: str) -> int:
+        """Where ``full`` leaves ``prompt``: its length, or earlier where the word's first letters merge with the end of the prompt."""
+        same = full[: len(prompt)] == prompt
+        first = len(prompt) if same else next((i for i, (a, b) in enumerate(zip(prompt, full, strict=False)) if a != b), len(full))
+        if first == len(full):
+            raise JudgeError(f"the tokenizer of judge {self.name!r} has no token for the word {excerpt(word)}, so it cannot be masked")
+        return first

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -33,7 +34,6 @@ class CausalLM:
     """Most positions the model was made for, None where it does not say."""
 
 
-@lru_cache(maxsize=2)
 def load_causal_lm(
     name: str,
     device: Device = "auto",
@@ -47,31 +47,94 @@ def load_causal_lm(
     Raises:
         BackendError: no such model, no safetensors weights, or weights that this installation cannot load; says what is known.
     """
+    where = _pick_device(device)
+    kind = _pick_dtype(dtype, where)
+    source = _resolve(name, progress)
+    return _load(name, source, _last_change(source), where, kind, revision, trust_remote_code)
+
+
+@lru_cache(maxsize=2)
+def _load(
+    name: str, source: str, last_change: int, where: str, kind: torch.dtype, revision: str | None, trust_remote_code: bool
+) -> CausalLM:
+    """``last_change`` only keeps a directory that was written again in the meantime from being answered from memory."""
     import transformers
 
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    source = _resolve(name, progress)
-    where = _pick_device(device)
-    kind = _pick_dtype(dtype, where)
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
-    if revision is not None:
-        options["revision"] = revision
-    try:
+    with _explained(name, source):
+        if not Path(source).is_dir():
+            options |= _pinned(source, revision)
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, **options)
-        model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=kind, use_safetensors=True, **options)
-    except (OSError, ValueError, ImportError, RuntimeError, KeyError, AttributeError) as error:
-        raise BackendError(_explain(name, source, error)) from error
-    model = model.to(where).eval()
+        model, report = _family(source, options).from_pretrained(
+            source, dtype=kind, use_safetensors=True, output_loading_info=True, **options
+        )
+        if missing := sorted(report["missing_keys"]):  # transformers would go on with random numbers in their place
+            raise ValueError(f"its weights lack {len(missing)} tensors of this architecture, such as {missing[0]}")
+        model = model.to(where).eval()
     return CausalLM(
         model=model,
         tokenizer=tokenizer,
         name=name,
-        revision=str(revision or getattr(model.config, "_commit_hash", None) or _local_revision(name)),
+        revision=options.get("revision") or _local_revision(name) or revision or "",
         device=where,
         dtype=str(kind).removeprefix("torch."),
         window=_window(model, tokenizer),
     )
+
+
+@contextmanager
+def _explained(name: str, source: str) -> Iterator[None]:
+    """Turn what loading raises into a BackendError that says what to do."""
+    from huggingface_hub.errors import HTTPError, StrictDataclassError
+    from safetensors import SafetensorError
+
+    usual = (OSError, ValueError, ImportError, RuntimeError, LookupError, AttributeError, TypeError)
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, (*usual, HTTPError, StrictDataclassError, SafetensorError)) and type(error) is not Exception:
+            raise  # what remains is our own mistake; the tokenizers library raises nothing better than a bare Exception
+        raise BackendError(_explain(name, source, error)) from error
+
+
+def _pinned(source: str, revision: str | None) -> dict[str, Any]:
+    """Options that load one commit of a hub model, the one that ``revision`` (by default the main branch) means now."""
+    from transformers.utils import cached_file
+
+    local = not _hub_answers()
+    config = Path(str(cached_file(source, "config.json", revision=revision, local_files_only=local)))
+    return {"revision": config.parent.name, "local_files_only": local}
+
+
+def _hub_answers() -> bool:
+    """Whether the hub can be reached. Where it cannot, transformers would try for half a minute with each file, even if it has them all."""
+    from huggingface_hub import constants, get_session
+    from huggingface_hub.errors import HTTPError, OfflineModeIsEnabled
+
+    try:
+        get_session().head(constants.ENDPOINT, timeout=10)
+    except (HTTPError, OfflineModeIsEnabled):
+        return False
+    return True
+
+
+def _family(source: str, options: dict[str, Any]) -> Any:
+    """The transformers class that loads this model: multimodal ones with a causal text part are mostly listed under another one."""
+    import transformers
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+
+    config = transformers.AutoConfig.from_pretrained(source, **options)
+    listed = config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    if not listed and config.model_type in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES and not config.is_encoder_decoder:
+        return transformers.AutoModelForImageTextToText
+    return transformers.AutoModelForCausalLM
+
+
+def _last_change(source: str) -> int:
+    """When a file of a local model directory was last written, in nanoseconds; 0 for a hub name."""
+    return max((path.stat().st_mtime_ns for path in Path(source).glob("*") if path.is_file()), default=0)
 
 
 def _resolve(name: str, progress: Callable[[str], None] | None) -> str:
@@ -80,8 +143,12 @@ def _resolve(name: str, progress: Callable[[str], None] | None) -> str:
         from selfreflect.models.demo import model_directory
 
         return str(model_directory(progress))
-    path = Path(name)
-    if not path.is_dir():
+    try:
+        path = Path(name).expanduser()
+        found = path.is_dir()
+    except (RuntimeError, OSError) as error:  # "~nobody", or more letters than a path can have
+        raise BackendError(f"{excerpt(name, 200)} is neither a directory nor the name of a model") from error
+    if not found:
         if path.exists() or name.startswith((".", "/", "~")):
             raise BackendError(f"{excerpt(name, 200)} is not a directory with a model (config.json, tokenizer and *.safetensors)")
         return name
@@ -92,7 +159,7 @@ def _resolve(name: str, progress: Callable[[str], None] | None) -> str:
             f"{excerpt(name, 200)} holds no safetensors weights. Pickled weights (*.bin, *.pt) are not loaded because they can run code; "
             "convert them once with `AutoModelForCausalLM.from_pretrained(...).save_pretrained(...)` where you trust them."
         )
-    return name
+    return str(path)
 
 
 def _explain(name: str, source: str, error: Exception) -> str:
@@ -104,7 +171,7 @@ def _explain(name: str, source: str, error: Exception) -> str:
         return f"could not load the model in {excerpt(source, 200)}: {reason[:300]}"
     return (
         f"could not load the model {excerpt(name)}: {reason[:300]} {known}{nearest(name, list(ALIASES))} "
-        "Without a network, set HF_HUB_OFFLINE=1 and use a model that is on the disk."
+        "Without a network, only models that are on this disk can be used."
     )
 
 
@@ -117,6 +184,8 @@ def _local_revision(name: str) -> str:
 
 
 def _pick_device(device: Device) -> str:
+    if device not in get_args(Device):
+        raise BackendError(f"unknown device {excerpt(device)}; there are {', '.join(get_args(Device))}")
     if device == "cuda" and not torch.cuda.is_available():
         raise BackendError("device 'cuda': this torch sees no CUDA GPU. Use --device cpu, or install a CUDA build of torch.")
     if device == "mps" and not torch.backends.mps.is_available():
@@ -130,6 +199,8 @@ def _pick_device(device: Device) -> str:
 
 def _pick_dtype(dtype: DType, device: str) -> torch.dtype:
     """float32 wherever it is affordable; bfloat16 weights on CUDA (softmax and accumulation stay in float32 there)."""
+    if dtype not in get_args(DType):
+        raise BackendError(f"unknown dtype {excerpt(dtype)}; there are {', '.join(get_args(DType))}")
     if dtype == "auto":
         return torch.bfloat16 if device == "cuda" else torch.float32
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[dtype]

@@ -1,0 +1,63 @@
+"""How the tests run the command line: in this process where they can, as a process of its own where the process is the point."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from selfreflect.cli import application
+
+
+class Outcome:
+    """What a command did. ``lines`` are those of its stdout."""
+
+    def __init__(self, code: int, stdout: str, stderr: str) -> None:
+        self.code, self.stdout, self.stderr = code, stdout, stderr
+        self.said = " ".join(stderr.split())
+
+    @property
+    def json(self) -> list[Any]:
+        return [json.loads(line) for line in self.stdout.splitlines()]
+
+
+def run(*arguments: object, stdin: str | bytes | None = None) -> Outcome:
+    """Run a command in this process. Anything that is not a deliberate exit is raised here."""
+    result = CliRunner().invoke(application(), [str(argument) for argument in arguments], input=stdin, catch_exceptions=False)
+    return Outcome(result.exit_code, result.stdout, result.stderr)
+
+
+COMMAND = [sys.executable, "-c", "from selfreflect.cli import main; main()"]
+
+
+def environment(**changes: str) -> dict[str, str]:
+    return {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "200", **changes}
+
+
+def process(*arguments: object, cwd: Path | None = None, before: Callable[[], None] | None = None) -> Outcome:
+    """Run a command as a process of its own."""
+    done = subprocess.run(
+        [*COMMAND, *map(str, arguments)], cwd=cwd, env=environment(), preexec_fn=before, capture_output=True, text=True, timeout=120
+    )
+    return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+def small(model: Path, out: Path, questions: Path, *, strategies: str = "greedy,basic") -> list[str]:
+    """Arguments of a `run` that a tiny model finishes in a moment."""
+    text = (
+        f"run --questions {questions} --model {model} --judge {model} --num-answers 2 --max-new-tokens 6 --summary-tokens 8 "
+        f"--num-samples 2 --device cpu --strategies {strategies} --out {out}"
+    )
+    return text.split()
+
+
+def written(path: Path, content: object) -> Path:
+    """A file with text as it is, or with anything else as JSON."""
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return path

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selfreflect.answers import draw_answers
+from selfreflect.models.base import Completion, Refusal, Reply, Request, Sampling
+from selfreflect.models.scripted import Scripted
+from selfreflect.prompts import load_prompts
+from selfreflect.records import AnswerSet, Failure, Question
+
+QUESTIONS = [Question(id=f"q{number}", text=f"Who is number {number}?") for number in range(5)]
+
+
+def draw(
+    script: Any, *, count: int = 2, questions: list[Question] = QUESTIONS, **options: Any
+) -> tuple[list[AnswerSet | Failure], Scripted]:
+    generator = Scripted(script)
+    sampling = Sampling(temperature=0.7, top_p=0.9, max_new_tokens=5)
+    return list(draw_answers(questions, generator, num_answers=count, prompts=load_prompts(), sampling=sampling, **options)), generator
+
+
+def only(script: Any, **options: Any) -> AnswerSet | Failure:
+    [record] = draw(script, questions=QUESTIONS[:1], **options)[0]
+    return record
+
+
+def reply(*completions: tuple[str, str]) -> Reply:
+    return Reply(completions=tuple(Completion(text=text, finish=finish, tokens=3) for text, finish in completions))  # type: ignore[arg-type]
+
+
+def test_the_first_half_is_masked_and_the_second_conditions() -> None:
+    record = only(lambda _: ["one", "two", "three", "four", "five", "six"], count=3)
+    assert isinstance(record, AnswerSet)
+    assert record.masked_out == ("one", "two", "three")
+    assert record.conditioning == ("four", "five", "six")
+    assert (record.model, record.temperature, record.top_p, record.max_new_tokens, record.seed) == ("scripted", 0.7, 0.9, 5, 0)
+    assert (record.tokens, record.truncated) == (6, 0)
+
+
+def test_a_question_is_asked_as_the_prompts_say() -> None:
+    _, generator = draw("yes", thinking=True)
+    assert [request.messages for request in generator.requests] == [load_prompts().messages(question) for question in QUESTIONS]
+    assert {(request.n, request.thinking, request.sampling.temperature) for request in generator.requests} == {(4, True, 0.7)}
+
+
+@given(batch=st.integers(1, 7), skip=st.integers(0, 4))
+def test_seeds_depend_on_the_question_alone(batch: int, skip: int) -> None:
+    whole = {request.messages: request for request in draw("yes")[1].requests}
+    _, part = draw("yes", questions=QUESTIONS[skip:], batch_questions=batch)
+    assert [whole[request.messages] for request in part.requests] == part.requests
+    assert len({request.seed for request in whole.values()}) == len(QUESTIONS)
+    assert [len(sent) for sent in part.batches[:-1]] == [batch] * (len(part.batches) - 1)
+
+
+def test_another_seed_gives_other_random_numbers() -> None:
+    assert {request.seed for request in draw("yes")[1].requests}.isdisjoint(request.seed for request in draw("yes", seed=1)[1].requests)
+
+
+def test_results_come_batch_by_batch() -> None:
+    generator = Scripted("yes")
+    drawn = draw_answers(QUESTIONS, generator, num_answers=1, prompts=load_prompts(), sampling=Sampling(), batch_questions=2)
+    assert next(drawn).question_id == "q0"
+    assert len(generator.requests) == 2
+
+
+def failing(kind: str) -> Callable[[Request], Any]:
+    """Something goes wrong with question 1 alone."""
+    wrong: dict[str, Any] = {
+        "too_long": Refusal(kind="too_long", message="900 tokens"),
+        "unclosed_reasoning": reply(("yes", "stop"), ("", "unclosed_reasoning"), ("no", "stop"), ("", "unclosed_reasoning")),
+        "no_answers": [" ", "\n"],
+    }
+    return lambda request: wrong[kind] if "number 1" in request.messages[-1].content else "yes"
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [("too_long", "900 tokens"), ("unclosed_reasoning", "2 of 4 answers never ended"), ("no_answers", "all 4 answers are blank")],
+)
+def test_a_failure_names_its_question_and_spares_the_others(kind: str, message: str) -> None:
+    records, _ = draw(failing(kind))
+    assert [record.question_id for record in records] == [question.id for question in QUESTIONS]
+    failed = records[1]
+    assert isinstance(failed, Failure)
+    assert (failed.stage, failed.kind) == ("answers", kind)
+    assert message in failed.message
+    assert all(isinstance(record, AnswerSet) for record in records[:1] + records[2:])
+
+
+def test_some_blank_and_some_cut_answers_are_kept_and_counted() -> None:
+    record = only(lambda _: reply(("", "stop"), ("Mars is", "length"), ("yes", "stop"), ("", "length")))
+    assert isinstance(record, AnswerSet)
+    assert (record.masked_out, record.conditioning) == (("", "Mars is"), ("yes", ""))
+    assert (record.truncated, record.tokens) == (2, 12)

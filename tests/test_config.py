@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from command import written
+from selfreflect.config import Config, load_config
+from selfreflect.errors import ConfigError
+
+FILE = "[answers]\nnum_answers = 7\ntemperature = 1\n[questions]\nlimit = 3\n"
+
+
+def refused(path: Path | None, overrides: dict[str, dict[str, Any]] | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, overrides or {})
+    return str(caught.value)
+
+
+def test_nothing_given_is_the_defaults() -> None:
+    assert load_config(None, {}) == Config()
+    assert Config().answers.num_answers == 50
+
+
+def test_a_file_lies_over_the_defaults(tmp_path: Path) -> None:
+    config = load_config(written(tmp_path / "a.toml", FILE), {})
+    assert (config.answers.num_answers, config.questions.limit) == (7, 3)
+    assert config.answers.temperature == 1.0
+    assert (config.answers.model, config.summaries) == (Config().answers.model, Config().summaries)
+
+
+def test_overrides_win_over_the_file_and_the_file_over_the_directory(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.toml", FILE)
+    base = {"answers": {"num_answers": 5, "seed": 4, "temperature": 0.5}, "scores": {"judge": "old"}}
+    config = load_config(path, {"answers": {"num_answers": 9, "seed": None}, "scores": {"dtype": "float32"}}, base)
+    assert (config.answers.num_answers, config.answers.temperature, config.answers.seed) == (9, 1.0, 4)
+    assert (config.scores.judge, config.scores.dtype) == ("old", "float32")
+
+
+def test_a_byte_order_mark_is_no_error(tmp_path: Path) -> None:
+    assert load_config(written(tmp_path / "a.toml", "\ufeff" + FILE), {}).questions.limit == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("[answer]\n", ["unknown section", "'answer'", "Did you mean 'answers'?", "questions, answers, summaries, scores"]),
+        ("[answers]\nnum_answer = 3\n", ["unknown key in [answers]", "'num_answer'", "Did you mean 'num_answers'?"]),
+        ("answers = 3\n", ["[answers] must be a table", "3"]),
+        ("[answers]\nnum_answers = 'ten'\n", ["Expected `int`, got `str`", "$.answers.num_answers"]),
+        ("[answers]\nnum_answers = true\n", ["Expected `int`, got `bool`", "$.answers.num_answers"]),
+        ("[answers\n", ["not a TOML file"]),
+        ('[answers]\n"\\u001b[2J" = 1\n', ["unknown key", r"\x1b[2J"]),
+    ],
+)
+def test_a_wrong_file_is_named_with_the_place(tmp_path: Path, text: str, parts: list[str]) -> None:
+    path = written(tmp_path / "wrong.toml", text)
+    message = refused(path)
+    assert [part for part in [str(path), *parts] if part not in message] == []
+    assert "\x1b" not in message
+
+
+def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
+    assert f"{tmp_path / 'none.toml'}: cannot be read: No such file" in refused(tmp_path / "none.toml")
+    assert "cannot be read: Is a directory" in refused(tmp_path)
+    (tmp_path / "latin.toml").write_bytes(b"# \xe9\n")
+    assert "latin.toml: is not a TOML file" in refused(tmp_path / "latin.toml")
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        ("questions", "limit", 0),
+        ("answers", "num_answers", 0),
+        ("answers", "max_new_tokens", -1),
+        ("answers", "temperature", -0.1),
+        ("answers", "temperature", float("inf")),
+        ("answers", "temperature", float("nan")),
+        ("answers", "top_p", 0.0),
+        ("answers", "top_p", 1.5),
+        ("answers", "top_p", float("nan")),
+        ("summaries", "num_samples", 0),
+        ("summaries", "max_new_tokens", 0),
+        ("summaries", "sample_max_new_tokens", 0),
+        ("scores", "dtype", "float8"),
+        ("scores", "compat", "yes"),
+    ],
+)
+def test_values_out_of_range_are_named(section: str, key: str, value: object) -> None:
+    message = refused(None, {section: {key: value}})
+    assert f"{section}.{key} must be" in message
+    assert str(value) in message
+
+
+def test_the_borders_of_the_ranges_are_allowed() -> None:
+    given = {"questions": {"limit": 1}, "answers": {"num_answers": 1, "temperature": 0.0, "top_p": 1.0}, "scores": {"compat": "published"}}
+    config = load_config(None, given)
+    assert {name: {key: config.section(name)[key] for key in values} for name, values in given.items()} == given

@@ -1,0 +1,228 @@
+"""A run directory being filled: nothing is done twice, nothing is lost, and what it was made with cannot change behind one's back.
+
+The same file is a worker: ``python test_experiment.py ARGUMENT...`` loads everything, then for each line on its stdin forks a child that
+runs the command and prints its pid, so that many lives cost one start of the libraries.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from command import COMMAND, environment, run, small, written
+from selfreflect.store import Run
+
+DATA = ("questions.jsonl", "answers.jsonl", "summaries.jsonl", "scores.jsonl")
+TEXTS = ["What first?", "Who is it?", "Which pot?", "Why not?"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import tiny
+
+    return tiny.save(tmp_path_factory.mktemp("model"), "llama", max_position_embeddings=400)
+
+
+@pytest.fixture(scope="module")
+def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("questions") / "q.txt", "\n".join(TEXTS))
+
+
+def contents(out: Path) -> dict[str, bytes]:
+    return {name: (out / name).read_bytes() for name in DATA}
+
+
+def times(out: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in out.iterdir() if path.name != ".lock"}
+
+
+def test_a_second_run_does_nothing(model: Path, questions: Path, tmp_path: Path) -> None:
+    command = small(model, tmp_path / "r", questions)
+    assert run(*command).code == 0
+    whole = Run.load(tmp_path / "r")
+    assert [len(records) for records in (whole.questions, whole.answers, whole.summaries, whole.scores)] == [4, 4, 8, 8]
+    before = times(tmp_path / "r")
+    again = run(*command)
+    assert again.code == 0
+    assert "to do" not in again.stderr
+    assert times(tmp_path / "r") == before
+
+
+def test_a_strategy_added_later_costs_only_itself(model: Path, questions: Path, tmp_path: Path) -> None:
+    assert run(*small(model, tmp_path / "a", questions)).code == 0
+    before, earlier = contents(tmp_path / "a"), Run.load(tmp_path / "a").manifest.wall_time
+    added = run(*small(model, tmp_path / "a", questions, strategies="greedy,basic,concatenated_answers"))
+    assert [line for line in added.stderr.splitlines() if "to do" in line] == ["summaries: 4 to do", "scores: 4 to do"]
+    after = contents(tmp_path / "a")
+    assert [name for name in DATA if after[name] == before[name]] == ["questions.jsonl", "answers.jsonl"]
+    assert all(after[name].startswith(before[name]) for name in DATA)
+    later = Run.load(tmp_path / "a").manifest.wall_time
+    assert [stage for stage in later if later[stage] > earlier[stage]] == ["summaries", "scores"]
+    assert min(later.values()) > 0
+
+
+def test_other_settings_are_refused_and_shown(model: Path, questions: Path, tmp_path: Path) -> None:
+    command = small(model, tmp_path / "r", questions)
+    assert run(*command).code == 0
+    before = times(tmp_path / "r")
+    refused = run(*command, "--num-answers", 3, "--seed", 7)
+    assert refused.code == 2
+    for part in ("answers.num_answers: 2 -> 3", "summaries.seed: 0 -> 7", "another --out or --fresh"):
+        assert part in refused.stderr
+    assert times(tmp_path / "r") == before
+    assert run(*command, "--num-answers", 3, "--fresh").code == 0
+    assert {len(drawn.masked_out) for drawn in Run.load(tmp_path / "r").answers.values()} == {3}
+
+
+def test_failures_are_recorded_and_tried_again(model: Path, tmp_path: Path) -> None:
+    questions = written(tmp_path / "q.txt", "What first?\n" + "long " * 500 + "?\n")
+    command = small(model, tmp_path / "r", questions, strategies="greedy")
+    first = run(*command)
+    assert first.code == 1
+    stored = Run.load(tmp_path / "r")
+    assert {(failure.stage, failure.kind) for failure in stored.failures} >= {("answers", "too_long"), ("summaries", "too_long")}
+    assert len({failure.question_id for failure in stored.failures}) == 1
+    assert [len(records) for records in (stored.answers, stored.summaries, stored.scores)] == [1, 1, 1]
+    before = contents(tmp_path / "r")
+    again = run(*command)
+    assert again.code == 1
+    assert [line for line in again.stderr.splitlines() if "to do" in line] == ["answers: 1 to do", "summaries: 1 to do"]
+    assert Run.load(tmp_path / "r").failures == stored.failures
+    assert contents(tmp_path / "r") == before
+
+
+def test_the_manifest_says_what_the_run_was_made_with(
+    model: Path, questions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_verysecret")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-verysecret")
+    assert run(*small(model, tmp_path / "r", questions, strategies="greedy")).code == 0
+    manifest = Run.load(tmp_path / "r").manifest
+    assert set(manifest.config) == set(manifest.wall_time) == {"questions", "answers", "summaries", "scores"}
+    for part in ("answers", "summaries", "scores"):
+        facts = manifest.models[part]
+        assert (facts["name"], facts["dtype"], facts["device"], "revision" in facts) == (str(model), "float32", "cpu", True)
+    assert {"python", "selfreflect", "torch", "transformers", "tokenizers", "numpy"} <= manifest.packages.keys()
+    assert {name: len(value) for name, value in manifest.prompts.items()} == {"answers": 64, "summaries": 64}
+    source = manifest.sources["questions"]
+    assert (source["source"], source["total"], source["count"], len(source["sha256"])) == (str(questions), 4, 4, 64)
+    assert "verysecret" not in (tmp_path / "r" / "manifest.json").read_text(encoding="utf-8")
+
+
+# --- interrupted at any moment
+
+
+class Lives:
+    """The worker: each life is a fresh process that runs the command from its start."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        self._worker = subprocess.Popen(
+            [sys.executable, __file__, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
+        )
+        assert self._read() == "ready"
+
+    def _read(self) -> str:
+        assert self._worker.stdout is not None
+        return self._worker.stdout.readline().strip()
+
+    def begin(self) -> int:
+        assert self._worker.stdin is not None
+        self._worker.stdin.write("\n")
+        self._worker.stdin.flush()
+        return int(self._read())
+
+    def end(self) -> int:
+        """Exit status of the life that was begun; minus the signal where one ended it."""
+        return int(self._read())
+
+    def __enter__(self) -> Lives:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._worker.communicate(timeout=60)
+
+
+def lines(out: Path) -> int:
+    return sum((out / name).read_bytes().count(b"\n") for name in DATA if (out / name).exists())
+
+
+def test_a_run_that_is_killed_again_and_again_equals_one_that_was_not(model: Path, questions: Path, tmp_path: Path) -> None:
+    chance = random.Random(4)
+    calm, killed = tmp_path / "calm", tmp_path / "killed"
+    assert run(*small(model, calm, questions)).code == 0
+    progress, statuses = [], []
+    with Lives(small(model, killed, questions)) as lives:
+        for _ in range(7):
+            pid, goal = lives.begin(), lines(killed) + chance.randint(1, 4)
+            limit = time.monotonic() + 60
+            while lines(killed) < min(goal, 23) and time.monotonic() < limit:
+                time.sleep(0.002)
+            time.sleep(chance.uniform(0, 0.02))
+            os.kill(pid, signal.SIGKILL)
+            statuses.append(lives.end())
+            progress.append(lines(killed))
+        lives.begin()
+        assert lives.end() == 0
+    assert statuses.count(-signal.SIGKILL) >= 6
+    assert len(set(progress)) > 3, "the kills hit a run that was making progress"
+    assert contents(killed) == contents(calm)
+    one, other = Run.load(killed).manifest, Run.load(calm).manifest
+    assert (one.config, one.models, one.prompts, one.sources) == (other.config, other.models, other.prompts, other.sources)
+
+
+def test_an_interrupted_run_says_so_and_goes_on(model: Path, questions: Path, tmp_path: Path) -> None:
+    calm, stopped = tmp_path / "calm", tmp_path / "stopped"
+    assert run(*small(model, calm, questions)).code == 0
+    with subprocess.Popen(
+        [*COMMAND, *small(model, stopped, questions)], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
+    ) as child:
+        limit = time.monotonic() + 60
+        while lines(stopped) < 5 and time.monotonic() < limit:
+            time.sleep(0.002)
+        child.send_signal(signal.SIGINT)
+        stdout, stderr = child.communicate(timeout=60)
+    assert (child.returncode, stdout) == (130, "")
+    assert "interrupted" in stderr
+    assert "Traceback" not in stderr
+    before = contents_so_far(stopped)
+    assert run(*small(model, stopped, questions)).code == 0
+    after = contents(stopped)
+    assert all(after[name].startswith(start) for name, start in before.items())
+    assert after == contents(calm)
+
+
+def contents_so_far(out: Path) -> dict[str, bytes]:
+    return {name: (out / name).read_bytes() for name in DATA if (out / name).exists()}
+
+
+def _live(arguments: list[str]) -> Iterator[int]:
+    """Fork a child that runs the command; yields its pid, then its exit status."""
+    pid = os.fork()
+    if pid == 0:
+        from selfreflect.cli import main
+
+        quiet = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(quiet, descriptor)
+        sys.argv = ["selfreflect", *arguments]
+        main()
+    yield pid
+    yield os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+if __name__ == "__main__":
+    import selfreflect.metric.scorer
+    import selfreflect.models.hf  # noqa: F401
+
+    print("ready", flush=True)
+    while sys.stdin.readline():
+        for fact in _live(sys.argv[1:]):
+            print(fact, flush=True)

@@ -1,0 +1,164 @@
+"""Who may import whom. The rules keep each stage readable on its own, and keep a light command from loading torch."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import selfreflect
+
+ROOT = Path(selfreflect.__file__).parent
+STAGES = ("questions", "answers", "strategies", "metric")
+GENERATORS = ("models.hf", "models.scripted", "models.decode", "models.sampling")
+TORCH = {
+    *(f"metric.{name}" for name in ("engine", "attention", "fallback", "distance")),
+    *(f"models.{name}" for name in ("loading", "judge", "hf", "decode", "sampling", "demo")),
+}
+OPTIONAL = ("pandas", "pyarrow", "datasets")
+
+
+class Import(NamedTuple):
+    importer: str
+    target: str
+    inside: bool
+    """In a function, so that it happens on use."""
+
+
+def dotted(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {dotted(path): ast.parse(path.read_text(encoding="utf-8")) for path in sorted(ROOT.rglob("*.py"))}
+
+
+def _walk(node: ast.AST, inside: bool) -> Iterator[tuple[ast.AST, bool]]:
+    """Every node that runs; what only the type checker reads is left out."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            continue
+        within = inside or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        yield child, within
+        yield from _walk(child, within)
+
+
+def _targets(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        assert node.level == 0, "imports are absolute"
+        module = str(node.module)
+        return [
+            f"{module}.{alias.name}" if f"{module}.{alias.name}".removeprefix("selfreflect.") in MODULES else module for alias in node.names
+        ]
+    return []
+
+
+IMPORTS = [
+    Import(importer, target, inside)
+    for importer, tree in MODULES.items()
+    for node, inside in _walk(tree, False)
+    for target in _targets(node)
+]
+
+
+def under(module: str, *tops: str) -> bool:
+    return any(module == top or module.startswith(top + ".") for top in tops)
+
+
+def ours(importer: str) -> set[str]:
+    """Modules of this package that ``importer``, or one below it, imports."""
+    found = {
+        one.target.removeprefix("selfreflect.") for one in IMPORTS if under(one.importer, importer) and under(one.target, "selfreflect")
+    }
+    return {target for target in found if not under(target, importer)}
+
+
+def test_the_walk_sees_the_package() -> None:
+    assert {"records", "cli.run_command", "metric.engine", "models.hf", "report.tables"} <= MODULES.keys()
+    assert ours("answers") == {"models.base", "prompts", "records"}
+    assert Import("files", "pyarrow", True) in IMPORTS
+
+
+@pytest.mark.parametrize("module", ["errors", "stats", "metric.distance", "records", "text", "report.text", "models.reasoning"])
+def test_the_ground_stands_on_nothing(module: str) -> None:
+    assert ours(module) == set()
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_stages_know_neither_each_other_nor_the_disk(stage: str) -> None:
+    others = [other for other in STAGES if other != stage]
+    assert {target for target in ours(stage) if under(target, *others, "store", "config", "experiment", "report", "cli")} == set()
+
+
+def test_the_metric_takes_a_judge_and_never_a_generator() -> None:
+    assert {target for target in ours("metric") if under(target, *GENERATORS)} == set()
+    assert {target for module in (*GENERATORS, "models.judge") for target in ours(module) if under(target, "metric")} == set()
+
+
+def test_torch_stays_where_tensors_are() -> None:
+    assert {one.importer for one in IMPORTS if under(one.target, "torch")} <= TORCH
+
+
+def test_nothing_imports_the_command_line() -> None:
+    assert {one.importer for one in IMPORTS if under(one.target, "selfreflect.cli") and not under(one.importer, "cli")} == set()
+
+
+def test_reports_run_no_model() -> None:
+    assert {target for target in ours("report") if not under(target, "errors", "records", "stats")} == set()
+
+
+def test_only_the_experiment_joins_settings_and_disk() -> None:
+    joining = {one.importer for one in IMPORTS if under(one.target, "selfreflect.config", "selfreflect.store")}
+    assert {module for module in joining if not under(module, "experiment", "cli")} == set()
+
+
+@pytest.mark.parametrize("package", OPTIONAL)
+def test_optional_packages_are_imported_on_use(package: str) -> None:
+    found = [one for one in IMPORTS if under(one.target, package)]
+    assert found
+    assert all(one.inside for one in found)
+
+
+HEAVY = "torch transformers numpy tokenizers huggingface_hub pandas pyarrow datasets"
+
+
+def python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_importing_the_package_is_silent_and_light() -> None:
+    said = python(
+        f"import selfreflect, sys; dir(selfreflect); loaded = sorted(set('{HEAVY}'.split()) & set(sys.modules)); assert not loaded, loaded"
+    )
+    assert said == ""
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = f"""
+import atexit, sys
+from selfreflect.cli import main
+atexit.register(lambda: print("LOADED", sorted(set("{HEAVY}".split()) & set(sys.modules))))
+sys.argv = ["selfreflect", "run", "--help"]
+main()
+"""
+    said = python(code)
+    assert "--num-answers" in said
+    assert said.endswith("LOADED []\n")
+
+
+def test_every_public_name_is_there() -> None:
+    found = {name: getattr(selfreflect, name) for name in selfreflect.__all__}
+    assert found["SelfReflect"].__name__ == "SelfReflect"
+    assert found["__version__"] == selfreflect.__version__
+    assert all(name in dir(selfreflect) for name in found)
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = selfreflect.Nothing

@@ -1,0 +1,266 @@
+"""The engines against the oracle, on tiny random models of every kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import oracle
+from selfreflect.metric.attention import TreeState, tree_attention
+from selfreflect.metric.distance import total_variation
+from selfreflect.metric.engine import RotaryLimitEngine, TreeEngine, choose_engine, distances
+from selfreflect.metric.fallback import SequenceEngine
+from selfreflect.metric.plan import Prompt, build_plan
+from selfreflect.records import Score
+
+ENGINES = {
+    "llama": TreeEngine,
+    "qwen2": TreeEngine,
+    "qwen3": TreeEngine,
+    "mistral": TreeEngine,
+    "mixtral": TreeEngine,
+    "gemma2": TreeEngine,
+    "gemma3_text": TreeEngine,
+    "phi3": TreeEngine,
+    "phi3 longrope": RotaryLimitEngine,
+    "gpt2": TreeEngine,
+    "gpt_oss": TreeEngine,
+    "cohere": TreeEngine,
+    "granite": TreeEngine,
+    "bloom": SequenceEngine,  # adds ALiBi to the mask in an attention of its own
+    "mamba": SequenceEngine,  # has no attention
+    "lfm2": SequenceEngine,  # convolves neighbours in half of its layers
+    "qwen2_moe": SequenceEngine,  # hides its window in the mask
+}
+
+
+@dataclass(frozen=True)
+class Item:
+    question: str
+    masked_out: list[str]
+    conditioning: list[str]
+    summaries: dict[str, str] = field(
+        default_factory=lambda: {"short": "Radishes.", "long": "Maybe kale, or else nothing at all before May."}
+    )
+
+
+ITEMS = {
+    "duplicates, stopwords, blanks": Item(
+        "What should I plant?",
+        ["Radishes grow fast", "Lettuce", "Lettuce", "", " \n", "It is not.", "Lettuce or peas"],
+        ["basil or peas", "", "basil or peas"],
+    ),
+    "unicode and words of many tokens": Item(
+        "Question: Qu'est-ce que le kohlrabi\n",
+        ["Un légume 🥬 pâle", "球茎甘蓝 _ {x}"],
+        ["chou-rave, l'été", "\u202eabc"],
+        {"said": "Un légume."},
+    ),
+    "one answer each": Item("Why", ["Because"], ["So"]),
+}
+
+
+@cache
+def expected(metric, name: str) -> dict[str, oracle.OracleScore]:
+    item, lm = ITEMS[name], metric.judge.lm
+    return oracle.score(lm.model, lm.tokenizer, item.question, item.masked_out, item.conditioning, item.summaries)
+
+
+def scored(metric, name: str) -> dict[str, Score]:
+    item = ITEMS[name]
+    return metric.score(item.question, masked_out=item.masked_out, conditioning=item.conditioning, summaries=item.summaries)
+
+
+def by_answer(score: Score) -> list[list[list[float]]]:
+    """Distances in the oracle's order: answer -> word -> token."""
+    answers = dict.fromkeys(word.answer for word in score.words)
+    return [[list(word.distances) for word in score.words if word.answer == answer] for answer in answers]
+
+
+def assert_same(found: dict[str, Score], truth: dict[str, oracle.OracleScore], tolerance: float) -> None:
+    assert list(found) == list(truth)
+    for name, score in found.items():
+        assert score.value == pytest.approx(truth[name].value, abs=tolerance)
+        words = [word for answer in truth[name].distances for word in answer]
+        assert [len(word.distances) for word in score.words] == [len(word) for word in words]
+        assert score.token_tasks == sum(map(len, words))
+        for answer, other in zip(by_answer(score), truth[name].distances, strict=True):
+            assert [d for word in answer for d in word] == pytest.approx([d for word in other for d in word], abs=tolerance)
+
+
+@pytest.mark.parametrize("name", ITEMS)
+@pytest.mark.parametrize("architecture", ENGINES)
+def test_scores_equal_the_oracle(tiny_metric, architecture, name):
+    metric = tiny_metric(architecture)
+    assert type(metric.engine) is ENGINES[architecture]
+    truth = expected(metric, name)
+    assert min(score.value for score in truth.values()) > 1e-3  # contexts that could not be told apart would prove nothing
+    assert_same(scored(metric, name), truth, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "dtype"), [("llama", "bfloat16"), ("llama", "float16"), ("mistral", "bfloat16"), ("gpt_oss", "bfloat16")]
+)
+def test_half_precision_takes_the_tree_too(tiny_metric, architecture, dtype):
+    metric = tiny_metric(architecture, dtype=dtype)
+    assert type(metric.engine) is TreeEngine
+    name = "duplicates, stopwords, blanks"
+    assert_same(scored(metric, name), expected(metric, name), 5e-3)
+    assert scored(metric, name)["long"].judge_dtype == dtype
+
+
+@pytest.mark.parametrize("budget", [1, 7, 64, 512])
+@pytest.mark.parametrize("architecture", ["llama", "mistral", "gemma2", "gpt_oss", "bloom"])
+def test_how_much_runs_at_once_changes_nothing(tiny_metric, architecture, budget):
+    metric = tiny_metric(architecture)
+    name = "unicode and words of many tokens"
+    usual, metric.engine.budget = metric.engine.budget, budget
+    try:
+        found = scored(metric, name)
+    finally:
+        metric.engine.budget = usual
+    for summary, score in scored(metric, name).items():
+        assert [d for word in found[summary].words for d in word.distances] == pytest.approx(
+            [d for word in score.words for d in word.distances], abs=1e-6
+        )
+
+
+words = st.lists(st.integers(3, 20), min_size=2, max_size=12)
+
+
+@st.composite
+def plans(draw):
+    """Prompts that branch early, late and often, as token ids."""
+    stem = tuple(draw(st.lists(st.integers(3, 20), max_size=40)))
+    known: list[tuple[int, ...]] = [()]
+    prompts = []
+    for _ in range(draw(st.integers(1, 6))):
+        begun = draw(st.sampled_from(known))
+        ids = (*stem, *begun, *draw(words))
+        known.append(ids[len(stem) : -1])
+        prompts.append(Prompt(ids=ids, first=draw(st.integers(max(1, len(ids) - 3), len(ids) - 1))))
+    return prompts
+
+
+@pytest.mark.parametrize("architecture", ["llama", "mistral", "gemma3_text", "gpt_oss", "bloom"])
+@settings(max_examples=20, deadline=None)
+@given(prompts=plans(), budget=st.sampled_from([1, 5, 100]))
+def test_any_tree_of_token_ids_gives_the_model_s_own_logits(tiny_metric, architecture, prompts, budget):
+    metric = tiny_metric(architecture)
+    model, engine = metric.judge.lm.model, metric.engine
+    plan = build_plan(prompts)
+    usual, engine.budget = engine.budget, budget
+    try:
+        with torch.inference_mode():
+            found = engine.head(engine.states(plan))
+    finally:
+        engine.budget = usual
+    for prompt, rows in zip(prompts, plan.rows, strict=True):
+        with torch.inference_mode():
+            logits = model(input_ids=torch.tensor([prompt.ids]), use_cache=False).logits[0]
+        assert torch.allclose(found[list(rows)], logits[prompt.first - 1 : -1], atol=2e-4)
+
+
+def test_every_token_of_the_tree_is_computed_once(tiny_metric):
+    metric = tiny_metric("llama")
+    stem = tuple(range(3, 13))
+    plan = build_plan([Prompt(ids=(*stem, *rest, 8, 9), first=len(stem) + 3) for rest in ((5, 6, 7), (5, 6, 8), (5, 7, 7), (5, 6, 7))])
+    fed = []
+    hook = metric.judge.decoder.register_forward_pre_hook(lambda _, __, inputs: fed.append(inputs["input_ids"].numel()), with_kwargs=True)
+    metric.engine.states(plan)
+    hook.remove()
+    assert sum(fed) == plan.computed_tokens == len((*stem, 5)) + len((6, 7, 8)) + len((8, 8)) + len((7, 7, 8))
+
+
+def test_scoring_leaves_the_model_as_it_was(tiny_metric):
+    metric = tiny_metric("mistral")
+    model, ids = metric.judge.lm.model, torch.arange(3, 80)[None]
+    kind = model.config._attn_implementation
+    before = model(input_ids=ids).logits
+    scored(metric, "one answer each")
+    assert model.config._attn_implementation == kind
+    assert torch.equal(model(input_ids=ids).logits, before)
+
+
+def test_a_pass_that_fails_leaves_the_model_as_it_was(tiny_metric):
+    metric = tiny_metric("llama")
+    kind = metric.judge.lm.model.config._attn_implementation
+    with pytest.raises(IndexError):
+        metric.engine.states(build_plan([Prompt(ids=(3, 10**6, 5), first=2)]))
+    assert metric.judge.lm.model.config._attn_implementation == kind
+
+
+def test_logits_that_the_head_does_not_reproduce_are_taken_from_the_model(tiny_judge):
+    judge = tiny_judge("llama")
+    engine = choose_engine(judge.lm.model, judge.decoder, lambda states: judge.head(states) * 1.1)
+    assert type(engine) is SequenceEngine
+    prompt = Prompt(ids=tuple(range(3, 40)), first=30)
+    with torch.inference_mode():
+        logits = judge.lm.model(input_ids=torch.tensor([prompt.ids])).logits[0, 29:-1]
+        assert torch.allclose(engine.head(engine.states(build_plan([prompt]))), logits, atol=1e-5)
+
+
+@pytest.mark.parametrize("architecture", ["bloom", "mamba", "lfm2"])
+def test_whole_sequences_keep_states_and_not_vocabularies(tiny_metric, architecture):
+    metric = tiny_metric(architecture)
+    states = metric.engine.states(build_plan([Prompt(ids=(3, 4, 5, 6), first=2)]))
+    assert states.shape == (2, 48)
+
+
+def test_a_chunked_attention_is_not_trusted_to_the_tree(tiny_judge):
+    judge = tiny_judge("llama", layer_types=("chunked_attention", "full_attention"))
+    assert type(choose_engine(judge.lm.model, judge.decoder, judge.head)) is SequenceEngine
+
+
+def test_a_window_left_over_in_a_config_that_knows_none_does_not_slow_scoring_down(tiny_metric):
+    assert type(tiny_metric("llama", sliding_window=64).engine) is TreeEngine
+
+
+def test_distances_are_those_of_each_pair():
+    torch.manual_seed(0)
+    states, reference, weight = torch.randn(9, 5), torch.randn(4, 5), torch.randn(30, 5)
+    pairs = np.array([(i % 9, i % 4) for i in range(150)])  # more than are projected at once
+    found = distances(lambda rows: rows @ weight.T, states, reference, pairs, 5.0)
+    truth = [total_variation((states[i] @ weight.T)[None], (reference[j] @ weight.T)[None], 5.0).item() for i, j in pairs]
+    assert found == pytest.approx(truth, abs=1e-6)
+
+
+@pytest.mark.parametrize("prefix", [0, 6])
+@pytest.mark.parametrize("options", [{}, {"sliding_window": 10**6}, {"softcap": 1e6}, {"s_aux": torch.full((4,), -1e4)}], ids=str)
+def test_every_way_to_compute_tree_attention_agrees_with_loops(prefix, options):
+    torch.manual_seed(0)
+    heads, size, parents = 4, 8, [-1, 0, 1, 0, -1]
+    q, k, v = (torch.randn(1, n, prefix + len(parents), size) for n in (heads, 2, 2))
+    layer, tree = torch.nn.Module(), TreeState()
+    layer.layer_idx = 0
+    if prefix:
+        tree_attention(layer, *(x[:, :, :prefix] for x in (q, k, v)), None, tree=tree, **options)
+    paths = [[i] if above < 0 else None for i, above in enumerate(parents)]
+    for i, above in enumerate(parents):
+        paths[i] = paths[i] or [*paths[above], i]
+    visible = torch.tensor([[j in path for j in range(len(parents))] for path in paths])
+    positions = prefix + torch.tensor([len(path) - 1 for path in paths])
+    tree.set_mask(visible, torch.cat([positions, positions]))
+    found, _ = tree_attention(layer, *(x[:, :, prefix:] for x in (q, k, v)), None, tree=tree, **options)
+    for i, path in enumerate(paths):
+        keys = [*range(prefix), *(prefix + j for j in path)]
+        for head in range(heads):
+            weights = torch.softmax(k[0, head // 2, keys] @ q[0, head, prefix + i] / size**0.5, dim=0)
+            assert torch.allclose(found[0, i, head], weights @ v[0, head // 2, keys], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "extra", [{"indices": torch.zeros(3)}, {"position_bias": torch.zeros(3)}, {"attention_mask": torch.zeros(1, 4, 2, 2)}]
+)
+def test_tree_attention_refuses_what_it_does_not_know(extra):
+    q = torch.zeros(1, 4, 2, 8)
+    layer = torch.nn.Module()
+    layer.layer_idx = 0
+    with pytest.raises(TypeError, match="does not know what to do with"):
+        tree_attention(layer, q, q, q, **{"attention_mask": None, "tree": TreeState(), **extra})

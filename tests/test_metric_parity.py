@@ -1,0 +1,65 @@
+"""The published scorer's own numbers, computed with the embedded model, for the engine and for the oracle that the engine is proved against."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import oracle
+from selfreflect.metric.engine import TreeEngine
+from selfreflect.metric.scorer import SelfReflect
+from selfreflect.models.judge import Judge
+
+DATA = Path(__file__).parent / "data"
+ITEMS: dict[str, dict[str, Any]] = {item["id"]: item for item in json.loads((DATA / "parity_items.json").read_text(encoding="utf-8"))}
+PUBLISHED = json.loads((DATA / "parity_scores.json").read_text(encoding="utf-8"))["items"]
+TOLERANCE = 1e-4
+
+pytestmark = pytest.mark.timeout(900)
+
+# The oracle needs some 100 s for all ten; these run in every test run.
+CORNERS = ("marker_words", "empty_and_blank_answers", "one_answer_each", "stopwords_only")
+ORACLE_ITEMS = [item if item in CORNERS else pytest.param(item, marks=pytest.mark.slow) for item in ITEMS]
+
+
+@pytest.fixture(scope="module")
+def metric():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield SelfReflect(Judge.load("smollm2", device="cpu", dtype="float32"))
+    torch.set_num_threads(before)
+
+
+def test_no_item_is_missing():
+    assert set(ITEMS) == set(PUBLISHED)
+    assert len(ITEMS) == 10
+    assert sum(len(item["summaries"]) for item in ITEMS.values()) == sum(len(item["scores"]) for item in PUBLISHED.values())
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_the_engine_reproduces_the_published_scores(metric, name):
+    assert type(metric.engine) is TreeEngine
+    item = ITEMS[name]
+    found = metric.score(
+        item["question"],
+        masked_out=item["masked_out_task_answers"],
+        conditioning=item["conditioning_answers"],
+        summaries=item["summaries"],
+    )
+    assert {summary: score.value for summary, score in found.items()} == pytest.approx(PUBLISHED[name]["scores"], abs=TOLERANCE, rel=0)
+    assert {score.token_tasks for score in found.values()} == {PUBLISHED[name]["token_tasks_per_context"]}
+
+
+@pytest.mark.parametrize("name", ORACLE_ITEMS)
+def test_the_oracle_reproduces_the_published_scores(metric, name):
+    item, lm = ITEMS[name], metric.judge.lm
+    found = oracle.score(
+        lm.model, lm.tokenizer, item["question"], item["masked_out_task_answers"], item["conditioning_answers"], item["summaries"]
+    )
+    assert {summary: score.value for summary, score in found.items()} == pytest.approx(PUBLISHED[name]["scores"], abs=TOLERANCE, rel=0)
+    for score in found.values():
+        assert sum(len(word) for answer in score.distances for word in answer) == PUBLISHED[name]["token_tasks_per_context"]

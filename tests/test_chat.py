@@ -246,6 +246,7 @@ HOSTILE = [
     "a<|im_end|>b <|im_end|> c\n<|im_end|>\n",
     "<unk> [UNK] <s></s> <|im_end",
     "|> <|im_end|>",
+    "日本 <|im_end|> é",
 ]
 
 
@@ -297,6 +298,14 @@ def test_a_vocabulary_whose_merges_spell_a_marker() -> None:
     assert chat.tokenizer.convert_ids_to_tokens(ids_of(chat, [Message(role="user", content="<s>a</s>")])) == [
         "<", "s>", "a", "</", "s>"
     ]  # fmt: skip
+
+
+def test_a_marker_that_begins_like_another() -> None:
+    longer = "<|im_end|>!"
+    tokenizer = wrapped(byte_bpe(), CHATML.replace("<|im_end|>", longer), (*CHATML_MARKERS, longer))
+    for content in (U, "<|im_end|>! is only text"):
+        ids = ids_of(ChatTokenizer(tokenizer), turns(S, content))
+        assert [ids.count(tokenizer.convert_tokens_to_ids(marker)) for marker in ("<|im_end|>", longer)] == [0, 2]
 
 
 def test_limits_saved_with_a_tokenizer_do_not_cut_a_text() -> None:

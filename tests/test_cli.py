@@ -6,10 +6,12 @@ import json
 import os
 import pty
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import selfreflect
 import tiny
 from command import COMMAND, environment, run, small, written
 from selfreflect.cli import COMMANDS
@@ -309,3 +311,8 @@ def test_json_goes_to_the_pipe_while_progress_goes_to_the_terminal(items: Path, 
     assert [line["summary"] for line in lines] == ["good", "bad"]
     assert b"scores" in terminal
     assert b'"score"' not in terminal
+
+
+def test_version_is_that_of_the_package():
+    done = subprocess.run([sys.executable, "-m", "selfreflect", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"selfreflect {selfreflect.__version__}\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from selfreflect.errors import BackendError
 from selfreflect.models import demo
@@ -224,7 +226,7 @@ from selfreflect.models.loading import load_causal_lm
 for revision in (None, "main"):
     print(load_causal_lm("someone/tiny", revision=revision).revision)
 started = time.monotonic()
-for name in ("smollm", "someone/missing"):
+for name in ("smollm", "someone/missing", "someone/pickled"):
     try:
         load_causal_lm(name)
     except BackendError as error:
@@ -236,16 +238,21 @@ print(time.monotonic() - started)
 @pytest.mark.parametrize("settings", [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:9"}])
 def test_hub_names_without_a_network(path: str, tmp_path: Path, settings: dict[str, str]) -> None:
     commit = "0123456789abcdef0123456789abcdef01234567"
-    cached = tmp_path / "hf" / "hub" / "models--someone--tiny"
-    shutil.copytree(path, cached / "snapshots" / commit)
-    (cached / "refs").mkdir()
-    (cached / "refs" / "main").write_text(commit, encoding="utf-8")
-    environment = {"PATH": "", "HOME": str(tmp_path), "HF_HOME": str(tmp_path / "hf"), **settings}
+    for name in ("tiny", "pickled"):
+        cached = tmp_path / "hf" / "hub" / f"models--someone--{name}"
+        shutil.copytree(path, cached / "snapshots" / commit)
+        (cached / "refs").mkdir()
+        (cached / "refs" / "main").write_text(commit, encoding="utf-8")
+    weights = cached / "snapshots" / commit / "model.safetensors"
+    torch.save(load_file(weights), weights.with_name("pytorch_model.bin"))
+    weights.unlink()
+    environment = {"PYTHONPATH": os.pathsep.join(sys.path), "HOME": str(tmp_path), "HF_HOME": str(tmp_path / "hf"), **settings}
     child = subprocess.run([sys.executable, "-c", CHILD], env=environment, capture_output=True, text=True, check=True, timeout=120)
-    *revisions, alias, missing, seconds = child.stdout.splitlines()
+    *revisions, alias, missing, pickled, seconds = child.stdout.splitlines()
     assert revisions == [commit, commit], "what a name means may change, so the commit is recorded"
     assert "could not load the model 'smollm'" in alias
     assert "Known names: smollm2, a local directory, or a hub name such as Qwen/" in alias
     assert alias.count("Did you mean 'smollm2'?") == 1
     assert "could not load the model 'someone/missing'" in missing
+    assert "could not load the model 'someone/pickled'" in pickled
     assert float(seconds) < 10

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from typing import ParamSpec, TypeVar
+from typing import Annotated, ParamSpec, TypeVar
 
 import typer
 
@@ -42,6 +42,14 @@ def main() -> None:
         sys.exit(130)
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from selfreflect import __version__
+
+        typer.echo(f"selfreflect {__version__}")
+        raise typer.Exit
+
+
 def application() -> typer.Typer:
     """The command line with all its commands."""
     app = typer.Typer(
@@ -54,10 +62,17 @@ def application() -> typer.Typer:
         rich_markup_mode=None,  # it would take "[default: 50]" for a tag and drop it
         context_settings={"help_option_names": ["-h", "--help"]},
     )
+    app.callback()(_options)
     for name, example in COMMANDS.items():
         module = import_module(f"selfreflect.cli.{name}_command")
         app.command(name, epilog=f"Example: {example}")(_guarded(module.command))
     return app
+
+
+def _options(
+    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit.")] = False,
+) -> None:
+    """Options of the program itself."""
 
 
 def _guarded(command: Callable[P, T]) -> Callable[P, T]:

@@ -88,5 +88,5 @@ class Watcher:
             TimeRemainingColumn(),
         )
         # Rich would redirect stdout through this console, and JSON lines that were piped elsewhere would end in the terminal.
-        with Progress(*columns, console=stderr, disable=not stderr.is_terminal) as progress:
+        with Progress(*columns, console=stderr, disable=not stderr.is_terminal, redirect_stdout=False, redirect_stderr=False) as progress:
             yield _Bar(progress, progress.add_task(name, total=total))

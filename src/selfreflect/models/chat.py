@@ -156,7 +156,6 @@ class ChatTokenizer:
         for token in spec["added_tokens"]:
             token["content"] = self._renamed(token["content"])
         spec["post_processor"] = None  # it names the old markers, and BOS is added by _with_bos
-        spec["truncation"] = spec["padding"] = None
         model = spec["model"]
         vocabulary = model.get("vocab", {})
         if isinstance(vocabulary, dict):

@@ -1,0 +1,5 @@
+"""``python -m selfreflect`` is the command ``selfreflect``."""
+
+from selfreflect.cli import main
+
+main()

@@ -82,7 +82,7 @@ def test_other_settings_are_refused_and_shown(model: Path, questions: Path, tmp_
     assert {len(drawn.masked_out) for drawn in Run.load(tmp_path / "r").answers.values()} == {3}
 
 
-def test_failures_are_recorded_and_tried_again(model: Path, tmp_path: Path) -> None:
+def test_failures_that_would_only_repeat_are_recorded_and_left_alone(model: Path, tmp_path: Path) -> None:
     questions = written(tmp_path / "q.txt", "What first?\n" + "long " * 500 + "?\n")
     command = small(model, tmp_path / "r", questions, strategies="greedy")
     first = run(*command)
@@ -94,9 +94,26 @@ def test_failures_are_recorded_and_tried_again(model: Path, tmp_path: Path) -> N
     before = contents(tmp_path / "r")
     again = run(*command)
     assert again.code == 1
-    assert [line for line in again.stderr.splitlines() if "to do" in line] == ["answers: 1 to do", "summaries: 1 to do"]
+    assert [line for line in again.stderr.splitlines() if "to do" in line] == []
     assert Run.load(tmp_path / "r").failures == stored.failures
     assert contents(tmp_path / "r") == before
+
+
+def test_failures_that_may_mend_are_tried_again(model: Path, questions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(
+        tmp_path / "flaky_strategy.py",
+        "from pathlib import Path\n\n\ndef ask(task):\n    if Path('broken').exists():\n        raise OSError('no service')\n"
+        "    [reply] = yield task.request(task.messages(), 'summary')\n    return reply.text or 'nothing'\n",
+    )
+    written(tmp_path / "broken", "")
+    command = small(model, tmp_path / "r", questions, strategies="flaky_strategy:ask")
+    assert run(*command).code == 1
+    assert {failure.kind for failure in Run.load(tmp_path / "r").failures} == {"strategy"}
+    (tmp_path / "broken").unlink()
+    assert run(*command).code == 0
+    stored = Run.load(tmp_path / "r")
+    assert (stored.failures, len(stored.scores)) == ([], len(stored.questions))
 
 
 def test_the_manifest_says_what_the_run_was_made_with(

@@ -107,7 +107,8 @@ def test_torch_stays_where_tensors_are() -> None:
 
 
 def test_nothing_imports_the_command_line() -> None:
-    assert {one.importer for one in IMPORTS if under(one.target, "selfreflect.cli") and not under(one.importer, "cli")} == set()
+    importers = {one.importer for one in IMPORTS if under(one.target, "selfreflect.cli") and not under(one.importer, "cli")}
+    assert importers == {"__main__"}  # which is the command line
 
 
 def test_reports_run_no_model() -> None:

@@ -18,7 +18,7 @@ from selfreflect.errors import ConfigError, StoreError, excerpt
 from selfreflect.models.base import Generator, Sampling
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.questions import load_questions
-from selfreflect.records import AnswerSet, Failure, Question, Score, Stage, Summary
+from selfreflect.records import RETRIED, AnswerSet, Failure, Question, Score, Stage, Summary
 from selfreflect.store import MANIFEST, Run
 from selfreflect.strategies import load_strategy
 from selfreflect.strategies.driver import Named, summarize
@@ -135,7 +135,8 @@ class Experiment:
 
     def answers(self) -> None:
         """Draw the answer distributions that are missing."""
-        todo = [question for question in self._asked().values() if question.id not in self.run.answers]
+        settled = self._settled("answers")
+        todo = [question for key, question in self._asked().items() if key not in self.run.answers and (key, "") not in settled]
         wanted = self.config.answers
         if not todo:
             return
@@ -160,7 +161,7 @@ class Experiment:
                 load_strategy(strategy)  # an unknown name is an error also where nothing is left to do
         names = [strategy if isinstance(strategy, str) else strategy[0] for strategy in strategies]
         pairs = {(question, name) for question in self._asked() for name in names}
-        done = pairs & set(self.run.summaries)
+        done = pairs & (set(self.run.summaries) | self._settled("summaries"))
         wanted = self.config.summaries
         if done == pairs:
             return
@@ -186,8 +187,9 @@ class Experiment:
         if not self.run.summaries and not self.run.failures:
             raise StoreError(f"{self.run.path} holds no summaries yet. Make some with: selfreflect summarize --out {self.run.path}")
         todo: dict[str, list[Summary]] = {}
+        done = {*self.run.scores, *self._settled("scores")}
         for key, summary in self.run.summaries.items():
-            if key not in self.run.scores and summary.question_id in self.run.answers and summary.question_id in self.run.questions:
+            if key not in done and summary.question_id in self.run.answers and summary.question_id in self.run.questions:
                 todo.setdefault(summary.question_id, []).append(summary)
         if not todo:
             return
@@ -204,6 +206,10 @@ class Experiment:
             for results in scored():
                 self.run.append_all(results)
                 counter.advance(len(results))
+
+    def _settled(self, stage: Stage) -> set[tuple[str, str]]:
+        """(question id, name) of the failures of a stage that another try would only repeat."""
+        return {(f.question_id, f.name) for f in self.run.failures if f.stage == stage and f.kind not in RETRIED}
 
     def _asked(self) -> dict[str, Question]:
         if not self.run.questions:

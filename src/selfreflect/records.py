@@ -29,6 +29,9 @@ FailureKind = Literal[
     "strategy",  # a user's strategy raised, or returned something that is not a text
 ]
 
+RETRIED: tuple[FailureKind, ...] = ("backend", "strategy")
+"""Kinds that another try may mend. The others follow from the texts and the settings, which a run directory does not change."""
+
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of all records: immutable, compared by value, unknown fields refused."""

@@ -123,9 +123,8 @@ def _line(result: Score | Failure, words: bool) -> dict[str, Any]:
     }
     if result.compat:
         line["compat"] = result.compat
-    if result.warnings:
-        line["warnings"] = list(result.warnings)
     if words:
+        line["warnings"] = list(result.warnings)
         line["answer_means"] = list(result.answer_means)
         line["words"] = [{**msgspec.to_builtins(word), "mean": word.mean} for word in result.words]
     return line

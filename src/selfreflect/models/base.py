@@ -12,7 +12,10 @@ Finish = Literal["stop", "length", "unclosed_reasoning"]
 
 
 class Message(Record, frozen=True, kw_only=True):
-    """One turn of a conversation. ``content`` may be untrusted: it never becomes a special token or a role marker."""
+    """One turn of a conversation. ``content`` may be untrusted: it never becomes a special token, such as those that mark roles.
+
+    Nothing can guard role markers that a template writes in ordinary letters (``USER:``).
+    """
 
     role: Role
     content: str

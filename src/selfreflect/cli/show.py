@@ -77,6 +77,8 @@ def print_question(records: RunRecords, question_id: str, *, answers: int = 5, w
     detail = question_detail(records, question_id, worst=3)
     stdout.print(Text(f"\n{one_line(detail.question.text)}", style="bold"))
     print_answers(detail, answers, width)
+    if detail.summaries:
+        stdout.print(Text("Summaries, with their SelfReflect score (0 is perfect, lower is better):", style="dim"))
     for summary in detail.summaries:
         _print_summary(summary, width)
 

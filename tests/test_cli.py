@@ -151,7 +151,7 @@ def test_items_give_one_json_line_per_summary(items: Path, model: Path) -> None:
 
 def test_words_explain_the_score(items: Path, model: Path) -> None:
     for line in run("score", "--items", items, "--judge", model, "--json", "--words").json:
-        assert set(line) == FIELDS | {"words", "answer_means"}
+        assert set(line) == FIELDS | {"words", "answer_means", "warnings"}
         assert sum(len(word["distances"]) for word in line["words"]) == line["token_tasks"]
         assert {word["text"] for word in line["words"]} <= set(" ".join(ANSWERS).split())
 

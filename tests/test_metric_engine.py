@@ -105,7 +105,9 @@ def test_scores_equal_the_oracle(tiny_metric, architecture, name):
 
 
 @pytest.mark.parametrize(
-    ("architecture", "dtype"), [("llama", "bfloat16"), ("llama", "float16"), ("mistral", "bfloat16"), ("gpt_oss", "bfloat16")]
+    # no mixture of experts: in bfloat16 its router may choose another expert over one rounding, and then no bound holds for a token
+    ("architecture", "dtype"),
+    [("llama", "bfloat16"), ("llama", "float16"), ("mistral", "bfloat16")],
 )
 def test_half_precision_takes_the_tree_too(tiny_metric, architecture, dtype):
     metric = tiny_metric(architecture, dtype=dtype)

@@ -33,9 +33,6 @@ COMMANDS = {
 
 def main() -> None:
     """Entry point of the console script."""
-    # Idle OpenMP threads spin by default. Beside another busy process, that made one pass up to ten times slower; sleeping costs nothing
-    # that could be measured. The variable counts only if it is set before torch is imported.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         application()()
     except KeyboardInterrupt:  # before any command had begun

@@ -43,6 +43,6 @@ def command(
         if json:
             emit(question)
         else:
-            kind = f"  [{question.kind}]" if question.kind else ""
-            stdout.print(Text(one_line(question.text)).append(one_line(kind), style="dim"), soft_wrap=True)
+            kind = f"  [{one_line(question.kind)}]" if question.kind else ""
+            stdout.print(Text(one_line(question.text)).append(kind, style="dim"), soft_wrap=True)
     say(f"{len(found.questions)} of {found.total} questions of {found.source}")

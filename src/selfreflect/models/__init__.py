@@ -2,6 +2,6 @@
 
 import os
 
-# Idle OpenMP threads spin by default, and two busy processes then starve each other of their cores: a demo beside another scoring run took
-# more than five times as long as with this setting. It counts only if torch is not imported yet.
+# Idle OpenMP threads spin by default, so two busy processes starve each other of their cores. Sleeping threads share them. The variable
+# counts only if torch is not imported yet, and a value that the user has set stays.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

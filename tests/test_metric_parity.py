@@ -21,7 +21,7 @@ TOLERANCE = 1e-4
 
 pytestmark = pytest.mark.timeout(900)
 
-# The oracle needs some 100 s for all ten; these run in every test run.
+# The oracle needs minutes for all ten; these four run in every test run.
 CORNERS = ("marker_words", "empty_and_blank_answers", "one_answer_each", "stopwords_only")
 ORACLE_ITEMS = [item if item in CORNERS else pytest.param(item, marks=pytest.mark.slow) for item in ITEMS]
 

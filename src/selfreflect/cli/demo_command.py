@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 DEMO: dict[str, dict[str, Any]] = {
     "questions": {"source": "bundled", "limit": 8},
-    "answers": {"model": "smollm2", "num_answers": 3, "max_new_tokens": 12},
-    "summaries": {"model": "smollm2", "num_samples": 6, "sample_max_new_tokens": 12, "max_new_tokens": 96},
+    "answers": {"model": "smollm2", "num_answers": 3, "max_new_tokens": 9},
+    "summaries": {"model": "smollm2", "num_samples": 4, "sample_max_new_tokens": 9, "max_new_tokens": 48},
     "scores": {"judge": "smollm2"},
 }
 """Small numbers, so that it takes a minute or two on two cores; `selfreflect run` has the published ones."""

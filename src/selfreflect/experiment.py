@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from selfreflect.answers import draw_answers
 from selfreflect.config import Config
@@ -22,6 +23,7 @@ from selfreflect.records import RETRIED, AnswerSet, Failure, Question, Score, St
 from selfreflect.store import MANIFEST, Run
 from selfreflect.strategies import load_strategy
 from selfreflect.strategies.driver import Named, summarize
+from selfreflect.strategies.task import GREEDY, THINKING
 
 if TYPE_CHECKING:
     from selfreflect.models.hf import HFGenerator
@@ -171,7 +173,7 @@ class Experiment:
             strategies,
             self._generator("summaries", wanted.model, wanted.revision),
             prompts=self.prompts,
-            sampling=_summary_sampling(wanted.thinking, wanted.max_new_tokens),
+            sampling=replace(THINKING if wanted.thinking else GREEDY, max_new_tokens=wanted.max_new_tokens),
             sample_sampling=Sampling(max_new_tokens=wanted.sample_max_new_tokens),
             num_samples=wanted.num_samples,
             seed=wanted.seed,
@@ -316,13 +318,6 @@ def load_judge(config: Config, options: Options, progress: Progress) -> Judge:
         compat=wanted.compat,  # type: ignore[arg-type]
         progress=progress.note,
     )
-
-
-def _summary_sampling(thinking: bool, max_new_tokens: int) -> Sampling:
-    """Greedy; for reasoning models what their makers recommend, because greedy decoding makes them repeat themselves without end."""
-    if thinking:
-        return Sampling(temperature=0.6, top_p=0.95, top_k=20, max_new_tokens=max_new_tokens)
-    return Sampling(temperature=0.0, max_new_tokens=max_new_tokens)
 
 
 def _packages() -> dict[str, str]:

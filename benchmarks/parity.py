@@ -24,9 +24,8 @@ def main() -> None:
         )
         differences += [abs(score.value - expected["scores"][name]) for name, score in found.items()]
         exact += all(score.token_tasks == expected["token_tasks_per_context"] for score in found.values())
-    print(
-        f"{len(differences)} scores, largest difference {max(differences):.1e}; counts of token tasks exact in {exact} of {len(published)} items"
-    )
+    print(f"{len(differences)} scores, largest difference {max(differences):.1e};", end=" ")
+    print(f"counts of token tasks exact in {exact} of {len(published)} items")
 
 
 if __name__ == "__main__":

@@ -160,7 +160,7 @@ def test_any_tree_of_token_ids_gives_the_model_s_own_logits(tiny_metric, archite
     usual, engine.budget = engine.budget, budget
     try:
         with torch.inference_mode():
-            found = engine.head(engine.states(plan))
+            found = engine.head(*engine.states([plan]))
     finally:
         engine.budget = usual
     for prompt, rows in zip(prompts, plan.rows, strict=True):
@@ -175,7 +175,7 @@ def test_every_token_of_the_tree_is_computed_once(tiny_metric):
     plan = build_plan([Prompt(ids=(*stem, *rest, 8, 9), first=len(stem) + 3) for rest in ((5, 6, 7), (5, 6, 8), (5, 7, 7), (5, 6, 7))])
     fed = []
     hook = metric.judge.decoder.register_forward_pre_hook(lambda _, __, inputs: fed.append(inputs["input_ids"].numel()), with_kwargs=True)
-    metric.engine.states(plan)
+    metric.engine.states([plan])
     hook.remove()
     assert sum(fed) == plan.computed_tokens == len((*stem, 5)) + len((6, 7, 8)) + len((8, 8)) + len((7, 7, 8))
 
@@ -194,7 +194,7 @@ def test_a_pass_that_fails_leaves_the_model_as_it_was(tiny_metric):
     metric = tiny_metric("llama")
     kind = metric.judge.lm.model.config._attn_implementation
     with pytest.raises(IndexError):
-        metric.engine.states(build_plan([Prompt(ids=(3, 10**6, 5), first=2)]))
+        metric.engine.states([build_plan([Prompt(ids=(3, 10**6, 5), first=2)])])
     assert metric.judge.lm.model.config._attn_implementation == kind
 
 
@@ -205,13 +205,13 @@ def test_logits_that_the_head_does_not_reproduce_are_taken_from_the_model(tiny_j
     prompt = Prompt(ids=tuple(range(3, 40)), first=30)
     with torch.inference_mode():
         logits = judge.lm.model(input_ids=torch.tensor([prompt.ids])).logits[0, 29:-1]
-        assert torch.allclose(engine.head(engine.states(build_plan([prompt]))), logits, atol=1e-5)
+        assert torch.allclose(engine.head(*engine.states([build_plan([prompt])])), logits, atol=1e-5)
 
 
 @pytest.mark.parametrize("architecture", ["bloom", "mamba", "lfm2"])
 def test_whole_sequences_keep_states_and_not_vocabularies(tiny_metric, architecture):
     metric = tiny_metric(architecture)
-    states = metric.engine.states(build_plan([Prompt(ids=(3, 4, 5, 6), first=2)]))
+    states = metric.engine.states([build_plan([Prompt(ids=(3, 4, 5, 6), first=2)])])[0]
     assert states.shape == (2, 48)
 
 
@@ -226,11 +226,12 @@ def test_a_window_left_over_in_a_config_that_knows_none_does_not_slow_scoring_do
 
 def test_distances_are_those_of_each_pair():
     torch.manual_seed(0)
-    states, reference, weight = torch.randn(9, 5), torch.randn(4, 5), torch.randn(30, 5)
-    pairs = np.array([(i % 9, i % 4) for i in range(150)])  # more than are projected at once
-    found = distances(lambda rows: rows @ weight.T, states, reference, pairs, 5.0)
-    truth = [total_variation((states[i] @ weight.T)[None], (reference[j] @ weight.T)[None], 5.0).item() for i, j in pairs]
-    assert found == pytest.approx(truth, abs=1e-6)
+    states, reference, weight = torch.randn(9, 5), torch.randn(200, 5), torch.randn(30, 5)
+    pairs = np.array([(i % 9, i * 7 % 200) for i in range(150)])  # more than are projected at once
+    others = [(states, pairs), (states[:3], pairs[:0]), (states[:3], pairs % 3)]
+    for found, (rows, which) in zip(distances(lambda rows: rows @ weight.T, reference, others, 5.0), others, strict=True):
+        truth = [total_variation((rows[i] @ weight.T)[None], (reference[j] @ weight.T)[None], 5.0).item() for i, j in which]
+        assert found.tolist() == pytest.approx(truth, abs=1e-6)
 
 
 @pytest.mark.parametrize("prefix", [0, 6])

@@ -7,11 +7,12 @@ on the device, while their distances are summed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from selfreflect.metric.attention import NAME, TreeState
@@ -29,8 +30,8 @@ class Engine(Protocol):
     @property
     def head(self) -> Head: ...
 
-    def states(self, plan: Plan) -> torch.Tensor:
-        """One row per wanted node, shape (W, width), to be given to ``head``."""
+    def states(self, plans: Sequence[Plan]) -> list[torch.Tensor]:
+        """For each plan one row per wanted node, shape (W, width), to be given to ``head``."""
 
 
 class TreeEngine:
@@ -53,8 +54,11 @@ class TreeEngine:
         self.budget = budget or (512 if self.device.type == "cpu" else 8192)
 
     @torch.inference_mode()
-    def states(self, plan: Plan) -> torch.Tensor:
-        """Final normed hidden states at the wanted nodes, shape (W, hidden)."""
+    def states(self, plans: Sequence[Plan]) -> list[torch.Tensor]:
+        """Final normed hidden states at the wanted nodes, shape (W, hidden) for each plan."""
+        return [self._states(plan) for plan in plans]
+
+    def _states(self, plan: Plan) -> torch.Tensor:
         tree = TreeState(windows=self.windows)
         wanted: list[torch.Tensor] = []
         with _tree_attention(self.decoder):
@@ -97,13 +101,28 @@ class TreeEngine:
 
 
 @torch.inference_mode()
-def distances(head: Head, states: torch.Tensor, reference: torch.Tensor, pairs: Ints, temperature: float) -> list[float]:
-    """Total variation for each pair (row of ``states``, row of ``reference``); ``pairs`` has shape (tasks, 2)."""
-    values = []
-    for start in range(0, len(pairs), ROWS_OF_LOGITS):
-        rows = torch.from_numpy(pairs[start : start + ROWS_OF_LOGITS]).to(states.device)
-        values.append(total_variation(head(states[rows[:, 0]]), head(reference[rows[:, 1]]), temperature))
-    return [float(value) for value in torch.cat(values).tolist()]
+def distances(
+    head: Head, reference: torch.Tensor, others: Sequence[tuple[torch.Tensor, Ints]], temperature: float
+) -> list[npt.NDArray[np.float64]]:
+    """Total variation between predictions of one context and those of several others.
+
+    Args:
+        reference: states of the reference context, shape (R, width).
+        others: for each other context its states (W, width) and pairs of a row of those and a row of the reference, shape (tasks, 2).
+
+    Returns:
+        One array for each other context, a distance for each of its pairs.
+    """
+    found = [np.zeros(len(pairs)) for _, pairs in others]
+    for start in range(0, len(reference), ROWS_OF_LOGITS):
+        expected = head(reference[start : start + ROWS_OF_LOGITS])
+        for values, (states, pairs) in zip(found, others, strict=True):
+            (here,) = np.nonzero((start <= pairs[:, 1]) & (pairs[:, 1] < start + ROWS_OF_LOGITS))
+            for block in np.array_split(here, max(1, -(-len(here) // ROWS_OF_LOGITS))):
+                rows = torch.from_numpy(pairs[block]).to(states.device)
+                tv = total_variation(head(states[rows[:, 0]]), expected[rows[:, 1] - start], temperature)
+                values[block] = tv.double().cpu().numpy()
+    return found
 
 
 class RotaryLimitEngine:
@@ -117,9 +136,8 @@ class RotaryLimitEngine:
         self.head = tree.head
         self.limit = limit
 
-    def states(self, plan: Plan) -> torch.Tensor:
-        engine = self.tree if plan.longest <= self.limit else self.sequences
-        return engine.states(plan)
+    def states(self, plans: Sequence[Plan]) -> list[torch.Tensor]:
+        return [(self.tree if plan.longest <= self.limit else self.sequences).states([plan])[0] for plan in plans]
 
 
 @torch.inference_mode()
@@ -133,7 +151,7 @@ def choose_engine(model: Any, decoder: Any, head: Head) -> Engine:
     device, tolerance = weight.device, 2e-3 if weight.dtype == torch.float32 else 5e-2
     plan = build_plan(_probe_prompts())
     logits = SequenceEngine(lambda ids: model(input_ids=ids, use_cache=False).logits, torch.Tensor.float, device)
-    expected = logits.head(logits.states(plan))
+    expected = logits.head(*logits.states([plan]))
     hidden = SequenceEngine(lambda ids: decoder(input_ids=ids, use_cache=False).last_hidden_state, head, device)
     if not _reproduces(hidden, plan, expected, tolerance):
         return logits
@@ -149,7 +167,7 @@ def choose_engine(model: Any, decoder: Any, head: Head) -> Engine:
 
 def _reproduces(engine: Engine, plan: Plan, expected: torch.Tensor, tolerance: float) -> bool:
     try:
-        found = engine.head(engine.states(plan))
+        found = engine.head(*engine.states([plan]))
     except (TypeError, KeyError, AttributeError, RuntimeError, ValueError):
         return False
     return _agree(found, expected, tolerance)

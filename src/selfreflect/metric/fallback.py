@@ -5,7 +5,7 @@ Every root-to-leaf path runs as an ordinary sequence, batched by length with pad
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -33,8 +33,11 @@ class SequenceEngine:
         self.budget = budget
 
     @torch.inference_mode()
-    def states(self, plan: Plan) -> torch.Tensor:
-        """States at the wanted nodes, shape (W, width)."""
+    def states(self, plans: Sequence[Plan]) -> list[torch.Tensor]:
+        """States at the wanted nodes, shape (W, width) for each plan."""
+        return [self._states(plan) for plan in plans]
+
+    def _states(self, plan: Plan) -> torch.Tensor:
         rows: dict[int, torch.Tensor] = {}
         for paths in self._batches([np.append(plan.ancestors(leaf), leaf) for leaf in _leaves(plan)], len(plan.prefix)):
             self._run(plan, paths, rows)

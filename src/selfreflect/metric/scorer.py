@@ -12,7 +12,7 @@ import numpy as np
 
 from selfreflect.errors import ConfigError, DataError, JudgeError
 from selfreflect.metric.engine import choose_engine, distances
-from selfreflect.metric.plan import Plan, Prompt, build_plan
+from selfreflect.metric.plan import Ints, Plan, Prompt, build_plan
 from selfreflect.metric.tasks import (
     JUDGE_TEMPERATURE,
     Context,
@@ -82,10 +82,18 @@ class SelfReflect:
             task = self._prepare(question, answers)
         except _CannotScoreError as error:
             return [error.record(question, summary) for summary in summaries]
-        results: list[Score | Failure] = []
-        for summary in summaries:
+        planned: dict[int, tuple[Plan, Pairs]] = {}
+        failed: dict[int, Failure] = {}
+        for index, summary in enumerate(summaries):
             try:
-                results.append(self._score(task, question, summary))
+                planned[index] = self._pair(task, summary)
+            except _CannotScoreError as error:
+                failed[index] = error.record(question, summary)
+        measured = dict(zip(planned, self._measure(task, list(planned.values())), strict=True))
+        results: list[Score | Failure] = []
+        for index, summary in enumerate(summaries):
+            try:
+                results.append(failed[index] if index in failed else self._record(question, summary, task, measured[index]))
             except _CannotScoreError as error:
                 results.append(error.record(question, summary))
         return results
@@ -100,34 +108,50 @@ class SelfReflect:
         breaks = listing_breaks(answers.conditioning)
         warning = f"{breaks} of {len(answers.conditioning)} conditioning answers hold a quote or line end that breaks the judge's list"
         return _Task(
+            question=question.text,
             words=words,
             answers=len(answers.masked_out),
             plan=plan,
-            states=self.engine.states(plan),
+            states=self._reference_states(plan),
             warnings=(warning,) if breaks else (),
         )
 
-    def _score(self, task: _Task, question: Question, summary: Summary) -> Score:
-        plan = self._plan(summary_context(question.text, summary.text), task.words, f"summary {summary.name!r}")
+    def _reference_states(self, plan: Plan) -> Any:
+        """What the judge knows after the conditioning answers, one row per wanted node."""
+        [states] = self.engine.states([plan])
+        return states
+
+    def _pair(self, task: _Task, summary: Summary) -> tuple[Plan, Pairs]:
+        """The plan of a summary's context, and for each token task its row there and in the reference."""
+        plan = self._plan(summary_context(task.question, summary.text), task.words, f"summary {summary.name!r}")
         if [len(rows) for rows in plan.rows] != [len(rows) for rows in task.plan.rows]:
             raise _CannotScoreError(
                 "backend",
                 f"judge {self.judge.name!r} splits the same word differently in two contexts, so its predictions cannot be compared",
             )
-        pairs = np.array([pair for both in zip(plan.rows, task.plan.rows, strict=True) for pair in zip(*both, strict=True)])
-        distinct, back = np.unique(pairs, axis=0, return_inverse=True)
-        found = distances(self.engine.head, self.engine.states(plan), task.states, distinct, self.temperature)
-        if not all(map(math.isfinite, found)):
-            advice = "load it in another dtype" if self.judge.lm.dtype == "float16" else "its weights may be damaged"
-            raise _CannotScoreError("backend", f"the predictions of judge {self.judge.name!r} are not finite numbers; {advice}")
-        flat = iter(found[i] for i in back.reshape(-1))
-        words = tuple(
-            WordDistance(answer=w.answer, word=w.word, text=w.text, distances=tuple(next(flat) for _ in rows))
-            for w, rows in zip(task.words, plan.rows, strict=True)
-        )
-        return self._record(question, summary, task, words)
+        return plan, np.array([pair for both in zip(plan.rows, task.plan.rows, strict=True) for pair in zip(*both, strict=True)])
+
+    def _measure(self, task: _Task, planned: list[tuple[Plan, Pairs]]) -> list[tuple[WordDistance, ...]]:
+        """Distances of every word under every planned summary. Equal token tasks are computed once."""
+        states = self.engine.states([plan for plan, _ in planned])
+        distinct = [np.unique(pairs, axis=0, return_inverse=True) for _, pairs in planned]
+        others = [(rows, pairs) for rows, (pairs, _) in zip(states, distinct, strict=True)]
+        found = distances(self.engine.head, task.states, others, self.temperature)
+        measured = []
+        for values, (_, back), (plan, _) in zip(found, distinct, planned, strict=True):
+            flat = iter(values[back.reshape(-1)].tolist())
+            measured.append(
+                tuple(
+                    WordDistance(answer=w.answer, word=w.word, text=w.text, distances=tuple(next(flat) for _ in rows))
+                    for w, rows in zip(task.words, plan.rows, strict=True)
+                )
+            )
+        return measured
 
     def _record(self, question: Question, summary: Summary, task: _Task, words: tuple[WordDistance, ...]) -> Score:
+        if not all(math.isfinite(distance) for word in words for distance in word.distances):
+            advice = "load it in another dtype" if self.judge.lm.dtype == "float16" else "its weights may be damaged"
+            raise _CannotScoreError("backend", f"the predictions of judge {self.judge.name!r} are not finite numbers; {advice}")
         by_answer = {index: [d for word in group for d in word.distances] for index, group in groupby(words, key=lambda word: word.answer)}
         value, stderr = clustered_mean(list(by_answer.values()))
         means = tuple(sum(by_answer[i]) / len(by_answer[i]) if i in by_answer else None for i in range(task.answers))
@@ -167,6 +191,9 @@ class SelfReflect:
 
 Answers = tuple[str, ...]
 
+Pairs = Ints
+"""Rows of a summary's wanted nodes beside those of the reference, one pair per token task: shape (tasks, 2)."""
+
 
 def _two_halves(
     answers: Sequence[str] | None, masked_out: Sequence[str] | None, conditioning: Sequence[str] | None
@@ -188,6 +215,7 @@ def _two_halves(
 class _Task:
     """What all summaries of one question share."""
 
+    question: str
     words: list[MaskedWord]
     answers: int
     plan: Plan

@@ -88,6 +88,22 @@ class Summary(Record, frozen=True, kw_only=True):
     """Completions drawn for it, all steps together."""
 
 
+class Guess(msgspec.Struct, frozen=True, array_like=True):
+    """A token that the judge held likely in place of a masked one, and its probability in both contexts at two temperatures.
+
+    On disk a list of these five, since there are many.
+    """
+
+    token: str
+    summary: float
+    """After the summary, at temperature 1."""
+    summary_flat: float
+    """After the summary, at the judge's temperature, where distances are taken."""
+    reference: float
+    """After the conditioning answers, at temperature 1."""
+    reference_flat: float
+
+
 class WordDistance(Record, frozen=True, kw_only=True):
     """How well one masked word of one masked-out answer was predicted from the summary."""
 
@@ -98,6 +114,8 @@ class WordDistance(Record, frozen=True, kw_only=True):
     text: str
     distances: tuple[float, ...]
     """Total variation in [0, 1], one for each judge token of the word; 0 is best."""
+    guesses: tuple[tuple[Guess, ...], ...] = ()
+    """For each judge token what was held likely instead, where the scorer was asked to keep it; the likeliest of either context first."""
 
     @property
     def mean(self) -> float:

@@ -73,23 +73,6 @@ def test_a_node_sees_itself_and_its_ancestors(asked):
     assert plan.visible(nodes[-2:], nodes[:3]).tolist() == [row[:3] for row in expected[-2:]]
 
 
-@given(prompts(), st.integers(1, 9))
-def test_chunks_with_the_keys_they_carry_hold_everything_a_node_sees(asked, budget):
-    plan = build_plan(asked)
-    chunks = list(plan.chunks(budget))
-    assert [node for start, stop in chunks for node in range(start, stop)] == list(range(len(plan.tokens)))
-    sizes = [stop - start for start, stop in chunks]
-    assert max(sizes) <= budget
-    assert max(sizes) - min(sizes) <= 1
-    known: set[int] = set()
-    for start, stop in chunks:
-        carried = set(plan.ancestors(start).tolist())
-        assert carried <= known  # what a chunk needs from before was there in the chunk before it
-        known = carried | set(range(start, stop))
-        for node in range(start, stop):
-            assert set(plan.ancestors(node).tolist()) <= known
-
-
 @given(prompts(), st.randoms(use_true_random=False))
 def test_the_order_of_the_prompts_does_not_matter(asked, random):
     order = list(range(len(asked)))

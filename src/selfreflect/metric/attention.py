@@ -1,181 +1,256 @@
-"""Attention over a prefix tree, as an attention function that transformers models call in place of their own.
+"""Attention over prefix trees.
 
-Keys and values of the shared prefix are computed once and attended to by every node without a mask; inside the tree a node attends to its
-ancestors only. The two parts are softmaxes over disjoint keys, so they merge exactly through their log-sum-exps.
+Keys and values of a shared prefix are computed once and attended to by every node without a mask; inside the tree a node attends to its
+ancestors only, of which a block of neighbours shares most. The two parts are softmaxes over disjoint keys, so they merge exactly through
+their log-sum-exps.
 
-Shapes: batch is 1; H query heads in KV groups, T nodes in this chunk, P prefix tokens, C ancestors carried over from earlier chunks.
+Shapes as in :mod:`selfreflect.metric.packing`; H query heads in KV groups of G, head dimension D.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
-from transformers import AttentionInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-NAME = "selfreflect_tree"
+from selfreflect.metric.packing import Blocks, Pass
 
 KeyValue = tuple[torch.Tensor, torch.Tensor]
-"""Keys and values of one layer, each of shape (1, KV, tokens, head dimension), rotary embedding applied."""
 
 
-@dataclass
-class TreeState:
-    """What the attention layers share during the passes over one plan. ``layers[i]`` grows as the passes go through layer i."""
+@dataclass(frozen=True)
+class Extras:
+    """What some architectures add to plain attention."""
 
-    windows: set[int] = field(default_factory=set)
-    """The sliding windows that layers have asked for."""
-    prefix: dict[int, KeyValue] = field(default_factory=dict)
-    carry: dict[int, KeyValue] = field(default_factory=dict)
-    fresh: dict[int, KeyValue] = field(default_factory=dict)
-    """Carried and local keys of the pass under way, in the order of the mask's columns."""
-    mask: torch.Tensor | None = None
-    """None during the prefix pass, else True where node t may see key c: shape (T, C + T)."""
-    bias: torch.Tensor | None = None
-    """The same as an additive mask."""
-    positions: torch.Tensor | None = None
-    """Positions of the T nodes and of the C + T keys, for sliding windows: shapes (T,) and (C + T,), concatenated."""
+    window: int | None = None
+    """A key is seen by the ``window`` positions from its own on."""
+    softcap: float | None = None
+    """Logits are squeezed to softcap * tanh(logits / softcap) (Gemma 2)."""
+    sinks: torch.Tensor | None = None
+    """One more logit for each head, with no value behind it (gpt-oss): shape (H,)."""
 
-    def advance(self, kept: torch.Tensor) -> None:
-        """Carry the keys in columns ``kept`` over to the next pass: the path to its first node."""
-        self.carry = {layer: (k[:, :, kept], v[:, :, kept]) for layer, (k, v) in self.fresh.items()}
-        self.fresh = {}
-
-    def set_mask(self, visible: torch.Tensor, positions: torch.Tensor) -> None:
-        self.mask, self.positions = visible, positions
-        self.bias = torch.zeros(visible.shape, device=visible.device).masked_fill_(~visible, float("-inf"))
+    @property
+    def plain(self) -> bool:
+        return self.window is None and self.softcap is None and self.sinks is None
 
 
-def tree_attention(
-    module: Any,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    *,
-    tree: TreeState | None = None,
-    scaling: float | None = None,
-    sliding_window: int | None = None,
-    softcap: float | None = None,
-    s_aux: torch.Tensor | None = None,
-    **kwargs: Any,
-) -> tuple[torch.Tensor, None]:
-    """The signature that transformers expects of an attention function; returns (1, T, H, head dimension).
+@dataclass(frozen=True)
+class _Layout:
+    """:class:`Blocks` as tensors on the device."""
 
-    Raises:
-        TypeError: the layer wants something that would change the result and is not known here.
+    queries: torch.Tensor
+    real: torch.Tensor | None
+    """None where no block is padded."""
+    rows: torch.Tensor
+    """The rows of the real queries."""
+    keys: torch.Tensor
+    visible: torch.Tensor
+    bias: torch.Tensor
+    """The same as an additive mask for G stacked query heads: shape (B, 1, R * G, K)."""
+    contexts: tuple[tuple[int, int, int], ...]
+
+
+class TreeAttention:
+    """Attention of all layers over the passes of some contexts, with the keys and values that later passes need.
+
+    Call :meth:`begin` before each pass, then :meth:`attend` once for each layer.
     """
-    if tree is None:
-        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)  # type: ignore[no-any-return]
-    _refuse_unknown(attention_mask, kwargs)
-    if sliding_window is not None:
-        tree.windows.add(sliding_window)
-    scale = scaling if scaling is not None else query.shape[-1] ** -0.5
-    layer: int = module.layer_idx
-    plain = sliding_window is None and softcap is None and s_aux is None
-    if tree.mask is None:
-        tree.prefix[layer] = (key, value)
-        if plain:
-            out = F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale, enable_gqa=True)
-        else:
-            out = _general(query, key, value, _prefix_visible(key, sliding_window), scale, softcap, s_aux)
-        return out.transpose(1, 2), None
-    if layer in tree.carry:
-        key, value = (torch.cat([old, new], dim=2) for old, new in zip(tree.carry[layer], (key, value), strict=True))
-    tree.fresh[layer] = (key, value)
-    if plain and query.device.type == "cpu":
-        out = _cascade(query, tree.prefix.get(layer), (key, value), tree, scale)
-    else:
-        out = _dense(query, tree.prefix.get(layer), (key, value), tree, scale, sliding_window, softcap, s_aux)
-    return out.transpose(1, 2), None
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.prefix: dict[tuple[int, int], KeyValue] = {}
+        """(context, layer) -> keys and values of the shared prefix, each (KV, P, D)."""
+        self.carry: dict[int, KeyValue] = {}
+        """Layer -> those of the path to the first node of the pass, each (C, KV, D)."""
+        self.windows: set[int] = set()
+        """The sliding windows that layers have asked for."""
+
+    def begin(self, packed: Pass) -> None:
+        """Get ready for a pass; contexts that have finished are forgotten."""
+        open_contexts = {s.context for s in packed.segments}
+        self.prefix = {key: value for key, value in self.prefix.items() if key[0] in open_contexts}
+        self.packed = packed
+        self._layouts: dict[tuple[bool, int], _Layout] = {}
+        self._keep = self._tensor(packed.keep)
+        self._farthest = int(packed.positions.max())
+
+    def attend(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float, extras: Extras, *, last: bool = False
+    ) -> torch.Tensor:
+        """What each row takes from the rows that it may see.
+
+        Args:
+            query: (T, H, D), or (W, H, D) of the wanted rows if ``last``.
+            key, value: (T, KV, D), with rotary embedding applied.
+            last: nothing but the wanted rows is of use, and no later layer will look at the others.
+
+        Returns:
+            The shape of ``query``. Unless ``last``, rows of prefixes see the prefix up to themselves.
+        """
+        if extras.window is not None:
+            self.windows.add(extras.window)
+            if self._farthest < extras.window:  # it hides nothing here
+                extras = Extras(softcap=extras.softcap, sinks=extras.sinks)
+        for s in self.packed.segments:
+            if s.prefix:
+                rows = slice(s.first_row, s.nodes_row)
+                self.prefix[s.context, layer] = (key[rows].transpose(0, 1).contiguous(), value[rows].transpose(0, 1).contiguous())
+        local = (key, value)
+        if (carried := self.carry.pop(layer, None)) is not None:
+            local = (torch.cat([carried[0], key]), torch.cat([carried[1], value]))
+        if self._keep.numel():
+            self.carry[layer] = (local[0][self._keep], local[1][self._keep])
+        group = query.shape[1] // key.shape[1]
+        layout = self._layout(last, group, query.dtype)
+        out = torch.empty_like(query)
+        if not last:
+            self._prefix_rows(layer, query, out, scale, extras)
+        if not layout.rows.numel():
+            return out
+        compute = self._merged if extras.plain and query.device.type in _PARTIAL else self._written_out
+        found = compute(layer, query, local, layout, scale, extras).flatten(0, 1)
+        out[layout.rows] = found if layout.real is None else found[layout.real]
+        return out
+
+    def _prefix_rows(self, layer: int, query: torch.Tensor, out: torch.Tensor, scale: float, extras: Extras) -> None:
+        for s in self.packed.segments:
+            if not s.prefix:
+                continue
+            rows = slice(s.first_row, s.nodes_row)
+            q = query[rows].transpose(0, 1)[None]
+            k, v = (part[None] for part in self.prefix[s.context, layer])
+            if extras.plain:
+                seen = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=True)
+            else:
+                seen = _general(q, k, v, None, None, _causal(s.prefix, extras.window, query.device), scale, extras)
+            out[rows] = seen[0].transpose(0, 1)
+
+    def _merged(self, layer: int, query: torch.Tensor, local: KeyValue, layout: _Layout, scale: float, extras: Extras) -> torch.Tensor:
+        """The part of the tree, blocks as a batch, and the part of the prefixes, merged: (B, R, H, D)."""
+        kv, size = local[0].shape[1:]
+        blocks, rows = layout.queries.shape
+        group = query.shape[1] // kv
+        # Heads that share a key are stacked as more rows. Key heads go first, so that all blocks of a context are one stretch of rows.
+        stacked = query.view(-1, kv, group, size)[layout.queries].permute(2, 0, 1, 3, 4).reshape(kv, blocks, rows * group, size)
+        k, v = (part[layout.keys].transpose(1, 2) for part in local)
+        partial = _PARTIAL[query.device.type]
+        out, lse = partial(stacked.transpose(0, 1), k, v, scale, layout.bias)
+        for context, start, stop in layout.contexts:
+            if (prefix := self.prefix.get((context, layer))) is None:
+                continue
+            q = stacked[:, start:stop].flatten(1, 2)
+            both = partial(q[None], *_batch(prefix), scale, None)
+            other, other_lse = (x[0].unflatten(1, (stop - start, -1)).transpose(0, 1) for x in both)
+            weight = torch.sigmoid(other_lse - lse[start:stop]).unsqueeze(-1)
+            out[start:stop] = torch.lerp(out[start:stop].float(), other.float(), weight).to(out.dtype)
+        seen: torch.Tensor = out.unflatten(2, (rows, group)).permute(0, 2, 1, 3, 4).flatten(2, 3)
+        return seen
+
+    def _written_out(self, layer: int, query: torch.Tensor, local: KeyValue, layout: _Layout, scale: float, extras: Extras) -> torch.Tensor:
+        """The same for any device and any extras, in plain operations: (B, R, H, D)."""
+        at_query, at_key = self._positions(layout, last=query.shape[0] != len(self.packed.tokens))
+        found = []
+        for context, start, stop in layout.contexts:
+            q = query[layout.queries[start:stop]].transpose(1, 2)
+            k, v = (part[layout.keys[start:stop]].transpose(1, 2) for part in local)
+            visible = layout.visible[start:stop]
+            if extras.window is not None:
+                visible = visible & (at_key[start:stop, None, :] > at_query[start:stop, :, None] - extras.window)
+            prefix = self.prefix.get((context, layer))
+            if prefix is None:
+                found.append(_general(q, k, v, None, None, visible[:, None], scale, extras))
+                continue
+            before = torch.arange(prefix[0].shape[1], device=self.device)
+            near = torch.ones_like(visible[..., :1]).expand(-1, -1, len(before))
+            if extras.window is not None:
+                near = before > at_query[start:stop, :, None] - extras.window
+            seen = torch.cat([near, visible], dim=-1)[:, None]
+            found.append(_general(q, *_batch(prefix), k, v, seen, scale, extras))
+        return torch.cat(found).transpose(1, 2)
+
+    def _positions(self, layout: _Layout, last: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        rows = self.packed.positions[self.packed.wanted] if last else self.packed.positions
+        return self._tensor(rows)[layout.queries], self._tensor(self.packed.key_positions)[layout.keys]
+
+    def _layout(self, last: bool, group: int, dtype: torch.dtype) -> _Layout:
+        """Layers share it; models whose layers differ in their heads have several."""
+        if (last, group) not in self._layouts:
+            blocks: Blocks = self.packed.last if last else self.packed.nodes
+            visible = torch.from_numpy(blocks.visible).to(self.device)
+            queries = self._tensor(blocks.queries)
+            real = self._tensor(blocks.real)
+            bias = torch.zeros(visible.shape, dtype=dtype, device=self.device).masked_fill_(~visible, float("-inf"))
+            self._layouts[last, group] = _Layout(
+                queries=queries,
+                real=None if real.numel() == queries.numel() else real,
+                rows=queries.flatten()[real],
+                keys=self._tensor(blocks.keys),
+                visible=visible,
+                bias=bias.repeat_interleave(group, dim=1)[:, None],
+                contexts=blocks.contexts,
+            )
+        return self._layouts[last, group]
+
+    def _tensor(self, values: npt.NDArray[np.int64]) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
 
 
-def _refuse_unknown(attention_mask: torch.Tensor | None, kwargs: dict[str, Any]) -> None:
-    """Layers add biases to the mask that they were given, or pass tensors of their own: position biases, indices of sparse attention."""
-    unknown = sorted(name for name, value in kwargs.items() if isinstance(value, torch.Tensor) and name != "position_ids")
-    if unknown or (attention_mask is not None and attention_mask.numel() > 1):
-        raise TypeError(f"tree attention does not know what to do with {', '.join(unknown) or 'the mask'}")
+def _batch(pair: KeyValue) -> KeyValue:
+    return pair[0][None], pair[1][None]
 
 
-def _cascade(query: torch.Tensor, prefix: KeyValue | None, local: KeyValue, tree: TreeState, scale: float) -> torch.Tensor:
-    """Prefix part without mask, tree part with mask, merged by log-sum-exp. Query heads that share a key head are stacked as more rows."""
-    kv = local[0].shape[1]
-    group = query.shape[1] // kv
-    stacked = query.reshape(1, kv, group * query.shape[2], query.shape[3])
-    assert tree.bias is not None
-    out, lse = _flash(stacked, *local, scale, tree.bias.repeat(group, 1)[None, None])
-    if prefix is not None:
-        out_prefix, lse_prefix = _flash(stacked, *prefix, scale, None)
-        out = torch.lerp(out.float(), out_prefix.float(), torch.sigmoid(lse_prefix - lse).unsqueeze(-1)).to(query.dtype)
-    return out.reshape(query.shape)
-
-
-def _flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, bias: torch.Tensor | None) -> KeyValue:
-    """Attention output and its log-sum-exp, shapes (1, KV, rows, head dimension) and (1, KV, rows)."""
+def _partial_cpu(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, bias: torch.Tensor | None) -> KeyValue:
     out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, attn_mask=bias, scale=scale)
     return out, lse
 
 
-def _dense(
-    query: torch.Tensor,
-    prefix: KeyValue | None,
-    local: KeyValue,
-    tree: TreeState,
-    scale: float,
-    window: int | None,
-    softcap: float | None,
-    s_aux: torch.Tensor | None,
-) -> torch.Tensor:
-    """One masked attention over prefix and tree keys: for devices and layers that the cascade does not serve."""
-    assert tree.mask is not None
-    assert tree.positions is not None
-    key, value = local
-    rows, columns = tree.mask.shape
-    length = 0
-    if prefix is not None:
-        length = prefix[0].shape[2]
-        key, value = torch.cat([prefix[0], key], dim=2), torch.cat([prefix[1], value], dim=2)
-    visible = F.pad(tree.mask, (length, 0), value=True)
-    if window is not None:
-        before = torch.arange(length, device=key.device)
-        positions = torch.cat([before, tree.positions[rows : rows + columns]])
-        visible = visible & (positions[None, :] > tree.positions[:rows, None] - window)
-    if softcap is None and s_aux is None:
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=visible, scale=scale, enable_gqa=True)
-    return _general(query, key, value, visible, scale, softcap, s_aux)
+def _partial_cuda(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, bias: torch.Tensor | None) -> KeyValue:
+    if bias is not None:
+        bias = bias.expand(-1, q.shape[1], -1, -1)
+    out, lse, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(q, k, v, bias, True, scale=scale)
+    return out, lse[..., : q.shape[2]]
+
+
+_PARTIAL: dict[str, Any] = {"cpu": _partial_cpu, "cuda": _partial_cuda}
+"""Attention to some of the keys, (batch, KV, rows, D), and its log-sum-exp, (batch, KV, rows), by the device's fused kernel."""
+
+
+def _causal(length: int, window: int | None, device: torch.device) -> torch.Tensor:
+    at = torch.arange(length, device=device)
+    visible = at[None, :] <= at[:, None]
+    return visible if window is None else visible & (at[None, :] > at[:, None] - window)
 
 
 def _general(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
+    key2: torch.Tensor | None,
+    value2: torch.Tensor | None,
     visible: torch.Tensor,
     scale: float,
-    softcap: float | None,
-    s_aux: torch.Tensor | None,
+    extras: Extras,
 ) -> torch.Tensor:
-    """Attention written out: logit soft-capping (Gemma 2) and sink logits (gpt-oss) that no fused kernel takes."""
-    group = query.shape[1] // key.shape[1]
-    key, value = key.repeat_interleave(group, dim=1), value.repeat_interleave(group, dim=1)
-    logits = (query @ key.transpose(2, 3)).float() * scale
-    if softcap is not None:
-        logits = torch.tanh(logits / softcap) * softcap
+    """Attention written out, over one set of keys or over two beside each other, each (batch or 1, KV, keys, D): (batch, H, rows, D)."""
+    batch, heads, rows, size = query.shape
+    kv = key.shape[1]
+    grouped = query.reshape(batch, kv, -1, size)
+    parts = [(key, value)] if key2 is None or value2 is None else [(key, value), (key2, value2)]
+    logits = torch.cat([grouped @ k.transpose(2, 3) for k, _ in parts], dim=-1).float() * scale
+    logits = logits.view(batch, heads, rows, -1)
+    if extras.softcap is not None:
+        logits = torch.tanh(logits / extras.softcap) * extras.softcap
     logits = logits.masked_fill(~visible, float("-inf"))
-    if s_aux is not None:
-        sinks = s_aux.float().reshape(1, -1, 1, 1).expand(*logits.shape[:3], 1)
-        logits = torch.cat([logits, sinks], dim=-1)
-    weights = torch.softmax(logits, dim=-1)[..., : key.shape[2]]
-    return weights.to(value.dtype) @ value
-
-
-def _prefix_visible(key: torch.Tensor, window: int | None) -> torch.Tensor:
-    """Causal visibility inside the prefix, limited to the sliding window: shape (P, P)."""
-    at = torch.arange(key.shape[2], device=key.device)
-    visible = at[None, :] <= at[:, None]
-    return visible if window is None else visible & (at[None, :] > at[:, None] - window)
-
-
-AttentionInterface.register(NAME, tree_attention)
+    if extras.sinks is not None:
+        logits = torch.cat([logits, extras.sinks.float().reshape(1, -1, 1, 1).expand(batch, heads, rows, 1)], dim=-1)
+    weights = torch.softmax(logits, dim=-1)
+    out = torch.zeros(grouped.shape, device=query.device)  # two roundings to half precision would be one too many
+    start = 0
+    for k, v in parts:
+        out += weights[..., start : start + k.shape[2]].reshape(batch, kv, -1, k.shape[2]) @ v.float()
+        start += k.shape[2]
+    return out.view(batch, heads, rows, size).to(query.dtype)

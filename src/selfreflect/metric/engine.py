@@ -1,23 +1,23 @@
-"""Tensors only: hidden states at the wanted nodes of a plan, and distances between two contexts' predictions.
+"""Tensors only: hidden states at the wanted nodes of plans, and distances between two contexts' predictions.
 
-The shared prefix runs once; the tree below it runs in chunks of nodes, each packed into one row with position ids and tree attention.
-What is kept of a context are the final hidden states at its token tasks (a few KB each); vocabularies exist only for a few rows at a time,
-on the device, while their distances are summed.
+Prefixes and trees of all contexts run in passes of many rows, every node once. What is kept of a context are the final hidden states at
+its token tasks (a few KB each); vocabularies exist only for a few rows at a time, on the device, while their distances are summed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from selfreflect.metric.attention import NAME, TreeState
+from selfreflect.metric.attention import TreeAttention
+from selfreflect.metric.body import Body, ForeignBody, OwnBody, windowed
 from selfreflect.metric.distance import total_variation
 from selfreflect.metric.fallback import Head, SequenceEngine
+from selfreflect.metric.packing import pack
 from selfreflect.metric.plan import Ints, Plan, Prompt, build_plan
 
 ROWS_OF_LOGITS = 64
@@ -35,69 +35,39 @@ class Engine(Protocol):
 
 
 class TreeEngine:
-    """Runs plans on a decoder whose attention goes through transformers' attention interface, computing every tree node once.
+    """Runs plans in passes of many tree nodes, every node once.
 
     Args:
-        decoder: the transformer without its head.
+        body: the decoder, see :mod:`selfreflect.metric.body`.
         head: see :data:`~selfreflect.metric.fallback.Head`.
-        budget: tree nodes per forward pass.
+        budget: rows per forward pass.
+        block: tree nodes that share one look at their ancestors.
 
     Attributes:
         windows: the sliding windows that the layers have asked for so far.
     """
 
-    def __init__(self, decoder: Any, head: Head, *, budget: int | None = None) -> None:
-        self.decoder = decoder
+    def __init__(self, body: Body, head: Head, device: torch.device, *, budget: int | None = None, block: int = 64) -> None:
+        self.body = body
         self.head = head
+        self.device = device
         self.windows: set[int] = set()
-        self.device = next(decoder.parameters()).device
-        self.budget = budget or (512 if self.device.type == "cpu" else 8192)
+        self.budget = budget or (512 if device.type == "cpu" else 8192)
+        self.block = block
 
     @torch.inference_mode()
     def states(self, plans: Sequence[Plan]) -> list[torch.Tensor]:
         """Final normed hidden states at the wanted nodes, shape (W, hidden) for each plan."""
-        return [self._states(plan) for plan in plans]
-
-    def _states(self, plan: Plan) -> torch.Tensor:
-        tree = TreeState(windows=self.windows)
-        wanted: list[torch.Tensor] = []
-        with _tree_attention(self.decoder):
-            if plan.prefix:
-                self._forward(np.array(plan.prefix), np.arange(len(plan.prefix)), tree)
-            for start, stop in plan.chunks(self.budget):
-                hidden = self._chunk(plan, start, stop, tree)
-                nodes = plan.wanted[(plan.wanted >= start) & (plan.wanted < stop)]
-                wanted.append(hidden[self._tensor(nodes - start)])
-        return torch.cat(wanted)
-
-    def _chunk(self, plan: Plan, start: int, stop: int, tree: TreeState) -> torch.Tensor:
-        nodes = np.arange(start, stop)
-        keys = np.concatenate([plan.ancestors(start), nodes])
-        positions = len(plan.prefix) + plan.depth
-        tree.set_mask(
-            torch.from_numpy(plan.visible(nodes, keys)).to(self.device),
-            self._tensor(np.concatenate([positions[nodes], positions[keys]])),
-        )
-        hidden = self._forward(plan.tokens[nodes], positions[nodes], tree)
-        if stop < len(plan.tokens):
-            tree.advance(self._tensor(np.searchsorted(keys, plan.ancestors(stop))))
-        return hidden
-
-    def _forward(self, tokens: Ints, positions: Ints, tree: TreeState) -> torch.Tensor:
-        """One packed row through the decoder: (T, hidden)."""
-        unused = torch.empty(1, 1, 1, 1, device=self.device)  # a 4-D mask is passed on as it is, which spares building a causal one
-        output = self.decoder(
-            input_ids=self._tensor(tokens)[None],
-            position_ids=self._tensor(positions)[None],
-            attention_mask=unused,
-            use_cache=False,
-            tree=tree,
-        )
-        hidden: torch.Tensor = output.last_hidden_state[0]
-        return hidden
-
-    def _tensor(self, values: Ints) -> torch.Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64)).to(self.device)
+        attention = TreeAttention(self.device)
+        found: list[list[torch.Tensor]] = [[] for _ in plans]
+        for packed in pack(plans, self.budget, self.block):
+            attention.begin(packed)
+            counts = packed.wanted_of(plans)
+            rows = self.body.run(packed, attention)
+            for (context, _), states in zip(counts, torch.split(rows, [count for _, count in counts]), strict=True):
+                found[context].append(states)
+        self.windows |= attention.windows
+        return [torch.cat(states) for states in found]
 
 
 @torch.inference_mode()
@@ -155,10 +125,13 @@ def choose_engine(model: Any, decoder: Any, head: Head) -> Engine:
     hidden = SequenceEngine(lambda ids: decoder(input_ids=ids, use_cache=False).last_hidden_state, head, device)
     if not _reproduces(hidden, plan, expected, tolerance):
         return logits
-    tree = TreeEngine(decoder, head)
+    if OwnBody.serves(decoder) and _reproduces(own := TreeEngine(OwnBody(decoder), head, device), plan, expected, tolerance):
+        tree = own
+    else:
+        tree = TreeEngine(ForeignBody(decoder), head, device)
+        if not _reproduces(tree, plan, expected, tolerance) or _hides_window(decoder.config.get_text_config(), tree):
+            return hidden
     config = decoder.config.get_text_config()
-    if not _reproduces(tree, plan, expected, tolerance) or _hides_window(config, tree):
-        return hidden
     if (limit := _rotary_limit(config)) is None:
         return tree
     hidden.budget = 1
@@ -175,11 +148,7 @@ def _reproduces(engine: Engine, plan: Plan, expected: torch.Tensor, tolerance: f
 
 def _hides_window(config: Any, tree: TreeEngine) -> bool:
     """Whether a window longer than the check is applied through the mask alone, which tree attention does not look at."""
-    kinds = getattr(config, "layer_types", None)
-    if kinds is not None:
-        return "chunked_attention" in kinds or ("sliding_attention" in kinds and not tree.windows)
-    declared = hasattr(type(config), "sliding_window")  # else it is left over in some config.json, and the model never reads it
-    return declared and bool(config.sliding_window) and not tree.windows
+    return "chunked_attention" in (getattr(config, "layer_types", None) or ()) or (windowed(config) and not tree.windows)
 
 
 def _rotary_limit(config: Any) -> int | None:
@@ -204,17 +173,3 @@ def _probe_prompts() -> list[Prompt]:
     return [
         Prompt(ids=(*stem, *branch, 6, 4), first=len(stem) + len(branch)) for branch in ((8, 10, 12), (8, 10, 13), (8, 14, 12, 9), (2, 5))
     ]
-
-
-@contextmanager
-def _tree_attention(decoder: Any) -> Iterator[None]:
-    """Let the decoder's layers call tree attention for a while; generation on the same model keeps its own."""
-    configs = {id(module.config): module.config for module in decoder.modules() if hasattr(module, "config")}
-    before = {key: config._attn_implementation for key, config in configs.items()}
-    try:
-        for config in configs.values():
-            config._attn_implementation = NAME
-        yield
-    finally:
-        for key, config in configs.items():
-            config._attn_implementation = before[key]

@@ -7,7 +7,7 @@ in depth-first order. In that order node j is an ancestor of node i (or i itself
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,12 +61,6 @@ class Plan:
     def visible(self, queries: Ints, keys: Ints) -> npt.NDArray[np.bool_]:
         """Which key nodes each query node may attend to: its ancestors and itself. Shape (queries, keys)."""
         return (keys[None, :] <= queries[:, None]) & (queries[:, None] < self.end[keys][None, :])
-
-    def chunks(self, budget: int) -> Iterator[tuple[int, int]]:
-        """Consecutive node ranges of nearly equal size, none above ``budget``."""
-        count = -(-len(self.tokens) // budget)
-        edges = np.linspace(0, len(self.tokens), count + 1).astype(int)
-        yield from zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
 
 
 def build_plan(prompts: Sequence[Prompt]) -> Plan:

@@ -10,7 +10,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv model demo test test-slow lint docs-check format clean
+.PHONY: help .venv model demo bench test test-slow lint docs-check format clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[.a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -23,6 +23,9 @@ test: model ## run the tests, except those that take minutes
 
 test-slow: model ## run the tests that take minutes
 	@$(BIN)/pytest -m slow $(ARGS)
+
+bench: model ## time this engine against the published schedule, on an idle machine
+	@$(BIN)/selfreflect bench $(ARGS)
 
 lint: .venv ## check style, formatting and types
 	@$(BIN)/ruff check .

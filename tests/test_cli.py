@@ -149,6 +149,30 @@ def test_items_give_one_json_line_per_summary(items: Path, model: Path) -> None:
     assert all(0 < line["score"] < 1 and line["token_tasks"] > 3 for line in outcome.json)
 
 
+def test_a_budget_adds_how_the_score_was_estimated(items: Path, model: Path) -> None:
+    refused = run("score", "--items", items, "--judge", model, "--json", "--budget", 1)
+    assert (refused.code, refused.json[0]["failure"]) == (1, "over_budget")
+    enough = refused.json[0]["message"].split()[-1]
+    outcome = run("score", "--items", items, "--judge", model, "--json", "--budget", enough, "--seed", 2)
+    assert outcome.code == 0
+    assert [set(line) for line in outcome.json] == [FIELDS | {"estimate"}] * 2
+    facts = outcome.json[0]["estimate"]
+    assert 0 < facts["words_scored"] < facts["words_total"]
+    assert (facts["budget"], facts["seed"], facts["stopped"]) == (enough, 2, "budget")
+    shown = run("score", "--items", items, "--judge", model, "--budget", enough).stdout
+    assert shown.count("≈0.") == 2
+    assert "2 of 2 scores are estimates" in shown
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "part"), [("--budget", "12 parsecs", "not understood"), ("--se", "nan", "standard error"), ("--race", "1", "race")]
+)
+def test_a_limit_that_makes_no_sense_is_bad_usage(items: Path, model: Path, option: str, value: str, part: str) -> None:
+    outcome = run("score", "--items", items, "--judge", model, option, value)
+    assert (outcome.code, outcome.stdout) == (2, "")
+    assert part in outcome.said
+
+
 def test_words_explain_the_score(items: Path, model: Path) -> None:
     for line in run("score", "--items", items, "--judge", model, "--json", "--words").json:
         assert set(line) == FIELDS | {"words", "answer_means", "warnings"}

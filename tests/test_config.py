@@ -97,3 +97,13 @@ def test_the_borders_of_the_ranges_are_allowed() -> None:
     given = {"questions": {"limit": 1}, "answers": {"num_answers": 1, "temperature": 0.0, "top_p": 1.0}, "scores": {"compat": "published"}}
     config = load_config(None, given)
     assert {name: {key: config.section(name)[key] for key in values} for name, values in given.items()} == given
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "part"),
+    [("budget", "12 parsecs", "'12 parsecs' is not understood"), ("standard_error", 0.0, "standard error"), ("race", 95.0, "not 95.0")],
+)
+def test_limits_of_scoring_are_checked_with_the_settings(key: str, value: object, part: str) -> None:
+    message = refused(None, {"scores": {key: value}})
+    assert message.startswith("scores: ")
+    assert part in message

@@ -6,6 +6,7 @@ runs the command and prints its pid, so that many lives cost one start of the li
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -80,6 +81,44 @@ def test_other_settings_are_refused_and_shown(model: Path, questions: Path, tmp_
     assert times(tmp_path / "r") == before
     assert run(*command, "--num-answers", 3, "--fresh").code == 0
     assert {len(drawn.masked_out) for drawn in Run.load(tmp_path / "r").answers.values()} == {3}
+
+
+def test_limits_are_settings_and_their_estimates_are_completed_with_the_same_words(model: Path, questions: Path, tmp_path: Path) -> None:
+    out = tmp_path / "r"
+    command = small(model, out, questions, strategies="greedy,basic")
+    assert run(*command, "--budget", 1, "--seed", 5).code == 1
+    failures = Run.load(out).failures
+    assert {failure.kind for failure in failures} == {"over_budget"}
+    enough = max(int(failure.message.split()[-1]) for failure in failures)
+    assert run(*command, "--budget", enough, "--seed", 5, "--fresh").code == 0
+    refused = run("score", "--out", out, "--budget", 9999)
+    assert refused.code == 2
+    assert f'scores.budget: "{enough}" -> "9999"' in refused.stderr
+    assert run("summarize", "--out", out, "--strategies", "concatenated_answers").code == 0
+    assert run("score", "--out", out).code == 0
+    stored = Run.load(out)
+    assert stored.manifest.config["scores"]["seed"] == 5
+    for question in stored.questions:
+        greedy, basic, added = (stored.scores[question, name] for name in ("greedy", "basic", "concatenated_answers"))
+        assert greedy.estimate is not None
+        places = [(word.answer, word.word) for word in greedy.words]
+        assert places == [(word.answer, word.word) for word in basic.words]
+        assert [(word.answer, word.word) for word in added.words] == places
+
+
+def test_a_directory_from_before_a_setting_existed_goes_on_with_its_default(model: Path, questions: Path, tmp_path: Path) -> None:
+    out = tmp_path / "r"
+    command = (*small(model, out, questions, strategies="greedy"), "--seed", 7)
+    assert run(*command).code == 0
+    manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
+    for key in ("budget", "standard_error", "race", "seed"):
+        del manifest["config"]["scores"][key]
+    written(out / "manifest.json", manifest)
+    assert run(*command).code == 0
+    assert run("score", "--out", out).code == 0
+    refused = run("score", "--out", out, "--race", 0.9)
+    assert refused.code == 2
+    assert "scores.race: (absent) -> 0.9" in refused.stderr
 
 
 def test_failures_that_would_only_repeat_are_recorded_and_left_alone(model: Path, tmp_path: Path) -> None:

@@ -17,10 +17,11 @@ ROOT = Path(selfreflect.__file__).parent
 STAGES = ("questions", "answers", "strategies", "metric")
 GENERATORS = ("models.hf", "models.scripted", "models.decode", "models.sampling")
 TORCH = {
-    *(f"metric.{name}" for name in ("engine", "attention", "fallback", "distance")),
-    *(f"models.{name}" for name in ("loading", "judge", "hf", "decode", "sampling", "demo")),
+    *(f"metric.{name}" for name in ("engine", "body", "attention", "fallback", "distance", "reference_cache")),
+    *(f"models.{name}" for name in ("loading", "threads", "judge", "hf", "decode", "sampling", "demo")),
+    *(f"bench.{name}" for name in ("schedules", "peak", "memory", "machine", "measure", "random_model")),
 }
-OPTIONAL = ("pandas", "pyarrow", "datasets")
+OPTIONAL = ("pandas", "pyarrow", "datasets", "matplotlib")
 
 
 class Import(NamedTuple):

@@ -60,6 +60,15 @@ def test_a_relative_directory_and_one_below_home(path: str, monkeypatch: pytest.
     assert load_causal_lm("~/model").name == "~/model"
 
 
+def test_how_many_threads_compute_is_said_when_a_model_is_loaded(path: str) -> None:
+    said: list[str] = []
+    load_causal_lm(path, "cpu", progress=said.append)
+    [line] = said
+    assert line.startswith(f"computing with {torch.get_num_threads()} thread")
+    load_causal_lm(path, "cpu", progress=said.append)  # from memory: nothing to measure
+    assert said == [line]
+
+
 def test_the_embedded_model_records_its_revision() -> None:
     lm = load_causal_lm("smollm2", "cpu")
     assert (lm.name, lm.revision, lm.window, len(lm.tokenizer)) == ("smollm2", demo.REVISION, 8192, 49152)

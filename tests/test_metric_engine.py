@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 import oracle
 from selfreflect.metric import attention as attention_module
 from selfreflect.metric.attention import Extras, TreeAttention
-from selfreflect.metric.body import tree_attention
+from selfreflect.metric.body import ForeignBody, OwnBody, tree_attention
 from selfreflect.metric.distance import total_variation
 from selfreflect.metric.engine import RotaryLimitEngine, TreeEngine, choose_engine, distances
 from selfreflect.metric.fallback import SequenceEngine
@@ -211,6 +212,61 @@ def test_logits_that_the_head_does_not_reproduce_are_taken_from_the_model(tiny_j
         assert torch.allclose(engine.head(*engine.states([build_plan([prompt])])), logits, atol=1e-5)
 
 
+FULL = {"use_sliding_window": False, "sliding_window": None, "layer_types": None}
+KNOWN = {"llama": {}, "qwen2": FULL, "qwen3": {}, "mistral": {"sliding_window": None}}
+
+
+@pytest.mark.parametrize(("body", "fused"), [(OwnBody, True), (OwnBody, False), (ForeignBody, True), (ForeignBody, False)])
+@pytest.mark.parametrize("architecture", KNOWN)
+def test_every_way_to_run_the_known_decoders_scores_alike(tiny_metric, architecture, body, fused):
+    metric = tiny_metric(architecture, **KNOWN[architecture])
+    name, usual = "unicode and words of many tokens", metric.engine
+    metric.engine = TreeEngine(body(metric.judge.decoder), metric.judge.head, usual.device, fused=fused)
+    try:
+        assert_same(scored(metric, name), expected(metric, name), 1e-5)
+    finally:
+        metric.engine = usual
+
+
+def test_the_known_families_run_by_our_own_layers_unless_they_have_windows(tiny_metric):
+    assert {type(tiny_metric(name, **options).engine.body) for name, options in KNOWN.items()} == {OwnBody}
+    assert {type(tiny_metric(name).engine.body) for name in ("qwen2", "mistral", "mixtral", "gemma2")} == {ForeignBody}
+
+
+def test_a_device_whose_fused_attention_is_wrong_is_served_without_it(tiny_judge, monkeypatch):
+    judge = tiny_judge("llama")
+
+    def broken(q, k, v, scale, bias):
+        return torch.zeros_like(q), q.new_zeros(q.shape[:-1])
+
+    monkeypatch.setitem(attention_module._PARTIAL, "cpu", broken)
+    engine = choose_engine(judge.lm.model, judge.decoder, judge.head)
+    assert type(engine) is TreeEngine
+    assert not engine.fused
+
+
+@pytest.mark.parametrize("change", ["adapter", "sharded"])
+def test_a_decoder_that_was_changed_is_not_run_by_our_own_layers(tiny_judge, change):
+    judge = tiny_judge("llama", num_hidden_layers=3)
+    layer = judge.decoder.layers[1]
+    if change == "adapter":
+        layer.mlp.up_proj = torch.nn.Sequential(layer.mlp.up_proj)
+    else:
+        layer._hf_hook = object()
+    assert not OwnBody.serves(judge.decoder)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_the_compiled_distance_is_the_plain_one():
+    torch.manual_seed(0)
+    logits, reference = 5 * torch.randn(2, 40, 1000)
+    fused = torch.compile(total_variation, dynamic=True)
+    for rows in (3, 40):
+        truth = total_variation(logits[:rows], reference[:rows], 5.0)
+        assert torch.allclose(fused(logits[:rows], reference[:rows], 5.0), truth, atol=1e-6)
+
+
 @pytest.mark.parametrize("architecture", ["bloom", "mamba", "lfm2"])
 def test_whole_sequences_keep_states_and_not_vocabularies(tiny_metric, architecture):
     metric = tiny_metric(architecture)
@@ -263,16 +319,14 @@ def by_loops(plan: Plan, q, k, v, extras: Extras) -> torch.Tensor:
 @pytest.mark.parametrize("extras", EXTRAS, ids=str)
 @pytest.mark.parametrize("block", [1, 3, 64])
 @pytest.mark.parametrize("budget", [1, 4, 10, 11, 100])
-def test_tree_attention_over_several_contexts_agrees_with_loops(monkeypatch, budget, block, extras, fused):
-    if not fused:
-        monkeypatch.setattr(attention_module, "_PARTIAL", {})
+def test_tree_attention_over_several_contexts_agrees_with_loops(budget, block, extras, fused):
     torch.manual_seed(0)
     layers, heads, size = 2, 4, 8
     plans = [plan_of(prefix, PARENTS, [1, 2, 7]) for prefix in (6, 0, 2)]
     data = [[torch.randn(len(plan.prefix) + len(PARENTS), n, size) for n in (heads, 2, 2)] for plan in plans]
     found = [[torch.zeros_like(q) for q, _, _ in data] for _ in range(layers)]
     wanted = [[] for _ in plans]
-    attention = TreeAttention(torch.device("cpu"))
+    attention = TreeAttention(torch.device("cpu"), fused=fused)
     for packed in pack(plans, budget, block):
         attention.begin(packed)
         rows = [torch.cat([part[s.context][at(plans, s)] for s in packed.segments]) for part in zip(*data, strict=True)]

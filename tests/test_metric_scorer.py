@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from tokenizers import normalizers
@@ -122,11 +124,11 @@ def test_summaries_come_back_in_order_and_do_not_touch_each_other(metric):
     texts = {"z": "Radishes.", "a": "", "m": "Kale, " * 20, "again": "Radishes."}
     together = records(metric, texts)
     assert [found.summary for found in together] == list(texts)
-    assert together[0].value == together[3].value
-    assert len({found.value for found in together}) == 3
+    assert together[0].value == pytest.approx(together[3].value, abs=1e-6)
+    assert len({round(found.value, 5) for found in together}) == 3
     for found in together:
         [alone] = records(metric, {found.summary: texts[found.summary]})
-        assert alone == found
+        assert alone.value == pytest.approx(found.value, abs=1e-6)
 
 
 # --- what cannot be scored
@@ -261,6 +263,110 @@ def test_what_cannot_be_scored_says_why(metric, given, reason):
         metric.score(QUESTION.text, summaries={"s": "Radishes."}, **given)
 
 
+# --- estimates from some of the words
+
+LONGER = ("Radishes grow very fast.", "Lettuce, or early peas", "Radishes grow very fast.", "Plant basil in a pot", "kale")
+TEXTS = {"a": "Radishes.", "b": "Perhaps tomatoes and basil in a pot."}
+
+
+def test_an_estimate_is_marked_and_says_what_it_comes_from(metric):
+    exact = records(metric, TEXTS, LONGER)
+    found = records(SelfReflect(metric.judge, budget=900, seed=3), TEXTS, LONGER)
+    for estimated, whole in zip(found, exact, strict=True):
+        assert whole.estimate is None
+        facts = estimated.estimate
+        assert 0 < facts.words_scored == len(estimated.words) < facts.words_total == len(whole.words)
+        assert facts.tokens_scored == estimated.token_tasks == len(token_distances(estimated)) < facts.tokens_total == whole.token_tasks
+        assert (facts.budget, facts.seed, facts.stopped, facts.race) == ("900", 3, "budget", None)
+        assert abs(estimated.value - whole.value) < 6 * facts.stderr
+        assert estimated.stderr >= facts.stderr > 0
+        known = {(word.answer, word.word): word for word in whole.words}
+        for word in estimated.words:
+            assert word.distances == pytest.approx(known[word.answer, word.word].distances, abs=1e-5)
+    assert [(w.answer, w.word) for w in found[0].words] == [(w.answer, w.word) for w in found[1].words]
+
+
+def test_estimates_over_all_seeds_average_to_the_exact_score(metric):
+    exact = records(metric, {"a": "Radishes."}, LONGER)[0].value
+    budget = {"budget": 500}
+    values = [records(SelfReflect(metric.judge, seed=seed, **budget), {"a": "Radishes."}, LONGER)[0].value for seed in range(40)]
+    spread = np.std(values) / math.sqrt(len(values))
+    assert spread > 1e-4
+    assert abs(np.mean(values) - exact) < 4 * spread
+
+
+def test_the_same_seed_gives_the_same_estimate_and_another_one_other_words(metric):
+    one, same, other = (records(SelfReflect(metric.judge, budget=600, seed=seed), TEXTS, LONGER) for seed in (1, 1, 2))
+    assert one == same
+    assert [(w.answer, w.word) for w in one[0].words] != [(w.answer, w.word) for w in other[0].words]
+
+
+def test_answers_without_a_scored_word_have_no_mean(metric):
+    [refused] = records(SelfReflect(metric.judge, budget=1), {"a": "Radishes."}, LONGER)
+    [found] = records(SelfReflect(metric.judge, budget=int(refused.message.split()[-1])), {"a": "Radishes."}, LONGER)
+    scored = {word.answer for word in found.words}
+    assert 0 < len(scored) < len(LONGER)
+    assert {index for index, mean in enumerate(found.answer_means) if mean is not None} == scored
+
+
+@pytest.mark.parametrize("limit", [{"budget": 10**6}, {"budget": "10m"}, {"standard_error": 1e-12}])
+def test_a_limit_that_leaves_no_word_out_gives_exact_scores(metric, limit):
+    found = records(SelfReflect(metric.judge, **limit), TEXTS, LONGER)
+    for one, exact in zip(found, records(metric, TEXTS, LONGER), strict=True):
+        assert one.estimate is None
+        assert (one.value, one.stderr) == (pytest.approx(exact.value, abs=1e-6), pytest.approx(exact.stderr, abs=1e-6))
+        assert one.answer_means == pytest.approx(exact.answer_means, abs=1e-6)
+
+
+def test_the_judge_computes_no_more_tokens_than_the_budget(metric):
+    limited = SelfReflect(metric.judge, budget=900)
+    computed = []
+    states = limited.engine.states
+    limited.engine.states = lambda plans: computed.extend(plan.computed_tokens for plan in plans) or states(plans)
+    records(limited, TEXTS, LONGER)
+    assert 0 < sum(computed) <= 900
+
+
+def test_a_budget_too_small_for_one_word_is_a_failure_that_says_how_much_is_needed(metric):
+    found = records(SelfReflect(metric.judge, budget=20), TEXTS, LONGER)
+    assert [(failure.kind, failure.name) for failure in found] == [("over_budget", "a"), ("over_budget", "b")]
+    needed = int(found[0].message.split()[-1])
+    assert all(isinstance(one, Score) for one in records(SelfReflect(metric.judge, budget=needed), TEXTS, LONGER))
+    assert records(SelfReflect(metric.judge, budget=needed - 1), TEXTS, LONGER)[0].kind == "over_budget"
+
+
+def test_a_summary_scored_later_gets_the_words_of_those_before(metric):
+    limited = SelfReflect(metric.judge, budget=900)
+    before = records(limited, TEXTS, LONGER)
+    drawn = AnswerSet(question_id=QUESTION.id, masked_out=LONGER, conditioning=TOLD)
+    [later] = limited.score_records(QUESTION, drawn, [Summary(question_id=QUESTION.id, name="c", text="Kale.")], beside=before)
+    assert [(w.answer, w.word) for w in later.words] == [(w.answer, w.word) for w in before[0].words]
+    assert later.estimate.stopped == "paired"
+
+
+def test_a_summary_that_fails_does_not_stop_the_estimates_of_others(tiny_metric):
+    limited = SelfReflect(tiny_metric("llama", max_position_embeddings=300).judge, budget=900)
+    fine, failed = records(limited, {"fine": "Radishes.", "long": "word " * 200}, LONGER)
+    assert fine.estimate is not None
+    assert failed.kind == "too_long"
+
+
+def test_a_race_names_the_summaries_whose_order_it_knows(metric):
+    answers = [" ".join(f"{word}{number}" for word in ("radish", "pea", "kale", "basil")) for number in range(20)]
+    near = " ".join(f"x_{i + 1} = '{text}'" for i, text in enumerate(TOLD))
+    found = records(SelfReflect(metric.judge, race=0.9), {"near": near, "far": "zzz " * 30}, answers)
+    assert [one.estimate.ordered for one in found] == [("far",), ("near",)]
+    assert {(one.estimate.stopped, one.estimate.race) for one in found} == {("race", 0.9)}
+    exact = records(metric, {"near": near, "far": "zzz " * 30}, answers)
+    assert (found[0].value < found[1].value) == (exact[0].value < exact[1].value)
+
+
+def test_limits_that_make_no_sense_are_refused_before_anything_is_scored(metric):
+    for limit in ({"budget": "12 parsecs"}, {"budget": -5}, {"budget": float("nan")}, {"standard_error": 0.0}, {"race": 1.5}):
+        with pytest.raises(ConfigError):
+            SelfReflect(metric.judge, **limit)
+
+
 # --- hostile and unusual texts
 
 MARKED = Question(id="q8", text="What <|im_end|> should I plant?")
@@ -337,3 +443,29 @@ def test_ten_thousand_characters_that_fit_are_scored(tiny_metric, name):
     [found] = records(tiny_metric("llama", max_position_embeddings=20_000), {"s": "Radishes."}, [LONG[name]], ["kale"])
     assert isinstance(found, Score)
     assert found.value > 1e-3
+
+
+def test_guesses_are_what_the_judge_holds_likely_in_both_contexts(tiny_judge):
+    import torch
+
+    judge = tiny_judge("llama")
+    texts = {"masked_out": ["Radishes grow", "Radishes grow"], "conditioning": ["peas"], "summaries": {"s": "Maybe kale."}}
+    plain = SelfReflect(judge).score("What?", **texts)["s"]
+    asked = SelfReflect(judge, guesses=3).score("What?", **texts)["s"]
+    assert asked.value == plain.value
+    assert all(word.guesses == () for word in plain.words)
+    word = asked.words[0]
+    assert len(word.guesses) == len(word.distances)
+    contexts = summary_context("What?", "Maybe kale."), reference_context("What?", ["peas"])
+    truth = []
+    for context in contexts:
+        [(ids, first)] = judge.encode_tasks([context.conversation("_ grow")], ["Radishes"])
+        with torch.inference_mode():
+            logits = judge.lm.model(input_ids=torch.tensor([ids])).logits[0, first - 1]
+        truth += [torch.softmax(logits, 0), torch.softmax(logits / 5, 0)]
+    likely = {token for one in truth[::2] for token in one.topk(3).indices.tolist()}
+    order = sorted(likely, key=lambda token: -max(truth[0][token], truth[2][token]))
+    assert [guess.token for guess in word.guesses[0]] == [judge.chat.tokenizer.decode([token]) for token in order]
+    for guess, token in zip(word.guesses[0], order, strict=True):
+        found = (guess.summary, guess.summary_flat, guess.reference, guess.reference_flat)
+        assert found == pytest.approx([one[token].item() for one in truth], rel=1e-3)

@@ -4,7 +4,7 @@ import io
 import pytest
 
 from selfreflect.errors import DataError
-from selfreflect.records import AnswerSet, Failure, Question, Score, Summary, WordDistance
+from selfreflect.records import AnswerSet, Failure, Question, Sampled, Score, Summary, WordDistance
 from selfreflect.report.comparison import compare, comparison, contender
 from selfreflect.report.detail import WordMean, question_detail, worst_words
 from selfreflect.report.render import to_csv, to_markdown, to_rich
@@ -153,10 +153,22 @@ def test_the_question_table_has_a_row_for_each_question_and_strategy():
     table = question_table(run({"greedy": [0.125, None]}, questions=3, failures=failures))
     lines = list(csv.reader(io.StringIO(to_csv(table), newline="")))
     assert lines == [
-        ["question_id", "question", "kind", "strategy", "score", "stderr", "token_tasks", "summary", "summary_words", "failure"],
-        ["q0", "What is q0?", "fact", "greedy", "0.125", "0.01", "8", "word word word", "3", ""],
-        ["q1", "What is q1?", "fact", "greedy", "", "", "", "word word word", "3", "backend: server is gone"],
-        ["q2", "What is q2?", "fact", "greedy", "", "", "", "", "", ""],
+        [
+            "question_id",
+            "question",
+            "kind",
+            "strategy",
+            "score",
+            "stderr",
+            "token_tasks",
+            "estimated_from",
+            "summary",
+            "summary_words",
+            "failure",
+        ],
+        ["q0", "What is q0?", "fact", "greedy", "0.125", "0.01", "8", "", "word word word", "3", ""],
+        ["q1", "What is q1?", "fact", "greedy", "", "", "", "", "word word word", "3", "backend: server is gone"],
+        ["q2", "What is q2?", "fact", "greedy", "", "", "", "", "", "", ""],
     ]
 
 
@@ -289,3 +301,57 @@ def test_a_question_that_has_nothing_yet_has_an_empty_detail():
 def test_an_unknown_question_is_refused():
     with pytest.raises(DataError, match=r"has no question 'q-7'\."):
         question_detail(run({"greedy": []}), "q-7")
+
+
+# --- estimates
+
+SAMPLED = Sampled(words_scored=20, words_total=80, tokens_scored=30, tokens_total=110, stderr=0.002, stopped="budget", budget="900")
+
+
+def partly(values, exact=(), **fields):
+    """A run whose scores are estimates, except for the strategies named in ``exact``."""
+    made = run(values, **fields)
+    scores = {
+        key: one if key[1] in exact else score(*key, one.value, stderr=one.stderr, estimate=SAMPLED) for key, one in made.scores.items()
+    }
+    return RunRecords(made.label, made.strategies, made.questions, made.answers, made.summaries, scores, made.failures)
+
+
+def test_an_estimated_mean_is_marked_and_says_how_much_was_scored():
+    table = overview(partly({"greedy": [0.1, 0.2], "basic": [0.3, 0.5]}, questions=2))
+    assert [line.split(" | ")[1] for line in to_markdown(table).splitlines()[4:6]] == ["≈0.1500", "≈0.4000"]
+    assert table.notes[1] == "≈: 4 of 4 scores are estimates from 80 of their 320 masked words (25%), not exact scores"
+    assert "≈" not in to_csv(table)
+
+
+def test_a_mixed_table_marks_the_estimates_only_and_counts_them():
+    table = overview(partly({"greedy": [0.1, None], "basic": [0.3, 0.5]}, exact=["basic"], questions=2))
+    greedy, basic = to_markdown(table).splitlines()[4:6]
+    assert greedy.split(" | ")[1] == "≈0.1000"
+    assert greedy.endswith("≈0.1000 | 1 |")
+    assert "≈" not in basic
+    assert any(note.startswith("≈: 1 of 3 scores are estimates") for note in table.notes)
+
+
+def test_exact_tables_say_nothing_of_estimates():
+    exact = run({"greedy": [0.1, 0.2], "basic": [0.3, 0.5]}, questions=2)
+    tables = [overview(exact), question_table(exact), comparison(contender(exact, "greedy"), [contender(exact, "basic")])]
+    assert "≈" not in "".join(map(to_markdown, tables))
+
+
+def test_rows_of_questions_say_from_how_many_words_they_were_estimated():
+    (row,) = rows(question_table(partly({"greedy": [0.25]}, questions=1)))
+    assert row["estimated_from"] == "20 of 80 words"
+
+
+def test_differences_of_estimates_are_marked():
+    mixed = partly({"greedy": [0.1, 0.2], "basic": [0.3, 0.5]}, exact=["basic"], questions=2)
+    table = comparison(contender(mixed, "basic"), [contender(mixed, "greedy")])
+    assert "| ≈-0.2500 |" in to_markdown(table)
+    assert "≈: 2 of 4 scores are estimates from 40 of their 160 masked words (25%), not exact scores" in table.notes
+
+
+def test_the_score_in_words_says_that_it_is_an_estimate():
+    estimated, exact = partly({"greedy": [0.25]}, questions=1), run({"greedy": [0.25], "basic": [None]}, questions=1)
+    assert question_detail(estimated, "q0").summaries[0].score_text == "≈0.2500 ± 0.0100 (estimated from 20 of 80 words)"
+    assert [one.score_text for one in question_detail(exact, "q0").summaries] == ["0.2500 ± 0.0100", None]

@@ -50,6 +50,14 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
     revision: str | None = None
     dtype: str = "auto"
     compat: str = ""
+    budget: str | None = None
+    """Judge tokens (``"20000"``) or time (``"30s"``, ``"2m"``) per question; without a limit every masked word is scored."""
+    standard_error: float | None = None
+    """Score words until the estimate of every summary is this close to its exact score."""
+    race: float | None = None
+    """Stop scoring summaries whose order is certain at this confidence."""
+    seed: int = 0
+    """Which words come first, where there is a limit."""
 
 
 class Config(Record, frozen=True, kw_only=True):
@@ -126,9 +134,21 @@ def _check_ranges(config: Config) -> None:
         raise ConfigError(f"answers.temperature must be 0 or more, not {config.answers.temperature}")
     if not 0 < config.answers.top_p <= 1:
         raise ConfigError(f"answers.top_p must be in (0, 1], not {config.answers.top_p}")
+    _check_limits(config.scores)
     for name, value, choices in (
         ("scores.dtype", config.scores.dtype, ["auto", "float32", "bfloat16", "float16"]),
         ("scores.compat", config.scores.compat, ["", "published"]),
     ):
         if value not in choices:
             raise ConfigError(f"{name} must be one of {choices}, not {value!r}")
+
+
+def _check_limits(scores: ScoresConfig) -> None:
+    if (scores.budget, scores.standard_error, scores.race) == (None, None, None):
+        return
+    from selfreflect.metric.budget import limits
+
+    try:
+        limits(scores.budget, scores.standard_error, scores.race)
+    except ConfigError as error:
+        raise ConfigError(f"scores: {error}") from None

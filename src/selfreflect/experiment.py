@@ -26,6 +26,7 @@ from selfreflect.strategies.driver import Named, summarize
 from selfreflect.strategies.task import GREEDY, THINKING
 
 if TYPE_CHECKING:
+    from selfreflect.metric.scorer import SelfReflect
     from selfreflect.models.hf import HFGenerator
     from selfreflect.models.judge import Judge
 
@@ -68,12 +69,18 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     batch_questions: int = 8
     trust_remote_code: bool = False
     prompts: Path | None = None
+    guesses: int = 0
+    """For each token task, how many of the judge's likeliest tokens in either context are kept beside its distance."""
+    cache: Path | None = None
+    """Where reference states are kept."""
 
     def __post_init__(self) -> None:
         if self.device not in ("auto", "cuda", "mps", "cpu"):
             raise ConfigError(f"--device must be auto, cuda, mps or cpu, not {excerpt(self.device)}")
         if self.batch_size is not None and self.batch_size < 1:
             raise ConfigError(f"--batch-size must be at least 1, not {self.batch_size}")
+        if not 0 <= self.guesses <= 100:
+            raise ConfigError(f"--guesses must be between 0 and 100, not {self.guesses}")
 
 
 class Experiment:
@@ -107,7 +114,8 @@ class Experiment:
         options = options or Options()
         prompts = load_prompts(options.prompts)
         begun = {} if fresh else settings_of(path)
-        known = {stage: values for stage, values in _settings(config, stages, prompts).items() if stage in begun}
+        wanted = _settings(config, stages, prompts)
+        known: dict[str, Any] = {stage: _comparable(stage, wanted[stage], begun[stage]) for stage in stages if stage in begun}
         opened = cls(Run.open(path, known, fresh=fresh), config, stages, prompts, options, progress or Quiet())
         try:
             yield opened
@@ -195,14 +203,15 @@ class Experiment:
                 todo.setdefault(summary.question_id, []).append(summary)
         if not todo:
             return
-        judge = self._judge()
-        from selfreflect.metric.scorer import SelfReflect
-
-        metric = SelfReflect(judge)
+        metric = load_metric(self._judge(), self.config, self.options, self.progress)
+        earlier: dict[str, list[Score]] = {}
+        for (question, _), score in self.run.scores.items():
+            earlier.setdefault(question, []).append(score)
 
         def scored() -> Iterator[list[Score | Failure]]:
             for question, summaries in todo.items():
-                yield metric.score_records(self.run.questions[question], self.run.answers[question], summaries)
+                beside = earlier.get(question, ())
+                yield metric.score_records(self.run.questions[question], self.run.answers[question], summaries, beside=beside)
 
         with self._timed("scores"), self.progress.stage("scores", sum(map(len, todo.values()))) as counter:
             for results in scored():
@@ -276,6 +285,12 @@ def _settings(config: Config, stages: Sequence[Stage], prompts: Prompts) -> dict
     return sections
 
 
+def _comparable(stage: Stage, wanted: dict[str, Any], begun: dict[str, Any]) -> dict[str, Any]:
+    """``wanted`` without the settings that did not exist yet when a directory was made, where they have their defaults."""
+    default = Config().section(stage)
+    return {key: value for key, value in wanted.items() if key in begun or key not in default or value != default[key]}
+
+
 def settings_of(path: Path) -> dict[str, dict[str, Any]]:
     """The settings that the run directory at ``path`` was made with, by section; none where there is no such directory yet.
 
@@ -317,6 +332,23 @@ def load_judge(config: Config, options: Options, progress: Progress) -> Judge:
         trust_remote_code=options.trust_remote_code,
         compat=wanted.compat,  # type: ignore[arg-type]
         progress=progress.note,
+    )
+
+
+def load_metric(judge: Judge, config: Config, options: Options, progress: Progress) -> SelfReflect:
+    """The metric with the limits that the settings name."""
+    from selfreflect.metric.scorer import SelfReflect
+
+    wanted = config.scores
+    return SelfReflect(
+        judge,
+        budget=wanted.budget,
+        standard_error=wanted.standard_error,
+        race=wanted.race,
+        seed=wanted.seed,
+        guesses=options.guesses,
+        cache=options.cache,
+        warn=progress.note,
     )
 
 

@@ -25,6 +25,7 @@ FailureKind = Literal[
     "too_long",  # does not fit the window of the model or judge
     "unclosed_reasoning",  # the reasoning trace never ended, so there is no answer after it
     "cut_off",  # the token limit was reached before there was any usable text
+    "over_budget",  # the token budget does not suffice for a single masked word
     "backend",  # the model or its server failed
     "strategy",  # a user's strategy raised, or returned something that is not a text
 ]
@@ -104,7 +105,7 @@ class Guess(msgspec.Struct, frozen=True, array_like=True):
     reference_flat: float
 
 
-class WordDistance(Record, frozen=True, kw_only=True):
+class WordDistance(Record, frozen=True, kw_only=True, omit_defaults=True):
     """How well one masked word of one masked-out answer was predicted from the summary."""
 
     answer: int
@@ -122,6 +123,30 @@ class WordDistance(Record, frozen=True, kw_only=True):
         return sum(self.distances) / len(self.distances)
 
 
+class Sampled(Record, frozen=True, kw_only=True):
+    """How a score was estimated from a random subset of the masked words, because a limit was set."""
+
+    words_scored: int
+    words_total: int
+    tokens_scored: int
+    """Token tasks of the scored words."""
+    tokens_total: int
+    stderr: float | None
+    """Standard error against the exact score, from the choice of words alone. None where a single word was scored."""
+    stopped: Literal["budget", "standard_error", "race", "paired"]
+    """The limit that was reached; ``"paired"`` where earlier scores of the question have no more words either."""
+    budget: str | None = None
+    """Judge tokens or seconds per question, as asked for. With seconds the number of words depends on the machine."""
+    standard_error: float | None = None
+    """The ``stderr`` that every summary of the question was to reach."""
+    race: float | None = None
+    """The confidence that was asked of an order."""
+    seed: int = 0
+    """With the question's id it determines which words come first."""
+    ordered: tuple[str, ...] = ()
+    """Summaries that the race found to be certainly better or certainly worse than this one."""
+
+
 class Score(Record, frozen=True, kw_only=True):
     """The SelfReflect score of one summary: 0 is perfect, 1 is worst, lower is better."""
 
@@ -130,8 +155,12 @@ class Score(Record, frozen=True, kw_only=True):
     """The name of the summary (its strategy)."""
     value: float
     stderr: float | None
-    """Standard error over masked-out answers, the sampling unit (tokens of one answer are not independent). None for one answer."""
+    """Standard error over masked-out answers, the sampling unit (tokens of one answer are not independent). None for one answer.
+
+    An estimate's holds both the answers and the choice of words.
+    """
     token_tasks: int
+    """Token tasks that were scored."""
     judge: str
     judge_revision: str = ""
     judge_dtype: str = ""
@@ -139,10 +168,12 @@ class Score(Record, frozen=True, kw_only=True):
     compat: str = ""
     """``"published"`` when tokenised with the published scorer's extra BOS, else empty."""
     answer_means: tuple[float | None, ...] = ()
-    """Mean distance of each masked-out answer's token tasks, in order; None for a blank answer, which has none."""
+    """Mean distance of each masked-out answer's token tasks, in order; None for an answer that has none, or none that was scored."""
     words: tuple[WordDistance, ...] = ()
     warnings: tuple[str, ...] = ()
     """What a reader should know about the input, such as answers whose quotes break the list the judge is shown."""
+    estimate: Sampled | None = None
+    """Present where not all masked words were scored: then ``value`` is an estimate, and ``words`` holds the scored ones only."""
 
 
 class Failure(Record, frozen=True, kw_only=True):

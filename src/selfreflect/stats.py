@@ -1,4 +1,4 @@
-"""Means with intervals, paired differences and clustered standard errors, over questions. NumPy only.
+"""Means with intervals, paired differences, clustered standard errors, and means of random subsets of words. NumPy only.
 
 What cannot be computed from the values at hand is None, never NaN.
 """
@@ -154,6 +154,157 @@ def clustered_mean(per_answer: Sequence[Sequence[float]]) -> tuple[float, float 
         return mean, None
     squares = math.fsum((total - mean * size) ** 2 for total, size in zip(sums, sizes, strict=True))
     return mean, math.sqrt(m / (m - 1) * squares) / sum(sizes)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Words drawn from one masked-out answer without replacement, each with probability proportional to its size among those left."""
+
+    total_size: int
+    """Token tasks of all words of the answer."""
+    count: int
+    """All words of the answer."""
+    copies: int
+    """How often the answer occurs."""
+    sizes: tuple[int, ...]
+    """Token tasks of the words that were drawn, in the order of the draws."""
+    values: tuple[float, ...]
+    """Their summed distances (or differences of them)."""
+
+    @property
+    def complete(self) -> bool:
+        return len(self.values) == self.count
+
+    @property
+    def weight(self) -> int:
+        """Token tasks of all copies."""
+        return self.copies * self.total_size
+
+    @property
+    def rates(self) -> list[float]:
+        """Distance per token task of each drawn word."""
+        return [value / size for value, size in zip(self.values, self.sizes, strict=True)]
+
+
+@dataclass(frozen=True)
+class SampledMean:
+    """A flat mean over token tasks, estimated from some of the words."""
+
+    mean: float
+    sampling_error: float | None
+    """Standard error against the mean over all words of these answers; None where one word tells nothing of the spread."""
+    stderr: float | None
+    """Standard error for answers drawn anew: the same, and the spread between answers. None for one answer."""
+    degrees: float
+    """Degrees of freedom of ``sampling_error``; infinite where it is 0 because nothing is left to draw."""
+
+
+def sampled_mean(answers: Sequence[Drawn]) -> SampledMean:
+    """Unbiased flat mean over all token tasks from words drawn in answers, which are given in the order in which answers are drawn.
+
+    With a word of every answer, each answer's sum is estimated by :func:`drawn_sum` and the mean is their total over all token tasks
+    (stratified sampling, Cochran, Sampling Techniques, 3rd ed. 1977, chapter 5). An answer with one word of several borrows the variance
+    of the rates of all drawn words; since that also holds the differences between answers it overstates (collapsed strata, 5A.12).
+    ``stderr`` adds the spread of answers as in :func:`clustered_mean`, less what sampling words adds to it.
+
+    With fewer words than answers, the first answers have one word each (two-stage sampling, chapter 11). The mean is Des Raj's estimator
+    over answers, and both standard errors are those of draws with replacement, which overstate (9A.3).
+
+    Raises:
+        ValueError: no word was drawn, or a value is not finite.
+    """
+    rates = _finite([rate for answer in answers for rate in answer.rates])
+    if not len(rates):
+        raise ValueError("no word was drawn: an estimate needs at least one")
+    whole = sum(answer.weight for answer in answers)
+    spread = float(rates.var(ddof=1)) if len(rates) > 1 else None
+    if not all(answer.values for answer in answers):
+        error = None if spread is None else math.sqrt(spread / len(rates))
+        return SampledMean(_first_answers(answers) / whole, error, error, max(1, len(rates) - 1))
+    sums = [drawn_sum(answer) for answer in answers]
+    mean = math.fsum(answer.copies * total for answer, total in zip(answers, sums, strict=True)) / whole
+    variances, degrees = _sum_variances(answers, sums, spread)
+    if variances is None:
+        return SampledMean(mean, None, None, degrees)
+    words = math.fsum(answer.copies**2 * variance for answer, variance in zip(answers, variances, strict=True))
+    error = math.sqrt(words) / whole
+    m = sum(answer.copies for answer in answers)
+    if m < 2:
+        return SampledMean(mean, error, None, degrees)
+    squares = math.fsum(answer.copies * (total - mean * answer.total_size) ** 2 for answer, total in zip(answers, sums, strict=True))
+    noise = math.fsum(answer.copies * variance for answer, variance in zip(answers, variances, strict=True))
+    between = max(0.0, m / (m - 1) * squares - noise)
+    return SampledMean(mean, error, math.sqrt(between + words) / whole, degrees)
+
+
+def drawn_sum(answer: Drawn) -> float:
+    """Unbiased estimate of the sum of an answer's values from its draws (Des Raj 1956, J. Am. Stat. Assoc. 51, 269-284).
+
+    Draw i estimates the sum by what was drawn before it plus its own rate times the size that was left; given those before, this is
+    unbiased. The i-th of N gets the weight 1/((N-i)(N-i+1)), the inverse of its variance where sizes are equal, which makes the estimate
+    as precise there as the mean of a simple random sample. All words drawn give their sum.
+    """
+    if answer.complete:
+        return math.fsum(answer.values)
+    estimates, weights = _draws(answer)
+    return float(np.average(estimates, weights=weights))
+
+
+def student_p(t: float, degrees: float) -> float:
+    """Two-sided p-value of Student's t; degrees of freedom are rounded down (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4)."""
+    if math.isinf(degrees):
+        return 2 * NormalDist().cdf(-abs(t))
+    n = max(1, math.floor(degrees))
+    angle = math.atan(abs(t) / math.sqrt(n))
+    square, term, total = math.cos(angle) ** 2, 1.0, 0.0
+    for k in range(2 + n % 2, n + 1, 2):
+        total += term
+        term *= square * (k - 1) / k
+    inside = 2 / math.pi * (angle + math.sin(angle) * math.cos(angle) * total) if n % 2 else math.sin(angle) * total
+    return max(0.0, 1 - inside)
+
+
+def _draws(answer: Drawn) -> tuple[Floats, Floats]:
+    """What each draw says of the sum of an answer's values, and its weight."""
+    values, sizes = np.array(answer.values), np.array(answer.sizes, dtype=np.float64)
+    left = answer.total_size - (np.cumsum(sizes) - sizes)
+    rest = answer.count - np.arange(1, len(values) + 1)
+    return np.cumsum(values) - values + values / sizes * left, 1 / (rest * (rest + 1.0))
+
+
+def _sum_variances(answers: Sequence[Drawn], sums: Sequence[float], spread: float | None) -> tuple[list[float] | None, float]:
+    """Variance of each answer's :func:`drawn_sum`, and their degrees of freedom together (Satterthwaite 1946, Biometrics Bull. 2, 110)."""
+    variances: list[float] = []
+    own = borrowed = 0.0
+    for answer, total in zip(answers, sums, strict=True):
+        n = len(answer.values)
+        if answer.complete:
+            variance = 0.0
+        elif n > 1:
+            estimates, weights = _draws(answer)
+            variance = float(np.average((estimates - total) ** 2, weights=weights)) / (n - 1)
+            own += (answer.copies**2 * variance) ** 2 / (n - 1)
+        elif spread is None:
+            return None, 1
+        else:
+            variance = answer.total_size**2 * spread * (1 - 1 / answer.count)
+            borrowed += answer.copies**2 * variance
+        variances.append(variance)
+    words = sum(len(answer.values) for answer in answers)
+    squares = own + (borrowed**2 / (words - 1) if borrowed else 0.0)
+    together = sum(answer.copies**2 * variance for answer, variance in zip(answers, variances, strict=True))
+    return variances, together**2 / squares if squares else math.inf
+
+
+def _first_answers(answers: Sequence[Drawn]) -> float:
+    """Des Raj's estimate of the sum over all answers from one word in each of the first, drawn by their token tasks."""
+    left, before, estimates = sum(answer.weight for answer in answers), 0.0, []
+    for answer in answers:
+        if answer.values:
+            estimates.append(before + answer.rates[0] * left)
+            before += answer.rates[0] * answer.weight
+            left -= answer.weight
+    return math.fsum(estimates) / len(estimates)
 
 
 def _finite(values: Sequence[float]) -> Floats:

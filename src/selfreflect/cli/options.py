@@ -49,6 +49,45 @@ JudgeDtype = Annotated[
     str | None, typer.Option("--judge-dtype", help="auto, float32, bfloat16 or float16. [default: float32, on CUDA bfloat16]")
 ]
 Compat = Annotated[str | None, typer.Option("--compat", help="'published' tokenises with the second BOS of the published scorer.")]
+Budget = Annotated[
+    str | None,
+    typer.Option(
+        "--budget",
+        metavar="TOKENS|TIME",
+        help="Estimate scores from a random part of the masked words: judge tokens per question (20000), never exceeded, or time per "
+        "question (30s, 2m). [default: score every word]",
+    ),
+]
+StandardError = Annotated[
+    float | None,
+    typer.Option(
+        "--se", metavar="X", help="Score random words until every estimate has a standard error of at most X against the exact score."
+    ),
+]
+Race = Annotated[
+    float | None,
+    typer.Option(
+        "--race",
+        metavar="CONFIDENCE",
+        help="Score random words of a question's summaries until their order is certain at this confidence (0.95): only close ones cost "
+        "more.",
+    ),
+]
+Guesses = Annotated[
+    int,
+    typer.Option(
+        "--guesses", metavar="K", help="Keep the judge's K likeliest tokens in both contexts for every masked token, for the report page."
+    ),
+]
+Cache = Annotated[
+    Path | None,
+    typer.Option(
+        "--cache",
+        metavar="DIR",
+        help="Keep what the judge knows after the conditioning answers here (about 1 MB a question for the embedded judge, 4 GB at most), "
+        "so that one more summary of a question costs only itself.",
+    ),
+]
 Thinking = Annotated[bool | None, typer.Option("--thinking/--no-thinking", help="Let a reasoning model think; its trace is removed.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cuda, mps or cpu.")]
 BatchSize = Annotated[int | None, typer.Option("--batch-size", help="Sequences decoded together; does not change results.")]

@@ -29,6 +29,11 @@ def command(
     judge_revision: o.JudgeRevision = None,
     judge_dtype: o.JudgeDtype = None,
     compat: o.Compat = None,
+    budget: o.Budget = None,
+    standard_error: o.StandardError = None,
+    race: o.Race = None,
+    guesses: o.Guesses = 0,
+    cache: o.Cache = None,
     seed: o.Seed = None,
     config: o.ConfigFile = None,
     fresh: o.Fresh = False,
@@ -68,7 +73,17 @@ def command(
             "thinking": thinking,
             "seed": seed,
         },
-        "scores": {"judge": judge, "revision": judge_revision, "dtype": judge_dtype, "compat": compat},
+        "scores": {
+            "judge": judge,
+            "revision": judge_revision,
+            "dtype": judge_dtype,
+            "compat": compat,
+            "budget": budget,
+            "standard_error": standard_error,
+            "race": race,
+            # Exact scores have no seed: directories made before there was one must go on with any --seed.
+            "seed": None if (budget, standard_error, race) == (None, None, None) else seed,
+        },
     }
     with experiment(
         out,
@@ -80,6 +95,8 @@ def command(
         batch_size=batch_size,
         trust_remote_code=trust_remote_code,
         prompts=prompts,
+        guesses=guesses,
+        cache=cache,
     ) as opened:
         opened.questions()
         opened.answers()

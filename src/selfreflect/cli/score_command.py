@@ -32,6 +32,12 @@ def command(
     limit: o.Limit = None,
     num_answers: Annotated[int | None, typer.Option("--num-answers", metavar="N", help="Use the first N answers of each half.")] = None,
     words: Words = False,
+    budget: o.Budget = None,
+    standard_error: o.StandardError = None,
+    race: o.Race = None,
+    seed: o.Seed = None,
+    guesses: o.Guesses = 0,
+    cache: o.Cache = None,
     config: o.ConfigFile = None,
     device: o.Device = "auto",
     trust_remote_code: o.TrustRemoteCode = False,
@@ -42,21 +48,34 @@ def command(
     With --items FILE, nothing is stored; each record is {"id"?, "question", "answers": [...], "summaries": {name: text}}, or has
     "masked_out_task_answers" and "conditioning_answers" in place of "answers". With --out DIR, the summaries of a run directory are
     scored into it, and an interrupted run goes on where it stopped.
+
+    With --budget, --se or --race a random part of the masked words is scored, the same for all summaries of a question, so that their
+    differences stay sharp. Such scores are estimates: they are shown behind ≈, and say in "estimate" how many words they come from.
     """
     from selfreflect.cli.stages import experiment, finish
 
-    wanted = {"judge": judge, "revision": judge_revision, "dtype": judge_dtype, "compat": compat}
+    wanted: dict[str, Any] = {"judge": judge, "revision": judge_revision, "dtype": judge_dtype, "compat": compat}
+    wanted |= {"budget": budget, "standard_error": standard_error, "race": race, "seed": seed}
     if (items is None) == (out is None):
         raise typer.BadParameter("give either --items FILE or --out DIR")
     if out is not None and (limit is not None or num_answers is not None or words):
         raise typer.BadParameter("--limit, --num-answers and --words belong to --items FILE")
     if out is not None:
-        with experiment(out, ["scores"], {"scores": wanted}, config=config, device=device, trust_remote_code=trust_remote_code) as opened:
+        with experiment(
+            out,
+            ["scores"],
+            {"scores": wanted},
+            config=config,
+            device=device,
+            trust_remote_code=trust_remote_code,
+            guesses=guesses,
+            cache=cache,
+        ) as opened:
             opened.scores()
             finish(opened, json)
         return
     assert items is not None
-    _score_items(items, limit, num_answers, wanted, config, device, trust_remote_code, words, json)
+    _score_items(items, limit, num_answers, wanted, config, device, trust_remote_code, words, guesses, cache, json)
 
 
 def _score_items(
@@ -68,22 +87,22 @@ def _score_items(
     device: str,
     trust_remote_code: bool,
     words: bool,
+    guesses: int,
+    cache: Path | None,
     json: bool,
 ) -> None:
     from selfreflect.cli.console import Watcher, emit
     from selfreflect.cli.show import exit_with, print_report
     from selfreflect.config import load_config
-    from selfreflect.experiment import Options, load_judge
+    from selfreflect.experiment import Options, load_judge, load_metric
     from selfreflect.items import read_items
     from selfreflect.records import Failure, Score
 
     found = read_items(source, limit=limit, num_answers=num_answers)
     watcher = Watcher()
-    options = Options(device=device, trust_remote_code=trust_remote_code)
-    chosen = load_judge(load_config(config, {"scores": wanted}), options, watcher)
-    from selfreflect.metric.scorer import SelfReflect
-
-    metric = SelfReflect(chosen)
+    options = Options(device=device, trust_remote_code=trust_remote_code, guesses=guesses, cache=cache)
+    settings = load_config(config, {"scores": wanted})
+    metric = load_metric(load_judge(settings, options, watcher), settings, options, watcher)
     results: list[Score | Failure] = []
     with watcher.stage("scores", sum(len(item.summaries) for item in found)) as counter:
         for item in found:
@@ -123,6 +142,8 @@ def _line(result: Score | Failure, words: bool) -> dict[str, Any]:
     }
     if result.compat:
         line["compat"] = result.compat
+    if result.estimate is not None:
+        line["estimate"] = msgspec.to_builtins(result.estimate)
     if words:
         line["warnings"] = list(result.warnings)
         line["answer_means"] = list(result.answer_means)

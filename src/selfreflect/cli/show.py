@@ -68,6 +68,7 @@ def emit_overview(records: RunRecords) -> None:
                 "coverage": estimate.coverage,
                 "median_words": result.median_words,
                 "failures": result.failures,
+                **({"estimated": result.estimated} if result.estimated else {}),
             }
         )
 
@@ -103,9 +104,8 @@ def _print_summary(detail: SummaryDetail, width: int) -> None:
 
 
 def _score_text(detail: SummaryDetail) -> str:
-    if detail.score is not None:
-        stderr = "" if detail.score.stderr is None else f" ± {detail.score.stderr:.4f}"
-        return f"score {detail.score.value:.4f}{stderr}"
+    if detail.score_text is not None:
+        return f"score {detail.score_text}"
     if detail.failure is not None:
         return one_line(f"no score: {detail.failure.message}")
     return "not scored yet"

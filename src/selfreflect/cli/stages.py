@@ -27,6 +27,8 @@ def experiment(
     batch_size: int | None = None,
     trust_remote_code: bool = False,
     prompts: Path | None = None,
+    guesses: int = 0,
+    cache: Path | None = None,
 ) -> Iterator[Experiment]:
     """The run directory ``out``, opened for ``stages`` with the settings of the file and the options.
 
@@ -38,7 +40,9 @@ def experiment(
 
     if stages[0] != "questions" and not from_nothing:
         Run.load(out)  # a mistyped name is an error, not a new directory
-    options = Options(device=device, batch_size=batch_size, trust_remote_code=trust_remote_code, prompts=prompts)
+    options = Options(
+        device=device, batch_size=batch_size, trust_remote_code=trust_remote_code, prompts=prompts, guesses=guesses, cache=cache
+    )
     base = {} if fresh else settings_of(out)
     with Experiment.open(out, load_config(config, overrides, base), stages, fresh=fresh, options=options, progress=Watcher()) as opened:
         yield opened

@@ -60,8 +60,9 @@ class TreeAttention:
     Call :meth:`begin` before each pass, then :meth:`attend` once for each layer.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, *, fused: bool = True) -> None:
         self.device = device
+        self.fused = fused and device.type in _PARTIAL
         self.prefix: dict[tuple[int, int], KeyValue] = {}
         """(context, layer) -> keys and values of the shared prefix, each (KV, P, D)."""
         self.carry: dict[int, KeyValue] = {}
@@ -111,7 +112,7 @@ class TreeAttention:
             self._prefix_rows(layer, query, out, scale, extras)
         if not layout.rows.numel():
             return out
-        compute = self._merged if extras.plain and query.device.type in _PARTIAL else self._written_out
+        compute = self._merged if extras.plain and self.fused else self._written_out
         found = compute(layer, query, local, layout, scale, extras).flatten(0, 1)
         out[layout.rows] = found if layout.real is None else found[layout.real]
         return out
@@ -135,8 +136,8 @@ class TreeAttention:
         blocks, rows = layout.queries.shape
         group = query.shape[1] // kv
         # Heads that share a key are stacked as more rows. Key heads go first, so that all blocks of a context are one stretch of rows.
-        stacked = query.view(-1, kv, group, size)[layout.queries].permute(2, 0, 1, 3, 4).reshape(kv, blocks, rows * group, size)
-        k, v = (part[layout.keys].transpose(1, 2) for part in local)
+        stacked = _rows(query, layout.queries).view(blocks, rows, kv, group, size).permute(2, 0, 1, 3, 4).reshape(kv, blocks, -1, size)
+        k, v = (_rows(part, layout.keys).transpose(1, 2) for part in local)
         partial = _PARTIAL[query.device.type]
         out, lse = partial(stacked.transpose(0, 1), k, v, scale, layout.bias)
         for context, start, stop in layout.contexts:
@@ -197,6 +198,11 @@ class TreeAttention:
 
     def _tensor(self, values: npt.NDArray[np.int64]) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
+
+
+def _rows(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """``values[rows]``, several times faster for whole rows."""
+    return values.flatten(1).index_select(0, rows.flatten()).view(*rows.shape, *values.shape[1:])
 
 
 def _batch(pair: KeyValue) -> KeyValue:

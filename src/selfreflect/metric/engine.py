@@ -6,7 +6,9 @@ its token tasks (a few KB each); vocabularies exist only for a few rows at a tim
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,8 +22,9 @@ from selfreflect.metric.fallback import Head, SequenceEngine
 from selfreflect.metric.packing import pack
 from selfreflect.metric.plan import Ints, Plan, Prompt, build_plan
 
-ROWS_OF_LOGITS = 64
-"""Token tasks whose full-vocabulary rows exist at once: 64 x 150k x 4 bytes x 4 arrays is 150 MB for the largest vocabularies."""
+ROWS_OF_LOGITS = 128
+"""Token tasks whose full-vocabulary rows exist at once: 128 x 150k x 4 bytes x 4 arrays is 300 MB for the largest vocabularies. On a GPU
+eight times as many, since fewer would leave it waiting for the vocabulary's weights."""
 
 
 class Engine(Protocol):
@@ -42,23 +45,27 @@ class TreeEngine:
         head: see :data:`~selfreflect.metric.fallback.Head`.
         budget: rows per forward pass.
         block: tree nodes that share one look at their ancestors.
+        fused: use the device's fused attention kernels, where there are any.
 
     Attributes:
         windows: the sliding windows that the layers have asked for so far.
     """
 
-    def __init__(self, body: Body, head: Head, device: torch.device, *, budget: int | None = None, block: int = 64) -> None:
+    def __init__(
+        self, body: Body, head: Head, device: torch.device, *, budget: int | None = None, block: int = 64, fused: bool = True
+    ) -> None:
         self.body = body
         self.head = head
         self.device = device
         self.windows: set[int] = set()
-        self.budget = budget or (512 if device.type == "cpu" else 8192)
+        self.budget = budget or (1024 if device.type == "cpu" else 8192)
         self.block = block
+        self.fused = fused
 
     @torch.inference_mode()
     def states(self, plans: Sequence[Plan]) -> list[torch.Tensor]:
         """Final normed hidden states at the wanted nodes, shape (W, hidden) for each plan."""
-        attention = TreeAttention(self.device)
+        attention = TreeAttention(self.device, fused=self.fused)
         found: list[list[torch.Tensor]] = [[] for _ in plans]
         for packed in pack(plans, self.budget, self.block):
             attention.begin(packed)
@@ -84,15 +91,64 @@ def distances(
         One array for each other context, a distance for each of its pairs.
     """
     found = [np.zeros(len(pairs)) for _, pairs in others]
-    for start in range(0, len(reference), ROWS_OF_LOGITS):
-        expected = head(reference[start : start + ROWS_OF_LOGITS])
+    size = ROWS_OF_LOGITS if reference.device.type == "cpu" else 8 * ROWS_OF_LOGITS
+    variation = _variation(reference.device.type)
+    for start in range(0, len(reference), size):
+        expected = head(reference[start : start + size])
         for values, (states, pairs) in zip(found, others, strict=True):
-            (here,) = np.nonzero((start <= pairs[:, 1]) & (pairs[:, 1] < start + ROWS_OF_LOGITS))
-            for block in np.array_split(here, max(1, -(-len(here) // ROWS_OF_LOGITS))):
+            (here,) = np.nonzero((start <= pairs[:, 1]) & (pairs[:, 1] < start + size))
+            for block in np.array_split(here, max(1, -(-len(here) // size))):
                 rows = torch.from_numpy(pairs[block]).to(states.device)
-                tv = total_variation(head(states[rows[:, 0]]), expected[rows[:, 1] - start], temperature)
-                values[block] = tv.double().cpu().numpy()
+                values[block] = variation(head(states[rows[:, 0]]), expected[rows[:, 1] - start], temperature).double().cpu().numpy()
     return found
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """What two contexts hold likely for each of some token tasks.
+
+    ``tokens`` has shape (tasks, K), the likeliest of either context first; ``probabilities`` has shape (tasks, K, 4): after the context and
+    after the reference, each at temperature 1 and at the judge's, as in :class:`~selfreflect.records.Guess`.
+    """
+
+    tokens: Ints
+    probabilities: npt.NDArray[np.float64]
+
+
+@torch.inference_mode()
+def guesses(
+    head: Head, reference: torch.Tensor, others: Sequence[tuple[torch.Tensor, Ints]], temperature: float, count: int
+) -> list[Guesses]:
+    """The ``count`` likeliest tokens of each context for every pair, with their probabilities in both; arguments as for :func:`distances`.
+
+    A token that is among the likeliest of both contexts is there twice. The projections are computed again: people look at few questions.
+    """
+    found = []
+    for states, pairs in others:
+        tokens, probabilities = [], []
+        for rows in torch.split(torch.from_numpy(pairs).to(states.device), ROWS_OF_LOGITS):
+            logits = head(states[rows[:, 0]]), head(reference[rows[:, 1]])
+            likely = torch.cat([one.topk(min(count, one.shape[1]), dim=1).indices for one in logits], dim=1)
+            held = [torch.softmax(one / t, dim=1).gather(1, likely) for one in logits for t in (1.0, temperature)]
+            order = torch.maximum(held[0], held[2]).argsort(dim=1, descending=True, stable=True)
+            tokens.append(likely.gather(1, order).cpu().numpy())
+            probabilities.append(torch.stack([one.gather(1, order) for one in held], dim=2).double().cpu().numpy())
+        found.append(Guesses(np.concatenate(tokens), np.concatenate(probabilities)))
+    return found
+
+
+@cache
+def _variation(device_type: str) -> Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor]:
+    """The formula; on a GPU compiled into one kernel, which reads each logit once and writes no probabilities."""
+    if device_type != "cuda":
+        return total_variation
+    fused: Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor] = torch.compile(total_variation, dynamic=True)
+    try:
+        probe = torch.zeros(3, 32, device=device_type)
+        fused(probe, probe, 1.0)
+    except Exception:  # whatever a compiler that is missing or broken raises: the plain formula gives the same numbers
+        return total_variation
+    return fused
 
 
 class RotaryLimitEngine:
@@ -125,13 +181,12 @@ def choose_engine(model: Any, decoder: Any, head: Head) -> Engine:
     hidden = SequenceEngine(lambda ids: decoder(input_ids=ids, use_cache=False).last_hidden_state, head, device)
     if not _reproduces(hidden, plan, expected, tolerance):
         return logits
-    if OwnBody.serves(decoder) and _reproduces(own := TreeEngine(OwnBody(decoder), head, device), plan, expected, tolerance):
-        tree = own
-    else:
-        tree = TreeEngine(ForeignBody(decoder), head, device)
-        if not _reproduces(tree, plan, expected, tolerance) or _hides_window(decoder.config.get_text_config(), tree):
-            return hidden
+    bodies: list[Body] = [OwnBody(decoder), ForeignBody(decoder)] if OwnBody.serves(decoder) else [ForeignBody(decoder)]
+    trees = (TreeEngine(body, head, device, fused=fused) for fused in (True, False) for body in bodies)
+    tree = next((tree for tree in trees if _reproduces(tree, plan, expected, tolerance)), None)
     config = decoder.config.get_text_config()
+    if tree is None or _hides_window(config, tree):
+        return hidden
     if (limit := _rotary_limit(config)) is None:
         return tree
     hidden.budget = 1

@@ -71,8 +71,7 @@ def build_plan(prompts: Sequence[Prompt]) -> Plan:
     """
     if not prompts or any(not 0 < p.first < len(p.ids) for p in prompts):
         raise ValueError("a plan needs prompts, each with at least one token before and in its masked word")
-    lowest, highest = min(p.ids for p in prompts), max(p.ids for p in prompts)
-    shared = min(_common(lowest, highest), min(p.first for p in prompts) - 1)
+    shared = _shared(prompts)
     fed = [p.ids[shared:-1] for p in prompts]
 
     tokens: list[int] = []
@@ -102,6 +101,15 @@ def build_plan(prompts: Sequence[Prompt]) -> Plan:
         wanted=np.array(wanted, dtype=np.int64),
         rows=tuple(tuple(row_of[node] for node in nodes) for nodes in word_nodes),
     )
+
+
+def _shared(prompts: Sequence[Prompt]) -> int:
+    """Length of the prefix: what all prompts begin with, before the position that predicts the first of their words."""
+    start = prompts[0].ids[: min(p.first for p in prompts) - 1]
+    for prompt in prompts:
+        if prompt.ids[: len(start)] != start:  # one fast comparison; only where it fails is the place looked for
+            start = start[: _common(start, prompt.ids)]
+    return len(start)
 
 
 def _subtree_ends(parent: list[int]) -> Ints:

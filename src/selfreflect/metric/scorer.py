@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from selfreflect.errors import ConfigError, DataError, JudgeError
-from selfreflect.metric.engine import choose_engine, distances
+from selfreflect.errors import ConfigError, DataError
+from selfreflect.metric.budget import Limits, Population, limits
+from selfreflect.metric.contexts import CannotScoreError, Task, prepare, summary_prompts
+from selfreflect.metric.engine import Guesses, choose_engine, distances, guesses
 from selfreflect.metric.plan import Ints, Plan, Prompt, build_plan
-from selfreflect.metric.tasks import (
-    JUDGE_TEMPERATURE,
-    Context,
-    MaskedWord,
-    listing_breaks,
-    masked_words,
-    reference_context,
-    summary_context,
-)
-from selfreflect.records import AnswerSet, Failure, FailureKind, Question, Score, Summary, WordDistance, halves, question_id
-from selfreflect.stats import clustered_mean
+from selfreflect.metric.reference_cache import ReferenceCache, judge_key
+from selfreflect.metric.rounds import Outcome, OverBudgetError, Rounds
+from selfreflect.metric.tasks import JUDGE_TEMPERATURE
+from selfreflect.records import AnswerSet, Failure, Guess, Question, Sampled, Score, Summary, WordDistance, halves, question_id
+from selfreflect.stats import clustered_mean, sampled_mean
 
 if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
@@ -35,14 +32,55 @@ class SelfReflect:
     >>> metric = SelfReflect(Judge.load("smollm2"))
     >>> scores = metric.score("What should I plant first?", answers=samples, summaries={"mine": "Most likely radishes, or lettuce."})
     >>> scores["mine"].value, scores["mine"].words
+
+    Every masked word is scored unless a limit is set. Then a random subset is, the same for all summaries of a question, and what a
+    :class:`Score` says is marked as an estimate by its ``estimate``; where the limit leaves no word out, the score is exact.
+
+    >>> quick = SelfReflect(judge, budget=20_000)  # judge tokens per question
+    >>> quick = SelfReflect(judge, budget="30s", race=0.95)
+
+    Args:
+        budget: judge tokens per question, reference and all summaries together (``20000``: never exceeded, the estimate is unbiased), or
+            time per question (``"30s"``, ``"2m"``: kept about, and another run may score other words).
+        standard_error: score words until every summary's standard error against its exact score is at most this.
+        race: a confidence such as 0.95: stop scoring a summary when the order between it and every other one is certain at this
+            confidence for all pairs of the question together, so that only close ones cost more.
+        seed: which words come first, with the question's id.
+        guesses: keep for each token task this many of the judge's likeliest tokens after the summary, and after the conditioning answers.
+        cache: a directory that keeps what the judge knows after the conditioning answers, so that one more summary of a question costs
+            only itself; see :class:`~selfreflect.metric.reference_cache.ReferenceCache`.
+        warn: gets a sentence for people when the cache cannot be used.
+
+    With several limits the first one to be reached ends the scoring. What stops by the distances themselves (``standard_error``, ``race``)
+    favours lucky samples a little, so that such estimates are unbiased only nearly.
+
+    Raises:
+        ConfigError: a setting makes no sense.
     """
 
-    def __init__(self, judge: Judge, *, temperature: float = JUDGE_TEMPERATURE) -> None:
+    def __init__(
+        self,
+        judge: Judge,
+        *,
+        temperature: float = JUDGE_TEMPERATURE,
+        budget: str | int | None = None,
+        standard_error: float | None = None,
+        race: float | None = None,
+        seed: int = 0,
+        guesses: int = 0,
+        cache: Path | None = None,
+        warn: Callable[[str], object] = warnings.warn,
+    ) -> None:
+        if guesses < 0:
+            raise ConfigError(f"the number of guesses to keep must be 0 or more, not {guesses}")
         if not temperature > 0:
             raise ConfigError(f"the judge's temperature must be above 0, not {temperature}; the metric's own is {JUDGE_TEMPERATURE}")
+        self.limits: Limits | None = limits(budget, standard_error, race, seed)
         self.judge = judge
         self.temperature = temperature
         self.engine = choose_engine(judge.lm.model, judge.decoder, judge.head)
+        self.guesses = guesses
+        self.cache = None if cache is None else ReferenceCache(cache, judge_key(judge, self.engine.head), warn=warn)
 
     def score(
         self,
@@ -73,90 +111,118 @@ class SelfReflect:
             scores[result.summary] = result
         return scores
 
-    def score_records(self, question: Question, answers: AnswerSet, summaries: Sequence[Summary]) -> list[Score | Failure]:
+    def score_records(
+        self, question: Question, answers: AnswerSet, summaries: Sequence[Summary], *, beside: Sequence[Score] = ()
+    ) -> list[Score | Failure]:
         """Score every summary of one question; the reference context is computed once for all of them.
 
-        A question that cannot be scored gives one Failure per summary, a summary that cannot be scored gives one of its own.
+        A question that cannot be scored gives one Failure per summary, a summary that cannot be scored gives one of its own. ``beside``
+        are scores of the same question under the same limits: no more words are scored than for them, so that all stay comparable.
         """
         try:
-            task = self._prepare(question, answers)
-        except _CannotScoreError as error:
+            task = prepare(self.judge, question, answers)
+        except CannotScoreError as error:
             return [error.record(question, summary) for summary in summaries]
-        planned: dict[int, tuple[Plan, Pairs]] = {}
+        contexts: dict[int, list[Prompt]] = {}
         failed: dict[int, Failure] = {}
         for index, summary in enumerate(summaries):
             try:
-                planned[index] = self._pair(task, summary)
-            except _CannotScoreError as error:
+                contexts[index] = summary_prompts(self.judge, task, summary)
+            except CannotScoreError as error:
                 failed[index] = error.record(question, summary)
-        measured = dict(zip(planned, self._measure(task, list(planned.values())), strict=True))
+        try:
+            measured = dict(zip(contexts, self._score_words(task, list(contexts.values()), beside), strict=True))
+        except CannotScoreError as error:
+            failed |= {index: error.record(question, summaries[index]) for index in contexts}
+            measured = {}
         results: list[Score | Failure] = []
+        names = [summaries[index].name for index in contexts]
         for index, summary in enumerate(summaries):
             try:
-                results.append(failed[index] if index in failed else self._record(question, summary, task, measured[index]))
-            except _CannotScoreError as error:
+                results.append(failed[index] if index in failed else self._record(summary, task, measured[index], names))
+            except CannotScoreError as error:
                 results.append(error.record(question, summary))
         return results
 
-    def _prepare(self, question: Question, answers: AnswerSet) -> _Task:
-        if not answers.conditioning:
-            raise _CannotScoreError("no_answers", "there are no conditioning answers")
-        words = masked_words(answers.masked_out)
-        if not words:
-            raise _CannotScoreError("no_answers", "there are no masked-out answers with words in them")
-        plan = self._plan(reference_context(question.text, answers.conditioning), words, "the conditioning answers")
-        breaks = listing_breaks(answers.conditioning)
-        warning = f"{breaks} of {len(answers.conditioning)} conditioning answers hold a quote or line end that breaks the judge's list"
-        return _Task(
-            question=question.text,
-            words=words,
-            answers=len(answers.masked_out),
-            plan=plan,
-            states=self._reference_states(plan),
-            warnings=(warning,) if breaks else (),
+    def _score_words(self, task: Task, contexts: list[list[Prompt]], beside: Sequence[Score]) -> Sequence[Outcome | Words]:
+        """The words of every context: all of them, or where there are limits a subset in an Outcome."""
+        if self.limits is None:
+            return self._measure(task, contexts, range(len(task.words)))
+        population = _population(task, self.limits)
+        earlier = [score.estimate.words_scored for score in beside if score.estimate]
+        rounds = Rounds(
+            population,
+            task.reference,
+            contexts,
+            self.limits,
+            lambda words, live: self._measure(task, [contexts[index] for index in live], words),
+            at_most=population.size_of(max(earlier)) if earlier else None,
         )
+        try:
+            return rounds.run()
+        except OverBudgetError as error:
+            raise CannotScoreError(
+                "over_budget",
+                f"a budget of {self.limits.tokens} tokens per question does not suffice for a single masked word: the reference and "
+                f"{len(contexts)} summaries need up to {error.needed}",
+            ) from error
 
-    def _reference_states(self, plan: Plan) -> Any:
-        """What the judge knows after the conditioning answers, one row per wanted node."""
-        [states] = self.engine.states([plan])
-        return states
-
-    def _pair(self, task: _Task, summary: Summary) -> tuple[Plan, Pairs]:
-        """The plan of a summary's context, and for each token task its row there and in the reference."""
-        plan = self._plan(summary_context(task.question, summary.text), task.words, f"summary {summary.name!r}")
-        if [len(rows) for rows in plan.rows] != [len(rows) for rows in task.plan.rows]:
-            raise _CannotScoreError(
-                "backend",
-                f"judge {self.judge.name!r} splits the same word differently in two contexts, so its predictions cannot be compared",
-            )
-        return plan, np.array([pair for both in zip(plan.rows, task.plan.rows, strict=True) for pair in zip(*both, strict=True)])
-
-    def _measure(self, task: _Task, planned: list[tuple[Plan, Pairs]]) -> list[tuple[WordDistance, ...]]:
-        """Distances of every word under every planned summary. Equal token tasks are computed once."""
-        states = self.engine.states([plan for plan, _ in planned])
-        distinct = [np.unique(pairs, axis=0, return_inverse=True) for _, pairs in planned]
+    def _measure(self, task: Task, contexts: Sequence[Sequence[Prompt]], words: Sequence[int]) -> list[Words]:
+        """Distances of the given words under every context. Equal token tasks are computed once."""
+        reference = build_plan([task.reference[word] for word in words])
+        plans = [build_plan([prompts[word] for word in words]) for prompts in contexts]
+        distinct = [np.unique(_pairs(plan, reference), axis=0, return_inverse=True) for plan in plans]
+        expected, states = self._states(task, reference, plans)
         others = [(rows, pairs) for rows, (pairs, _) in zip(states, distinct, strict=True)]
-        found = distances(self.engine.head, task.states, others, self.temperature)
+        found = distances(self.engine.head, expected, others, self.temperature)
+        held = guesses(self.engine.head, expected, others, self.temperature, self.guesses) if self.guesses else None
         measured = []
-        for values, (_, back), (plan, _) in zip(found, distinct, planned, strict=True):
-            flat = iter(values[back.reshape(-1)].tolist())
+        for index, ((_, back), plan) in enumerate(zip(distinct, plans, strict=True)):
+            tasks = iter(back.reshape(-1).tolist())
+            each = zip((task.words[word] for word in words), ([next(tasks) for _ in rows] for rows in plan.rows), strict=True)
             measured.append(
                 tuple(
-                    WordDistance(answer=w.answer, word=w.word, text=w.text, distances=tuple(next(flat) for _ in rows))
-                    for w, rows in zip(task.words, plan.rows, strict=True)
+                    WordDistance(
+                        answer=w.answer,
+                        word=w.word,
+                        text=w.text,
+                        distances=tuple(found[index][places].tolist()),
+                        guesses=tuple(self._spelled(held[index], place) for place in places) if held else (),
+                    )
+                    for w, places in each
                 )
             )
         return measured
 
-    def _record(self, question: Question, summary: Summary, task: _Task, words: tuple[WordDistance, ...]) -> Score:
+    def _states(self, task: Task, reference: Plan, plans: list[Plan]) -> tuple[Any, list[Any]]:
+        """States of the reference and of each plan. They share passes, unless those of the reference are at hand."""
+        if self.cache is not None and (held := self.cache.get(task.context, reference)) is not None:
+            return held.to(self.judge.lm.model.device), self.engine.states(plans)
+        expected, *states = self.engine.states([reference, *plans])
+        if self.cache is not None:
+            self.cache.put(task.context, reference, expected)
+        return expected, states
+
+    def _spelled(self, held: Guesses, place: int) -> tuple[Guess, ...]:
+        """One token task's guesses, each token once; probabilities to four significant digits, as there are many."""
+        spelled = {}
+        for token, probabilities in zip(held.tokens[place].tolist(), held.probabilities[place].tolist(), strict=True):
+            if token not in spelled:
+                spelled[token] = Guess(self.judge.chat.tokenizer.decode([token]), *(float(f"{p:.4g}") for p in probabilities))
+        return tuple(spelled.values())
+
+    def _record(self, summary: Summary, task: Task, measured: Outcome | Words, names: Sequence[str]) -> Score:
+        words = measured if isinstance(measured, tuple) else tuple(measured.words[index] for index in sorted(measured.words))
         if not all(math.isfinite(distance) for word in words for distance in word.distances):
             advice = "load it in another dtype" if self.judge.lm.dtype == "float16" else "its weights may be damaged"
-            raise _CannotScoreError("backend", f"the predictions of judge {self.judge.name!r} are not finite numbers; {advice}")
-        by_answer = {index: [d for word in group for d in word.distances] for index, group in groupby(words, key=lambda word: word.answer)}
-        value, stderr = clustered_mean(list(by_answer.values()))
-        means = tuple(sum(by_answer[i]) / len(by_answer[i]) if i in by_answer else None for i in range(task.answers))
+            raise CannotScoreError("backend", f"the predictions of judge {self.judge.name!r} are not finite numbers; {advice}")
+        if isinstance(measured, Outcome) and len(words) < len(task.words):
+            assert self.limits is not None
+            value, stderr, means, estimate = _estimated(task, measured, self.limits, names)
+        else:
+            value, stderr, means, estimate = *_exact(words), None
         return Score(
-            question_id=question.id,
+            question_id=task.question.id,
             summary=summary.name,
             value=value,
             stderr=stderr,
@@ -166,33 +232,51 @@ class SelfReflect:
             judge_dtype=self.judge.lm.dtype,
             temperature=self.temperature,
             compat=self.judge.compat,
-            answer_means=means,
+            answer_means=tuple(means.get(index) for index in range(task.answers)),
             words=words,
             warnings=task.warnings,
+            estimate=estimate,
         )
-
-    def _plan(self, context: Context, words: Sequence[MaskedWord], what: str) -> Plan:
-        self._encode(context, [max(words, key=lambda word: len(word.masked))], what)  # far too long texts are refused at once
-        return build_plan(self._encode(context, words, what))
-
-    def _encode(self, context: Context, words: Sequence[MaskedWord], what: str) -> list[Prompt]:
-        try:
-            tasks = self.judge.encode_tasks([context.conversation(word.masked) for word in words], [word.text for word in words])
-        except JudgeError as error:
-            raise _CannotScoreError("backend", str(error)) from error
-        longest, window = max(len(ids) for ids, _ in tasks), self.judge.lm.window
-        if window is not None and longest > window:
-            raise _CannotScoreError(
-                "too_long",
-                f"{what} with a masked-out task needs {longest} tokens, but the window of judge {self.judge.name!r} holds {window}",
-            )
-        return [Prompt(ids=ids, first=first) for ids, first in tasks]
 
 
 Answers = tuple[str, ...]
 
-Pairs = Ints
-"""Rows of a summary's wanted nodes beside those of the reference, one pair per token task: shape (tasks, 2)."""
+Words = tuple[WordDistance, ...]
+
+
+def _pairs(plan: Plan, reference: Plan) -> Ints:
+    """Rows of a summary's wanted nodes beside those of the reference, one pair per token task: shape (tasks, 2)."""
+    return np.array([pair for both in zip(plan.rows, reference.rows, strict=True) for pair in zip(*both, strict=True)])
+
+
+def _population(task: Task, limits: Limits) -> Population:
+    return Population(task.words, task.sizes, limits.seed, task.question.id)
+
+
+def _exact(words: Words) -> tuple[float, float | None, dict[int, float]]:
+    """Score, standard error and the mean of each answer, from all words."""
+    by_answer = {index: [d for word in group for d in word.distances] for index, group in groupby(words, key=lambda word: word.answer)}
+    return *clustered_mean(list(by_answer.values())), {index: sum(values) / len(values) for index, values in by_answer.items()}
+
+
+def _estimated(task: Task, outcome: Outcome, limits: Limits, names: Sequence[str]) -> tuple[float, float | None, dict[int, float], Sampled]:
+    """The same from some of the words, and how it was estimated."""
+    population, values = _population(task, limits), outcome.values
+    found = sampled_mean(population.drawn(outcome.size, values))
+    facts = Sampled(
+        words_scored=len(values),
+        words_total=len(task.words),
+        tokens_scored=sum(len(word.distances) for word in outcome.words.values()),
+        tokens_total=sum(task.sizes),
+        stderr=found.sampling_error,
+        stopped=outcome.stopped,
+        budget=limits.budget,
+        standard_error=limits.standard_error,
+        race=limits.race,
+        seed=limits.seed,
+        ordered=tuple(names[index] for index in sorted(outcome.ordered)),
+    )
+    return found.mean, found.stderr, population.answer_means(outcome.size, values), facts
 
 
 def _two_halves(
@@ -209,26 +293,3 @@ def _two_halves(
         return halves(list(answers))
     except ValueError as error:
         raise DataError(str(error)) from None
-
-
-@dataclass(frozen=True)
-class _Task:
-    """What all summaries of one question share."""
-
-    question: str
-    words: list[MaskedWord]
-    answers: int
-    plan: Plan
-    states: Any
-    warnings: tuple[str, ...]
-
-
-class _CannotScoreError(Exception):
-    """Undefined score: becomes a Failure at the one boundary above."""
-
-    def __init__(self, kind: FailureKind, message: str) -> None:
-        super().__init__(message)
-        self.kind: FailureKind = kind
-
-    def record(self, question: Question, summary: Summary) -> Failure:
-        return Failure(question_id=question.id, stage="scores", kind=self.kind, message=str(self), name=summary.name)

@@ -6,11 +6,12 @@ import json
 import re
 import secrets
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from selfreflect.errors import JudgeError, excerpt
 from selfreflect.models.base import Message
+from selfreflect.models.pieces import common_start, cuts_cleanly, works_between_markers
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -38,6 +39,7 @@ class ChatTokenizer:
         self.tokenizer = tokenizer
         self.published_bos = published_bos
         self._nonce = secrets.token_hex(8)
+        self._clean: dict[str, bool] = {}
 
     def render(self, messages: Sequence[Message], *, thinking: bool = False) -> str:
         """The conversation as one string that ends where the assistant's next turn begins.
@@ -48,14 +50,24 @@ class ChatTokenizer:
         Raises:
             JudgeError: the model's chat template cannot render these turns.
         """
-        turns = [{"role": m.role, "content": self._disarm(m.content)} for m in messages]
+        [text] = self.render_all([messages], thinking=thinking)
+        return text
+
+    def render_all(self, conversations: Sequence[Sequence[Message]], *, thinking: bool = False) -> list[str]:
+        """:meth:`render` of each, at less cost: a text that many of them hold is looked through once."""
+        disarm = cache(self._disarm)
+        turns = [[{"role": m.role, "content": disarm(m.content)} for m in messages] for messages in conversations]
         if not self.tokenizer.chat_template:
-            return "\n".join(turn["content"] for turn in turns)
-        text = self._apply_template(turns if self._system_role else _fold_system(turns), thinking)
-        if turns[-1]["content"].strip() not in text:
+            return ["\n".join(turn["content"] for turn in each) for each in turns]
+        texts = self._apply_template(turns if self._system_role else [_fold_system(each) for each in turns], thinking)
+        return [self._checked(text, each[-1]["content"], thinking) for text, each in zip(texts, turns, strict=True)]
+
+    def _checked(self, text: str, last: str, thinking: bool) -> str:
+        """``text`` as the template wrote it, with an open reasoning block closed, if it holds the ``last`` turn."""
+        if last.strip() not in text:
             raise JudgeError(f"the chat template of {self.tokenizer.name_or_path!r} leaves out the text of a turn")
-        if not thinking and (opened := _OPEN_TRACE.search(text)):
-            text += ("" if text.endswith("\n") else "\n") + _closing(opened[1]) + "\n\n"
+        if not thinking and (opened := _open_trace(text)):
+            text += ("" if text.endswith("\n") else "\n") + _closing(opened) + "\n\n"
         return text
 
     def continued(self, rendered: str, word: str) -> str:
@@ -64,19 +76,44 @@ class ChatTokenizer:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of rendered texts, each tokenised as one full string."""
+        return self._joined([(text,) for text in texts])
+
+    def encode_alike(self, texts: Sequence[str]) -> list[list[int]]:
+        """What :meth:`encode` gives, for texts that begin alike: what they share between markers is tokenised once."""
+        if not texts or not self._works_between_markers:
+            return self.encode(texts)
+        longest = max(texts, key=len)
+        names = [name for name in dict.fromkeys(self._marker_pattern.findall(longest)) if self._cuts_cleanly(name)]
+        encoded = self._joined(_cut(texts, re.compile(f"(?={_any_of(names)})")))
+        return encoded if encoded[texts.index(longest)] == self.encode([longest])[0] else self.encode(texts)
+
+    def _joined(self, texts: Sequence[tuple[str, ...]]) -> list[list[int]]:
+        """Token ids of texts given in parts. If one part needs the armed tokenizer, all parts of its text get it, as the whole would."""
         if not texts:
             return []
-        encoded = self.tokenizer(list(texts), add_special_tokens=False, verbose=False).input_ids
-        return [
-            self._with_bos(ids if self._only_own_markers(text, ids) else self._encode_armed(text))
-            for text, ids in zip(texts, encoded, strict=True)
-        ]
+        parts = list(dict.fromkeys(part for text in texts for part in text))
+        encoded = self.tokenizer(parts, add_special_tokens=False, verbose=False).input_ids
+        plain = dict(zip(parts, encoded, strict=True))
+        foreign = {part: self._foreign_markers(part, ids) for part, ids in plain.items()}
+        armed = cache(self._encode_armed)
+        joined = []
+        for text in texts:
+            hidden = any(self._nonce in part for part in text) or sum(foreign[part] for part in text) != 0
+            ids: list[int] = []
+            for part in text:
+                ids += armed(part) if hidden else plain[part]
+            joined.append(self._with_bos(ids))
+        return joined
 
-    def _apply_template(self, turns: list[dict[str, str]], thinking: bool) -> str:
+    def _apply_template(self, conversations: list[list[dict[str, str]]], thinking: bool) -> list[str]:
         from jinja2 import TemplateError
 
+        if not conversations:
+            return []
         try:
-            return str(self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, enable_thinking=thinking))
+            return list(
+                self.tokenizer.apply_chat_template(conversations, tokenize=False, add_generation_prompt=True, enable_thinking=thinking)
+            )
         except TemplateError as error:
             name = self.tokenizer.name_or_path
             raise JudgeError(f"the chat template of {name!r} cannot render these turns: {excerpt(str(error), 200)}") from error
@@ -85,9 +122,8 @@ class ChatTokenizer:
     def _system_role(self) -> bool:
         """Whether the template accepts a system turn and shows it; Gemma's raises, some others drop it silently."""
         try:
-            return "SYSTEM-TURN" in self._apply_template(
-                [{"role": "system", "content": "SYSTEM-TURN"}, {"role": "user", "content": "x"}], thinking=False
-            )
+            [text] = self._apply_template([[{"role": "system", "content": "SYSTEM-TURN"}, {"role": "user", "content": "x"}]], False)
+            return "SYSTEM-TURN" in text
         except JudgeError:
             return False
 
@@ -123,6 +159,16 @@ class ChatTokenizer:
         return re.compile(_any_of(self._markers))
 
     @cached_property
+    def _works_between_markers(self) -> bool:
+        return works_between_markers(self.tokenizer)
+
+    def _cuts_cleanly(self, name: str) -> bool:
+        if name not in self._clean:
+            added = self.tokenizer.added_tokens_decoder
+            self._clean[name] = cuts_cleanly(added[self._markers[name]], [str(token.content) for token in added.values()])
+        return self._clean[name]
+
+    @cached_property
     def _armed_pattern(self) -> re.Pattern[str]:
         """A stand-in, with what it stands for in hexadecimal digits, or a marker that the template wrote."""
         return re.compile(f"{self._stand_in('([0-9a-f]+)')}|{_any_of(self._markers)}")
@@ -139,9 +185,9 @@ class ChatTokenizer:
     def _stand_in(self, digits: str) -> str:
         return f"\ue000{self._nonce}{digits}\ue001"
 
-    def _only_own_markers(self, text: str, ids: list[int]) -> bool:
-        """Whether a text's marker tokens are those that it spells; a normaliser can make more, of full-width letters for example."""
-        return self._nonce not in text and sum(i in self._marker_ids for i in ids) == len(self._marker_pattern.findall(text))
+    def _foreign_markers(self, text: str, ids: list[int]) -> int:
+        """How many more marker tokens a text has than it spells; a normaliser can make them, of full-width letters for example."""
+        return sum(i in self._marker_ids for i in ids) - len(self._marker_pattern.findall(text))
 
     def _encode_armed(self, text: str) -> list[int]:
         text = self._armed_pattern.sub(lambda match: bytes.fromhex(match[1]).decode() if match[1] else match[0] + self._nonce, text)
@@ -174,7 +220,20 @@ class ChatTokenizer:
 
 def opened_trace(rendered: str) -> bool:
     """Whether a rendered prompt ends inside a reasoning block, so that the reply will only close it."""
-    return _OPEN_TRACE.search(rendered) is not None
+    return _open_trace(rendered) is not None
+
+
+def _open_trace(rendered: str) -> str | None:
+    """The tag of a reasoning block that a prompt leaves open. A tag has one bracket that opens, so a search from the last finds it."""
+    opened = _OPEN_TRACE.search(rendered, max(rendered.rfind("<"), rendered.rfind("["), 0))
+    return opened[1] if opened else None
+
+
+def _cut(texts: Sequence[str], places: re.Pattern[str]) -> list[tuple[str, ...]]:
+    """Each text in parts: up to the last of ``places`` in what all of them share, then from place to place."""
+    shared = max((place.start() for place in places.finditer(common_start(texts))), default=0)
+    head = texts[0][:shared]
+    return [tuple(part for part in (head, *places.split(text[shared:])) if part) or ("",) for text in texts]
 
 
 def _fold_system(turns: list[dict[str, str]]) -> list[dict[str, str]]:

@@ -100,17 +100,19 @@ class Judge:
     def encode_tasks(self, conversations: Sequence[Sequence[Message]], words: Sequence[str]) -> list[tuple[tuple[int, ...], int]]:
         """Token ids of each conversation continued by its word, and the index of the word's first token.
 
-        Both strings are tokenised in full. The word's tokens are those that the continued conversation has beyond the one that ends
-        where the assistant's turn begins.
+        Both strings have the tokens of full strings. The word's tokens are those that the continued conversation has beyond the one that
+        ends where the assistant's turn begins.
 
         Raises:
             JudgeError: a word has no token, or the chat template cannot render a conversation.
         """
-        opened = [self.chat.render(conversation) for conversation in conversations]
+        distinct_conversations = list(dict.fromkeys(map(tuple, conversations)))
+        rendered = dict(zip(distinct_conversations, self.chat.render_all(distinct_conversations), strict=True))
+        opened = [rendered[tuple(conversation)] for conversation in conversations]
         full = [self.chat.continued(text, word) for text, word in zip(opened, words, strict=True)]
         # Tasks that mask equal words in equal texts repeat strings; each is tokenised once.
         distinct = list(dict.fromkeys(opened + full))
-        ids = dict(zip(distinct, self.chat.encode(distinct), strict=True))
+        ids = dict(zip(distinct, self.chat.encode_alike(distinct), strict=True))
         return [(tuple(ids[f]), self._first_new(ids[o], ids[f], word)) for o, f, word in zip(opened, full, words, strict=True)]
 
     def _first_new(self, prompt: list[int], full: list[int], word: str) -> int:

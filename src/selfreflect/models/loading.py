@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import torch
 
 from selfreflect.errors import BackendError, excerpt, nearest
+from selfreflect.models.threads import apply_threads, read_usage
 
 Device = Literal["auto", "cuda", "mps", "cpu"]
 DType = Literal["auto", "float32", "bfloat16", "float16"]
@@ -44,13 +45,21 @@ def load_causal_lm(
 ) -> CausalLM:
     """Load ``name`` once per process; generator and judge share a model that both use.
 
+    On a CPU, torch gets as many threads as there are free cores, see :mod:`selfreflect.models.threads`; ``progress`` hears how many.
+
     Raises:
         BackendError: no such model, no safetensors weights, or weights that this installation cannot load; says what is known.
     """
     where = _pick_device(device)
     kind = _pick_dtype(dtype, where)
     source = _resolve(name, progress)
-    return _load(name, source, _last_change(source), where, kind, revision, trust_remote_code)
+    usage, loads = read_usage(), _load.cache_info().misses
+    lm = _load(name, source, _last_change(source), where, kind, revision, trust_remote_code)
+    if where == "cpu" and _load.cache_info().misses > loads:  # loading takes long enough to see how busy the machine is
+        threads = apply_threads(usage)
+        if progress:
+            progress(f"computing with {threads}")
+    return lm
 
 
 @lru_cache(maxsize=2)

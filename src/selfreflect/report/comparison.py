@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from selfreflect.errors import DataError, excerpt, nearest
+from selfreflect.records import Sampled
 from selfreflect.report.render import Column, Table
-from selfreflect.report.tables import METHOD, RunRecords, judges
+from selfreflect.report.tables import METHOD, RunRecords, approximate, estimate_note, judges
 from selfreflect.stats import PairedEstimate, paired_difference
 
 _DIFFERENCE = "+z.4f"
@@ -37,6 +38,8 @@ class Contender:
     values: Mapping[str, float]
     """Its scores, by question id."""
     judges: tuple[str, ...]
+    estimates: tuple[Sampled, ...] = ()
+    """How those of its scores were estimated that are not exact."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,8 @@ def contender(run: RunRecords, strategy: str) -> Contender:
         raise DataError(f"run {excerpt(run.label)} has no strategy {excerpt(strategy)}, only {', '.join(known)}.{nearest(strategy, known)}")
     values = run.values(strategy)
     settings = judges(run.scores[id_, strategy] for id_ in values)
-    return Contender(run.label, strategy, {id_: question.text for id_, question in run.questions.items()}, values, tuple(settings))
+    texts = {id_: question.text for id_, question in run.questions.items()}
+    return Contender(run.label, strategy, texts, values, tuple(settings), tuple(run.estimates(strategy)))
 
 
 def compare(baseline: Contender, other: Contender) -> Comparison:
@@ -95,10 +99,14 @@ def comparison(baseline: Contender, others: Sequence[Contender]) -> Table:
     rows = []
     for result in results:
         paired, estimate = result.paired, result.paired.difference
-        cells = (estimate.mean, estimate.low, estimate.high, estimate.n, estimate.coverage)
+        mean = approximate(estimate.mean, len(baseline.estimates) + len(result.other.estimates))
+        cells = (mean, estimate.low, estimate.high, estimate.n, estimate.coverage)
         counts = (paired.wins, paired.ties, paired.losses, paired.p_value)
         rows.append((result.other.label, result.other.strategy, *cells, *counts))
     notes = [note for result in results for note in (result.sentence, *_warnings(result))]
+    sides = [baseline, *others]
+    if estimates := [estimate for side in sides for estimate in side.estimates]:
+        notes.append(estimate_note(estimates, sum(len(side.values) for side in sides)))
     notes.append(f"{METHOD}; p: two-sided sign-flip test" + (", not adjusted for several comparisons" if len(results) > 1 else ""))
     name = baseline.strategy + (f" ({baseline.label})" if baseline.label else "")
     return Table(f"Difference in SelfReflect score to {name}: below 0 is better", COLUMNS, tuple(rows), tuple(notes))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from selfreflect.errors import DataError, excerpt, nearest
 from selfreflect.records import Failure, Question, Score, Summary, WordDistance
 from selfreflect.report.groups import AnswerGroup, answer_groups, most_common, normal_form
-from selfreflect.report.tables import RunRecords
+from selfreflect.report.tables import RunRecords, estimated_from
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,16 @@ class SummaryDetail:
     failure: Failure | None
     """Why there is no score, where that is recorded."""
     worst_words: tuple[WordMean, ...]
-    """The words that the summary predicts worst, worst first; empty where the score was stored without words."""
+    """The words that the summary predicts worst, worst first, of those that were scored; empty where the score was stored without words."""
+
+    @property
+    def score_text(self) -> str | None:
+        """``0.0954 ± 0.0025``, or ``≈0.0954 ± 0.0025 (estimated from 120 of 840 words)``; None without a score."""
+        if self.score is None:
+            return None
+        stderr = "" if self.score.stderr is None else f" ± {self.score.stderr:.4f}"
+        source = estimated_from(self.score)
+        return f"≈{self.score.value:.4f}{stderr} (estimated from {source})" if source else f"{self.score.value:.4f}{stderr}"
 
 
 @dataclass(frozen=True)

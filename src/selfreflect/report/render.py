@@ -12,6 +12,11 @@ from selfreflect.report.text import markdown_text, one_line, printable, spreadsh
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
+
+class Approximate(float):
+    """A number that was estimated from a part of what it stands for; people see it behind ``≈``."""
+
+
 Cell = str | int | float | None
 """None is an undefined value: a dash for people, an empty field in CSV."""
 
@@ -28,7 +33,9 @@ class Column:
     def show(self, cell: Cell) -> str:
         if cell is None:
             return UNDEFINED
-        return cell if isinstance(cell, str) else format(cell, self.form)
+        if isinstance(cell, str):
+            return cell
+        return ("≈" if isinstance(cell, Approximate) else "") + format(cell, self.form)
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from selfreflect.records import STAGES, AnswerSet, Failure, Question, Score, Summary
-from selfreflect.report.render import Cell, Column, Table
+from selfreflect.records import STAGES, AnswerSet, Failure, Question, Sampled, Score, Summary
+from selfreflect.report.render import Approximate, Cell, Column, Table
 from selfreflect.report.text import one_line
 from selfreflect.stats import Estimate, mean_interval
 
@@ -37,6 +37,7 @@ QUESTION_COLUMNS = (
     Column("score", SCORE),
     Column("stderr", SCORE),
     Column("token_tasks", "d"),
+    Column("estimated_from"),
     Column("summary"),
     Column("summary_words", "d"),
     Column("failure"),
@@ -64,6 +65,11 @@ class RunRecords:
         """The strategy's score for each question that has one."""
         return {id_: self.scores[id_, strategy].value for id_ in self.questions if (id_, strategy) in self.scores}
 
+    def estimates(self, strategy: str) -> list[Sampled]:
+        """How each of its scores was estimated, for those that are not exact."""
+        found = [self.scores[id_, strategy].estimate for id_ in self.questions if (id_, strategy) in self.scores]
+        return [estimate for estimate in found if estimate]
+
     def failure_behind(self) -> dict[Key, Failure]:
         """For each question and strategy without a score the first failure on its way, where one is recorded."""
         first: dict[Key, Failure] = {}
@@ -88,6 +94,8 @@ class StrategyResult:
     """Questions without a score for which a failure is recorded."""
     pending: int
     """Questions with neither: the run is not finished."""
+    estimated: int = 0
+    """Scores behind ``score`` that are estimates from a part of the masked words."""
 
 
 def strategy_results(run: RunRecords) -> list[StrategyResult]:
@@ -102,7 +110,8 @@ def strategy_results(run: RunRecords) -> list[StrategyResult]:
         score = mean_interval(list(scored.values()), total)
         lengths = [len(run.summaries[id_, name].text.split()) for id_ in run.questions if (id_, name) in run.summaries]
         pending = total - score.n - failed[name]
-        results.append(StrategyResult(name, score, shared, float(median(lengths)) if lengths else None, failed[name], pending))
+        words, estimated = float(median(lengths)) if lengths else None, len(run.estimates(name))
+        results.append(StrategyResult(name, score, shared, words, failed[name], pending, estimated))
     return results
 
 
@@ -114,7 +123,7 @@ def overview(run: RunRecords) -> Table:
     results = strategy_results(run)
     uneven = any(result.common for result in results)
     columns = OVERVIEW_COLUMNS + COMMON_COLUMNS if uneven else OVERVIEW_COLUMNS
-    rows = tuple(_overview_row(result) + (_common_cells(result.common) if uneven else ()) for result in results)
+    rows = tuple(_overview_row(result) + (_common_cells(result) if uneven else ()) for result in results)
     label = f" ({run.label})" if run.label else ""
     return Table(f"SelfReflect score: 0 is perfect, lower is better{label}", columns, rows, _overview_notes(run, results))
 
@@ -175,11 +184,39 @@ def _common_questions(values: Iterable[Mapping[str, float]]) -> list[str] | None
 
 def _overview_row(result: StrategyResult) -> tuple[Cell, ...]:
     score = result.score
-    return result.strategy, score.mean, score.low, score.high, score.n, coverage_text(score), result.median_words, result.failures
+    return (
+        result.strategy,
+        approximate(score.mean, result.estimated),
+        score.low,
+        score.high,
+        score.n,
+        coverage_text(score),
+        result.median_words,
+        result.failures,
+    )
 
 
-def _common_cells(estimate: Estimate | None) -> tuple[Cell, ...]:
-    return (estimate.mean, estimate.n) if estimate else (None, None)
+def _common_cells(result: StrategyResult) -> tuple[Cell, ...]:
+    return (approximate(result.common.mean, result.estimated), result.common.n) if result.common else (None, None)
+
+
+def approximate(value: float | None, estimates: int) -> float | None:
+    """``value``, marked where estimates went into it."""
+    return Approximate(value) if estimates and value is not None else value
+
+
+def estimate_note(estimates: Sequence[Sampled], scores: int) -> str:
+    """What a reader must know of ``scores`` scores some of which are estimates."""
+    scored, total = sum(one.words_scored for one in estimates), sum(one.words_total for one in estimates)
+    return (
+        f"≈: {len(estimates)} of {scores} scores are estimates from {scored} of their {total} masked words ({scored / total:.0%}), "
+        "not exact scores"
+    )
+
+
+def estimated_from(score: Score) -> str | None:
+    """``120 of 840 words``; None for an exact score."""
+    return f"{score.estimate.words_scored} of {score.estimate.words_total} words" if score.estimate else None
 
 
 def _overview_notes(run: RunRecords, results: Sequence[StrategyResult]) -> tuple[str, ...]:
@@ -187,6 +224,8 @@ def _overview_notes(run: RunRecords, results: Sequence[StrategyResult]) -> tuple
     notes = [f"judge: {used[0]}; {METHOD}"] if len(used) == 1 else []
     if len(used) > 1:
         notes = [f"NOT DIRECTLY COMPARABLE: scored with different judges or settings ({'; '.join(used)})", METHOD]
+    if estimates := [estimate for name in run.strategies for estimate in run.estimates(name)]:
+        notes.append(estimate_note(estimates, sum(result.score.n for result in results)))
     common = max((result.common for result in results if result.common), key=lambda estimate: estimate.n, default=None)
     if common:
         share = coverage_text(common)
@@ -204,9 +243,10 @@ def _question_row(run: RunRecords, key: Key, failure: Failure | None) -> tuple[C
         question.text,
         question.kind,
         key[1],
-        score.value if score else None,
+        approximate(score.value, score.estimate is not None) if score else None,
         score.stderr if score else None,
         score.token_tasks if score else None,
+        estimated_from(score) if score else None,
         summary.text if summary else None,
         len(summary.text.split()) if summary else None,
         f"{failure.kind}: {failure.message}" if failure else None,

@@ -1,0 +1,68 @@
+"""Judges with random weights in the shape of known models: enough to time an engine where the weights are not at hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from selfreflect.errors import ConfigError, excerpt, nearest
+from selfreflect.models.demo import model_directory
+from selfreflect.models.judge import Judge
+from selfreflect.models.loading import CausalLM, Device, DType, _pick_device, _pick_dtype
+
+_WINDOW = 32768
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "tiny": {
+        "hidden_size": 48,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": 49152,
+        "tie_word_embeddings": True,
+    },
+    "qwen2.5-7b": {
+        "hidden_size": 3584,
+        "intermediate_size": 18944,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "vocab_size": 152064,
+        "tie_word_embeddings": False,
+    },
+}
+"""Settings of a Qwen2 decoder. Each vocabulary holds the ids of the embedded model's tokenizer."""
+
+
+def random_judge(shape: str, *, device: Device = "auto", dtype: DType = "auto", tokenizer: Path | None = None) -> Judge:
+    """A judge that knows nothing, made on its device, with the tokenizer of the embedded model or of another model directory.
+
+    Raises:
+        ConfigError: no such shape.
+        BackendError: no such device.
+    """
+    if shape not in SHAPES:
+        known = list(SHAPES)
+        raise ConfigError(f"unknown shape {excerpt(shape)} for --random-model; there are {', '.join(known)}.{nearest(shape, known)}")
+    import transformers
+
+    where = _pick_device(device)
+    kind = _pick_dtype(dtype, where)
+    config = transformers.Qwen2Config(**SHAPES[shape], max_position_embeddings=_WINDOW)
+    torch.manual_seed(0)
+    with torch.device(where):
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=kind).eval()
+    return Judge(
+        CausalLM(
+            model=model,
+            tokenizer=transformers.AutoTokenizer.from_pretrained(tokenizer or model_directory()),
+            name=f"{shape}, random weights",
+            revision="",
+            device=where,
+            dtype=str(kind).removeprefix("torch."),
+            window=_WINDOW,
+        )
+    )

@@ -1,0 +1,43 @@
+"""The highest memory of a piece of work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from selfreflect.bench import memory
+
+CPU = torch.device("cpu")
+MIB = 2**20
+
+
+def peak_above(mebibytes: int) -> float:
+    before = memory.allocated(CPU)
+    with memory.watch(CPU) as found:
+        block = torch.ones(mebibytes * MIB // 4)
+        for _ in range(20):  # long enough for one that looks now and then
+            block.mul_(1.0)
+        del block
+    assert before is not None
+    assert found.peak is not None
+    return (found.peak - before) / MIB
+
+
+def test_it_sees_what_was_freed_again_and_forgets_it_for_the_next() -> None:
+    assert 190 < peak_above(200) < 300
+    assert peak_above(20) < 120
+
+
+def test_without_a_resettable_mark_it_looks_now_and_then(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(memory, "_RESET", tmp_path / "absent" / "clear_refs")
+    assert 190 < peak_above(200) < 300
+
+
+def test_a_system_that_does_not_tell_gives_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(memory, "_RESET", tmp_path / "absent" / "clear_refs")
+    monkeypatch.setattr(memory, "_STATUS", tmp_path / "absent")
+    with memory.watch(CPU) as found:
+        pass
+    assert (memory.allocated(CPU), found.peak) == (None, None)

@@ -6,11 +6,12 @@ ARGS ?=
 
 TORCH := $(shell grep '^torch==' constraints.txt)
 BIN := .venv/bin
+SUDO := $(shell [ "$$(id -u)" = 0 ] || command -v sudo)
 # -qq: errors only, since pip warns at length about every package that one of several indexes lacks.
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv model demo bench test test-slow lint docs-check format clean
+.PHONY: help .venv model chromium demo bench test test-slow lint docs-check format clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[.a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -18,14 +19,20 @@ help: ## list these targets
 demo: model ## run the demonstration with the embedded model
 	@$(BIN)/selfreflect demo $(ARGS)
 
-test: model ## run the tests, except those that take minutes
+test: model chromium ## run the tests, except those that take minutes
 	@$(BIN)/pytest -m "not slow" $(ARGS)
 
-test-slow: model ## run the tests that take minutes
+test-slow: model chromium ## run the tests that take minutes
 	@$(BIN)/pytest -m slow $(ARGS)
 
 bench: model ## time this engine against the published schedule, on an idle machine
 	@$(BIN)/selfreflect bench $(ARGS)
+
+chromium: ## install the browser that the tests of pages open, where apt-get can
+	@for name in chromium chromium-browser google-chrome; do if command -v $$name >/dev/null; then exit 0; fi; done; \
+	if ! command -v apt-get >/dev/null; then echo "the tests of pages need chromium: install it with your system's packages"; exit 1; fi; \
+	echo "installing chromium"; \
+	$(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends chromium >/dev/null
 
 lint: .venv ## check style, formatting and types
 	@$(BIN)/ruff check .

@@ -21,7 +21,7 @@ TORCH = {
     *(f"models.{name}" for name in ("loading", "threads", "judge", "hf", "decode", "sampling", "demo")),
     *(f"bench.{name}" for name in ("schedules", "peak", "memory", "machine", "measure", "random_model")),
 }
-OPTIONAL = ("pandas", "pyarrow", "datasets", "matplotlib")
+OPTIONAL = ("pandas", "pyarrow", "datasets", "matplotlib", "sentence_transformers")
 
 
 class Import(NamedTuple):
@@ -118,7 +118,16 @@ def test_reports_run_no_model() -> None:
 
 def test_only_the_experiment_joins_settings_and_disk() -> None:
     joining = {one.importer for one in IMPORTS if under(one.target, "selfreflect.config", "selfreflect.store")}
-    assert {module for module in joining if not under(module, "experiment", "cli")} == set()
+    assert {module for module in joining if not under(module, "experiment", "cli", "app")} == set()
+
+
+def test_the_web_stack_stays_in_the_app_which_only_its_command_loads() -> None:
+    assert {
+        one.importer for one in IMPORTS if under(one.target, "fastapi", "starlette", "uvicorn") and not under(one.importer, "app")
+    } == set()
+    loading = [one for one in IMPORTS if under(one.target, "selfreflect.app") and not under(one.importer, "app")]
+    assert {one.importer for one in loading} == {"cli.app_command"}
+    assert all(one.inside for one in loading)
 
 
 @pytest.mark.parametrize("package", OPTIONAL)

@@ -20,6 +20,7 @@ from selfreflect.models.base import Generator, Sampling
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.questions import load_questions
 from selfreflect.records import RETRIED, AnswerSet, Failure, Question, Score, Stage, Summary
+from selfreflect.report.tables import RunRecords
 from selfreflect.store import MANIFEST, Run
 from selfreflect.strategies import load_strategy
 from selfreflect.strategies.driver import Named, summarize
@@ -349,6 +350,21 @@ def load_metric(judge: Judge, config: Config, options: Options, progress: Progre
         guesses=options.guesses,
         cache=options.cache,
         warn=progress.note,
+    )
+
+
+def run_records(run: Run, label: str | None = None) -> RunRecords:
+    """What a report needs of a run directory; strategies in the order in which they were made."""
+    names = dict.fromkeys(name for _, name in (*run.summaries, *run.scores))
+    names |= dict.fromkeys(failure.name for failure in run.failures if failure.name)
+    return RunRecords(
+        label=label or run.path.name or str(run.path),
+        strategies=list(names),
+        questions=run.questions,
+        answers=run.answers,
+        summaries=run.summaries,
+        scores=run.scores,
+        failures=run.failures,
     )
 
 

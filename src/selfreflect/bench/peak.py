@@ -10,7 +10,7 @@ import torch
 
 from selfreflect.bench.flops import Flops, Shape
 
-ROWS_OF_HEAD = 64
+ROWS_OF_HEAD = 128
 """Rows that meet the vocabulary projection together, as in the metric's engine."""
 
 SECONDS = 0.2

@@ -25,6 +25,8 @@ COMMANDS = {
     "score": "selfreflect score --items my_summaries.json --judge smollm2 --json",
     "report": "selfreflect report runs/mine --output report.md --output rows.csv",
     "compare": "selfreflect compare runs/mine --baseline greedy",
+    "bench": "selfreflect bench --items my_summaries.json --limit 10 --output timings",
+    "app": "selfreflect app --open",
     "import": "selfreflect import --answers test_answers.json --summaries summaries.json --out runs/published",
     "export": "selfreflect export runs/mine --output published_layout",
 }

@@ -76,7 +76,8 @@ def _show(opened: Experiment, key: str, json: bool) -> None:
     import msgspec
 
     from selfreflect.cli.console import emit
-    from selfreflect.cli.show import exit_with, print_question, run_records
+    from selfreflect.cli.show import exit_with, print_question
+    from selfreflect.experiment import run_records
     from selfreflect.report.detail import question_detail
 
     records = run_records(opened.run)

@@ -69,7 +69,13 @@ def command(
     curves = list(points(_items(None, None, None))) if scaling else []
     try:
         with watcher.stage("bench", len(found) + len(curves)) as counter:
-            bench.run(found, curves, counter.advance)
+
+            def done() -> None:
+                counter.advance()
+                if output is not None:
+                    _write_figures(bench.result, output)
+
+            bench.run(found, curves, done)
     except KeyboardInterrupt:
         say("interrupted; what had been measured:" if bench.result.items else "interrupted before the first item was measured.")
         _show(bench.result, json, output)
@@ -139,16 +145,13 @@ def _show(result: Result, json: bool, output: Path | None) -> None:
 
 def _write(result: Result, folder: Path) -> None:
     from selfreflect.bench.figure import draw
-    from selfreflect.bench.result import figures
     from selfreflect.bench.tables import scaling_table
     from selfreflect.cli.console import say
     from selfreflect.cli.show import where
     from selfreflect.errors import MissingExtraError
-    from selfreflect.records import dump_line
     from selfreflect.report.render import to_csv
 
-    (folder / "bench.json").write_text(dump_line(figures(result)) + "\n", encoding="utf-8")
-    written = [folder / "bench.json"]
+    written = [_write_figures(result, folder)]
     if result.scaling:
         (folder / "scaling.csv").write_text(to_csv(scaling_table(result)), encoding="utf-8", newline="")
         written.append(folder / "scaling.csv")
@@ -157,6 +160,16 @@ def _write(result: Result, folder: Path) -> None:
         except MissingExtraError as error:
             say(f"no picture: {error}")
     say("wrote " + ", ".join(map(where, written)))
+
+
+def _write_figures(result: Result, folder: Path) -> Path:
+    """All figures so far: written after each item, so that hours of timing survive whatever ends them."""
+    from selfreflect.bench.result import figures
+    from selfreflect.records import dump_line
+
+    path = folder / "bench.json"
+    path.write_text(dump_line(figures(result)) + "\n", encoding="utf-8")
+    return path
 
 
 def _made(folder: Path) -> None:

@@ -23,9 +23,9 @@ DEMO: dict[str, dict[str, Any]] = {
 def command(out: Out = Path("runs/demo"), fresh: Fresh = False, json: Json = False) -> None:
     """Questions, answers, summaries and scores with a 135M-parameter model, in about a minute. Run again, it reuses what is done."""
     from selfreflect.cli.console import Watcher, say, stdout
-    from selfreflect.cli.show import emit_overview, print_question, print_report, run_records, where
+    from selfreflect.cli.show import emit_overview, print_question, print_report, where
     from selfreflect.config import load_config
-    from selfreflect.experiment import DEFAULT_STRATEGIES, Experiment, Options
+    from selfreflect.experiment import DEFAULT_STRATEGIES, Experiment, Options, run_records
     from selfreflect.records import STAGES
 
     config = load_config(None, DEMO)

@@ -1,7 +1,8 @@
-"""``selfreflect report``: tables of one or several run directories."""
+"""``selfreflect report``: tables, a page and figures of one or several run directories."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,23 +11,48 @@ import typer
 from selfreflect.cli import options as o
 
 if TYPE_CHECKING:
+    from selfreflect.report.page.view import Grouping
     from selfreflect.report.tables import RunRecords
 
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.", show_default=False)]
 Outputs = Annotated[
     list[Path] | None,
-    typer.Option("--output", metavar="FILE", help="Write the tables (.md) or one row per question and strategy (.csv). May be repeated."),
+    typer.Option(
+        "--output",
+        metavar="FILE",
+        help="Write a page to look at (.html), the tables (.md), or one row per question and strategy (.csv). May be repeated.",
+    ),
+]
+Figures = Annotated[Path | None, typer.Option("--figures", metavar="DIR", help="Write every figure as SVG for a paper, and its rows.")]
+Baseline = Annotated[
+    str | None,
+    typer.Option(
+        "--baseline", metavar="STRATEGY", help="Strategy of the first run that page and figures compare with. [default: its first]"
+    ),
+]
+Groups = Annotated[
+    str, typer.Option("--groups", metavar="HOW", help="How the page groups answers: by spelling, or by meaning (with the embed extra).")
 ]
 OneQuestion = Annotated[str | None, typer.Option("--question", metavar="ID", help="Show this question in full.")]
 
 
-def command(runs: Runs, output: Outputs = None, question: OneQuestion = None, json: o.Json = False) -> None:
+def command(
+    runs: Runs,
+    output: Outputs = None,
+    figures: Figures = None,
+    baseline: Baseline = None,
+    groups: Groups = "spelling",
+    question: OneQuestion = None,
+    json: o.Json = False,
+) -> None:
     """Means with intervals, n and coverage for every strategy, and what failed and why. Needs no model."""
     from selfreflect.cli.show import emit_overview, loaded_records, print_question, print_report
 
     for path in output or []:
-        if path.suffix not in _WRITERS:
-            raise typer.BadParameter(f"--output {path}: the name must end in {' or '.join(_WRITERS)}")
+        if path.suffix not in _SUFFIXES:
+            raise typer.BadParameter(f"--output {path}: the name must end in {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}")
+    if groups not in _GROUPS:
+        raise typer.BadParameter(f"--groups {groups}: it must be {' or '.join(_GROUPS)}")
     records = loaded_records(runs)
     for one in records:
         if json:
@@ -36,7 +62,33 @@ def command(runs: Runs, output: Outputs = None, question: OneQuestion = None, js
         if question is not None and not json:
             print_question(one, question, answers=20)
     for path in output or []:
-        _write(path, _WRITERS[path.suffix](records))
+        _write(path, _html(records, runs, baseline, _GROUPS[groups]()) if path.suffix == ".html" else _WRITERS[path.suffix](records))
+    if figures is not None:
+        _write_figures(figures, records, baseline)
+
+
+def _html(records: Sequence[RunRecords], paths: Sequence[Path], baseline: str | None, grouping: Grouping) -> str:
+    from msgspec import to_builtins
+
+    from selfreflect.report.page.build import report_page
+    from selfreflect.store import Run
+
+    return report_page(records, [to_builtins(Run.load(path).manifest) for path in paths], baseline=baseline, grouping=grouping)
+
+
+def _by_spelling() -> Grouping:
+    from selfreflect.report.groups import group_indices
+
+    return group_indices
+
+
+def _by_meaning() -> Grouping:
+    from selfreflect.embedding import MeaningGroups
+
+    return MeaningGroups()
+
+
+_GROUPS = {"spelling": _by_spelling, "meaning": _by_meaning}
 
 
 def _markdown(records: list[RunRecords]) -> str:
@@ -59,6 +111,20 @@ def _csv(records: list[RunRecords]) -> str:
 
 
 _WRITERS = {".md": _markdown, ".csv": _csv}
+_SUFFIXES = (".html", *_WRITERS)
+
+
+def _write_figures(folder: Path, records: Sequence[RunRecords], baseline: str | None) -> None:
+    from selfreflect.errors import DataError
+    from selfreflect.report.figures import paper_figures
+
+    drawn = paper_figures(records, baseline)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be made: {error.strerror}") from error
+    for name, text in drawn.items():
+        _write(folder / name, text)
 
 
 def _write(path: Path, text: str) -> None:

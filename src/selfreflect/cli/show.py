@@ -12,26 +12,12 @@ from rich.console import Console
 from rich.text import Text
 
 from selfreflect.cli.console import emit, say, stdout
+from selfreflect.experiment import run_records
 from selfreflect.report.detail import QuestionDetail, SummaryDetail, question_detail
 from selfreflect.report.render import Table, to_rich
 from selfreflect.report.tables import RunRecords, failure_table, overview, strategy_results
 from selfreflect.report.text import one_line, printable
 from selfreflect.store import Run
-
-
-def run_records(run: Run) -> RunRecords:
-    """What a report needs of a run directory; strategies in the order in which they were made."""
-    names = dict.fromkeys(name for _, name in (*run.summaries, *run.scores))
-    names |= dict.fromkeys(failure.name for failure in run.failures if failure.name)
-    return RunRecords(
-        label=run.path.name or str(run.path),
-        strategies=list(names),
-        questions=run.questions,
-        answers=run.answers,
-        summaries=run.summaries,
-        scores=run.scores,
-        failures=run.failures,
-    )
 
 
 def loaded_records(paths: Sequence[Path]) -> list[RunRecords]:

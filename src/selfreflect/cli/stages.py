@@ -70,7 +70,8 @@ def names(strategies: str) -> list[str]:
 def finish(opened: Experiment, json: bool) -> None:
     """Show where the run stands, and exit with 1 if failures are recorded."""
     from selfreflect.cli.console import say
-    from selfreflect.cli.show import emit_overview, exit_with, print_report, run_records, where
+    from selfreflect.cli.show import emit_overview, exit_with, print_report, where
+    from selfreflect.experiment import run_records
 
     records = run_records(opened.run)
     if json:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 _PAIRS = {("(", ")"), ("[", "]"), ("{", "}"), ("“", "”"), ("‘", "’"), ("„", "“"), ("«", "»"), ("‹", "›"), ("「", "」"), ("『", "』")}
@@ -28,11 +29,36 @@ class AnswerGroup:
 
 def answer_groups(answers: Iterable[str]) -> list[AnswerGroup]:
     """Answers grouped by :func:`normal_form`, the largest group first. The order of the answers makes no difference."""
+    drawn = list(answers)
+    texts = [[drawn[index] for index in group] for group in group_indices(drawn)]
+    return [AnswerGroup(group[0], len(group), tuple(sorted(group))) for group in texts]
+
+
+def group_indices(answers: Sequence[str]) -> list[list[int]]:
+    """The groups of :func:`answer_groups` as indices into ``answers``: in each an index of its ``text`` first, then the others in order."""
     members = defaultdict(list)
-    for answer in answers:
-        members[normal_form(answer)].append(answer)
-    groups = [AnswerGroup(most_common(texts), len(texts), tuple(sorted(texts))) for texts in members.values()]
-    return sorted(groups, key=lambda group: (-group.count, group.text))
+    for index, answer in enumerate(answers):
+        members[normal_form(answer)].append(index)
+    return ordered_groups(answers, members.values())
+
+
+def ordered_groups(answers: Sequence[str], groups: Iterable[Sequence[int]]) -> list[list[int]]:
+    """Groups with the most common spelling of each in front, the largest group first; of equal ones the first in code point order."""
+    led = []
+    for group in groups:
+        text = most_common(answers[index] for index in group)
+        led.append((text, sorted(group, key=lambda index: (answers[index] != text, index))))
+    return [group for _, group in sorted(led, key=lambda pair: (-len(pair[1]), pair[0]))]
+
+
+def spread(groups: Iterable[Sequence[int]]) -> float | None:
+    """The effective number of groups, 2 to the power of their entropy in bits: 1 where all answers agree. None without answers.
+
+    It is the first-order diversity of Hill (1973), Ecology 54, 427-432.
+    """
+    sizes = [len(group) for group in groups]
+    total = sum(sizes)
+    return math.exp(-math.fsum(size / total * math.log(size / total) for size in sizes)) if total else None
 
 
 def most_common(texts: Iterable[str]) -> str:

@@ -1,0 +1,299 @@
+/** The page: the form, the job or run that is shown, and the lists. What is shown is in the address, so a reload finds it again. */
+
+import { ApiError, download, follow, get, post, takeToken } from "./client.js";
+import { cut, element, label, prose, visible } from "./dom.js";
+import { liveView, Progress } from "./live.js";
+import { questionPanel, scoreText } from "./question.js";
+
+const EXAMPLES = ["What should I plant first in a small garden?", "Which city should I visit in spring?", "Who wrote the first novel?"];
+const RUNS_PAGE = 20;
+const QUESTIONS_PAGE = 50;
+
+const byId = (id) => document.getElementById(id);
+const result = byId("result");
+const start = result.firstElementChild;
+let leaving = new AbortController();
+
+/** For people who listen: said politely, and not again for every answer. */
+const announce = (text) => (byId("announcements").textContent = text);
+
+function problem(error) {
+  const again = error.kind === "token" ? " The address with the token was printed when the app was started." : "";
+  return element("p", { class: "problem", role: "alert" }, prose(`${error.message}${again}`));
+}
+
+// --- the form
+
+async function fillForm() {
+  const options = await get("/api/options");
+  byId("models").append(...options.models.map((model) => element("option", { value: model.name, label: model.note || model.name })));
+  byId("model").value = options.defaults.model;
+  byId("judge").value = options.defaults.judge;
+  byId("num-answers").value = options.defaults.num_answers;
+  byId("brief").checked = options.defaults.brief;
+  byId("num-answers").max = options.limits.num_answers;
+  byId("strategies").append(
+    ...options.strategies.map((name) =>
+      element(
+        "label",
+        { class: "check" },
+        element("input", { type: "checkbox", name: "strategy", value: name, checked: options.defaults.strategies.includes(name) }),
+        name,
+      ),
+    ),
+  );
+}
+
+function chosenStrategies() {
+  return [...document.querySelectorAll("input[name=strategy]:checked")].map((box) => box.value);
+}
+
+async function ask(event) {
+  event.preventDefault();
+  const said = byId("form-problem");
+  said.textContent = "";
+  const strategies = chosenStrategies();
+  if (strategies.length === 0) {
+    said.textContent = "Choose at least one strategy.";
+    return;
+  }
+  const body = {
+    question: byId("question").value,
+    model: byId("model").value.trim(),
+    judge: byId("judge").value.trim(),
+    strategies,
+    num_answers: Number(byId("num-answers").value),
+    brief: byId("brief").checked,
+    seed: Number(byId("seed").value),
+  };
+  try {
+    const job = await post("/api/ask", body);
+    location.hash = `job=${job.id}&of=${2 * body.num_answers}`;
+  } catch (error) {
+    said.textContent = visible(error.message);
+  }
+}
+
+// --- one job
+
+async function showJob(id, wanted, signal) {
+  let job;
+  try {
+    job = await get(`/api/jobs/${id}`);
+  } catch (error) {
+    result.replaceChildren(problem(error));
+    return;
+  }
+  if (signal.aborted) return;
+  const progress = new Progress(job.question, wanted);
+  const stop = () => post(`/api/jobs/${id}/cancel`).catch((error) => live.lost(error.message));
+  const live = liveView(progress, stop);
+  result.replaceChildren(live.element);
+  let drawing = false;
+  const redraw = () => {
+    if (drawing) return;
+    drawing = true;
+    requestAnimationFrame(() => {
+      drawing = false;
+      if (!signal.aborted) live.update();
+    });
+  };
+  const heard = (kind, data) => {
+    const said = progress.heard(kind, data);
+    if (said !== null) announce(said);
+    if (kind === "begun" || kind === "end") refreshLists();
+    redraw();
+  };
+  try {
+    await follow(`/api/jobs/${id}/events`, heard, live.lost, signal);
+  } catch (error) {
+    if (!signal.aborted) result.replaceChildren(problem(error));
+    return;
+  }
+  if (!signal.aborted && progress.ended?.run) await showEnd(progress, live, signal);
+}
+
+/** The finished question in the place of the live one, if there is more in it. */
+async function showEnd(progress, live, signal) {
+  const run = progress.ended.run;
+  const view = await get(`/api/runs/${run}/questions/0`).catch(() => null);
+  if (view === null || signal.aborted) return;
+  if (view.answers.length < progress.answers.length) {
+    live.update();
+    return;
+  }
+  const ended = progress.ended.status === "done" ? [] : [element("p", { class: "line" }, progress.line)];
+  const problems = progress.ended.error ? [problem(progress.ended.error)] : [];
+  result.replaceChildren(questionView(run, view, null), ...ended, ...problems);
+}
+
+// --- one run
+
+function questionView(run, view, back) {
+  return element(
+    "div",
+    { class: "question", "data-run": run },
+    back,
+    element("h2", {}, label(view.text, 500)),
+    view.problems.map((text) => element("p", { class: "problem" }, prose(text))),
+    questionPanel(view),
+    exports(run),
+  );
+}
+
+function exports(run) {
+  const said = element("span", { class: "problem", role: "alert" });
+  const save = (form) => () => {
+    said.textContent = "";
+    download(`/api/runs/${run}/export?format=${form}`, `selfreflect-${run}.${form}`).catch((error) => (said.textContent = error.message));
+  };
+  const button = (form, text) => element("button", { type: "button", class: "small", onclick: save(form) }, text);
+  return element("p", { class: "exports" }, "Export ", button("json", "records as JSON"), " ", button("csv", "scores as CSV"), " ", said);
+}
+
+async function showRun(id, index, offset, signal) {
+  try {
+    const run = await get(`/api/runs/${id}?offset=${offset}&limit=${QUESTIONS_PAGE}`);
+    const wanted = index ?? (run.total === 1 ? 0 : null);
+    const made = wanted === null ? runView(run, offset) : questionView(id, await get(`/api/runs/${id}/questions/${wanted}`), backTo(run));
+    if (signal.aborted) return;
+    result.replaceChildren(made);
+    announce(wanted === null ? `Run with ${run.total} questions` : "Question shown");
+  } catch (error) {
+    if (!signal.aborted) result.replaceChildren(problem(error));
+  }
+}
+
+const backTo = (run) => (run.total === 1 ? null : element("p", {}, element("a", { href: `#run=${run.id}` }, "all questions of ", label(run.name, 80))));
+
+function runView(run, offset) {
+  const head = ["strategy", "mean score", "95 % interval", "scored"].map((name) => element("th", { scope: "col" }, name));
+  const rows = run.strategies.map((one) =>
+    element(
+      "tr",
+      {},
+      element("th", { scope: "row" }, label(one.name)),
+      element("td", {}, one.mean === null ? "–" : scoreText(one.mean)),
+      element("td", {}, one.low === null ? "–" : `${scoreText(one.low)} to ${scoreText(one.high)}`),
+      element("td", {}, `${one.n} of ${run.total}`),
+    ),
+  );
+  const scored = element("table", {}, element("caption", {}, "0 is perfect, lower is better"), element("thead", {}, element("tr", {}, head)), element("tbody", {}, rows));
+  return element(
+    "div",
+    { class: "run" },
+    element("h2", {}, label(run.name)),
+    run.judge.length > 0 ? element("p", { class: "quiet" }, "judge: ", label(run.judge.join("; "), 300)) : null,
+    run.strategies.length > 0 ? element("div", { class: "scroll" }, scored) : element("p", {}, "Nothing has been summarised yet."),
+    element("h3", {}, "Questions"),
+    questionTable(run),
+    pages(run, offset),
+    exports(run.id),
+  );
+}
+
+function questionTable(run) {
+  const names = run.strategies.map((one) => element("th", { scope: "col" }, label(one.name, 40)));
+  const rows = run.questions.map((one) =>
+    element(
+      "tr",
+      {},
+      element("th", { scope: "row" }, element("a", { href: `#run=${run.id}&question=${one.index}` }, label(one.question, 160))),
+      one.scores.map((score) => element("td", {}, score === null ? "–" : scoreText(score))),
+    ),
+  );
+  const head = element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "question"), names));
+  return element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Questions" }, element("table", {}, head, element("tbody", {}, rows)));
+}
+
+function pages(run, offset) {
+  if (run.total <= QUESTIONS_PAGE) return null;
+  const link = (to, text) => element("a", { href: `#run=${run.id}&offset=${to}` }, text);
+  const last = Math.min(offset + QUESTIONS_PAGE, run.total);
+  return element(
+    "p",
+    { class: "pages" },
+    offset > 0 ? link(Math.max(0, offset - QUESTIONS_PAGE), "earlier") : null,
+    ` ${offset + 1} to ${last} of ${run.total} `,
+    last < run.total ? link(last, "later") : null,
+  );
+}
+
+// --- the lists
+
+let shownRuns = RUNS_PAGE;
+
+async function refreshLists() {
+  try {
+    const [found, waiting] = await Promise.all([get(`/api/runs?limit=${Math.min(shownRuns, 100)}`), get("/api/jobs")]);
+    const entries = found.runs.map(runEntry);
+    byId("runs").replaceChildren(...(entries.length > 0 ? entries : [element("li", { class: "quiet" }, "None yet.")]));
+    byId("more-runs").hidden = !found.more || shownRuns >= 100;
+    showQueue(waiting.jobs.filter((job) => job.status === "running" || job.status === "waiting"));
+  } catch (error) {
+    byId("runs").replaceChildren(element("li", {}, problem(error)));
+  }
+}
+
+function runEntry(run) {
+  const when = new Date(run.changed * 1000).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
+  const what = run.problem === null ? `${when} · ${run.name}` : `${run.name} cannot be opened: ${run.problem}`;
+  const title = label(run.question ?? run.name, 120);
+  const many = run.questions > 1 ? element("span", { class: "quiet" }, ` and ${run.questions - 1} more`) : null;
+  const link = run.problem === null ? element("a", { href: `#run=${run.id}` }, title, many) : element("span", {}, title);
+  return element("li", {}, link, element("p", { class: "facts" }, cut(visible(what), 300)));
+}
+
+function showQueue(jobs) {
+  const items = jobs.map((job) => {
+    const where = job.status === "running" ? "running" : `waiting, ${job.place} before it`;
+    const stop = element("button", { type: "button", class: "small", "aria-label": `stop ${cut(visible(job.question), 60)}` }, "stop");
+    stop.addEventListener("click", () => post(`/api/jobs/${job.id}/cancel`).then(refreshLists, refreshLists));
+    return element("li", {}, element("a", { href: `#job=${job.id}` }, label(job.question, 120)), element("p", { class: "facts" }, where, " ", stop));
+  });
+  byId("queue").replaceChildren(...(items.length > 0 ? [element("h2", {}, "Now"), element("ol", {}, items)] : []));
+}
+
+// --- the address
+
+function route() {
+  leaving.abort();
+  leaving = new AbortController();
+  const { signal } = leaving;
+  const at = new URLSearchParams(location.hash.slice(1));
+  const number = (name) => (/^\d{1,9}$/.test(at.get(name) ?? "") ? Number(at.get(name)) : null);
+  const id = (name) => (/^[0-9a-f]{16}$/.test(at.get(name) ?? "") ? at.get(name) : null);
+  document.title = "selfreflect";
+  if (id("job") !== null) showJob(id("job"), number("of"), signal);
+  else if (id("run") !== null) showRun(id("run"), number("question"), number("offset") ?? 0, signal);
+  else result.replaceChildren(start);
+}
+
+function examples() {
+  const fill = (text) => () => {
+    byId("question").value = text;
+    byId("question").focus();
+  };
+  const buttons = EXAMPLES.map((text) => element("li", {}, element("button", { type: "button", class: "small", onclick: fill(text) }, text)));
+  byId("examples").append(...buttons);
+}
+
+takeToken();
+examples();
+byId("ask").addEventListener("submit", ask);
+byId("question").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) byId("ask").requestSubmit();
+});
+byId("more-runs").addEventListener("click", () => {
+  shownRuns += RUNS_PAGE;
+  refreshLists();
+});
+window.addEventListener("hashchange", () => {
+  takeToken();
+  route();
+  byId("main").focus({ preventScroll: true });
+  if (byId("main").getBoundingClientRect().top > innerHeight / 2) byId("main").scrollIntoView();
+});
+fillForm().catch((error) => byId("form-problem").append(error instanceof ApiError ? problem(error) : visible(`${error}`)));
+refreshLists();
+route();

@@ -1,0 +1,145 @@
+/** A job while it runs: what its events have told so far, and how that looks. */
+
+import { element, label, prose } from "./dom.js";
+import { answerGroups, summaryCards } from "./question.js";
+
+const STAGES = { answers: "Drawing answers", summaries: "Summarising", scores: "Scoring" };
+
+/** What is known of a job; `heard` takes one event and says in words what changed, or nothing. */
+export class Progress {
+  constructor(question, wanted) {
+    this.question = question;
+    this.wanted = wanted;
+    this.answers = [];
+    this.groups = [];
+    this.summaries = new Map();
+    this.problems = [];
+    this.run = null;
+    this.line = "Waiting";
+    this.ended = null;
+  }
+
+  heard(kind, data) {
+    const taken = { begun: this.begun, status: this.status, note: this.note, stage: this.stage, answers: this.drawn, summary: this.summary };
+    const rest = { score: this.score, failure: this.failure, end: this.end };
+    return { ...taken, ...rest }[kind]?.call(this, data) ?? null;
+  }
+
+  begun(data) {
+    this.run = data.run;
+    this.question = data.question;
+    this.line = "Starting";
+  }
+
+  status(data) {
+    if (data.status === "running") this.line = "Starting";
+    else this.line = data.place === 0 ? "Starting" : `Waiting for ${data.place} other question${data.place === 1 ? "" : "s"}`;
+    return this.line;
+  }
+
+  note(data) {
+    this.line = data.text.replace(/^loading/u, "Loading");
+  }
+
+  stage(data) {
+    this.line = STAGES[data.name] ?? data.name;
+    this.current = data.name;
+    return this.line;
+  }
+
+  drawn(data) {
+    data.texts.forEach((text, place) => {
+      const group = data.groups[place];
+      (this.groups[group] ??= []).push(this.answers.length);
+      this.answers.push(text);
+    });
+    this.line = `Drawing answers: ${this.answers.length}${this.wanted ? ` of ${this.wanted}` : ""}`;
+  }
+
+  summary(data) {
+    this.summaries.set(data.name, { ...blank(data.name), text: data.text });
+    return `Summary by ${data.name}`;
+  }
+
+  score(data) {
+    const found = this.summaries.get(data.name) ?? blank(data.name);
+    this.summaries.set(data.name, { ...found, score: data.value });
+    return `Score of ${data.name}: ${data.value.toFixed(4)}`;
+  }
+
+  failure(data) {
+    if (data.name === "") this.problems.push(`${data.kind}: ${data.message}`);
+    else this.summaries.set(data.name, { ...(this.summaries.get(data.name) ?? blank(data.name)), why: `${data.kind}: ${data.message}` });
+    return `Problem: ${data.message}`;
+  }
+
+  end(data) {
+    this.ended = data;
+    this.line = { done: "Done", cancelled: "Stopped", failed: "Failed" }[data.status];
+    return this.line;
+  }
+
+  /** The same shape as a finished question, without distances. */
+  get view() {
+    const groups = this.groups.filter((group) => group !== undefined).sort((a, b) => b.length - a.length);
+    return { id: "", text: this.question, kind: "", answers: this.answers, masked: 0, groups, words: [], summaries: [...this.summaries.values()] };
+  }
+}
+
+const blank = (name) => ({
+  ...{ name, text: null, score: null, interval: null, tasks: null, estimate: false, why: "", warnings: [], distances: null, guesses: null },
+});
+
+/** The page of a running job. `update(progress)` draws what is new; the button to stop stays the same element, so it keeps the focus. */
+export function liveView(progress, stop) {
+  const heading = element("h2", {}, label(progress.question, 500));
+  const line = element("p", { class: "line" });
+  const bar = element("progress", { "aria-label": "Answers drawn" });
+  const button = element("button", { type: "button", onclick: stop }, "Stop");
+  const newest = element("p", { class: "newest" });
+  const problems = element("div", {});
+  const groups = element("section", { "aria-label": "Answers" });
+  const cards = element("section", { "aria-label": "Summaries" });
+  const parts = element("div", { class: "two-parts" }, groups, cards);
+  const made = element("div", { class: "live" }, heading, element("div", { class: "status" }, line, bar, button), newest, problems, parts);
+  const drawn = { answers: -1, summaries: "" };
+
+  const update = () => {
+    heading.replaceChildren(label(progress.question, 500));
+    line.textContent = progress.line;
+    showBar(bar, progress);
+    button.hidden = progress.ended !== null;
+    const view = progress.view;
+    if (drawn.answers !== view.answers.length) {
+      drawn.answers = view.answers.length;
+      const latest = view.answers.at(-1);
+      newest.replaceChildren(...(latest === undefined ? [] : [element("span", { class: "quiet" }, "newest "), label(latest, 400)]));
+      groups.replaceChildren(...(latest === undefined ? [] : [answerGroups(view)]));
+    }
+    newest.hidden = progress.ended !== null || (progress.current ?? "answers") !== "answers";
+    const told = JSON.stringify([view.summaries, progress.ended === null]);
+    if (drawn.summaries !== told) {
+      drawn.summaries = told;
+      cards.replaceChildren(...(view.summaries.length === 0 ? [] : [summaryCards(view)]));
+      for (const none of cards.querySelectorAll(".score.none")) if (progress.ended === null) none.textContent = "not scored yet";
+    }
+    problems.replaceChildren(...problemLines(progress));
+  };
+  update();
+  return { element: made, update, lost: (message) => (line.textContent = message) };
+}
+
+function showBar(bar, progress) {
+  bar.hidden = progress.ended !== null;
+  if (progress.current === "answers" && progress.wanted) {
+    bar.max = progress.wanted;
+    bar.value = progress.answers.length;
+  } else bar.removeAttribute("value");
+}
+
+export function problemLines(progress) {
+  const lines = progress.problems.map((text) => element("p", { class: "problem" }, prose(text)));
+  const error = progress.ended?.error;
+  if (error) lines.push(element("p", { class: "problem" }, prose(error.message)));
+  return lines;
+}

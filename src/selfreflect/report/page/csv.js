@@ -1,0 +1,22 @@
+/** Tables as CSV, safe to open in a spreadsheet. The same rules as in `report/text.py`. */
+
+import { element, visible } from "./dom.js";
+
+const FORMULA = /^(?:[\t\r\n]|\s*[=+\-@＝＋－＠])/u;
+
+/** RFC 4180. Text that a spreadsheet would run as a formula gets a leading apostrophe; numbers are untouched, null is empty. */
+export const toCsv = (rows) => rows.map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
+
+function cell(value) {
+  if (value === null) return "";
+  if (typeof value === "number") return String(value);
+  const text = (FORMULA.test(value) ? "'" : "") + visible(value);
+  return /[",\r\n]/u.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+/** Let the reader save a text as a file. */
+export function save(name, text) {
+  const link = element("a", { href: URL.createObjectURL(new Blob([text], { type: "text/csv;charset=utf-8" })), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}

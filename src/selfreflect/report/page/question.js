@@ -1,0 +1,432 @@
+/**
+ * One question on a page: its answers in groups, its summaries with their scores, and the masked-out answers as text whose words are
+ * coloured by their distance. It needs `dom.js` beside it and nothing else; every text is treated as hostile and only ever becomes a text
+ * node.
+ *
+ * Use: `import { questionPanel } from "./question.js"`, with `style.css` on the page. All exported functions return new elements and keep
+ * no state elsewhere, so a page that shows progress may call `answerGroups(view)` and `summaryCards(view)` again for every event, and
+ * `questionPanel(view, options)` once there are scores. They start at heading level 3; the question itself is the page's to show. Nothing sets a style attribute or an inline handler: `style-src` and `script-src`
+ * need no 'unsafe-inline'.
+ *
+ * The data are plain JSON, as `selfreflect.report.page.view.question_view` (Python) makes it. Every field is always there.
+ *
+ * @typedef {Object} QuestionView
+ * @property {string} id
+ * @property {string} text          The question.
+ * @property {string} kind          What sort of question it is; "" where nobody says.
+ * @property {string[]} answers     All sampled answers, both halves, in the order in which they were drawn.
+ * @property {number} masked        How many of the first `answers` are masked-out ones; the others are the conditioning answers.
+ * @property {number[][]} groups    Answers that say the same, as indices into `answers`; the typical one first, the largest group first.
+ * @property {number[][]} words     For each masked-out answer the words that were masked, as indices into its words (Python's `split()`).
+ * @property {SummaryView[]} summaries
+ *
+ * @typedef {Object} SummaryView
+ * @property {string} name          The strategy.
+ * @property {?string} text         null where there is no summary.
+ * @property {?number} score        0 is perfect, 1 is worst; null where there is none.
+ * @property {?number} stderr       Its standard error over masked-out answers; null where it is undefined.
+ * @property {?number[]} interval   [low, high] of the score, 95 %; null where it is undefined.
+ * @property {?number} temperature  At which the judge compares; 5 unless somebody chose another one.
+ * @property {?number} tasks        Token tasks that the score is a mean of.
+ * @property {?number[]} estimate   null for an exact score; for an estimate from a sample [words scored, words in all].
+ * @property {string} why           Why there is no score; "" where there is one or it is not known.
+ * @property {string[]} warnings
+ * @property {?(?number)[][]} distances  In thousandths, aligned with `words`; a null within is a word that was not measured. null where
+ *                                       the score was stored without words.
+ * @property {?TokenView[][][]} guesses  For each masked-out answer, for each of its `words`, for each judge token of that word; null where
+ *                                       nothing was recorded.
+ *
+ * @typedef {[number, GuessView[]]} TokenView  The token's distance in thousandths, and what the judge held likely in its place.
+ * @typedef {[string, number, number, number, number]} GuessView  Token; probability after the summary at temperature 1 and at the judge's
+ *                                       temperature, then the same after the conditioning answers.
+ *
+ * @typedef {Object} PanelOptions
+ * @property {string} [chosen]      Name of the summary whose distances are shown first.
+ * @property {(name: string) => void} [onChoose]  Called when the reader chooses another one.
+ */
+
+import { cut, element, label, prose, styled, visible, wordsOf } from "./dom.js";
+
+const SHOWN_GROUPS = 8;
+const WORD_LIMIT = 300;
+let panels = 0;
+
+/** How distances are written: thousandths as `0.093`. */
+export const distanceText = (thousandths) => (thousandths / 1000).toFixed(3);
+
+/** How scores are written. */
+export const scoreText = (score) => score.toFixed(4);
+
+/** The largest distance of a word under any summary, in thousandths, at least 1: the end of the colour scale. */
+export function scaleOf(view) {
+  let largest = 1;
+  for (const summary of view.summaries) {
+    for (const distance of (summary.distances ?? []).flat()) largest = Math.max(largest, distance ?? 0);
+  }
+  return largest;
+}
+
+/** Everything about one question: groups, summaries, and the words under one summary or two side by side. */
+export function questionPanel(view, options = {}) {
+  const told = view.summaries.filter((summary) => summary.distances !== null);
+  const panel = element("div", { class: "question-panel" });
+  const state = { chosen: told.find((summary) => summary.name === options.chosen) ?? told[0] ?? null, beside: null };
+  const groups = element("section", {});
+  const words = element("div", { class: "columns" });
+  const redraw = () => {
+    groups.replaceChildren(answerGroups(view, state.chosen));
+    const shown = [state.chosen, state.beside].filter((summary) => summary !== null);
+    words.replaceChildren(...shown.map((summary) => maskedAnswers(view, summary)));
+  };
+  redraw();
+  const two = element("div", { class: "two-parts" }, groups, element("section", {}, summaryCards(view)));
+  panel.append(two);
+  if (state.chosen === null) return panel;
+  const choose = (summary) => {
+    state.chosen = summary;
+    redraw();
+    options.onChoose?.(summary.name);
+  };
+  const beside = (summary) => {
+    state.beside = summary;
+    redraw();
+  };
+  panel.append(
+    element(
+      "section",
+      {},
+      element("h3", {}, "What each summary failed to tell"),
+      element(
+        "p",
+        { class: "quiet" },
+        "The judge fills in one word at a time of answers that it has not seen, after reading the summary and after reading other answers. ",
+        "A word’s distance says how far its two predictions are apart: 0 is perfect. Words without a colour are not masked.",
+      ),
+      element("div", { class: "controls" }, chooser(told, state.chosen, choose), told.length > 1 ? besideChooser(told, beside) : null),
+      legend(scaleOf(view)),
+      words,
+      wordTable(view, told),
+    ),
+  );
+  return panel;
+}
+
+/** The sampled answers by what they say, largest group first, with counts as bars and the mean distance of each under `summary`. */
+export function answerGroups(view, summary = null) {
+  const total = view.answers.length;
+  const kinds = view.groups.length;
+  const heading = element("h3", {}, "Sampled answers");
+  if (total === 0) return element("div", {}, heading, element("p", { class: "quiet" }, "There are no answers."));
+  const measured = summary !== null && summary.distances !== null;
+  const about = `${total} sampled answer${total === 1 ? "" : "s"} of ${kinds} kind${kinds === 1 ? "" : "s"}`;
+  const note = element("p", { class: "quiet" }, about);
+  if (measured) note.append("; on the right the mean distance of their words under ", label(summary.name));
+  const list = element("ol", { class: "groups" });
+  const show = (groups) => list.append(...groups.map((members) => groupItem(view, members, measured ? summary : null)));
+  show(view.groups.slice(0, SHOWN_GROUPS));
+  const made = element("div", {}, heading, note, list);
+  const rest = view.groups.slice(SHOWN_GROUPS);
+  if (rest.length > 0) {
+    const more = element("button", { type: "button", class: "small" }, `show ${rest.length} more`);
+    more.addEventListener("click", () => {
+      show(rest);
+      more.remove();
+    });
+    made.append(more);
+  }
+  return made;
+}
+
+function groupItem(view, members, summary) {
+  const total = view.answers.length;
+  const distance = summary === null ? null : meanOf(members.flatMap((member) => summary.distances[member] ?? []));
+  const share = `${Math.round((100 * members.length) / total)} %`;
+  const level = distance === null ? {} : { "--level": (distance / scaleOf(view)).toFixed(3) };
+  const chip = element("span", { class: distance === null ? "chip quiet" : "chip heat" }, distance === null ? "–" : distanceText(distance));
+  const item = element(
+    "li",
+    {},
+    element("span", { class: "what", dir: "auto" }, label(view.answers[members[0]], 200)),
+    element("span", { class: "count" }, `${members.length}`, element("span", { class: "quiet" }, ` · ${share}`)),
+    summary === null ? null : styled(chip, level),
+    styled(element("span", { class: "bar", "aria-hidden": "true" }), { "--share": (members.length / total).toFixed(3) }),
+  );
+  const spellings = counted(members.map((member) => view.answers[member]));
+  if (spellings.size > 1) item.append(spellingList(spellings));
+  return item;
+}
+
+function spellingList(spellings) {
+  const items = [...spellings].map(([text, count]) => element("li", { dir: "auto" }, label(text, 300), count > 1 ? ` × ${count}` : ""));
+  return element("details", { class: "spellings" }, element("summary", {}, `${spellings.size} spellings`), element("ul", {}, items));
+}
+
+/** One card for each summary: its score with interval, its text, and what a reader should know about them. */
+export function summaryCards(view) {
+  const heading = element("h3", {}, "Summaries and their scores");
+  const note = element("p", { class: "quiet" }, "0 is perfect, lower is better; intervals are 95 %");
+  const end = Math.max(1e-9, ...view.summaries.map((summary) => summary.interval?.[1] ?? summary.score ?? 0));
+  const scored = view.summaries.filter((summary) => summary.score !== null);
+  const shared = (scored[0]?.warnings ?? []).filter((warning) => scored.every((summary) => summary.warnings.includes(warning)));
+  const cards = view.summaries.map((summary) => summaryCard(summary, end, shared));
+  return element("div", {}, heading, note, shared.map(warningLine), element("div", { class: "cards" }, cards));
+}
+
+const warningLine = (text) => element("p", { class: "warning" }, label(text, 500));
+
+function summaryCard(summary, end, shared) {
+  const figure =
+    summary.score === null
+      ? element("span", { class: "score none" }, "no score")
+      : element("span", { class: "score" }, `${summary.estimate ? "≈ " : ""}${scoreText(summary.score)}`);
+  const card = element("article", { class: "card" }, element("header", {}, element("h4", {}, label(summary.name)), figure));
+  if (summary.score !== null) card.append(scoreRange(summary, end), element("p", { class: "facts" }, scoreFacts(summary)));
+  if (summary.why) card.append(warningLine(summary.why));
+  card.append(
+    element("p", { class: "summary-text", dir: "auto" }, summary.text === null ? element("span", { class: "quiet" }, "no summary") : prose(summary.text)),
+  );
+  card.append(...summary.warnings.filter((warning) => !shared.includes(warning)).map(warningLine));
+  return card;
+}
+
+function scoreRange(summary, end) {
+  const [low, high] = summary.interval ?? [summary.score, summary.score];
+  const places = { "--low": (low / end).toFixed(4), "--high": (high / end).toFixed(4), "--at": (summary.score / end).toFixed(4) };
+  return styled(element("div", { class: "range", "aria-hidden": "true" }), places);
+}
+
+function scoreFacts(summary) {
+  const interval = summary.interval ? `${scoreText(summary.interval[0])} to ${scoreText(summary.interval[1])}` : "no interval from one answer";
+  const facts = [interval];
+  if (summary.tasks !== null) facts.push(`${summary.tasks} token tasks`);
+  if (summary.estimate) facts.push(`≈ an estimate from ${summary.estimate[0]} of ${summary.estimate[1]} masked words`);
+  return facts.join(" · ");
+}
+
+/** What the colours mean: steps from 0 to the largest distance of this question, each with its number and its underline. */
+export function legend(scale) {
+  const steps = [0, 0.25, 0.5, 0.75, 1];
+  const chips = steps.map((step) => styled(element("span", { class: "heat step" }, distanceText(step * scale)), { "--level": step }));
+  return element("p", { class: "legend" }, element("span", {}, "well predicted"), ...chips, element("span", {}, "missed"));
+}
+
+/** The masked-out answers under one summary, grouped as the bars are: every masked word is a button with its distance. */
+export function maskedAnswers(view, summary) {
+  const scale = scaleOf(view);
+  const list = element("ol", { class: "masked" });
+  const made = element("section", { class: "under" }, element("h4", {}, "Under ", label(summary.name)), list);
+  const id = `panel-${(panels += 1)}`;
+  for (const index of maskedOrder(view)) list.append(answerItem(view, summary, index, scale, id));
+  const words = [...list.querySelectorAll("button.word")];
+  words.forEach((word, place) => (word.tabIndex = place === 0 ? 0 : -1));
+  list.addEventListener("keydown", (event) => roam(event, list));
+  list.addEventListener("click", (event) => toggleGuesses(event, view, summary));
+  attachTip(made, list);
+  return made;
+}
+
+function maskedOrder(view) {
+  return view.groups.flat().filter((index) => index < view.masked);
+}
+
+function answerItem(view, summary, index, scale, id) {
+  const text = view.answers[index];
+  const distances = new Map(view.words[index].map((word, place) => [word, summary.distances[index]?.[place] ?? null]));
+  const line = element("p", { class: "answer", dir: "auto" });
+  let end = 0;
+  wordsOf(text).forEach((match, word) => {
+    line.append(visible(text.slice(end, match.index)));
+    end = match.index + match[0].length;
+    const distance = distances.get(word) ?? null;
+    line.append(distance === null ? cut(visible(match[0]), WORD_LIMIT) : wordButton(match[0], distance, scale, `${id}-${index}-${word}`, index, word));
+  });
+  const mean = meanOf(summary.distances[index] ?? []);
+  const facts = mean === null ? "no word of it was masked" : `mean ${distanceText(mean)}`;
+  return element("li", { "data-answer": index }, element("p", { class: "facts" }, `answer ${index + 1} · ${facts}`), line);
+}
+
+function wordButton(text, distance, scale, id, answer, word) {
+  const shown = cut(visible(text), WORD_LIMIT);
+  const button = element(
+    "button",
+    {
+      type: "button",
+      class: "word heat",
+      id,
+      "data-answer": answer,
+      "data-word": word,
+      "data-distance": distanceText(distance),
+      "aria-expanded": "false",
+      "aria-label": `${cut(shown, 60)}, distance ${distanceText(distance)}`,
+    },
+    shown,
+  );
+  return styled(button, { "--level": (distance / scale).toFixed(3) });
+}
+
+/** Arrow keys go from word to word and from answer to answer; only the current word is in the tab order. */
+function roam(event, list) {
+  const word = event.target.closest("button.word");
+  if (word === null) return;
+  const words = [...list.querySelectorAll("button.word")];
+  const firsts = [...list.children].map((item) => item.querySelector("button.word")).filter((first) => first !== null);
+  const row = firsts.findIndex((first) => first.closest("li") === word.closest("li"));
+  const targets = {
+    ArrowRight: words[words.indexOf(word) + 1],
+    ArrowLeft: words[words.indexOf(word) - 1],
+    ArrowDown: firsts[row + 1],
+    ArrowUp: firsts[row - 1],
+    Home: words[0],
+    End: words.at(-1),
+  };
+  if (!(event.key in targets)) return;
+  event.preventDefault();
+  const target = targets[event.key];
+  if (target === undefined) return;
+  word.tabIndex = -1;
+  target.tabIndex = 0;
+  target.focus();
+}
+
+/** A word's number beside the pointer or the focus. Escape hides it, and the pointer may rest on it. */
+function attachTip(home, list) {
+  const tip = element("div", { class: "tip", role: "tooltip", hidden: true });
+  home.append(tip);
+  let leaving = 0;
+  const hide = () => (tip.hidden = true);
+  const show = (event) => {
+    const word = event.target.closest("button.word");
+    if (word === null) return;
+    clearTimeout(leaving);
+    tip.replaceChildren(element("strong", {}, word.dataset.distance), " distance · click for what the judge expected");
+    tip.hidden = false;
+    const [box, frame] = [word.getBoundingClientRect(), home.getBoundingClientRect()];
+    const left = Math.max(0, Math.min(box.left - frame.left, frame.width - tip.offsetWidth));
+    styled(tip, { left: `${left}px`, top: `${box.bottom - frame.top}px` });
+  };
+  const leave = () => {
+    clearTimeout(leaving);
+    leaving = setTimeout(hide, 150);
+  };
+  list.addEventListener("pointerover", show);
+  list.addEventListener("focusin", show);
+  list.addEventListener("pointerout", leave);
+  list.addEventListener("focusout", leave);
+  tip.addEventListener("pointerover", () => clearTimeout(leaving));
+  tip.addEventListener("pointerout", leave);
+  home.addEventListener("keydown", (event) => event.key === "Escape" && hide());
+}
+
+function toggleGuesses(event, view, summary) {
+  const word = event.target.closest("button.word");
+  if (word === null) return;
+  const item = word.closest("li");
+  const open = item.querySelector(".guesses");
+  const same = open?.dataset.word === word.dataset.word;
+  open?.remove();
+  item.querySelectorAll("[aria-expanded=true]").forEach((other) => other.setAttribute("aria-expanded", "false"));
+  if (same) return;
+  word.setAttribute("aria-expanded", "true");
+  item.append(guesses(view, summary, Number(word.dataset.answer), Number(word.dataset.word)));
+}
+
+/** What the judge expected in place of a word, token by token, after the summary and after the answers. */
+export function guesses(view, summary, answer, word) {
+  const tokens = summary.guesses?.[answer]?.[view.words[answer].indexOf(word)] ?? [];
+  const text = wordsOf(view.answers[answer])[word][0];
+  const made = element("div", { class: "guesses", "data-word": word }, element("h5", {}, "What the judge expected for ", label(text, 60)));
+  if (!tokens.some(([, expected]) => expected.length > 0)) {
+    const how = element("code", {}, "--guesses 5");
+    made.append(element("p", {}, "This run has not recorded it. Score with ", how, " to keep the likeliest tokens of every word."));
+    return made;
+  }
+  tokens.forEach((token, place) => made.append(guessTable(token, place, tokens.length, summary.temperature)));
+  return made;
+}
+
+function guessTable([distance, expected], place, count, temperature) {
+  const flat = `T = ${temperature ?? 5}`;
+  const caption = element("caption", {}, count > 1 ? `token ${place + 1} of ${count}, ` : "", `distance ${distanceText(distance)}`);
+  const group = (text) => element("th", { scope: "colgroup", colspan: 2 }, text);
+  const head = element("tr", {}, element("th", { scope: "col", rowspan: 2 }, "token"), group("after the summary"), group("after the answers"));
+  const sub = element("tr", {}, ["T = 1", flat, "T = 1", flat].map((name) => element("th", { scope: "col" }, name)));
+  const rows = expected.map(([token, ...chances]) =>
+    element(
+      "tr",
+      {},
+      element("th", { scope: "row" }, element("bdi", { class: "token" }, cut(visible(token), 60))),
+      chances.map((chance) => element("td", {}, percent(chance))),
+    ),
+  );
+  const frame = { class: "scroll", tabindex: 0, role: "region", "aria-label": `What the judge expected for token ${place + 1}` };
+  return element("div", frame, element("table", {}, caption, element("thead", {}, head, sub), element("tbody", {}, rows)));
+}
+
+function percent(chance) {
+  const value = 100 * chance;
+  if (value > 0 && value < 0.001) return "< 0.001 %";
+  return `${value.toFixed(value >= 10 ? 1 : value >= 0.1 ? 2 : 3)} %`;
+}
+
+/** Rows of a table of all masked words: answer number, word, and its distance under each summary (in thousandths, or null). */
+export function wordRows(view) {
+  const rows = [];
+  view.words.forEach((masked, answer) => {
+    const texts = wordsOf(view.answers[answer]).map((match) => match[0]);
+    masked.forEach((word, place) => {
+      const distances = view.summaries.map((summary) => summary.distances?.[answer]?.[place] ?? null);
+      rows.push({ answer: answer + 1, word: word + 1, text: texts[word], distances });
+    });
+  });
+  return rows;
+}
+
+function wordTable(view, told) {
+  const made = element("details", { class: "word-table" }, element("summary", {}, "The same as a table"));
+  made.addEventListener("toggle", () => {
+    if (!made.open || made.querySelector("table")) return;
+    const shown = view.summaries.map((summary, place) => ({ summary, place })).filter(({ summary }) => told.includes(summary));
+    const columns = ["answer", "word"].map((name) => element("th", { scope: "col" }, name));
+    columns.push(...shown.map(({ summary }) => element("th", { scope: "col" }, label(summary.name))));
+    const rows = wordRows(view).map((row) =>
+      element(
+        "tr",
+        {},
+        element("td", {}, `${row.answer}`),
+        element("th", { scope: "row" }, label(row.text, 60)),
+        shown.map(({ place }) => element("td", {}, row.distances[place] === null ? "–" : distanceText(row.distances[place]))),
+      ),
+    );
+    const caption = element("caption", {}, "Distance of every masked word under each summary");
+    const table = element("table", {}, caption, element("thead", {}, element("tr", {}, columns)), element("tbody", {}, rows));
+    made.append(element("div", { class: "scroll tall", tabindex: 0, role: "region", "aria-label": "Distances of all words" }, table));
+  });
+  return made;
+}
+
+function chooser(summaries, chosen, choose) {
+  const name = `summary-${(panels += 1)}`;
+  const options = summaries.map((summary) => {
+    const radio = element("input", { type: "radio", name, checked: summary === chosen, onchange: () => choose(summary) });
+    return element("label", {}, radio, element("span", {}, label(summary.name, 40)));
+  });
+  return element("fieldset", { class: "segments" }, element("legend", {}, "Words coloured by"), element("div", {}, options));
+}
+
+function besideChooser(summaries, choose) {
+  const options = summaries.map((summary, place) => element("option", { value: place }, cut(visible(summary.name), 40)));
+  const select = element("select", {}, element("option", { value: "" }, "nothing"), options);
+  select.addEventListener("change", () => choose(select.value === "" ? null : summaries[Number(select.value)]));
+  return element("label", { class: "field" }, "Side by side with", select);
+}
+
+function meanOf(values) {
+  const known = values.filter((value) => value !== null);
+  return known.length === 0 ? null : known.reduce((sum, value) => sum + value, 0) / known.length;
+}
+
+function counted(texts) {
+  const counts = new Map();
+  for (const text of texts) counts.set(text, (counts.get(text) ?? 0) + 1);
+  return counts;
+}

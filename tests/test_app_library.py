@@ -1,0 +1,153 @@
+"""Which run directories the page can open, and what leaves the machine by export."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app_server import Client, serving
+from selfreflect.app.library import Library
+from selfreflect.errors import StoreError
+from selfreflect.records import AnswerSet, Failure, Question, Score, Summary, WordDistance
+from selfreflect.store import Run
+
+FORMULA = '=HYPERLINK("http://evil.example","x")'
+
+
+def made(path: Path, text: str = "What first?", *, strategy: str = "greedy", count: int = 1, failed: str = "") -> Path:
+    """A finished run of ``count`` questions."""
+    with Run.open(path, {}) as run:
+        for number in range(count):
+            id_ = f"q{number}"
+            run.append(Question(id=id_, text=text if number == 0 else f"{text} {number}"))
+            run.append(AnswerSet(question_id=id_, masked_out=("One two.",), conditioning=("Two.",), model="tiny"))
+            run.append(Summary(question_id=id_, name=strategy, text=f"{text} summary"))
+            words = (
+                WordDistance(answer=0, word=0, text="One", distances=(0.25,)),
+                WordDistance(answer=0, word=1, text="two.", distances=(0.5,)),
+            )
+            run.append(Score(question_id=id_, summary=strategy, value=0.375, stderr=None, token_tasks=2, judge="tiny", words=words))
+            if failed:
+                run.append(Failure(question_id=id_, stage="summaries", kind="backend", message=failed, name="basic"))
+    return path
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "root").mkdir()
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def client(root: Path) -> Iterator[Client]:
+    with serving(root, work=lambda job: None) as served:
+        yield served
+
+
+def listed(client: Client, **options: int) -> dict[str, str]:
+    return {run["name"]: run["id"] for run in client.get("/api/runs", params=options).json()["runs"]}
+
+
+def test_runs_are_found_below_the_root_latest_first(root: Path, client: Client) -> None:
+    for place, name in enumerate(("old", "deep/er/mine", "new", "far/too/deep/to/see")):
+        path = made(root / name, name)
+        os.utime(path / "manifest.json", (place, place))
+        for file in path.glob("*.jsonl"):
+            os.utime(file, (place, place))
+    (root / "empty").mkdir()
+    (root / "note.txt").write_text("x")
+    answer = client.get("/api/runs").json()
+    assert [run["name"] for run in answer["runs"]] == ["new", "deep/er/mine", "old"]
+    assert answer["runs"][0]["question"] == "new"
+    assert answer["more"] is False
+    assert list(listed(client, offset=1, limit=1)) == ["deep/er/mine"]
+
+
+def test_a_run_is_shown_question_by_question(root: Path, client: Client) -> None:
+    made(root / "many", count=3, failed="cannot open /home/somebody/x/y.json")
+    id_ = listed(client)["many"]
+    run = client.get(f"/api/runs/{id_}", params={"offset": 1, "limit": 1}).json()
+    assert (run["total"], [one["index"] for one in run["questions"]], run["questions"][0]["question"]) == (3, [1], "What first? 1")
+    assert [(one["name"], one["mean"], one["n"], one["failures"]) for one in run["strategies"]] == [
+        ("greedy", 0.375, 3, 0),
+        ("basic", None, 0, 3),
+    ]
+    view = client.get(f"/api/runs/{id_}/questions/1").json()
+    assert (view["answers"], view["words"], view["summaries"][0]["distances"]) == (["One two.", "Two."], [[0, 1]], [[250, 500]])
+    assert view["summaries"][1]["why"] == "backend: cannot open …/y.json"
+    assert client.get(f"/api/runs/{id_}/questions/3").status_code == 404
+
+
+def test_what_has_changed_is_read_again(root: Path, client: Client) -> None:
+    made(root / "one")
+    id_ = listed(client)["one"]
+    assert client.get(f"/api/runs/{id_}").json()["total"] == 1
+    with Run.open(root / "one", {}) as run:
+        run.append(Question(id="later", text="Later?"))
+    assert client.get(f"/api/runs/{id_}").json()["total"] == 2
+
+
+def test_links_out_of_the_root_lead_nowhere(tmp_path: Path, root: Path, client: Client) -> None:
+    outside = made(tmp_path / "outside", "SECRET")
+    (root / "linked").symlink_to(outside)
+    assert listed(client) == {}
+    inside = made(root / "inside")
+    id_ = listed(client)["inside"]
+    (inside / "answers.jsonl").unlink()
+    (inside / "answers.jsonl").symlink_to(outside / "answers.jsonl")
+    entry = client.get("/api/runs").json()["runs"][0]
+    assert "links" in entry["problem"]
+    for path in (f"/api/runs/{id_}", f"/api/runs/{id_}/questions/0", f"/api/runs/{id_}/export"):
+        answer = client.get(path)
+        assert answer.status_code == 422
+        assert "SECRET" not in answer.text
+    with pytest.raises(StoreError, match="links"):
+        Library(root).records(id_)
+
+
+@pytest.mark.parametrize("id_", ["..", "../outside", "%2e%2e%2foutside", "/etc", "outside", "0" * 16, "", "inside", "x" * 5000, "%00" * 16])
+def test_only_ids_of_the_listing_open_a_run(tmp_path: Path, root: Path, client: Client, id_: str) -> None:
+    made(tmp_path / "outside", "SECRET")
+    made(root / "inside", "SECRET")
+    for path in (f"/api/runs/{id_}", f"/api/runs/{id_}/questions/0", f"/api/runs/{id_}/export?format=csv"):
+        answer = client.get(path, follow_redirects=True)
+        assert answer.status_code in (200, 404, 422)
+        assert "SECRET" not in answer.text or path == "/api/runs/"  # which is the listing
+
+
+def test_damaged_runs_are_listed_with_the_reason(root: Path, client: Client) -> None:
+    made(root / "fine")
+    (made(root / "torn") / "manifest.json").write_text("{")
+    (made(root / "half") / "scores.jsonl").write_text('{"question_id": 5}\n')
+    entries = {run["name"]: run for run in client.get("/api/runs").json()["runs"]}
+    assert "damaged" in entries["torn"]["problem"]
+    assert str(root) not in entries["torn"]["problem"]
+    answer = client.get(f"/api/runs/{entries['half']['id']}")
+    assert answer.status_code == 422
+    assert str(root) not in answer.text
+    assert entries["fine"]["problem"] is None
+
+
+def test_exports_hold_everything_and_no_formulas(root: Path, client: Client) -> None:
+    made(root / "one", FORMULA, strategy="@SUM(1)")
+    id_ = listed(client)["one"]
+    answer = client.get(f"/api/runs/{id_}/export", params={"format": "csv"})
+    assert answer.headers["content-disposition"] == f'attachment; filename="selfreflect-{id_}.csv"'
+    [row] = csv.DictReader(io.StringIO(answer.content.decode()))
+    assert (row["question"], row["strategy"], row["score"]) == ("'" + FORMULA, "'@SUM(1)", "0.375")
+    records = client.get(f"/api/runs/{id_}/export").json()
+    assert {name: len(rows) for name, rows in records.items()} == {"questions": 1, "answers": 1, "summaries": 1, "scores": 1, "failures": 0}
+    assert records["questions"][0]["text"] == FORMULA
+    assert client.get(f"/api/runs/{id_}/export", params={"format": "../x"}).status_code == 422
+
+
+def test_lone_surrogates_do_not_break_an_answer(root: Path, client: Client) -> None:
+    made(root / "odd", "half a pair \ud83d and \x00")
+    id_ = listed(client)["odd"]
+    for path in (f"/api/runs/{id_}", f"/api/runs/{id_}/questions/0", f"/api/runs/{id_}/export", f"/api/runs/{id_}/export?format=csv"):
+        assert client.get(path).status_code == 200

@@ -469,3 +469,17 @@ def test_guesses_are_what_the_judge_holds_likely_in_both_contexts(tiny_judge):
     for guess, token in zip(word.guesses[0], order, strict=True):
         found = (guess.summary, guess.summary_flat, guess.reference, guess.reference_flat)
         assert found == pytest.approx([one[token].item() for one in truth], rel=1e-3)
+
+
+def test_equal_summaries_are_computed_once_and_each_has_its_score(tiny_judge):
+    metric = SelfReflect(tiny_judge("llama"))
+    fed = []
+    hook = metric.judge.decoder.embed_tokens.register_forward_pre_hook(lambda _, inputs: fed.append(inputs[0].numel()))
+    texts = {"masked_out": ["Radishes grow"], "conditioning": ["peas"]}
+    one = metric.score("What?", summaries={"a": "Kale."}, **texts)["a"]
+    alone = sum(fed)
+    fed.clear()
+    both = metric.score("What?", summaries={"a": "Kale.", "b": "Kale."}, **texts)
+    hook.remove()
+    assert sum(fed) == alone
+    assert both["a"].value == both["b"].value == one.value

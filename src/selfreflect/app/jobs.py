@@ -101,6 +101,8 @@ class Job:
         """Where its records are: an id in the library."""
         self.error: dict[str, str] | None = None
         self.events = EventLog()
+        self.over = False
+        """Whether the last event is in the log: a reader that looked between status and event would miss it."""
         self._stop = threading.Event()
 
     @property
@@ -118,6 +120,7 @@ class Job:
     def end(self, status: Status, error: dict[str, str] | None = None) -> None:
         self.status, self.error, self.place, self.request = status, error, 0, None
         self.events.add("end", status=status, error=error, run=self.run)
+        self.over = True
 
 
 class JobQueue:
@@ -206,7 +209,7 @@ class JobQueue:
             log.warning("job %s failed: %s", job.id, error)
             kind = type(error).__name__.removesuffix("Error").lower()
             return "failed", {"kind": kind, "message": without_paths(str(error))}
-        except Exception:  # whatever a model raises must cost this job and no other
+        except BaseException:  # whatever a model raises, a panic of its tokenizer too, must cost this job and no other
             log.exception("job %s failed", job.id)
             return "failed", {"kind": "internal", "message": "Something went wrong. The terminal in which the app was started says what."}
         return "done", None

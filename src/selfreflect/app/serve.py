@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from urllib.parse import quote
 
 import uvicorn
 
@@ -57,7 +58,7 @@ def url(host: str, port: int, token: str | None) -> str:
     """The address to open. A token is in its fragment, which browsers send to nobody."""
     name = socket.gethostname() if host in ("0.0.0.0", "::") else host
     shown = f"[{name}]" if ":" in name else name
-    return f"http://{shown}:{port}/" + (f"#token={token}" if token else "")
+    return f"http://{shown}:{port}/" + (f"#token={quote(token, safe='')}" if token else "")
 
 
 def serve(

@@ -171,7 +171,7 @@ async def _stream(job: Job, after: int) -> AsyncIterator[str]:
     try:
         while True:
             news.clear()
-            finished = job.finished
+            finished = job.over
             for number, kind, data in job.events.after(after):
                 after = number
                 yield f"id: {number}\nevent: {kind}\ndata: {data}\n\n"
@@ -204,8 +204,8 @@ def _runs(library: Library) -> APIRouter:
         return RunAnswer(
             id=id,
             name=records.label,
-            judge=used,
-            models=models(records),
+            judge=[without_paths(name) for name in used],
+            models=[without_paths(name) for name in models(records)],
             strategies=_strategies(records),
             total=len(questions),
             questions=[
@@ -247,7 +247,7 @@ def _entry(library: Library, found: Found) -> RunEntry:
         first, count, used = library.glance(found)
     except SelfReflectError as error:
         return entry(question=None, questions=None, models=[], problem=without_paths(str(error)))
-    return entry(question=first, questions=count, models=used, problem=None)
+    return entry(question=first, questions=count, models=[without_paths(name) for name in used], problem=None)
 
 
 def _view(records: RunRecords, question: Question) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class Models:
     def __init__(self, given: Sequence[str] = ()) -> None:
         self._known = {"smollm2": "smollm2"}
         for name in given:
-            self._known[Path(name).name if Path(name).is_dir() else name] = name
+            self._known[Path(name).resolve().name if Path(name).is_dir() else name] = name
 
     @property
     def offered(self) -> list[str]:
@@ -121,8 +121,14 @@ class Worker:
         self._options = options
 
     def __call__(self, job: Job) -> None:
-        path = self._library.begin(job.kind)
         teller = _Teller(job)
+        try:
+            self._do(job, teller)
+        finally:
+            teller.release()
+
+    def _do(self, job: Job, teller: _Teller) -> None:
+        path = self._library.begin(job.kind)
         body = job.request
         asked = Question(id=question_id(body.question), text=body.question)
         stages: tuple[Stage, ...] = STAGES[1:] if isinstance(body, AskBody) else STAGES[3:]
@@ -218,13 +224,17 @@ class _Teller:
 
     @contextmanager
     def _stage(self, name: str, total: int) -> Iterator[Counter]:
-        self.job.check()
-        self.job.events.add("stage", name=name, total=total)
         try:
+            self.job.check()
+            self.job.events.add("stage", name=name, total=total)
             yield self
         finally:
-            while self._hooked:
-                self._hooked.pop().remove()
+            self.release()
+
+    def release(self) -> None:
+        """Take the job's hooks off the models, which later jobs share."""
+        while self._hooked:
+            self._hooked.pop().remove()
 
     def stage(self, name: str, total: int) -> AbstractContextManager[Counter]:
         return self._stage(name, total)

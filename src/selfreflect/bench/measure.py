@@ -155,8 +155,7 @@ def engine(metric: SelfReflect, item: Item) -> Distances:
 def through_model(metric: SelfReflect, work: Work) -> Distances:
     """What the engine does between token ids and distances: the part that the machine's peak bounds."""
     reference, *plans = work.plans
-    [expected] = metric.engine.states([reference])
-    states = metric.engine.states(plans)
+    expected, *states = metric.engine.states([reference, *plans])
     pairs = [
         np.unique([pair for both in zip(plan.rows, reference.rows, strict=True) for pair in zip(*both, strict=True)], axis=0)
         for plan in plans

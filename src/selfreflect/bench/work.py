@@ -24,7 +24,7 @@ class Work:
 
     item: Item
     plans: tuple[Plan, ...]
-    """The reference first, then the summaries in their order."""
+    """The reference first, then the summaries in their order, equal ones once."""
     requests: int
     """Token tasks of all contexts: what the published schedule asks for one by one."""
 
@@ -59,7 +59,8 @@ def work_of(judge: Judge, item: Item) -> Work:
     """Look at an item before anything is timed. Raises as :func:`encode`."""
     contexts = encode(judge, item)
     targets = sum(len(prompt.ids) - prompt.first for prompt in contexts[0])
-    return Work(item=item, plans=tuple(build_plan(prompts) for prompts in contexts), requests=len(contexts) * targets)
+    distinct = [prompts for place, prompts in enumerate(contexts) if prompts not in contexts[:place]]
+    return Work(item=item, plans=tuple(map(build_plan, distinct)), requests=len(contexts) * targets)
 
 
 def requests(prompts: Sequence[Prompt]) -> list[Ids]:

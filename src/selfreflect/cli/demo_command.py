@@ -34,7 +34,7 @@ def command(out: Out = Path("runs/demo"), fresh: Fresh = False, json: Json = Fal
     prompts = resources.files("selfreflect") / "data" / "demo_prompts.toml"
     with (
         resources.as_file(prompts) as file,
-        Experiment.open(out, config, STAGES, fresh=fresh, options=Options(prompts=file), progress=Watcher()) as experiment,
+        Experiment.open(out, config, STAGES, fresh=fresh, options=Options(prompts=file, guesses=5), progress=Watcher()) as experiment,
     ):
         experiment.questions()
         experiment.answers()
@@ -48,7 +48,7 @@ def command(out: Out = Path("runs/demo"), fresh: Fresh = False, json: Json = Fal
         print_question(records, _most_telling(records))
         stdout.print(f"\nEverything is in {where(out)} (JSON lines; run this again and it is reused). What to try next:", markup=False)
         for example in (
-            f"selfreflect report {where(out)} --output report.md",
+            f"selfreflect report {where(out)} --output report.html",
             f"selfreflect compare {where(out)} --baseline greedy",
             'selfreflect ask "Which planet has the most moons?"',
             "selfreflect run --questions bundled --num-answers 10 --out runs/bundled",

@@ -75,7 +75,7 @@ class TreeAttention:
         open_contexts = {s.context for s in packed.segments}
         self.prefix = {key: value for key, value in self.prefix.items() if key[0] in open_contexts}
         self.packed = packed
-        self._layouts: dict[tuple[bool, int], _Layout] = {}
+        self._layouts: dict[tuple[bool, int, torch.dtype], _Layout] = {}
         self._keep = self._tensor(packed.keep)
         self._farthest = int(packed.positions.max())
 
@@ -179,13 +179,13 @@ class TreeAttention:
 
     def _layout(self, last: bool, group: int, dtype: torch.dtype) -> _Layout:
         """Layers share it; models whose layers differ in their heads have several."""
-        if (last, group) not in self._layouts:
+        if (last, group, dtype) not in self._layouts:
             blocks: Blocks = self.packed.last if last else self.packed.nodes
             visible = torch.from_numpy(blocks.visible).to(self.device)
             queries = self._tensor(blocks.queries)
             real = self._tensor(blocks.real)
             bias = torch.zeros(visible.shape, dtype=dtype, device=self.device).masked_fill_(~visible, float("-inf"))
-            self._layouts[last, group] = _Layout(
+            self._layouts[last, group, dtype] = _Layout(
                 queries=queries,
                 real=None if real.numel() == queries.numel() else real,
                 rows=queries.flatten()[real],
@@ -194,7 +194,7 @@ class TreeAttention:
                 bias=bias.repeat_interleave(group, dim=1)[:, None],
                 contexts=blocks.contexts,
             )
-        return self._layouts[last, group]
+        return self._layouts[last, group, dtype]
 
     def _tensor(self, values: npt.NDArray[np.int64]) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(values)).to(self.device)

@@ -97,7 +97,7 @@ def distances(
         expected = head(reference[start : start + size])
         for values, (states, pairs) in zip(found, others, strict=True):
             (here,) = np.nonzero((start <= pairs[:, 1]) & (pairs[:, 1] < start + size))
-            for block in np.array_split(here, max(1, -(-len(here) // size))):
+            for block in np.array_split(here, -(-len(here) // size)) if here.size else ():
                 rows = torch.from_numpy(pairs[block]).to(states.device)
                 values[block] = variation(head(states[rows[:, 0]]), expected[rows[:, 1] - start], temperature).double().cpu().numpy()
     return found
@@ -144,8 +144,9 @@ def _variation(device_type: str) -> Callable[[torch.Tensor, torch.Tensor, float]
         return total_variation
     fused: Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor] = torch.compile(total_variation, dynamic=True)
     try:
-        probe = torch.zeros(3, 32, device=device_type)
-        fused(probe, probe, 1.0)
+        # Two tensors, and sizes like real ones: the compiler makes other code for equal arguments and for small vocabularies.
+        probe, other = (torch.full((64, 2**16), value, device=device_type) for value in (0.0, 1.0))
+        fused(probe, other, 5.0)
     except Exception:  # whatever a compiler that is missing or broken raises: the plain formula gives the same numbers
         return total_variation
     return fused

@@ -168,7 +168,11 @@ class SelfReflect:
             ) from error
 
     def _measure(self, task: Task, contexts: Sequence[Sequence[Prompt]], words: Sequence[int]) -> list[Words]:
-        """Distances of the given words under every context. Equal token tasks are computed once."""
+        """Distances of the given words under every context. Equal token tasks are computed once, and so are equal contexts."""
+        firsts = [next(i for i, other in enumerate(contexts) if other == prompts) for prompts in contexts]
+        if len(once := sorted(set(firsts))) < len(contexts):
+            measured = dict(zip(once, self._measure(task, [contexts[i] for i in once], words), strict=True))
+            return [measured[first] for first in firsts]
         reference = build_plan([task.reference[word] for word in words])
         plans = [build_plan([prompts[word] for word in words]) for prompts in contexts]
         distinct = [np.unique(_pairs(plan, reference), axis=0, return_inverse=True) for plan in plans]
@@ -176,11 +180,11 @@ class SelfReflect:
         others = [(rows, pairs) for rows, (pairs, _) in zip(states, distinct, strict=True)]
         found = distances(self.engine.head, expected, others, self.temperature)
         held = guesses(self.engine.head, expected, others, self.temperature, self.guesses) if self.guesses else None
-        measured = []
+        results = []
         for index, ((_, back), plan) in enumerate(zip(distinct, plans, strict=True)):
             tasks = iter(back.reshape(-1).tolist())
             each = zip((task.words[word] for word in words), ([next(tasks) for _ in rows] for rows in plan.rows), strict=True)
-            measured.append(
+            results.append(
                 tuple(
                     WordDistance(
                         answer=w.answer,
@@ -192,7 +196,7 @@ class SelfReflect:
                     for w, places in each
                 )
             )
-        return measured
+        return results
 
     def _states(self, task: Task, reference: Plan, plans: list[Plan]) -> tuple[Any, list[Any]]:
         """States of the reference and of each plan. They share passes, unless those of the reference are at hand."""

@@ -49,6 +49,7 @@ _LOOK: dict[str, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "text.color": INK,
+    "text.usetex": False,  # whatever the user's own settings say: names are not TeX
     "text.parse_math": False,  # a strategy may be called $x$
     "xtick.color": QUIET,
     "ytick.color": QUIET,

@@ -219,6 +219,7 @@ function wordsCsv(view) {
 
 async function showQuestion(home, state, place) {
   const view = await viewOf(state.index, state.number, place);
+  if (location.hash !== `#r${state.number}q${place}`) return; // the reader has gone on while it was unpacked
   const order = listed(state).map((row) => row.place);
   const at = order.indexOf(place);
   const step = (text, target) =>

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import oracle
 from selfreflect.metric import attention as attention_module
+from selfreflect.metric import engine as engine_module
 from selfreflect.metric.attention import Extras, TreeAttention
 from selfreflect.metric.body import ForeignBody, OwnBody, tree_attention
 from selfreflect.metric.distance import total_variation
@@ -21,6 +22,7 @@ from selfreflect.metric.engine import RotaryLimitEngine, TreeEngine, choose_engi
 from selfreflect.metric.fallback import SequenceEngine
 from selfreflect.metric.packing import pack
 from selfreflect.metric.plan import Plan, Prompt, build_plan
+from selfreflect.metric.scorer import SelfReflect
 from selfreflect.records import Score
 
 ENGINES = {
@@ -243,6 +245,58 @@ def test_a_device_whose_fused_attention_is_wrong_is_served_without_it(tiny_judge
     engine = choose_engine(judge.lm.model, judge.decoder, judge.head)
     assert type(engine) is TreeEngine
     assert not engine.fused
+
+
+def test_the_path_of_a_gpu_meets_what_its_kernel_asks_for(tiny_judge, monkeypatch):
+    """The kernel itself needs a GPU; this stand-in is as strict about its arguments and as odd about what it returns."""
+
+    def kernel(q, k, v, bias, compute_log_sumexp, dropout_p=0.0, is_causal=False, *, scale=None):
+        assert compute_log_sumexp
+        assert (dropout_p, is_causal) == (0.0, False)
+        assert q.shape[:2] == k.shape[:2] == v.shape[:2]
+        logits = scale * q @ k.transpose(2, 3)
+        if bias is not None:
+            assert bias.shape == logits.shape
+            assert bias.dtype == q.dtype
+            assert bias.stride(-2) % 8 == 0  # rows must start at round addresses
+            logits = logits + bias
+        lse = torch.nn.functional.pad(logits.logsumexp(-1), (0, -q.shape[2] % 32), value=float("inf"))
+        return torch.softmax(logits, -1) @ v, lse, None, None
+
+    monkeypatch.setattr(torch.ops.aten, "_scaled_dot_product_efficient_attention", kernel)
+    monkeypatch.setitem(attention_module._PARTIAL, "cpu", attention_module._partial_cuda)
+    judge = tiny_judge("llama")
+    engine = choose_engine(judge.lm.model, judge.decoder, judge.head)
+    assert engine.fused
+    metric = SelfReflect(judge)
+    metric.engine = engine
+    engine.budget, engine.block = 40, 7
+    name = "unicode and words of many tokens"
+    assert_same(scored(metric, name), expected(metric, name), 1e-5)
+
+
+def test_the_distance_of_a_gpu_is_compiled_and_tried_before_it_is_used(monkeypatch):
+    tried = []
+
+    def compiled(formula, dynamic):
+        def fused(logits, reference, temperature):
+            tried.append((logits, reference))
+            return formula(logits, reference, temperature)
+
+        return fused
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    monkeypatch.setattr(torch, "full", lambda shape, value, device: torch.ones(shape) * value)
+    fused = engine_module._variation.__wrapped__("cuda")
+    logits, reference = torch.randn(2, 5, 40)
+    assert torch.equal(fused(logits, reference, 5.0), total_variation(logits, reference, 5.0))
+    assert tried[0][0] is not tried[0][1]
+    monkeypatch.setattr(torch, "compile", lambda formula, dynamic: broken)
+    assert engine_module._variation.__wrapped__("cuda") is total_variation
+
+
+def broken(*_):
+    raise RuntimeError("no compiler")
 
 
 @pytest.mark.parametrize("change", ["adapter", "sharded"])

@@ -198,7 +198,7 @@ def test_fifty_may_wait_and_memory_stays_bounded(tmp_path: Path) -> None:
 
     def work(job: Job) -> None:
         for number in range(400):
-            job.events.add("answers", texts=["x" * 500], groups=[number])
+            job.events.add("answers", texts=["x" * 5_000], groups=[number])
         while not go.wait(0.01):
             job.check()
 

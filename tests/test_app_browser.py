@@ -9,19 +9,13 @@ from typing import Any
 
 import pytest
 
+import browser
 import tiny
 from app_server import ANSWERS, Client, process, serving
 from hostile import PAYLOADS
 from selfreflect.records import AnswerSet, Question, Score, Summary, WordDistance
 from selfreflect.store import Run
 from test_app_library import made
-
-browser = pytest.importorskip("browser", reason="the browser tests need playwright: pip install 'selfreflect[dev]'")
-
-try:
-    browser.executable()
-except RuntimeError as error:
-    pytest.skip(str(error), allow_module_level=True)
 
 RADISHES = {
     "question": "What first?",

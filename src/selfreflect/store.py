@@ -6,27 +6,24 @@ line is on disk, so a killed run loses at most the line it was writing: that tor
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from functools import cached_property
-from io import FileIO
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from msgspec import field, to_builtins
+from msgspec import field
 
 from selfreflect.errors import MissingExtraError, StoreError, excerpt
+from selfreflect.journal import Journal, explained, lock, parsed_line, sync_directory
 from selfreflect.records import (
     SCHEMA_VERSION,
     STAGES,
     AnswerSet,
     Failure,
     Question,
-    R,
     Record,
     Score,
     Stage,
@@ -53,24 +50,7 @@ _LAYOUT: dict[type[Record], tuple[str, Callable[[Any], Any]]] = {
     Score: ("scores.jsonl", lambda record: (record.question_id, record.summary)),
     Failure: ("failures.jsonl", lambda record: (record.stage, record.question_id, record.name)),
 }
-"""The file of each kind of record and its key."""
-
-_NO_LOCKS = "This file system has no locks; use an --out on another one."
-_RESUME = "What was written before is kept: make room, then run the same command again."
-_PLACE = "Check its permissions, or use another --out."
-_ADVICE = {
-    errno.ENOSPC: _RESUME,
-    errno.EDQUOT: _RESUME,
-    errno.EFBIG: _RESUME,
-    errno.EACCES: _PLACE,
-    errno.EPERM: _PLACE,
-    errno.EROFS: _PLACE,
-    errno.ENOLCK: _NO_LOCKS,
-    errno.ENOSYS: _NO_LOCKS,
-    errno.EOPNOTSUPP: _NO_LOCKS,
-    errno.EEXIST: "It is not a directory; use another --out.",
-    errno.ENOTDIR: "A part of this path is not a directory; use another --out.",
-}
+"""The file of each kind of record and its key. A later failure replaces an earlier one of the same key."""
 
 _CREDENTIALS = re.compile(r"(?<=://)[^/?#\s]*@")
 _ABSENT = object()
@@ -94,93 +74,6 @@ class Manifest(Record, frozen=True, kw_only=True):
     """Seconds per stage, added up over all resumes."""
 
 
-class _Table(Generic[R]):
-    """One JSONL file and its records by key. A later failure replaces an earlier one of the same key; any other key occurs once."""
-
-    def __init__(self, directory: Path, kind: type[R]) -> None:
-        name, self._key = _LAYOUT[kind]
-        self.path = directory / name
-        self._kind = kind
-        self._length = 0  # bytes up to the end of the last whole line, once the records were read
-        self._file: FileIO | None = None
-
-    @cached_property
-    def records(self) -> dict[Any, R]:
-        records: dict[Any, R] = {}
-        with _explained(self.path):
-            for number, record in self._lines():
-                key = self._key(record)
-                if key in records and self._kind is not Failure:
-                    raise StoreError(f"{self.path}, line {number}: a second record for {_name(key)}. Delete one of them.")
-                records[key] = record
-        return records
-
-    def _lines(self) -> Iterator[tuple[int, R]]:
-        """Line numbers and records. Iterating bytes ends lines at ``\\n`` only: texts may hold U+2028 and other line ends."""
-        self._length, torn = 0, ""
-        if not self.path.exists():
-            return
-        with self.path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                if torn:
-                    raise StoreError(torn)
-                try:
-                    value = _parsed(line)
-                except ValueError as error:
-                    torn = f"{self.path}, line {number} is damaged ({error}). Repair or delete that line; deleted work is redone."
-                    continue
-                try:
-                    record = from_plain(self._kind, value)
-                except ValueError as error:
-                    raise StoreError(f"{self.path}, line {number}: {error}. Correct or delete that line.") from None
-                self._length += len(line)
-                yield number, record
-
-    def cut(self) -> None:
-        """Cut off what a killed or failed write left behind the last whole line."""
-        _ = self.records
-        if self.path.stat().st_size > self._length:
-            os.truncate(self.path, self._length)
-
-    def encode(self, records: Sequence[R]) -> tuple[dict[Any, R], bytes]:
-        """The records by key and as lines, refused where a key is taken or a line could not be read back; nothing is written."""
-        added: dict[Any, R] = {}
-        lines: list[str] = []
-        for record in records:
-            key = self._key(record)
-            if self._kind is not Failure and (key in self.records or key in added):
-                raise StoreError(f"{self.path}: {_name(key)} is stored already. Nothing was written.")
-            added[key] = record
-            try:
-                from_plain(self._kind, to_builtins(record))
-                lines.append(dump_line(record) + "\n")
-            except (TypeError, ValueError) as error:
-                raise StoreError(f"{self.path}: the record for {_name(key)} cannot be written: {error}.") from None
-        return added, "".join(lines).encode()
-
-    def append(self, added: dict[Any, R], data: bytes) -> None:
-        """Write what :meth:`encode` returned in one go; after an error the file ends where it did before."""
-        if self._file is None:
-            self._file = self.path.open("ab", buffering=0)
-            _sync_directory(self.path.parent)
-        try:
-            self.cut()
-            rest = memoryview(data)
-            while rest:
-                rest = rest[self._file.write(rest) :]
-            os.fsync(self._file.fileno())
-        except BaseException:
-            with suppress(OSError):
-                self.cut()
-            raise
-        self._length += len(data)
-        self.records.update(added)
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-
-
 class Run:
     """A run directory, for writing (:meth:`open`) or for reading (:meth:`load`). A context manager; one thread at a time."""
 
@@ -189,7 +82,9 @@ class Run:
         self.manifest = manifest
         self._resources = resources
         """What to release at the end; None when nothing may be written (any more)."""
-        self._tables: dict[type[Record], _Table[Any]] = {kind: _Table(path, kind) for kind in _LAYOUT}
+        self._tables: dict[type[Record], Journal[Any]] = {
+            kind: Journal(path / name, kind, key, lambda record: isinstance(record, Failure)) for kind, (name, key) in _LAYOUT.items()
+        }
 
     @classmethod
     def open(cls, path: str | Path, config: Mapping[str, Any], *, fresh: bool = False) -> Self:
@@ -201,10 +96,10 @@ class Run:
             StoreError: another process is writing, ``config`` differs, a file is damaged, or the directory is not ours or not writable.
         """
         path, wanted = Path(path), _plain(config)
-        with _explained(path), ExitStack() as stack:
+        with explained(path), ExitStack() as stack:
             path.mkdir(parents=True, exist_ok=True)
             _check_ours(path)
-            stack.callback(os.close, _lock(path / _LOCK))
+            stack.callback(os.close, lock(path / _LOCK))
             if fresh:
                 for name, _ in _LAYOUT.values():
                     (path / name).unlink(missing_ok=True)
@@ -228,7 +123,7 @@ class Run:
             StoreError: there is no run directory, or it was written by another version. Damaged files raise it when they are first read.
         """
         path = Path(path)
-        with _explained(path):
+        with explained(path):
             if not path.is_dir():
                 raise StoreError(f"There is no run directory {path}. Make one with: selfreflect run --out DIR")
             if not (path / MANIFEST).exists():
@@ -295,7 +190,7 @@ class Run:
             groups.setdefault(type(record), []).append(record)
         encoded = [(self._tables[kind], self._tables[kind].encode(group)) for kind, group in groups.items()]
         for table, (added, data) in encoded:
-            with _explained(table.path):
+            with explained(table.path):
                 table.append(added, data)
 
     def update_manifest(
@@ -360,7 +255,7 @@ class Run:
         manifest = Manifest(**{name: changed.get(name, getattr(self.manifest, name)) for name in Manifest.__struct_fields__})
         text = json.dumps(json.loads(dump_line(manifest)), indent=2) + "\n"
         temporary = self.path / _TEMPORARY
-        with _explained(self.path / MANIFEST):
+        with explained(self.path / MANIFEST):
             try:
                 with temporary.open("w", encoding="ascii") as file:
                     file.write(text)
@@ -371,45 +266,8 @@ class Run:
                 with suppress(OSError):
                     temporary.unlink(missing_ok=True)
                 raise
-            _sync_directory(self.path)
+            sync_directory(self.path)
         self.manifest = manifest
-
-
-def _name(key: str | tuple[str, ...]) -> str:
-    return excerpt(key if isinstance(key, str) else " / ".join(key))
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        advice = _ADVICE.get(error.errno or 0, "")
-        raise StoreError(f"{path}: {error.strerror or error}. {advice}".rstrip()) from error
-
-
-def _parsed(line: bytes) -> Any:
-    """Raises ValueError when the line is cut off, not UTF-8, or not strict JSON."""
-    if not line.endswith(b"\n"):
-        raise ValueError("it is cut off")
-    try:
-        return json.loads(line.decode(), parse_constant=_refuse)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not strict JSON")
-
-
-def _sync_directory(path: Path) -> None:
-    """Make new names in a directory durable; some file systems cannot, and Windows has no such call."""
-    with suppress(OSError):
-        directory = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
 
 
 def _check_ours(path: Path) -> None:
@@ -421,31 +279,10 @@ def _check_ours(path: Path) -> None:
         raise StoreError(f"{path} is not empty and not a run directory (it has no {MANIFEST}). Use another --out.")
 
 
-def _lock(path: Path) -> int:
-    """An open file descriptor that holds the lock until it is closed or the process ends. Windows has none and is not protected."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        if os.name == "posix":
-            import fcntl
-
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, str(os.getpid()).encode())
-    except BlockingIOError:
-        holder = os.read(descriptor, 20).decode("ascii", "replace")
-        os.close(descriptor)
-        pid = holder if holder.isdecimal() else "unknown"
-        raise StoreError(f"Another process (pid {pid}) is writing {path.parent}. Wait for it, stop it, or use another --out.") from None
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
 def _manifest_fields(path: Path) -> dict[str, Any]:
     """The manifest of ``path`` as plain JSON. Raises StoreError unless this package wrote it, in whatever version."""
     try:
-        fields = _parsed((path / MANIFEST).read_bytes() + b"\n")
+        fields = parsed_line((path / MANIFEST).read_bytes() + b"\n")
     except ValueError as error:
         raise StoreError(f"{path / MANIFEST} is damaged ({error}). Restore it, or use another --out.") from None
     if not isinstance(fields, dict) or fields.get("format") != _FORMAT:

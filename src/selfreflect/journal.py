@@ -1,0 +1,204 @@
+"""Append-only JSONL files of records that a killed process may have been writing.
+
+An append returns when its lines are on disk, so a kill loses at most the line being written: that torn line is cut off when the file is
+opened for writing again, and passed over by readers.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from io import FileIO
+from pathlib import Path
+from typing import Any, Generic, NoReturn
+
+from msgspec import to_builtins
+
+from selfreflect.errors import StoreError, excerpt
+from selfreflect.records import R, dump_line, from_plain
+
+_NO_LOCKS = "This file system has no locks; use an --out on another one."
+_RESUME = "What was written before is kept: make room, then run the same command again."
+_PLACE = "Check its permissions, or use another --out."
+_ADVICE = {
+    errno.ENOSPC: _RESUME,
+    errno.EDQUOT: _RESUME,
+    errno.EFBIG: _RESUME,
+    errno.EACCES: _PLACE,
+    errno.EPERM: _PLACE,
+    errno.EROFS: _PLACE,
+    errno.ENOLCK: _NO_LOCKS,
+    errno.ENOSYS: _NO_LOCKS,
+    errno.EOPNOTSUPP: _NO_LOCKS,
+    errno.EEXIST: "It is not a directory; use another --out.",
+    errno.ENOTDIR: "A part of this path is not a directory; use another --out.",
+}
+
+
+class Journal(Generic[R]):
+    """One JSONL file and its records by key.
+
+    Args:
+        kind: the type of every record.
+        key: what tells records apart; each key occurs once.
+        replaces: which records may give way to a later one of the same key.
+    """
+
+    def __init__(self, path: Path, kind: type[R], key: Callable[[R], Any], replaces: Callable[[R], bool] = lambda record: False) -> None:
+        self.path = path
+        self._kind = kind
+        self._key = key
+        self._replaces = replaces
+        self._length = 0  # bytes up to the end of the last whole line, once the records were read
+        self._file: FileIO | None = None
+
+    @cached_property
+    def records(self) -> dict[Any, R]:
+        records: dict[Any, R] = {}
+        with explained(self.path):
+            for number, record in self._lines():
+                key = self._key(record)
+                if key in records and not self._replaces(records[key]):
+                    raise StoreError(f"{self.path}, line {number}: a second record for {_name(key)}. Delete one of them.")
+                records[key] = record
+        return records
+
+    def _lines(self) -> Iterator[tuple[int, R]]:
+        """Line numbers and records. Iterating bytes ends lines at ``\\n`` only: texts may hold U+2028 and other line ends."""
+        self._length, torn = 0, ""
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if torn:
+                    raise StoreError(torn)
+                try:
+                    value = parsed_line(line)
+                except ValueError as error:
+                    torn = f"{self.path}, line {number} is damaged ({error}). Repair or delete that line; deleted work is redone."
+                    continue
+                try:
+                    record = from_plain(self._kind, value)
+                except ValueError as error:
+                    raise StoreError(f"{self.path}, line {number}: {error}. Correct or delete that line.") from None
+                self._length += len(line)
+                yield number, record
+
+    def cut(self) -> None:
+        """Cut off what a killed or failed write left behind the last whole line."""
+        _ = self.records
+        if self.path.stat().st_size > self._length:
+            os.truncate(self.path, self._length)
+
+    def encode(self, records: Sequence[R]) -> tuple[dict[Any, R], bytes]:
+        """The records by key and as lines, refused where a key is taken or a line could not be read back; nothing is written."""
+        added: dict[Any, R] = {}
+        lines: list[str] = []
+        for record in records:
+            key = self._key(record)
+            earlier = added.get(key, self.records.get(key))
+            if earlier is not None and not self._replaces(earlier):
+                raise StoreError(f"{self.path}: {_name(key)} is stored already. Nothing was written.")
+            added[key] = record
+            try:
+                from_plain(self._kind, to_builtins(record))
+                lines.append(dump_line(record) + "\n")
+            except (TypeError, ValueError) as error:
+                raise StoreError(f"{self.path}: the record for {_name(key)} cannot be written: {error}.") from None
+        return added, "".join(lines).encode()
+
+    def append_all(self, records: Sequence[R]) -> None:
+        """Add records; they are on disk when this returns.
+
+        Raises:
+            StoreError: a key is stored already or a record could not be read back (nothing is written), or the disk refuses.
+        """
+        if records:
+            added, data = self.encode(records)
+            with explained(self.path):
+                self.append(added, data)
+
+    def append(self, added: dict[Any, R], data: bytes) -> None:
+        """Write what :meth:`encode` returned in one go; after an error the file ends where it did before."""
+        if self._file is None:
+            self._file = self.path.open("ab", buffering=0)
+            sync_directory(self.path.parent)
+        try:
+            self.cut()
+            rest = memoryview(data)
+            while rest:
+                rest = rest[self._file.write(rest) :]
+            os.fsync(self._file.fileno())
+        except BaseException:
+            with suppress(OSError):
+                self.cut()
+            raise
+        self._length += len(data)
+        self.records.update(added)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _name(key: str | tuple[str, ...]) -> str:
+    return excerpt(key if isinstance(key, str) else " / ".join(key))
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Errors of the system as StoreErrors that name the path and say what to do."""
+    try:
+        yield
+    except OSError as error:
+        advice = _ADVICE.get(error.errno or 0, "")
+        raise StoreError(f"{path}: {error.strerror or error}. {advice}".rstrip()) from error
+
+
+def parsed_line(line: bytes) -> Any:
+    """Raises ValueError when the line is cut off, not UTF-8, or not strict JSON."""
+    if not line.endswith(b"\n"):
+        raise ValueError("it is cut off")
+    try:
+        return json.loads(line.decode(), parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not strict JSON")
+
+
+def sync_directory(path: Path) -> None:
+    """Make new names in a directory durable; some file systems cannot, and Windows has no such call."""
+    with suppress(OSError):
+        directory = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+def lock(path: Path) -> int:
+    """An open file descriptor that holds the lock until it is closed or the process ends. Windows has none and is not protected."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        if os.name == "posix":
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, str(os.getpid()).encode())
+    except BlockingIOError:
+        holder = os.read(descriptor, 20).decode("ascii", "replace")
+        os.close(descriptor)
+        pid = holder if holder.isdecimal() else "unknown"
+        raise StoreError(f"Another process (pid {pid}) is writing {path.parent}. Wait for it, stop it, or use another --out.") from None
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor

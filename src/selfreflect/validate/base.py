@@ -1,0 +1,120 @@
+"""What a metric is to the studies: a question, its answers and a summary in, a value or the reason for none out."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from selfreflect.items import Item
+from selfreflect.records import FailureKind, Record, dump_line, halves, question_id
+
+Better = Literal["lower", "higher"]
+Need = Literal["judge", "generator", "embedder"]
+"""A judge is a local model with full logits; a generator is any model that answers, local or behind an API."""
+Group = Literal["selfreflect", "ablation", "competitor", "control"]
+Reason = (
+    FailureKind
+    | Literal[
+        "blank",  # a text that the metric needs is blank
+        "unparsed",  # the model's reply is not in the form that was asked for
+        "no_claims",  # the model found nothing to check
+    ]
+)
+
+
+class MetricInfo(Record, frozen=True, kw_only=True):
+    """What a reader must know about a metric before its values mean anything."""
+
+    name: str
+    better: Better
+    group: Group
+    about: str
+    """One line."""
+    needs: tuple[Need, ...] = ()
+
+    def wins(self, value: float, other: float) -> bool:
+        """Whether ``value`` is the better one. Of two equal values none is."""
+        return value < other if self.better == "lower" else value > other
+
+
+class Undefined(Record, frozen=True, kw_only=True):
+    """Why a metric has no value for a summary."""
+
+    reason: Reason
+    message: str
+
+
+class Value(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """What one metric says of one summary."""
+
+    metric: str
+    item: str
+    summary: str
+    digest: str
+    """Of everything the value depends on but the model, see :func:`digest`."""
+    by: str = ""
+    """The model it was computed with, and its revision; empty for a metric that needs none."""
+    value: float | None = None
+    undefined: Undefined | None = None
+    """Present exactly where there is no value."""
+    parts: Parts = ()
+    """What the value is the mean of, where the metric keeps it (``selfreflect`` does): for each masked-out answer, in order, the distances
+    of each of its masked words, one per judge token. An answer without words has none."""
+
+    def __post_init__(self) -> None:
+        if (self.value is None) == (self.undefined is None):
+            raise ValueError("a value is either a number or undefined for a reason")
+        if self.value is not None and not math.isfinite(self.value):
+            raise ValueError(f"{self.metric} of {self.summary!r} is {self.value}, not a finite number")
+
+
+class Family(Protocol):
+    """Metrics that share their work, such as several distances of the same predictions."""
+
+    @property
+    def metrics(self) -> tuple[MetricInfo, ...]: ...
+
+    @property
+    def by(self) -> str:
+        """Name and revision of the model, see :attr:`Value.by`."""
+
+    def score(self, item: Item) -> list[Value]:
+        """One value for each of the metrics and each summary of the item. A summary that cannot be scored disturbs no other one."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric under the interface that all share.
+
+    >>> metric.score("What should I plant first?", samples, "Most likely radishes, or lettuce.").value
+    """
+
+    info: MetricInfo
+    family: Family
+
+    def score(self, question: str, answers: Sequence[str], summary: str) -> Value:
+        """The value for one summary. The first half of the answers is masked, the second conditions, where the metric tells them apart.
+
+        Raises:
+            ValueError: there are fewer than two answers.
+        """
+        masked_out, conditioning = halves(list(answers))
+        item = Item(
+            id=question_id(question), question=question, masked_out=masked_out, conditioning=conditioning, summaries={"summary": summary}
+        )
+        return next(value for value in self.family.score(item) if value.metric == self.info.name)
+
+
+def digest(item: Item, summary: str) -> str:
+    """16 hex digits of the SHA-256 of the question, the answers and the text of one summary."""
+    line = dump_line([item.question, item.masked_out, item.conditioning, item.summaries[summary]])
+    return hashlib.sha256(line.encode()).hexdigest()[:16]
+
+
+def valued(family: Family, metric: str, item: Item, summary: str, found: float | Undefined) -> Value:
+    """The record of what a family found."""
+    number, reason = (None, found) if isinstance(found, Undefined) else (float(found), None)
+    return Value(metric=metric, item=item.id, summary=summary, digest=digest(item, summary), by=family.by, value=number, undefined=reason)

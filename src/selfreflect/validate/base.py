@@ -15,6 +15,7 @@ Better = Literal["lower", "higher"]
 Need = Literal["judge", "generator", "embedder"]
 """A judge is a local model with full logits; a generator is any model that answers, local or behind an API."""
 Group = Literal["selfreflect", "ablation", "competitor", "control"]
+Parts = tuple[tuple[tuple[float, ...], ...], ...]
 Reason = (
     FailureKind
     | Literal[

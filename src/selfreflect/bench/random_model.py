@@ -10,7 +10,7 @@ import torch
 from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.models.demo import model_directory
 from selfreflect.models.judge import Judge
-from selfreflect.models.loading import CausalLM, Device, DType, _pick_device, _pick_dtype
+from selfreflect.models.loading import CausalLM, Device, DType, pick_device, pick_dtype
 
 _WINDOW = 32768
 
@@ -49,8 +49,8 @@ def random_judge(shape: str, *, device: Device = "auto", dtype: DType = "auto", 
         raise ConfigError(f"unknown shape {excerpt(shape)} for --random-model; there are {', '.join(known)}.{nearest(shape, known)}")
     import transformers
 
-    where = _pick_device(device)
-    kind = _pick_dtype(dtype, where)
+    where = pick_device(device)
+    kind = pick_dtype(dtype, where)
     config = transformers.Qwen2Config(**SHAPES[shape], max_position_embeddings=_WINDOW)
     torch.manual_seed(0)
     with torch.device(where):

@@ -40,7 +40,8 @@ class SelfReflect:
     >>> quick = SelfReflect(judge, budget="30s", race=0.95)
 
     Args:
-        budget: judge tokens per question, reference and all summaries together (``20000``: never exceeded, the estimate is unbiased), or
+        budget: judge tokens per question, reference and all summaries together (``20000`` nodes of the prefix trees, never exceeded,
+            the estimate is unbiased; a judge that tree attention does not serve computes more for the same nodes), or
             time per question (``"30s"``, ``"2m"``: kept about, and another run may score other words).
         standard_error: score words until every summary's standard error against its exact score is at most this.
         race: a confidence such as 0.95: stop scoring a summary when the order between it and every other one is certain at this

@@ -50,8 +50,8 @@ def load_causal_lm(
     Raises:
         BackendError: no such model, no safetensors weights, or weights that this installation cannot load; says what is known.
     """
-    where = _pick_device(device)
-    kind = _pick_dtype(dtype, where)
+    where = pick_device(device)
+    kind = pick_dtype(dtype, where)
     source = _resolve(name, progress)
     usage, loads = read_usage(), _load.cache_info().misses
     lm = _load(name, source, _last_change(source), where, kind, revision, trust_remote_code)
@@ -71,6 +71,10 @@ def _load(
 
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
+    if where == "cuda":
+        # Torch's default lets cuBLAS add up parts of a sum in bfloat16.
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     with _explained(name, source):
         if not Path(source).is_dir():
@@ -192,7 +196,12 @@ def _local_revision(name: str) -> str:
     return ""
 
 
-def _pick_device(device: Device) -> str:
+def pick_device(device: Device) -> str:
+    """The device itself, and for ``auto`` the fastest there is.
+
+    Raises:
+        BackendError: this machine has no such device.
+    """
     if device not in get_args(Device):
         raise BackendError(f"unknown device {excerpt(device)}; there are {', '.join(get_args(Device))}")
     if device == "cuda" and not torch.cuda.is_available():
@@ -206,7 +215,7 @@ def _pick_device(device: Device) -> str:
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def _pick_dtype(dtype: DType, device: str) -> torch.dtype:
+def pick_dtype(dtype: DType, device: str) -> torch.dtype:
     """float32 wherever it is affordable; bfloat16 weights on CUDA (softmax and accumulation stay in float32 there)."""
     if dtype not in get_args(DType):
         raise BackendError(f"unknown dtype {excerpt(dtype)}; there are {', '.join(get_args(DType))}")

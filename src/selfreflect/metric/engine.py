@@ -6,7 +6,7 @@ its token tasks (a few KB each); vocabularies exist only for a few rows at a tim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ import torch
 
 from selfreflect.metric.attention import TreeAttention
 from selfreflect.metric.body import Body, ForeignBody, OwnBody, windowed
-from selfreflect.metric.distance import total_variation
+from selfreflect.metric.distance import Formula, total_variation
 from selfreflect.metric.fallback import Head, SequenceEngine
 from selfreflect.metric.packing import pack
 from selfreflect.metric.plan import Ints, Plan, Prompt, build_plan
@@ -79,27 +79,59 @@ class TreeEngine:
 
 @torch.inference_mode()
 def distances(
-    head: Head, reference: torch.Tensor, others: Sequence[tuple[torch.Tensor, Ints]], temperature: float
+    head: Head,
+    reference: torch.Tensor,
+    others: Sequence[tuple[torch.Tensor, Ints]],
+    temperature: float,
+    formulas: Sequence[Formula] = (),
 ) -> list[npt.NDArray[np.float64]]:
-    """Total variation between predictions of one context and those of several others.
+    """Total variation between predictions of one context and those of several others, or what ``formulas`` say instead.
 
     Args:
         reference: states of the reference context, shape (R, width).
         others: for each other context its states (W, width) and pairs of a row of those and a row of the reference, shape (tasks, 2).
+        formulas: K distances that share the projections.
 
     Returns:
-        One array for each other context, a distance for each of its pairs.
+        One array for each other context, a distance for each of its pairs: shape (tasks,), with ``formulas`` (tasks, K).
     """
-    found = [np.zeros(len(pairs)) for _, pairs in others]
-    size = ROWS_OF_LOGITS if reference.device.type == "cpu" else 8 * ROWS_OF_LOGITS
-    variation = _variation(reference.device.type)
+    measured = formulas or (_variation(reference.device.type),)
+    found = [np.zeros((len(pairs), len(measured))) for _, pairs in others]
+    # A formula that is not compiled into one kernel writes several more arrays of full vocabularies.
+    size = ROWS_OF_LOGITS if reference.device.type == "cpu" or formulas else 8 * ROWS_OF_LOGITS
     for start in range(0, len(reference), size):
         expected = head(reference[start : start + size])
         for values, (states, pairs) in zip(found, others, strict=True):
             (here,) = np.nonzero((start <= pairs[:, 1]) & (pairs[:, 1] < start + size))
             for block in np.array_split(here, -(-len(here) // size)) if here.size else ():
                 rows = torch.from_numpy(pairs[block]).to(states.device)
-                values[block] = variation(head(states[rows[:, 0]]), expected[rows[:, 1] - start], temperature).double().cpu().numpy()
+                values[block] = _columns(head(states[rows[:, 0]]), expected[rows[:, 1] - start], temperature, measured)
+    return found if formulas else [values[:, 0] for values in found]
+
+
+def _columns(logits: torch.Tensor, reference: torch.Tensor, temperature: float, formulas: Sequence[Formula]) -> npt.NDArray[np.float64]:
+    """One column for each formula. A function of its own, so that these logits are gone before the next ones come."""
+    return torch.stack([formula(logits, reference, temperature) for formula in formulas], dim=1).double().cpu().numpy()
+
+
+@torch.inference_mode()
+def log_probabilities(head: Head, states: torch.Tensor, wanted: Ints) -> npt.NDArray[np.float64]:
+    """Natural logarithms of the probabilities of some next tokens, at temperature 1.
+
+    Args:
+        states: shape (W, width).
+        wanted: pairs of a row of ``states`` and a token id, shape (tokens, 2).
+
+    Returns:
+        Shape (tokens,).
+    """
+    found = np.zeros(len(wanted))
+    for start in range(0, len(states), ROWS_OF_LOGITS):
+        logits = head(states[start : start + ROWS_OF_LOGITS])
+        (here,) = np.nonzero((start <= wanted[:, 0]) & (wanted[:, 0] < start + ROWS_OF_LOGITS))
+        rows = torch.from_numpy(wanted[here]).to(states.device)
+        at, token = rows[:, 0] - start, rows[:, 1]
+        found[here] = (logits[at, token] - logits.logsumexp(dim=-1)[at]).double().cpu().numpy()
     return found
 
 
@@ -138,11 +170,11 @@ def guesses(
 
 
 @cache
-def _variation(device_type: str) -> Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor]:
+def _variation(device_type: str) -> Formula:
     """The formula; on a GPU compiled into one kernel, which reads each logit once and writes no probabilities."""
     if device_type != "cuda":
         return total_variation
-    fused: Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor] = torch.compile(total_variation, dynamic=True)
+    fused: Formula = torch.compile(total_variation, dynamic=True)
     try:
         # Two tensors, and sizes like real ones: the compiler makes other code for equal arguments and for small vocabularies.
         probe, other = (torch.full((64, 2**16), value, device=device_type) for value in (0.0, 1.0))

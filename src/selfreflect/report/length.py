@@ -93,7 +93,7 @@ def rank_correlation(a: Sequence[float], b: Sequence[float]) -> RankCorrelation:
     if len(a) != len(b):
         raise ValueError(f"{len(a)} and {len(b)} values are not pairs")
     n = len(a)
-    x, y = (_ranks(np.asarray(values, dtype=np.float64)) - (n + 1) / 2 for values in (a, b))
+    x, y = (ranks(np.asarray(values, dtype=np.float64)) - (n + 1) / 2 for values in (a, b))
     scale = math.sqrt(float(x @ x) * float(y @ y))
     if not scale:
         return RankCorrelation(None, None, None, n)
@@ -104,7 +104,7 @@ def rank_correlation(a: Sequence[float], b: Sequence[float]) -> RankCorrelation:
     return RankCorrelation(rho, math.tanh(math.atanh(rho) - half), math.tanh(math.atanh(rho) + half), n)
 
 
-def _ranks(values: Floats) -> Floats:
+def ranks(values: Floats) -> Floats:
     """Ranks from 1; equal values share the mean of their ranks."""
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)

@@ -1,0 +1,181 @@
+"""The statistics of the studies: closed forms, what is undefined, and what an interval must hold."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from selfreflect.validate.statistics import (
+    bootstrap,
+    bounded_mean,
+    correlation_interval,
+    detectable_difference,
+    detectable_rate,
+    holm,
+    kendall,
+    paired_win_test,
+    pearson,
+    somers,
+    spearman,
+    win_difference,
+    win_rate,
+)
+
+CORRELATIONS = (pearson, spearman, kendall)
+small = st.integers(-3, 3).map(float)
+points = st.lists(st.tuples(small, small), min_size=3, max_size=8)
+
+
+def test_a_win_rate_is_a_share_with_an_interval_around_it():
+    found = win_rate([True] * 30 + [False] * 10)
+    assert (found.mean, found.n) == (0.75, 40)
+    assert found.low == pytest.approx(0.75 - 1.96 * math.sqrt(0.75 * 0.25 / 40), abs=0.03)
+    assert found.high == pytest.approx(0.75 + 1.96 * math.sqrt(0.75 * 0.25 / 40), abs=0.03)
+    assert found == win_rate([False] * 10 + [True] * 30)
+
+
+def test_all_wins_are_no_certainty():
+    found = win_rate([True] * 60)
+    assert (found.mean, found.high) == (1, 1)
+    assert found.low == pytest.approx(0.025 ** (1 / 60))  # Clopper and Pearson
+    none = win_rate([False] * 60)
+    assert (none.low, none.high) == (0, pytest.approx(1 - 0.025 ** (1 / 60)))
+
+
+def test_without_pairs_there_is_no_rate_and_with_one_no_interval():
+    assert (win_rate([]).mean, win_rate([]).n) == (None, 0)
+    one = win_rate([True])
+    assert (one.mean, one.low, one.high) == (1, None, None)
+
+
+def test_equal_differences_are_not_certain_either():
+    same = win_difference([True, False] * 10, [True, False] * 10)
+    bound = 1 - 0.025 ** (1 / 20)
+    assert (same.mean, same.low, same.high) == (0, pytest.approx(-bound), pytest.approx(bound))
+    opposite = win_difference([True] * 20, [False] * 20)
+    assert (opposite.mean, opposite.low, opposite.high) == (1, pytest.approx(1 - 2 * bound), 1)
+
+
+@given(st.lists(st.floats(-1, 1), min_size=2, max_size=12))
+@settings(max_examples=30, deadline=None)
+def test_a_bounded_mean_stays_between_its_ends_and_bounds(values):
+    found = bounded_mean(values, -1, 1)
+    assert -1 - 1e-9 <= found.low <= found.mean + 1e-9
+    assert found.mean - 1e-9 <= found.high <= 1 + 1e-9
+
+
+def test_mcnemar_is_the_binomial_test_of_the_discordant_pairs():
+    a = [True] * 8 + [False] * 1 + [True] * 5
+    b = [False] * 8 + [True] * 1 + [True] * 5
+    assert paired_win_test(a, b) == pytest.approx(2 * (1 + 9) / 2**9)
+    assert paired_win_test(b, a) == paired_win_test(a, b)
+    assert paired_win_test([True, False], [False, True]) == 1  # never above 1
+    assert paired_win_test([True, False], [True, False]) is None
+    assert paired_win_test([], []) is None
+    with pytest.raises(ValueError, match=r"shorter|longer"):
+        paired_win_test([True], [])
+
+
+def test_holm_steps_down_keeps_the_order_and_passes_over_what_is_no_test():
+    assert holm([0.01, None, 0.04, 0.03]) == [pytest.approx(0.03), None, pytest.approx(0.06), pytest.approx(0.06)]
+    assert holm([0.9, 0.8]) == [1, 1]
+
+
+def test_correlations_of_known_points():
+    x, y = [1.0, 2, 3, 4], [1.0, 3, 2, 4]
+    assert spearman(x, y) == pytest.approx(0.8)  # 1 - 6 * 2 / (4 * 15)
+    assert kendall(x, y) == pytest.approx(4 / 6)
+    assert pearson(x, y) == pytest.approx(0.8)
+    assert pearson([1, 2, 3], [2, 4, 7]) == pytest.approx(15 / math.sqrt(6 * 38))
+
+
+def test_ties_have_the_mean_of_their_ranks():
+    assert spearman([1, 1, 2], [1, 2, 3]) == pytest.approx(math.sqrt(3) / 2)
+    assert kendall([1, 1, 2], [1, 2, 3]) == pytest.approx(2 / math.sqrt(2 * 3))  # tau-b
+    assert somers([1, 1, 2], [1, 2, 3]) == 1  # both pairs that differ in x
+    assert somers([1, 2, 3], [1, 1, 2]) == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("correlation", CORRELATIONS)
+def test_no_correlation_of_two_points_or_of_a_constant(correlation):
+    assert correlation([1, 2], [1, 2]) is None
+    assert correlation([], []) is None
+    assert correlation([1, 1, 1], [1, 2, 3]) is None
+    assert correlation([1, 2, 3], [0.1, 0.1, 0.1]) is None
+    with pytest.raises(ValueError, match="3 and 2 values"):
+        correlation([1, 2, 3], [1, 2])
+
+
+def test_somers_needs_two_lengths_only():
+    assert somers([1, 2], [5, 3]) == -1
+    assert somers([1, 2], [3, 3]) == 0
+    assert somers([1, 1], [5, 3]) is None
+    assert somers([], []) is None
+
+
+@pytest.mark.parametrize("correlation", CORRELATIONS)
+@given(points)
+@settings(max_examples=50, deadline=None)
+def test_correlations_are_symmetric_bounded_and_turn_with_a_side(correlation, drawn):
+    x, y = (list(side) for side in zip(*drawn, strict=True))
+    found = correlation(x, y)
+    if found is None:
+        assert len(set(x)) == 1 or len(set(y)) == 1
+        return
+    assert -1 <= found <= 1
+    assert correlation(y, x) == pytest.approx(found)
+    assert correlation([-one for one in x], y) == pytest.approx(-found)
+    assert correlation(x, x) == pytest.approx(1)
+
+
+def test_very_large_and_very_small_numbers_correlate_as_others_do():
+    assert pearson([1e200, 2e200, 4e200], [1e-200, 2e-200, 4e-200]) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("kind", ["spearman", "kendall", "pearson"])
+def test_the_interval_of_a_correlation(kind):
+    x = [float(i) for i in range(40)]
+    y = [i + 25 * ((i * 7919) % 11 - 5) / 5 for i in range(40)]
+    found = correlation_interval(x, y, kind)
+    assert found.low < found.mean < found.high
+    assert (found.n, found) == (40, correlation_interval(x, y, kind))
+    assert correlation_interval(x, y, kind, confidence=0.5).low > found.low
+
+
+def test_points_that_are_copies_of_each_other_tell_no_more_than_one():
+    x = [0.0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+    y = [1.0, 0, 3, 2, 9, 4, 5, 8, 6, 7]
+    once = correlation_interval(x, y)
+    copied = correlation_interval(x * 4, y * 4, groups=[*range(10)] * 4)
+    assert copied.mean == pytest.approx(once.mean)
+    assert copied.low == pytest.approx(once.low, abs=1e-9)
+    assert correlation_interval(x * 4, y * 4).low > once.low
+
+
+def test_no_interval_where_a_bootstrap_knows_nothing():
+    assert correlation_interval([1, 2, 3, 4], [1, 3, 2, 4]).low is None  # too few
+    sure = correlation_interval(range(9), range(9))
+    assert (sure.mean, sure.low, sure.high) == (1, None, None)
+    undefined = correlation_interval([1, 1, 1], [1, 2, 3])
+    assert (undefined.mean, undefined.low) == (None, None)
+    rare = correlation_interval([0.0] * 9 + [1], [*map(float, range(9)), 3.5])
+    assert rare.mean is not None
+    assert rare.low is None  # a third of the resamples lack the one point that differs
+
+
+def test_a_bootstrap_of_a_mean_has_its_standard_error():
+    values = [float(i % 10) for i in range(100)]
+    low, high = bootstrap(lambda drawn: sum(values[i] for i in drawn) / len(drawn), 100)
+    assert (high - low) / 2 == pytest.approx(1.96 * math.sqrt(8.25 / 100), rel=0.1)
+
+
+def test_what_a_number_of_pairs_can_show():
+    assert detectable_rate(5) is None  # five wins of five: p = 0.06
+    assert detectable_rate(6) == pytest.approx(0.8 ** (1 / 6))  # all six must be won
+    assert detectable_difference(5) is None
+    assert detectable_difference(6) == pytest.approx(0.8 ** (1 / 6))
+    assert detectable_rate(60) < detectable_rate(30) < detectable_rate(10)
+    assert 0.5 < detectable_rate(5000) < 0.53  # coefficients beyond the range of floats

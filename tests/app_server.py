@@ -7,7 +7,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,12 @@ from command import COMMAND, environment
 from selfreflect.app.guard import LOCAL, Access
 from selfreflect.app.jobs import Job, JobQueue
 from selfreflect.app.library import Library
+from selfreflect.app.meaning import Meaning
 from selfreflect.app.serve import listen
 from selfreflect.app.server import application
 from selfreflect.app.work import Models, Worker
 from selfreflect.experiment import Options
+from selfreflect.report.groups import ordered_groups
 
 ANSWERS = ["Radishes, quickly.", "Lettuce.", "radishes quickly", "Tomatoes and basil."]
 
@@ -76,18 +78,31 @@ class Client:
         raise AssertionError("the job does not end")
 
 
+def by_first_letter(answers: Sequence[str]) -> list[list[int]]:
+    """A grouping that is not the one by spelling and needs no model."""
+    letters = dict.fromkeys(answer[:1].casefold() for answer in answers)
+    groups = [[index for index, answer in enumerate(answers) if answer[:1].casefold() == letter] for letter in letters]
+    return ordered_groups(answers, groups)
+
+
 @contextmanager
 def serving(
-    root: Path, *, model: Path | None = None, work: Callable[[Job], None] | None = None, token: str | None = None, host: str = "127.0.0.1"
+    root: Path,
+    *,
+    model: Path | None = None,
+    work: Callable[[Job], None] | None = None,
+    token: str | None = None,
+    host: str = "127.0.0.1",
+    meaning: Meaning | None = None,
 ) -> Iterator[Client]:
-    """A server in a thread. ``work`` replaces what a job does."""
+    """A server in a thread. ``work`` replaces what a job does; what means the same is, without ``meaning``, what begins alike."""
     models = Models([str(model)] if model else [])
     library = Library(root)
     queue = JobQueue(work or Worker(library, models, Options(device="cpu")))
     bound = listen(host, 0)
     access = Access(LOCAL, token=token)
     config = uvicorn.Config(
-        application(queue, library, models, access),  # type: ignore[arg-type]
+        application(queue, library, models, access, meaning or Meaning(lambda: by_first_letter)),  # type: ignore[arg-type]
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -103,6 +118,7 @@ def serving(
             if server.started:
                 break
             time.sleep(0.02)
+        assert server.started
         yield client
     finally:
         queue.close(10)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+from selfreflect.report.text import printable
+
 _RUN = "window.pwned=1"
 
 PAYLOADS: tuple[str, ...] = (
@@ -37,3 +41,14 @@ PAYLOADS: tuple[str, ...] = (
     "broken \ufffd\xff\xfe utf-8 \u0301\u0301\u0301",
     "x" * 1_000_000,
 )
+
+
+def shown(text: str, limit: int = 200) -> str:
+    """How a label of a page shows a text: what hides or reorders as escapes, on one line, cut."""
+    line = flat(printable(text)) or "(blank)"
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def flat(text: str) -> str:
+    """A text as a browser tells it, whose white space is not the point."""
+    return re.sub(r"\s+", " ", text).strip()

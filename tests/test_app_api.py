@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -9,17 +10,24 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import tiny
-from app_server import ANSWERS, Client, process, serving
+from app_server import ANSWERS, Client, by_first_letter, process, serving
 from command import run
+from selfreflect import embedding
+from selfreflect.app import meaning as app_meaning
 from selfreflect.app.jobs import WAITING, Job, StopRequested
-from selfreflect.app.work import FIRST_BATCH, LARGEST_BATCH, Streaming, _Teller, batches
+from selfreflect.app.library import Library
+from selfreflect.app.meaning import Meaning
+from selfreflect.app.schemas import AskBody, ScoreBody
+from selfreflect.app.work import FIRST_BATCH, GUESSES, LARGEST_BATCH, Models, Streaming, Worker, _Teller, batches
+from selfreflect.errors import DataError
+from selfreflect.experiment import Options
 from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling
 from selfreflect.models.scripted import Scripted
 from selfreflect.store import Run
@@ -68,7 +76,7 @@ def test_a_question_becomes_answers_summaries_scores_and_a_run(client: Client, r
     assert {name for _, name in stored.scores} == {"greedy", "basic"}
     view = client.get(f"/api/runs/{end['run']}/questions/0").json()
     assert view["answers"] == drawn
-    assert all(summary["distances"] and summary["score"] for summary in view["summaries"])
+    assert all(summary["distances"] and summary["score"] and summary["guesses"] for summary in view["summaries"])
     assert {data["name"]: data["value"] for _, kind, data in events if kind == "score"} == {
         one["name"]: one["score"] for one in view["summaries"]
     }
@@ -113,6 +121,30 @@ def test_summaries_of_given_answers_are_scored(client: Client, given: dict[str, 
     view = client.get(f"/api/runs/{job['run']}/questions/0").json()
     assert view["answers"] == ANSWERS
     assert {one["name"] for one in view["summaries"] if one["score"] is not None} == {"good", "bad"}
+
+
+def test_what_the_judge_expected_can_be_asked_for_word_by_word(client: Client) -> None:
+    given = {"masked_out": [f"Radish number {number}" for number in range(120)], "conditioning": ["Lettuce", "Radish"]}
+    body = {"question": "What first?", "judge": "model", "summaries": {"good": "Lettuce.", "bad": "Why?"}, **given}
+    job = client.finished(client.post("/api/score", json=body).json()["id"])
+    page = f"/api/runs/{job['run']}/questions/0"
+    view = client.get(page).json()
+    assert [one["guesses"] for one in view["summaries"]] == [True, True]
+    found = [client.get(f"{page}/guesses", params={"summary": place, "answer": 119}).json() for place in (0, 1)]
+    assert list(found[0]) == [str(word) for word in view["words"][119]] != []
+    for word, place in zip(found[0].values(), view["summaries"][0]["distances"][119], strict=True):
+        assert sum(distance for distance, _ in word) / len(word) == pytest.approx(place, abs=1)
+        assert all(len(tokens) >= GUESSES and all(len(token) == 5 for token in tokens) for _, tokens in word)
+    assert found[0] != found[1]
+    assert client.get(f"{page}/guesses", params={"summary": 0, "answer": 120}).json() == {}
+    assert client.get(f"{page}/guesses", params={"summary": 2, "answer": 0}).status_code == 404
+
+
+def test_guesses_are_kept_unless_long_answers_would_make_too_many() -> None:
+    worker = Worker(Library(Path()), Models(), Options())
+    asked = AskBody(question="?", num_answers=200, strategies=["greedy", "basic", "cot"])
+    short, long = (ScoreBody(question="?", answers=["x" * size] * 400, summaries={"a": "b"}) for size in (1000, 2100))
+    assert [worker._adapted(body, None).guesses for body in (asked, short, long)] == [GUESSES, GUESSES, 0]
 
 
 @pytest.mark.parametrize(
@@ -178,17 +210,28 @@ def test_scoring_stops_at_the_next_pass_and_works_again_afterwards(
     assert metric.score("What first?", **scored) == before  # type: ignore[arg-type]
 
 
-def test_requests_at_one_time_wait_for_each_other(client: Client) -> None:
-    jobs: list[str] = []
-    threads = [threading.Thread(target=lambda n=n: jobs.append(client.ask(f"Question {n}?"))) for n in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    states = [client.get(f"/api/jobs/{job}").json() for job in jobs]
-    assert sum(state["status"] == "running" for state in states) <= 1
-    assert max(state["place"] for state in states) >= 2
-    assert {client.finished(job)["status"] for job in jobs} == {"done"}
+def test_requests_at_one_time_wait_for_each_other(tmp_path: Path) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def work(job: Job) -> None:
+        begun.set()
+        assert go.wait(60)
+
+    with serving(tmp_path, work=work) as client:
+        jobs: list[str] = []
+        threads = [threading.Thread(target=lambda n=n: jobs.append(client.ask(f"Question {n}?", model="smollm2"))) for n in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert begun.wait(60)
+        states = [client.get(f"/api/jobs/{job}").json() for job in jobs]
+        assert sorted((state["place"], state["status"]) for state in states) == [
+            (0, "running"),
+            *((place, "waiting") for place in range(1, 6)),
+        ]
+        go.set()
+        assert {client.finished(job)["status"] for job in jobs} == {"done"}
 
 
 def test_fifty_may_wait_and_memory_stays_bounded(tmp_path: Path) -> None:
@@ -239,6 +282,64 @@ def test_short_answers_are_asked_for_with_the_prompts_of_the_demo(client: Client
         latest = max((one for one in root.iterdir() if one.name.startswith("ask-")), key=lambda one: one.stat().st_mtime)
         hashes.append(Run.load(latest).manifest.prompts["answers"])
     assert hashes[0] != hashes[1]
+
+
+def test_answers_are_grouped_by_meaning_while_they_come(tmp_path: Path) -> None:
+    drawn, go = threading.Event(), threading.Event()
+
+    def work(job: Job) -> None:
+        job.events.add("answers", texts=["Rome", "Lyon"], groups=[0, 1])
+        drawn.set()
+        assert go.wait(60)
+        job.events.add("answers", texts=["Reims"], groups=[2])
+
+    with serving(tmp_path, work=work) as client:
+        job = client.ask(model="smollm2")
+        assert drawn.wait(60)
+        assert client.get(f"/api/jobs/{job}/groups").json() == {"answers": 2, "groups": [[1], [0]]}
+        go.set()
+        client.finished(job)
+        assert client.get(f"/api/jobs/{job}/groups").json() == {"answers": 3, "groups": [[2, 0], [1]]}
+        assert client.get("/api/jobs/0123456789abcdef/groups").status_code == 404
+
+
+def test_grouping_waits_for_no_job_and_no_job_for_it(tmp_path: Path) -> None:
+    asked, go = threading.Event(), threading.Event()
+
+    def slow(answers: Sequence[str]) -> list[list[int]]:
+        asked.set()
+        assert go.wait(60)
+        return by_first_letter(answers)
+
+    with serving(tmp_path, work=lambda job: job.events.add("answers", texts=["a"], groups=[0]), meaning=Meaning(lambda: slow)) as client:
+        job = client.ask(model="smollm2")
+        client.finished(job)
+        waiting = threading.Thread(target=client.get, args=(f"/api/jobs/{job}/groups",))
+        waiting.start()
+        assert asked.wait(60)
+        assert client.finished(client.ask(model="smollm2"))["status"] == "done"
+        go.set()
+        waiting.join(60)
+
+
+def test_too_many_answers_are_not_grouped_by_meaning() -> None:
+    meaning = Meaning(lambda: by_first_letter)
+    texts = [f"{number}" for number in range(1000)]
+    assert asyncio.run(meaning.groups(lambda: texts))[0] == 1000
+    with pytest.raises(DataError, match="more than 1,000 different answers"):
+        asyncio.run(Meaning(lambda: by_first_letter).groups(lambda: [*texts, "one more"]))
+
+
+def test_without_its_extra_meaning_is_not_offered_and_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Meaning().installed
+    monkeypatch.setattr(app_meaning, "_NEEDED", ("not_there",))
+    monkeypatch.setattr(embedding, "_CARRIER", "not_there")
+    with serving(tmp_path, work=lambda job: None, meaning=Meaning()) as client:
+        assert client.get("/api/options").json()["meaning"] is False
+        job = client.ask(model="smollm2")
+        answer = client.get(f"/api/jobs/{job}/groups")
+        assert (answer.status_code, answer.json()["error"]["kind"]) == (422, "missingextra")
+        assert "pip install 'selfreflect[embed]'" in answer.json()["error"]["message"]
 
 
 def test_half_a_surrogate_pair_is_taken_as_it_is_or_refused(client: Client) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +15,12 @@ import pytest
 import browser
 import tiny
 from app_server import ANSWERS, Client, process, serving
-from hostile import PAYLOADS
-from selfreflect.records import AnswerSet, Question, Score, Summary, WordDistance
+from hostile import PAYLOADS, flat
+from hostile import shown as label
+from selfreflect.app.jobs import Job
+from selfreflect.app.meaning import Meaning
+from selfreflect.records import AnswerSet, Guess, Question, Score, Summary, WordDistance
+from selfreflect.report.text import printable
 from selfreflect.store import Run
 from test_app_library import made
 
@@ -87,7 +94,7 @@ def test_a_question_is_asked_and_everything_about_it_is_shown(page: Any) -> None
     assert len(colours) > 3
     assert shown.locator("#runs a", has_text="What should I plant first?").count() == 1
     shown.locator("button.word").first.click()
-    assert shown.locator(".guesses tbody tr").count() >= 5
+    shown.locator(".guesses tbody tr").nth(4).wait_for()
     assert page.serious() == []
 
 
@@ -178,6 +185,106 @@ def test_an_earlier_run_is_opened_compared_and_exported(page: Any, client: Clien
         assert Path(download.value.path()).read_text().startswith(start_of)
 
 
+def test_answers_are_grouped_by_spelling_or_by_meaning(page: Any, client: Client) -> None:
+    run = scored(client, question="Grouped how?")
+    shown = page.page
+    groups = shown.locator(".groups .what")
+    shown.goto(f"{client.url}/#run={run}")
+    shown.wait_for_selector("button.word")
+    assert groups.all_inner_texts() == ["Lettuce.", "Radishes, quickly.", "Tomatoes and basil.", "radishes quickly"]
+    shown.get_by_role("radio", name="meaning").check()
+    shown.wait_for_selector(".groups li:has-text('2 spellings')")
+    assert groups.all_inner_texts() == ["Radishes, quickly.", "Lettuce.", "Tomatoes and basil."]
+    assert page.serious() == []
+    shown.reload()
+    shown.wait_for_selector(".groups li:has-text('2 spellings')")
+    with shown.expect_download() as download:
+        shown.click("button:has-text('answers as CSV')")
+    assert Path(download.value.path()).read_text().splitlines()[1].startswith('1,"Radishes, quickly.",2,0.5,1 3,')
+    shown.get_by_role("radio", name="spelling").check()
+    assert groups.count() == 4
+
+
+def test_groups_by_meaning_grow_while_answers_come(chromium: Any, tmp_path: Path) -> None:
+    told, go = threading.Event(), threading.Event()
+
+    def work(job: Job) -> None:
+        job.events.add("begun", run="0" * 16, question=job.question)
+        job.events.add("answers", texts=["Rome", "Lyon"], groups=[0, 1])
+        assert told.wait(60)
+        job.events.add("answers", texts=["Reims", "Lyon."], groups=[2, 1])
+        assert go.wait(60)
+
+    with serving(tmp_path, work=work) as client, browser.watched(chromium, client.url) as watched:
+        opened(watched, client)
+        shown = watched.page
+        groups = shown.locator(".groups > li")
+        start(shown, "Which city?")
+        groups.nth(1).wait_for()
+        shown.get_by_role("radio", name="meaning").check()
+        assert sorted(text.split()[:2] for text in groups.all_inner_texts()) == [["Lyon", "1"], ["Rome", "1"]]
+        told.set()
+        shown.wait_for_selector(".groups li:has-text('2 spellings') >> nth=1")
+        assert sorted(text.split()[:2] for text in groups.all_inner_texts()) == [["Lyon", "2"], ["Reims", "2"]]
+        assert shown.evaluate("document.activeElement.value") == "meaning"
+        go.set()
+        shown.wait_for_selector(".live .line:has-text('Done')")
+
+
+def test_the_real_embedding_groups_what_means_the_same(chromium: Any, tmp_path: Path) -> None:
+    with Run.open(tmp_path / "one", {}) as run:
+        run.append(Question(id="q", text="Which capital?"))
+        answers = ("Paris", "The capital of France is Paris.", "Lyon", "It's Paris.")
+        run.append(AnswerSet(question_id="q", masked_out=answers[:2], conditioning=answers[2:]))
+    with serving(tmp_path, work=lambda job: None, meaning=Meaning()) as client, browser.watched(chromium, client.url) as watched:
+        opened(watched, client)
+        watched.page.click("#runs a")
+        watched.page.get_by_role("radio", name="meaning").check()
+        watched.page.locator(".groups li:has-text('3 spellings')").wait_for(timeout=120_000)
+        assert watched.page.locator(".groups > li").count() == 2
+        clean(watched)
+
+
+def test_without_the_extra_the_page_says_what_to_install(chromium: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("selfreflect.app.meaning._NEEDED", ("not_there",))
+    made(tmp_path / "one")
+    with serving(tmp_path, work=lambda job: None, meaning=Meaning()) as client, browser.watched(chromium, client.url) as watched:
+        opened(watched, client)
+        watched.page.click("#runs a")
+        watched.page.wait_for_selector("button.word")
+        assert "pip install 'selfreflect[embed]'" in watched.page.inner_text(".question-panel")
+        assert watched.page.get_by_role("radio", name="meaning").count() == 0
+        clean(watched)
+
+
+def test_a_run_without_guesses_says_so_and_names_no_option(chromium: Any, tmp_path: Path) -> None:
+    made(tmp_path / "one")
+    with serving(tmp_path, work=lambda job: None) as client, browser.watched(chromium, client.url) as watched:
+        opened(watched, client)
+        watched.page.click("#runs a")
+        watched.page.locator("button.word").first.click()
+        said = watched.page.inner_text(".guesses")
+        assert "not recorded when this summary was scored" in said
+        assert "--" not in said
+        clean(watched)
+
+
+def test_all_runs_can_be_reached(chromium: Any, tmp_path: Path) -> None:
+    made(tmp_path / "0")
+    for number in range(1, 250):
+        shutil.copytree(tmp_path / "0", tmp_path / str(number))
+    with serving(tmp_path, work=lambda job: None) as client, browser.watched(chromium, client.url) as watched:
+        opened(watched, client)
+        for count in (20, 40, 80, 160, 250):
+            watched.page.wait_for_selector(f"#runs > li:nth-child({count})")
+            assert watched.page.locator("#runs > li").count() == count
+            if count < 250:
+                watched.page.click("#more-runs")
+        assert watched.page.locator("#more-runs").is_hidden()
+        assert len(set(watched.page.locator("#runs a").evaluate_all("all => all.map(a => a.hash)"))) == 250
+        clean(watched)
+
+
 def test_problems_are_said_where_they_arise(chromium: Any, client: Client) -> None:
     with browser.watched(chromium, client.url) as watched:
         opened(watched, client)
@@ -238,16 +345,23 @@ def test_a_token_comes_from_the_address_and_leaves_it(chromium: Any, tmp_path: P
         watched.page.wait_for_selector("#form-problem:has-text('token is missing or wrong')")
 
 
+def hostile_name(number: int) -> str:
+    """The name of a directory; the last one is not UTF-8."""
+    text = "".join(letter for letter in PAYLOADS[number][:60] if letter not in "/\x00")
+    broken = b"\xff\xfe" if number == len(PAYLOADS) - 1 else b""
+    return os.fsdecode(f"{number} {text}".encode("utf-8", "ignore") + broken)
+
+
 def test_hostile_text_is_shown_and_never_run(chromium: Any, tmp_path: Path) -> None:
     """As question, answer, summary, strategy, model and directory name."""
     for number, text in enumerate(PAYLOADS):
-        cut = "".join(letter for letter in text[:60] if letter not in "/\x00").encode("utf-8", "ignore").decode()
-        with Run.open(tmp_path / f"{number} {cut}", {}) as run:
+        with Run.open(tmp_path / hostile_name(number), {}) as run:
             name = text[:2000]
             run.append(Question(id="q", text=text))
             run.append(AnswerSet(question_id="q", masked_out=(text,), conditioning=(text,), model=name))
             run.append(Summary(question_id="q", name=name, text=text, model=name))
-            word = WordDistance(answer=0, word=0, text=text.split()[0], distances=(0.5,))
+            guesses = ((Guess(text[:1000], 0.5, 0.1, 0.5, 0.1),),)
+            word = WordDistance(answer=0, word=0, text=text.split()[0], distances=(0.5,), guesses=guesses)
             run.append(
                 Score(question_id="q", summary=name, value=0.5, stderr=None, token_tasks=1, judge=name, words=(word,), warnings=(name,))
             )
@@ -259,17 +373,26 @@ def test_hostile_text_is_shown_and_never_run(chromium: Any, tmp_path: Path) -> N
         opened(watched, client)
         shown.click("#more-runs")
         shown.wait_for_selector(f"#runs > li:nth-child({len(PAYLOADS)})")
-        for run in runs:
+        listed = [flat(text) for text in shown.locator("#runs > li").all_inner_texts()]
+        for run, entry in zip(runs, listed, strict=True):
+            number = int(run["name"].split()[0])
+            payload = PAYLOADS[number]
+            title = payload if len(payload) < 10_000 else hostile_name(number)  # a listing reads only so much of a question
+            assert entry.startswith(label(title[:300], 120))
+            assert entry.endswith(flat(printable(hostile_name(number))))
             shown.goto(f"{client.url}/#run={run['id']}")
             words = f".question[data-run='{run['id']}'] button.word"
             shown.wait_for_selector(words)
             shown.locator(words).first.click()
-            shown.wait_for_selector(".guesses")
-            told = client.get(f"/api/runs/{run['id']}/questions/0").json()
-            assert told["answers"][0] in PAYLOADS or "\ufffd" in told["answers"][0] or "\ud800" in told["answers"][0]
+            assert flat(shown.locator(".guesses .token").inner_text()) == label(payload[:1000], 60)
+            assert flat(shown.inner_text(".question > h2")) == label(payload, 500)
+            assert [flat(text) for text in shown.locator(".groups .what").all_inner_texts()] == [label(payload, 80)]
+            assert flat(shown.inner_text(".card h4")) == label(payload[:2000])
+            assert flat(shown.inner_text("p.warning")) == label(payload[:2000], 500)
+            summary = shown.inner_text(".summary-text bdi")
+            assert flat(summary) == (flat(printable(payload)) if len(payload) <= 4000 else f"{payload[:3999]}…")
             assert shown.evaluate("window.pwned === undefined")
             assert shown.locator("#result :is(script, img, svg, iframe, style, base, meta, math, form, a[href^=javascript])").count() == 0
-            assert len(shown.inner_text(".summary-text")) > 0
         assert watched.foreign == []
         assert watched.problems == []
 

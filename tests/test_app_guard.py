@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import mimetypes
 import socket
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -47,6 +49,22 @@ def test_every_answer_carries_the_policy(client: Client, path: str) -> None:
     assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "no-referrer")
     assert headers["cache-control"] == "no-store"
     assert "access-control-allow-origin" not in headers
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/", "text/html; charset=utf-8"),
+        ("/docs", "text/html; charset=utf-8"),
+        ("/static/app.js", "text/javascript; charset=utf-8"),
+        ("/static/question.js", "text/javascript; charset=utf-8"),
+        ("/static/style.css", "text/css; charset=utf-8"),
+        ("/static/icon.svg", "image/svg+xml"),
+    ],
+)
+def test_files_have_their_types_whatever_the_machine_says(monkeypatch: pytest.MonkeyPatch, client: Client, path: str, kind: str) -> None:
+    monkeypatch.setattr(mimetypes, "guess_type", lambda *_: ("text/plain", None))
+    assert client.get(path).headers["content-type"] == kind
 
 
 @pytest.mark.parametrize(
@@ -202,3 +220,55 @@ def test_paths_are_cut_out_of_messages() -> None:
     said = without_paths("cannot read '/home/me/x/a.json' or C:\\Users\\me\\b, see Qwen/Qwen2.5-7B and 1/2 \x1b[31m")
     assert said == "cannot read '…/a.json' or …/b, see Qwen/Qwen2.5-7B and 1/2 \\x1b[31m"
     assert len(without_paths("x" * 10_000)) == 2000
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/secret", "secret"),
+        ("/home/me/x/", "x"),
+        ("/home/me/My Runs/ask-1/x.jsonl", "x.jsonl"),
+        ("~/models/x", "x"),
+        ("~me/x", "x"),
+        ("./me/x", "x"),
+        ("../../me/x", "x"),
+        ("file:///home/me/x", "x"),
+        ("file://server/me/x", "x"),
+        ("file:/home/me/x", "x"),
+        ("C:\\Users\\me\\x", "x"),
+        (repr("C:\\Users\\me\\x")[1:-1], "x"),
+        ("C:/Users/me/x", "x"),
+        ("\\\\server\\me\\x", "x"),
+        ("\\Users\\me\\x", "x"),
+        ("/home/mé/été/x", "x"),
+    ],
+)
+def test_paths_of_every_shape_are_cut(path: str, name: str) -> None:
+    for before, after in (("", ""), ("'", "': gone"), ("error:", ", line 3"), ("(", ")"), ("in ", " of Qwen"), ('"', '"'), ("--out=", ";")):
+        assert without_paths(f"{before}{path}{after}") == f"{before}…/{name}{after}"
+    assert without_paths(f"'{path}y, me (1)'").endswith("y, me (1)'")
+    assert "me" not in without_paths(f"'{path}y, (1)'")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Qwen/Qwen2.5-7B",
+        "https://huggingface.co/Qwen/x",
+        "runs/mine",
+        "1/2 and/or a / b",
+        "~10/20 s",
+        "</b><i>x</i>",
+        "…/x",
+        "\\frac{1}{2}",
+    ],
+)
+def test_what_is_no_path_stays(message: str) -> None:
+    assert without_paths(message) == message
+
+
+@pytest.mark.parametrize("part", ["/a b", "/a ", "'/", "~", "~a/ ", "a+", "\\a", ".", "file:", "/a.", "x:"])
+def test_no_message_takes_long_to_be_cut(part: str) -> None:
+    started = time.process_time()
+    assert len(without_paths("/" + part * 100_000)) <= 2000
+    assert time.process_time() - started < 5

@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from app_server import Client, serving
-from selfreflect.app.library import Library
+from selfreflect.app.library import FILES, Library
 from selfreflect.errors import StoreError
 from selfreflect.records import AnswerSet, Failure, Question, Score, Summary, WordDistance
 from selfreflect.store import Run
@@ -118,6 +119,65 @@ def test_only_ids_of_the_listing_open_a_run(tmp_path: Path, root: Path, client: 
         answer = client.get(path, follow_redirects=True)
         assert answer.status_code in (200, 404, 422)
         assert "SECRET" not in answer.text or path == "/api/runs/"  # which is the listing
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(root: Path, client: Client, name: str) -> None:
+    made(root / "fine")
+    os.mkfifo(root / name)
+    path = made(root / "piped")
+    (path / name).unlink(missing_ok=True)
+    os.mkfifo(path / name)
+    entries = {run["name"]: run for run in client.get("/api/runs").json()["runs"]}
+    assert entries["fine"]["problem"] is None
+    assert list(entries) == ["fine"] if name == "manifest.json" else "not an ordinary file" in entries["piped"]["problem"]
+    for found in entries.values():
+        assert client.get(f"/api/runs/{found['id']}").status_code == (200 if found["name"] == "fine" else 422)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_bytes_that_are_no_text_are_damage_that_is_explained(root: Path, client: Client, name: str) -> None:
+    made(root / "fine")
+    file = made(root / "broken", count=2, failed="no") / name
+    file.write_bytes(file.read_bytes().replace(b"a", b"\xff\xfe\xed\xa0\x80", 1))
+    entries = {run["name"]: run for run in client.get("/api/runs").json()["runs"]}
+    assert entries["fine"]["problem"] is None
+    answer = client.get(f"/api/runs/{entries['broken']['id']}")
+    assert answer.status_code == 422
+    assert "damaged" in answer.json()["error"]["message"]
+    assert "utf-8" in answer.json()["error"]["message"]
+    assert str(root) not in answer.text
+
+
+def test_a_directory_whose_name_is_no_text_can_be_opened(root: Path, client: Client) -> None:
+    made(root / os.fsdecode(b"\xff\xfe<b>\xed\xa0\x80"), "Odd?")
+    [entry] = client.get("/api/runs").json()["runs"]
+    assert entry["question"] == "Odd?"
+    assert os.fsencode(entry["name"]) == b"\xff\xfe<b>\xed\xa0\x80"
+    for path in ("", "/questions/0", "/questions/0/groups", "/export", "/export?format=csv"):
+        assert client.get(f"/api/runs/{entry['id']}{path}").status_code == 200
+
+
+def test_the_list_goes_on_to_the_last_run(root: Path, client: Client) -> None:
+    made(root / "0")
+    for number in range(1, 1200):
+        (root / str(number)).mkdir()
+        shutil.copy(root / "0" / "manifest.json", root / str(number))
+    names = [name for offset in range(0, 1200, 100) for name in listed(client, offset=offset, limit=100)]
+    assert sorted(map(int, names)) == list(range(1200))
+    assert client.get("/api/runs", params={"offset": 1099, "limit": 100}).json()["more"] is True
+    assert client.get("/api/runs", params={"offset": 1100, "limit": 100}).json()["more"] is False
+
+
+def test_answers_are_grouped_by_meaning_on_request(root: Path, client: Client) -> None:
+    with Run.open(root / "one", {}) as run:
+        run.append_all([Question(id="q", text="Where?"), Question(id="later", text="And then?")])
+        run.append(AnswerSet(question_id="q", masked_out=("Rome", "Lyon"), conditioning=("Reims", "Rome")))
+    page = f"/api/runs/{listed(client)['one']}/questions"
+    assert client.get(f"{page}/0").json()["groups"] == [[0, 3], [1], [2]]
+    assert client.get(f"{page}/0/groups").json() == {"answers": 4, "groups": [[0, 3, 2], [1]]}
+    assert client.get(f"{page}/1/groups").json() == {"answers": 0, "groups": []}
+    assert client.get(f"{page}/2/groups").status_code == 404
 
 
 def test_damaged_runs_are_listed_with_the_reason(root: Path, client: Client) -> None:

@@ -36,10 +36,13 @@ OPERATIONS = (
     ("GET", "/api/jobs"),
     ("GET", "/api/jobs/{id}"),
     ("GET", "/api/jobs/{id}/events"),
+    ("GET", "/api/jobs/{id}/groups"),
     ("GET", "/api/options"),
     ("GET", "/api/runs"),
     ("GET", "/api/runs/{id}"),
     ("GET", "/api/runs/{id}/questions/{index}"),
+    ("GET", "/api/runs/{id}/questions/{index}/groups"),
+    ("GET", "/api/runs/{id}/questions/{index}/guesses"),
     ("GET", "/api/runs/{id}/export"),
 )
 
@@ -67,7 +70,7 @@ def test_no_request_makes_the_server_fail(
     tried()
 
 
-@pytest.mark.parametrize("path", ["/api/runs/{id}", "/api/runs/{id}/questions/{index}", "/api/runs/{id}/export"])
+@pytest.mark.parametrize("path", [path for _, path in OPERATIONS if path.startswith("/api/runs/{id}")])
 def test_with_a_run_that_is_there(described: schemathesis.BaseSchema, served: Client, path: str) -> None:
     [run] = served.get("/api/runs").json()["runs"]
 

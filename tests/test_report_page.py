@@ -2,11 +2,15 @@
 
 import base64
 import csv
+import dataclasses
 import gzip
 import html
 import io
 import json
+import os
+import random
 import re
+import string
 import sys
 from collections import Counter
 from html.parser import HTMLParser
@@ -15,7 +19,9 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from command import process
 from command import run as run_command
 from hostile import PAYLOADS
 from selfreflect.errors import DataError, MissingExtraError
@@ -23,7 +29,7 @@ from selfreflect.records import AnswerSet, Failure, Guess, Question, Sampled, Sc
 from selfreflect.report.figures import paper_figures
 from selfreflect.report.groups import answer_groups, group_indices, spread
 from selfreflect.report.length import length_audit, length_table, rank_correlation
-from selfreflect.report.page.build import MAX_BASELINES, report_page
+from selfreflect.report.page.build import COMPARED, report_page
 from selfreflect.report.page.data import packed
 from selfreflect.report.page.facts import facts_tables
 from selfreflect.report.page.view import Outcome, question_view, t_quantile
@@ -253,10 +259,15 @@ def test_runs_stand_beside_each_other(small):
     assert {"overview-0", "overview-1", "failures-1", "length-1"} <= embedded(made)["index"]["csv"].keys()
 
 
-def test_many_strategies_are_compared_with_one_baseline_only():
-    names = [f"s{number}" for number in range(MAX_BASELINES + 1)]
-    made = report_page([synthetic_run(2, strategies=names, num_answers=2)], [{}])
-    assert len(re.findall(r"<option value=\"differences-", made)) == 1
+def test_as_many_baselines_can_be_chosen_as_their_intervals_take_a_bounded_time(monkeypatch):
+    names = [f"s{number}" for number in range(9)]
+    run = synthetic_run(2, strategies=names, num_answers=2)
+    assert COMPARED >= 9 * 8 * 700  # nine strategies on 700 questions
+    for compared, count in ((COMPARED, 9), (8 * 100 * 3, 3), (1, 1)):
+        monkeypatch.setattr("selfreflect.report.page.build.COMPARED", compared)
+        made = report_page([run], [{}], baseline="s4")
+        assert re.findall(r"<option value=\"differences-\d+\">([^<]*)", made) == ["s4", *(name for name in names if name != "s4")][:count]
+        assert (f"{count} of 9 strategies can be chosen here" in made) == (count < 9)
 
 
 def test_an_unknown_baseline_is_refused(small):
@@ -323,9 +334,77 @@ def test_every_point_of_the_length_figure_is_inside_its_panel():
     assert points == 30 * 4
 
 
+def test_a_page_can_do_without_guesses_and_words():
+    full, no_guesses, no_words = (
+        report_page([hostile_run("plain")], [{}], left_out=parts) for parts in ((), ("guesses",), ("words", "guesses"))
+    )
+    summaries = [embedded(page)["chunk-0-0"][0]["summaries"][0] for page in (full, no_guesses, no_words)]
+    assert [summary["guesses"] is None for summary in summaries] == [False, True, True]
+    assert [summary["distances"] is None for summary in summaries] == [False, False, True]
+    assert {summary["score"] for summary in summaries} == {0.5}
+    assert [embedded(page)["index"]["left_out"] for page in (full, no_guesses)] == [[], ["guesses"]]
+    assert ["Left out to keep this page small" in page for page in (full, no_guesses, no_words)] == [False, True, True]
+
+
+def stored(run, path):
+    with Run.open(path, {}) as opened:
+        opened.append_all([*run.questions.values(), *run.answers.values(), *run.summaries.values(), *run.scores.values()])
+    return path
+
+
+def test_a_large_page_says_how_to_make_it_smaller(tmp_path):
+    chance = random.Random(0)
+    noise = "".join(chance.choices(string.printable, k=4_000_000))
+    run = hostile_run("plain")
+    large = dataclasses.replace(run, answers={"plain": replace(run.answers["plain"], conditioning=(noise,))})
+    path, page = stored(large, tmp_path / "run"), tmp_path / "page.html"
+
+    def said(*arguments):
+        done = run_command("report", path, "--output", page, *arguments)
+        assert done.code == 0
+        return done.said.partition(f"{page} has ")[2]
+
+    assert re.match(r"\d+\.\d MB, and opens slowly on small machines above 3 MB\. To make it smaller: ", first := said())
+    assert "--leave-out guesses (what the judge expected" in first
+    assert "--leave-out words (the distances" in first
+    assert "--leave-out guesses" not in (second := said("--leave-out", "guesses"))
+    assert "--leave-out words" in second
+    assert "nothing can be left out" in said("--leave-out", "words")
+    assert "fewer runs on one page" in said(stored(run, tmp_path / "other"), "--leave-out", "words")
+
+
+def test_a_page_of_ordinary_size_is_written_without_a_word(small, tmp_path):
+    done = run_command("report", stored(small, tmp_path / "run"), "--output", tmp_path / "page.html")
+    assert done.said == f"wrote {tmp_path / 'page.html'}"
+
+
+@pytest.mark.parametrize("option", [("--groups", "meaning"), ("--leave-out", "guesses")])
+def test_what_changes_the_page_needs_a_page(small, tmp_path, option):
+    path = stored(small, tmp_path / "run")
+    for output in ((), ("--output", tmp_path / "table.md")):
+        done = run_command("report", path, *option, *output)
+        assert done.code == 2
+        assert f"{option[0]}" in done.said
+        assert "Add --output FILE.html" in done.said
+    assert not (tmp_path / "table.md").exists()
+
+
+def test_an_unknown_part_to_leave_out_is_answered_with_the_known_ones(tmp_path):
+    assert "guesses or words" in run_command("report", tmp_path, "--leave-out", "answers", "--output", tmp_path / "x.html").said
+
+
+def test_names_of_files_that_are_no_text_are_shown_escaped(small, tmp_path):
+    path, page = (tmp_path / os.fsdecode(name) for name in (b"run \xff<b>", b"page \xfe<i>.html"))
+    done = process("report", stored(small, path), "--output", page)
+    assert done.code == 0
+    assert r"page \udcfe<i>.html" in done.stderr
+    text = page.read_text(encoding="utf-8")
+    assert r"run \udcff&lt;b&gt;" in text
+    assert embedded(text)["index"]["runs"][0]["label"] == path.name
+
+
 def test_the_command_writes_the_page_and_the_figures(small, tmp_path):
-    with Run.open(tmp_path / "run", {}) as stored:
-        stored.append_all([*small.questions.values(), *small.answers.values(), *small.summaries.values(), *small.scores.values()])
+    stored(small, tmp_path / "run")
     done = run_command(
         "report", tmp_path / "run", "--output", tmp_path / "page.html", "--figures", tmp_path / "figures", "--baseline", "basic"
     )

@@ -11,10 +11,14 @@ import time
 import pytest
 
 import browser as b
-from hostile import PAYLOADS
+from command import process
+from hostile import PAYLOADS, flat
+from hostile import shown as label
 from selfreflect.records import AnswerSet, Failure, Guess, Question, Sampled, Score, Summary, WordDistance
 from selfreflect.report.page.build import report_page
 from selfreflect.report.tables import QUESTION_COLUMNS, RunRecords
+from selfreflect.report.text import printable
+from selfreflect.store import Run
 from synthetic import synthetic_run
 
 GUESSES = ((Guess(" Lyon", 0.75, 0.0001, 0.25, 0.0002), Guess(" Nice", 0.000001, 0.0001, 0.5, 0.0002)),)
@@ -226,6 +230,30 @@ def test_downloads_hold_every_digit_and_no_formula(opened):
     assert downloaded(page, page.locator("button[data-csv^=overview]"))[1][0] == "honest"
 
 
+def test_the_bars_of_the_answers_come_as_rows(opened):
+    run = known_run()
+    run.answers["city"] = AnswerSet(question_id="city", masked_out=run.answers["city"].masked_out, conditioning=("Nice", "Lyon", "=1+1"))
+    page = opened(run, hash_="#r0q0").page
+    page.wait_for_selector("button.word")
+    rows = downloaded(page, page.get_by_role("button", name="CSV of the answers"))
+    names = [f"mean distance under {name}" for name in run.strategies]
+    assert rows[0] == ["group", "answer", "count", "share", "answers", *names]
+    assert rows[1] == ["1", "Lyon", "2", repr(1 / 3), "3 5", "0.4", "0.3", ""]
+    assert [row[1] for row in rows[2:]] == ["Paris is\nthe city.", "'=1+1", "Nice"]
+    assert sum(int(row[2]) for row in rows[1:]) == 6
+
+
+def test_what_is_left_out_of_a_page_is_said_to_be(chromium, tmp_path):
+    path = tmp_path / "small.html"
+    path.write_text(report_page([known_run()], [{}], left_out=["guesses"]), encoding="utf-8", newline="")
+    with b.watched(chromium, path.as_uri()) as watched:
+        watched.page.goto(path.as_uri() + "#r0q0")
+        watched.page.locator("button.word").first.click()
+        assert "left out of this page" in watched.page.inner_text(".guesses")
+        assert "--guesses" not in watched.page.inner_text(".guesses")
+        assert (watched.problems, watched.foreign) == ([], [])
+
+
 def test_words_are_split_as_the_metric_splits_them(opened):
     spaces = [chr(code) for code in range(sys.maxunicode + 1) if chr(code).isspace()] + ["\ufeff", "\u200b", "\u180e", "\xad"]
     text = "".join(f"w{space}" for space in spaces)
@@ -270,25 +298,20 @@ def hostile():
     return run
 
 
-def shown(payload):
-    """How a label shows a payload: invisible characters as escapes, on one line, cut."""
-    from selfreflect.report.text import printable
-
-    text = re.sub(r"\s+", " ", printable(payload)).strip()
-    return text if len(text) <= 200 else text[:199] + "…"
-
-
 def test_no_payload_runs_and_each_is_shown_as_text(opened, hostile):
     page = opened(hostile).page
     for place, payload in enumerate(PAYLOADS):
         page.evaluate("hash => { location.hash = hash }", f"#r0q{place}")
         page.wait_for_function("id => document.querySelector('#browser [data-question]')?.dataset.question === id", arg=str(place))
-        heading = page.locator("#browser h3").first.inner_text()
-        assert shown(payload).startswith(" ".join(heading.split())[:100])
-        texts = page.locator(".groups .what").all_inner_texts()
-        assert any(" ".join(text.split()) == " ".join(shown(payload).split()) for text in texts), (payload[:80], texts)
+        assert flat(page.locator("#browser h3").first.inner_text()) == label(payload, 2000)
+        texts = [flat(text) for text in page.locator(".groups .what").all_inner_texts()]
+        assert texts == [label(payload, 80), label(f"told: {payload}", 80)]
+        cards = [flat(text) for text in page.locator(".card h4").all_inner_texts()]
+        assert cards == [label(name) for name in PAYLOADS]
+        summary = flat(page.locator(".card .summary-text").nth(place).inner_text())
+        assert summary.startswith(flat(printable(payload))[:3000])
         page.locator("button.word").first.click()
-        page.locator(".guesses").wait_for()
+        assert flat(page.locator(".guesses .token").inner_text()) == label(payload[:1000], 60)
         page.locator("button.word").last.hover()
     assert page.evaluate("window.pwned") is None
     assert page.locator("#browser img, #browser iframe, #browser svg, #browser a[href^='javascript'], #browser style").count() == 0
@@ -296,19 +319,31 @@ def test_no_payload_runs_and_each_is_shown_as_text(opened, hostile):
 
 
 @pytest.mark.slow
-def test_a_thousand_questions_fit_and_open_at_once(opened, tmp_path):
-    """The limits are those of an idle machine with two cores."""
-    run = synthetic_run(1000)
+def test_a_thousand_questions_fit_and_open_at_once(chromium, tmp_path):
+    """The limits are those of an idle machine with two cores. What it prints is for ``benchmarks/RESULTS.md``."""
+    run, path = synthetic_run(1000), tmp_path / "report.html"
+    with Run.open(tmp_path / "run", {}) as stored:
+        stored.append_all([*run.questions.values(), *run.answers.values(), *run.summaries.values(), *run.scores.values()])
     started = time.monotonic()
-    text = report_page([run], [{}])
+    done = process("report", tmp_path / "run", "--output", path)
     built = time.monotonic() - started
-    assert len(text.encode("utf-8")) <= 3_000_000
+    assert done.code == 0
+    assert done.said == f"wrote {path}"
+    size = path.stat().st_size
+    with b.watched(chromium, path.as_uri()) as watched:
+        page = watched.page
+        page.goto(path.as_uri())
+        page.wait_for_selector("html[data-ready=yes]")
+        interactive = page.evaluate("performance.getEntriesByType('navigation')[0].domInteractive")
+        ready = page.evaluate("performance.getEntriesByName('ready')[0].startTime")
+        started = time.monotonic()
+        page.locator(".list a").first.click()
+        page.wait_for_selector("button.word")
+        question = time.monotonic() - started
+        assert (watched.problems, watched.foreign) == ([], [])
+    print(f"{size / 1e6:.2f} MB, built in {built:.1f} s, interactive after {interactive:.0f} ms, ready after {ready:.0f} ms, ")
+    print(f"a question after {1000 * question:.0f} ms")
+    assert size <= 3_000_000
     assert built <= 20
-    page = opened(run).page
-    timing = page.evaluate("performance.getEntriesByType('navigation')[0].domInteractive")
-    ready = page.evaluate("performance.getEntriesByName('ready')[0].startTime")
-    assert max(timing, ready) <= 2000
-    started = time.monotonic()
-    page.get_by_role("link").locator("xpath=self::a[starts-with(@href, '#r0q')]").first.click()
-    page.wait_for_selector("button.word")
-    assert time.monotonic() - started <= 2
+    assert max(interactive, ready) <= 2000
+    assert question <= 2

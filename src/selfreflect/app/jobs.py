@@ -68,6 +68,11 @@ class EventLog:
         with self._lock:
             return [event for event in self._events if event.number > number]
 
+    @property
+    def answers(self) -> list[str]:
+        """The texts that were drawn so far, as its events tell them."""
+        return [text for event in self.after(0) if event.kind == "answers" for text in json.loads(event.data)["texts"]]
+
     def keep_last(self) -> None:
         with self._lock:
             while len(self._events) > 1:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import secrets
+import stat
 import threading
 import time
 from collections import OrderedDict
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from selfreflect.errors import StoreError
 from selfreflect.experiment import run_records
+from selfreflect.journal import explained
 from selfreflect.records import AnswerSet
 from selfreflect.report.tables import RunRecords
 from selfreflect.store import MANIFEST, Run
@@ -23,11 +25,8 @@ from selfreflect.store import MANIFEST, Run
 DEPTH = 3
 """How far below the root runs are looked for."""
 
-LISTED = 1000
-"""Run directories that a listing holds at most, the latest first."""
-
 _SEEN = 20_000
-"""Directory entries that one search looks at."""
+"""Directory entries that one search looks at, which bounds a listing."""
 
 _LARGEST = 400_000_000
 """Bytes of records that are read into memory for the page."""
@@ -68,8 +67,7 @@ class Library:
 
     def listing(self) -> list[Found]:
         """The runs under the root, the latest first."""
-        found = sorted(self._search(), key=lambda run: (-run.changed, run.name))
-        return found[: LISTED + 1]
+        return sorted(self._search(), key=lambda run: (-run.changed, run.name))
 
     def begin(self, kind: str) -> Path:
         """A new directory for a run, named by the time."""
@@ -83,11 +81,12 @@ class Library:
         """The run of that id.
 
         Raises:
-            UnknownRunError: the listing has none, or its files are links to somewhere else.
+            UnknownRunError: the listing has none.
+            StoreError: its files are links to somewhere else, or no files.
         """
         for found in self._search():
             if found.id == id_:
-                _refuse_links(found)
+                _refuse_odd_files(found)
                 return found
         raise UnknownRunError("there is no run of that id; the list shows those that are there")
 
@@ -95,13 +94,13 @@ class Library:
         """The first question, cut; how many there are; and the models. Reads no more than it must: a run may be large.
 
         Raises:
-            StoreError: the run is damaged, of another version, or made of links.
+            StoreError: the run is damaged, of another version, or made of anything but ordinary files.
         """
-        _refuse_links(found)
+        _refuse_odd_files(found)
         manifest = Run.load(found.path).manifest
         names = [str(facts.get("name", "")) for facts in manifest.models.values() if isinstance(facts, dict)]
         first, count = None, 0
-        with suppress(FileNotFoundError), (found.path / "questions.jsonl").open("rb") as file:
+        with explained(found.path), suppress(FileNotFoundError), (found.path / "questions.jsonl").open("rb") as file:
             line = file.readline(_LINE)
             if line.endswith(b"\n"):
                 first, count = _question(line), 1
@@ -147,8 +146,7 @@ class Library:
                 if not entry.is_dir(follow_symlinks=False):
                     continue
                 path = Path(entry.path)
-                manifest = path / MANIFEST
-                if manifest.is_file() and not manifest.is_symlink():
+                if stat.S_ISREG(_mode(path / MANIFEST)):
                     relative = path.relative_to(self.root)
                     yield Found(_id(relative), relative.as_posix(), path, _changed(path))
                 elif depth + 1 < DEPTH:
@@ -160,9 +158,22 @@ def models(records: RunRecords) -> list[str]:
     return list(dict.fromkeys(answers.model for answers in records.answers.values() if isinstance(answers, AnswerSet) and answers.model))
 
 
-def _refuse_links(found: Found) -> None:
-    if any((found.path / name).is_symlink() for name in FILES):
-        raise StoreError(f"the files of run {found.name!r} are links, which are not followed")
+def _refuse_odd_files(found: Found) -> None:
+    """A link may lead anywhere, and reading a pipe may wait for ever."""
+    for name in FILES:
+        mode = _mode(found.path / name)
+        if stat.S_ISLNK(mode):
+            raise StoreError(f"the files of run {found.name!r} are links, which are not followed")
+        if mode and not stat.S_ISREG(mode):
+            raise StoreError(f"{name} of run {found.name!r} is not an ordinary file, and is not read")
+
+
+def _mode(path: Path) -> int:
+    """What sort of file it is, links not followed; 0 where there is none or it is not ours to know."""
+    try:
+        return path.lstat().st_mode
+    except OSError:
+        return 0
 
 
 def _question(line: bytes) -> str | None:

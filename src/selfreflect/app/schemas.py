@@ -97,6 +97,7 @@ class OptionsAnswer(BaseModel):
     version: str
     models: list[ModelChoice]
     strategies: list[str]
+    meaning: Annotated[bool, Field(description="Whether answers can be grouped by meaning; that needs the extra embed.")]
     defaults: AskBody | None = None
     limits: dict[str, int]
 
@@ -114,6 +115,11 @@ class RunEntry(BaseModel):
 class RunsAnswer(BaseModel):
     runs: list[RunEntry]
     more: Annotated[bool, Field(description="Whether there are more than are listed.")]
+
+
+class GroupsAnswer(BaseModel):
+    answers: Annotated[int, Field(description="How many answers there were to group.")]
+    groups: Annotated[list[list[int]], Field(description="Indices of answers that mean the same, the typical one first.")]
 
 
 class StrategyEntry(BaseModel):

@@ -15,6 +15,7 @@ import uvicorn
 from selfreflect.app.guard import LOCAL, Access
 from selfreflect.app.jobs import JobQueue
 from selfreflect.app.library import Library
+from selfreflect.app.meaning import Meaning
 from selfreflect.app.server import application
 from selfreflect.app.work import Models, Worker
 from selfreflect.errors import ConfigError
@@ -68,7 +69,7 @@ def serve(
     _log_to_stderr()
     library = Library(root)
     queue = JobQueue(Worker(library, models, options))
-    app: Any = application(queue, library, models, allowed)
+    app: Any = application(queue, library, models, allowed, Meaning())
     server = _Server(
         uvicorn.Config(
             app,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import mimetypes
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from importlib import resources
+from pathlib import PurePosixPath
 from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Header, Path, Query, Request
@@ -22,6 +22,7 @@ from selfreflect import __version__
 from selfreflect.app.guard import Access, Guard
 from selfreflect.app.jobs import WAITING, Job, JobQueue, QueueFullError
 from selfreflect.app.library import Found, Library, UnknownRunError, models
+from selfreflect.app.meaning import Meaning
 from selfreflect.app.safe import without_paths
 from selfreflect.app.schemas import (
     MAX_ANSWERS,
@@ -29,6 +30,7 @@ from selfreflect.app.schemas import (
     MAX_SUMMARIES,
     AskBody,
     ErrorAnswer,
+    GroupsAnswer,
     JobAnswer,
     JobsAnswer,
     ModelChoice,
@@ -43,7 +45,7 @@ from selfreflect.app.schemas import (
 from selfreflect.app.work import Models
 from selfreflect.errors import ConfigError, SelfReflectError
 from selfreflect.records import Failure, Question, dump_line
-from selfreflect.report.page.view import Outcome, question_view
+from selfreflect.report.page.view import Outcome, guesses_view, question_view
 from selfreflect.report.render import to_csv
 from selfreflect.report.tables import RunRecords, judges, question_table, strategy_results
 from selfreflect.strategies import STRATEGIES
@@ -53,8 +55,11 @@ _HEARTBEAT = 15.0
 
 _PAGES = {"/": "index.html", "/docs": "docs.html"}
 
-_SHARED = ("style.css", "dom.js", "question.js")
+_SHARED = ("style.css", "dom.js", "question.js", "csv.js", "rows.js")
 """What the page takes from the report's."""
+
+_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+"""Content types of the files of the page. What a machine's own registry says may differ, and a browser runs no script of another type."""
 
 Id = Annotated[str, Path(pattern="^[0-9a-f]{16}$")]
 Index = Annotated[int, Path(ge=0, lt=10**9)]
@@ -67,7 +72,7 @@ class _Ascii(JSONResponse):
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
-def application(queue: JobQueue, library: Library, choices: Models, access: Access) -> Guard:
+def application(queue: JobQueue, library: Library, choices: Models, access: Access, meaning: Meaning) -> Guard:
     """The whole ASGI application."""
     app = FastAPI(
         title="selfreflect",
@@ -79,8 +84,8 @@ def application(queue: JobQueue, library: Library, choices: Models, access: Acce
         default_response_class=_Ascii,
         responses={status: {"model": ErrorAnswer} for status in (400, 401, 403, 421, 422)},
     )
-    app.include_router(_jobs(queue, choices), prefix="/api")
-    app.include_router(_runs(library), prefix="/api")
+    app.include_router(_jobs(queue, choices, meaning), prefix="/api")
+    app.include_router(_runs(library, meaning), prefix="/api")
     app.include_router(_page())
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -93,7 +98,7 @@ def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": ErrorAnswer} for status in statuses}
 
 
-def _jobs(queue: JobQueue, choices: Models) -> APIRouter:
+def _jobs(queue: JobQueue, choices: Models, meaning: Meaning) -> APIRouter:
     routes = APIRouter(tags=["jobs"])
 
     def submit(body: AskBody | ScoreBody) -> JobAnswer:
@@ -112,7 +117,14 @@ def _jobs(queue: JobQueue, choices: Models) -> APIRouter:
         offered = [ModelChoice(name=name, note="embedded" if name == "smollm2" else "") for name in choices.offered]
         defaults = AskBody(question="?", model=choices.offered[0], judge=choices.offered[0], brief=True)
         limits = {"question": MAX_QUESTION, "num_answers": MAX_ANSWERS, "strategies": MAX_SUMMARIES, "waiting": WAITING}
-        return OptionsAnswer(version=__version__, models=offered, strategies=list(STRATEGIES), defaults=defaults, limits=limits)
+        return OptionsAnswer(
+            version=__version__,
+            models=offered,
+            strategies=list(STRATEGIES),
+            meaning=meaning.installed,
+            defaults=defaults,
+            limits=limits,
+        )
 
     @routes.post("/ask", status_code=202, responses=_errors(413, 415, 429), summary="Ask a question")
     def ask(body: AskBody) -> JobAnswer:
@@ -152,6 +164,12 @@ def _jobs(queue: JobQueue, choices: Models) -> APIRouter:
         after = int(last_event_id) if last_event_id and last_event_id.isascii() and last_event_id.isdigit() else 0
         return StreamingResponse(_stream(known(id), after), media_type="text/event-stream")
 
+    @routes.get("/jobs/{id}/groups", responses=_errors(404), summary="The answers of a job so far, grouped by meaning")
+    async def groups(id: Id) -> GroupsAnswer:
+        found = known(id)
+        count, grouped = await meaning.groups(lambda: found.events.answers)
+        return GroupsAnswer(answers=count, groups=grouped)
+
     return routes
 
 
@@ -187,8 +205,15 @@ async def _stream(job: Job, after: int) -> AsyncIterator[str]:
         unsubscribe()
 
 
-def _runs(library: Library) -> APIRouter:
+def _runs(library: Library, meaning: Meaning) -> APIRouter:
     routes = APIRouter(tags=["runs"])
+
+    def asked(id_: str, index: int) -> tuple[RunRecords, Question]:
+        records = library.records(id_)
+        questions = list(records.questions.values())
+        if index >= len(questions):
+            raise HTTPException(404, f"this run has {len(questions)} questions")
+        return records, questions[index]
 
     @routes.get("/runs", summary="The run directories under the root, the latest first")
     def runs(offset: Annotated[int, Query(ge=0, le=10**6)] = 0, limit: Annotated[int, Query(ge=1, le=100)] = 20) -> RunsAnswer:
@@ -220,11 +245,33 @@ def _runs(library: Library) -> APIRouter:
 
     @routes.get("/runs/{id}/questions/{index}", responses=_errors(404), summary="One question in full")
     def question(id: Id, index: Index) -> dict[str, Any]:
-        records = library.records(id)
-        asked = list(records.questions.values())
-        if index >= len(asked):
-            raise HTTPException(404, f"this run has {len(asked)} questions")
-        return _view(records, asked[index])
+        return _view(*asked(id, index))
+
+    @routes.get("/runs/{id}/questions/{index}/groups", responses=_errors(404), summary="The answers to one question, grouped by meaning")
+    async def groups(id: Id, index: Index) -> GroupsAnswer:
+        def answers() -> Sequence[str]:
+            records, question = asked(id, index)
+            drawn = records.answers.get(question.id)
+            return drawn.answers if drawn else ()
+
+        count, grouped = await meaning.groups(answers)
+        return GroupsAnswer(answers=count, groups=grouped)
+
+    @routes.get(
+        "/runs/{id}/questions/{index}/guesses",
+        responses=_errors(404),
+        summary="What the judge held likely in each masked word of one masked-out answer, under one summary; words by their index",
+    )
+    def guesses(
+        id: Id, index: Index, summary: Annotated[int, Query(ge=0, lt=10**9)], answer: Annotated[int, Query(ge=0, lt=10**9)]
+    ) -> dict[str, Any]:
+        records, question = asked(id, index)
+        names = list(records.strategies)
+        score = records.scores.get((question.id, names[summary])) if summary < len(names) else None
+        drawn = records.answers.get(question.id)
+        if score is None or drawn is None:
+            raise HTTPException(404, "there is no score of that summary")
+        return {str(word): tokens for word, tokens in guesses_view(score, drawn, answer).items()}
 
     @routes.get(
         "/runs/{id}/export",
@@ -254,7 +301,7 @@ def _view(records: RunRecords, question: Question) -> dict[str, Any]:
     behind = records.failure_behind()
     keys = [(question.id, name) for name in records.strategies]
     outcomes = [Outcome(key[1], records.summaries.get(key), records.scores.get(key), _shown(behind.get(key))) for key in keys]
-    view: dict[str, Any] = question_view(question, records.answers.get(question.id), outcomes)
+    view: dict[str, Any] = question_view(question, records.answers.get(question.id), outcomes, guesses=False)
     alone = [failure for failure in records.failures if failure.question_id == question.id and not failure.name]
     return {**view, "problems": [f"{one.kind}: {without_paths(one.message)}" for one in alone]}
 
@@ -298,8 +345,7 @@ def _page() -> APIRouter:
     files |= {entry.name: entry.read_bytes() for entry in (resources.files("selfreflect.app") / "static").iterdir()}
 
     def served(name: str) -> Response:
-        kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
-        return Response(files[name], media_type=kind)
+        return Response(files[name], media_type=_TYPES[PurePosixPath(name).suffix])
 
     def page(name: str) -> Callable[[], Response]:
         return lambda: served(name)

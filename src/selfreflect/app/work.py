@@ -30,8 +30,8 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 GUESSES = 5
 """Likeliest tokens kept for every masked word, to be shown where it is clicked."""
 
-_MOST_GUESSED = 200
-"""Masked-out answers, of all summaries together, up to which they are kept: many would be a page of many megabytes."""
+_MOST_GUESSED = 400_000
+"""Characters of given answers, once for each summary, up to which they are kept: about a hundred times as many bytes on disk."""
 
 FIRST_BATCH, LARGEST_BATCH = 2, 16
 """Answers drawn together: few at first, so that there is something to see soon, then more, since a large batch costs less for each."""
@@ -154,10 +154,8 @@ class Worker:
             teller.failures()
 
     def _adapted(self, body: AskBody | ScoreBody, prompts: Path | None) -> Options:
-        if isinstance(body, AskBody):
-            size = body.num_answers * len(body.strategies)
-        else:
-            size = len(body.masked_out or body.answers or ()) * len(body.summaries)
+        texts = () if isinstance(body, AskBody) else _halves(body)[0]  # what a model draws here is short
+        size = 0 if isinstance(body, AskBody) else sum(map(len, texts)) * len(body.summaries)
         return replace(self._options, prompts=prompts, guesses=GUESSES if size <= _MOST_GUESSED else 0)
 
     def _prompts(self, body: AskBody | ScoreBody) -> AbstractContextManager[Path | None]:
@@ -184,10 +182,15 @@ class Worker:
 
 
 def _records(id_: str, body: ScoreBody) -> list[AnswerSet | Summary]:
-    given = (body.masked_out or (), body.conditioning or ()) if body.answers is None else halves(body.answers)
-    masked_out, conditioning = map(tuple, given)
+    masked_out, conditioning = _halves(body)
     answers = AnswerSet(question_id=id_, masked_out=masked_out, conditioning=conditioning)
     return [answers, *(Summary(question_id=id_, name=name, text=text) for name, text in body.summaries.items())]
+
+
+def _halves(body: ScoreBody) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Masked-out and conditioning answers."""
+    masked_out, conditioning = (body.masked_out or (), body.conditioning or ()) if body.answers is None else halves(body.answers)
+    return tuple(masked_out), tuple(conditioning)
 
 
 class _Watched(Experiment):

@@ -1,18 +1,33 @@
 /** The page: the form, the job or run that is shown, and the lists. What is shown is in the address, so a reload finds it again. */
 
 import { ApiError, download, follow, get, post, takeToken } from "./client.js";
+import { save } from "./csv.js";
 import { cut, element, label, prose, visible } from "./dom.js";
+import { groupingChoice } from "./grouping.js";
 import { liveView, Progress } from "./live.js";
 import { questionPanel, scoreText } from "./question.js";
+import { groupsCsv, wordsCsv } from "./rows.js";
 
 const EXAMPLES = ["What should I plant first in a small garden?", "Which city should I visit in spring?", "Who wrote the first novel?"];
 const RUNS_PAGE = 20;
+const RUNS_AT_ONCE = 100;
 const QUESTIONS_PAGE = 50;
 
 const byId = (id) => document.getElementById(id);
 const result = byId("result");
 const start = result.firstElementChild;
 let leaving = new AbortController();
+
+let known = null;
+
+/** What the server offers: asked for once, and again only after it could not be had. */
+function options() {
+  known ??= get("/api/options").catch((error) => {
+    known = null;
+    throw error;
+  });
+  return known;
+}
 
 /** For people who listen: said politely, and not again for every answer. */
 const announce = (text) => (byId("announcements").textContent = text);
@@ -25,19 +40,19 @@ function problem(error) {
 // --- the form
 
 async function fillForm() {
-  const options = await get("/api/options");
-  byId("models").append(...options.models.map((model) => element("option", { value: model.name, label: model.note || model.name })));
-  byId("model").value = options.defaults.model;
-  byId("judge").value = options.defaults.judge;
-  byId("num-answers").value = options.defaults.num_answers;
-  byId("brief").checked = options.defaults.brief;
-  byId("num-answers").max = options.limits.num_answers;
+  const { models, strategies, defaults, limits } = await options();
+  byId("models").append(...models.map((model) => element("option", { value: model.name, label: model.note || model.name })));
+  byId("model").value = defaults.model;
+  byId("judge").value = defaults.judge;
+  byId("num-answers").value = defaults.num_answers;
+  byId("brief").checked = defaults.brief;
+  byId("num-answers").max = limits.num_answers;
   byId("strategies").append(
-    ...options.strategies.map((name) =>
+    ...strategies.map((name) =>
       element(
         "label",
         { class: "check" },
-        element("input", { type: "checkbox", name: "strategy", value: name, checked: options.defaults.strategies.includes(name) }),
+        element("input", { type: "checkbox", name: "strategy", value: name, checked: defaults.strategies.includes(name) }),
         name,
       ),
     ),
@@ -78,8 +93,9 @@ async function ask(event) {
 
 async function showJob(id, wanted, signal) {
   let job;
+  let meaning;
   try {
-    job = await get(`/api/jobs/${id}`);
+    [job, { meaning }] = await Promise.all([get(`/api/jobs/${id}`), options()]);
   } catch (error) {
     result.replaceChildren(problem(error));
     return;
@@ -87,7 +103,8 @@ async function showJob(id, wanted, signal) {
   if (signal.aborted) return;
   const progress = new Progress(job.question, wanted);
   const stop = () => post(`/api/jobs/${id}/cancel`).catch((error) => live.lost(error.message));
-  const live = liveView(progress, stop);
+  const choice = groupingChoice(meaning, () => regroup());
+  const live = liveView(progress, stop, choice.element);
   result.replaceChildren(live.element);
   let drawing = false;
   const redraw = () => {
@@ -98,10 +115,12 @@ async function showJob(id, wanted, signal) {
       if (!signal.aborted) live.update();
     });
   };
+  const regroup = regrouping(id, progress, choice, redraw, signal);
   const heard = (kind, data) => {
     const said = progress.heard(kind, data);
     if (said !== null) announce(said);
     if (kind === "begun" || kind === "end") refreshLists();
+    if (kind === "answers" && choice.chosen === "meaning") regroup();
     redraw();
   };
   try {
@@ -111,6 +130,25 @@ async function showJob(id, wanted, signal) {
     return;
   }
   if (!signal.aborted && progress.ended?.run) await showEnd(progress, live, signal);
+}
+
+/** Has the answers so far grouped as the reader chose: by meaning as often as there are new ones, one request at a time. */
+function regrouping(id, progress, choice, redraw, signal) {
+  let busy = false;
+  const grouped = () => progress.meaning?.answers ?? -1;
+  return async () => {
+    if (busy) return; // the call that waits sees to what has come in the meantime
+    busy = true;
+    while (choice.chosen === "meaning" && grouped() < progress.answers.length && !signal.aborted) {
+      const found = await choice.waitFor(() => get(`/api/jobs/${id}/groups`));
+      if (found === null || found.answers <= grouped()) break; // the server forgets the events of old jobs
+      progress.meaning = found;
+      redraw();
+    }
+    if (choice.chosen !== "meaning") progress.meaning = null;
+    busy = false;
+    redraw();
+  };
 }
 
 /** The finished question in the place of the live one, if there is more in it. */
@@ -124,38 +162,57 @@ async function showEnd(progress, live, signal) {
   }
   const ended = progress.ended.status === "done" ? [] : [element("p", { class: "line" }, progress.line)];
   const problems = progress.ended.error ? [problem(progress.ended.error)] : [];
-  result.replaceChildren(questionView(run, view, null), ...ended, ...problems);
+  result.replaceChildren(questionView(run, 0, view, null, (await options()).meaning), ...ended, ...problems);
 }
 
 // --- one run
 
-function questionView(run, view, back) {
+function questionView(run, index, view, back, meaning) {
+  const at = `/api/runs/${run}/questions/${index}`;
+  const found = { spelling: view.groups };
+  const regroup = async () => {
+    found.meaning ??= choice.chosen === "meaning" ? (await choice.waitFor(() => get(`${at}/groups`)))?.groups : undefined;
+    panel.regroup(found[choice.chosen]);
+  };
+  const choice = groupingChoice(meaning, regroup);
+  const guessesOf = (summary, answer) => get(`${at}/guesses?summary=${summary}&answer=${answer}`);
+  const panel = questionPanel(view, { grouping: choice.element, guessesOf, unrecorded });
+  if (choice.chosen === "meaning") regroup();
   return element(
     "div",
     { class: "question", "data-run": run },
     back,
     element("h2", {}, label(view.text, 500)),
     view.problems.map((text) => element("p", { class: "problem" }, prose(text))),
-    questionPanel(view),
-    exports(run),
+    panel,
+    exports(run, view),
   );
 }
 
-function exports(run) {
+const unrecorded = () => ["It was not recorded when this summary was scored. Questions that are asked on this page have it."];
+
+/** `view` is that of one question, where only one is shown. */
+function exports(run, view = null) {
   const said = element("span", { class: "problem", role: "alert" });
-  const save = (form) => () => {
+  const saved = (form) => () => {
     said.textContent = "";
     download(`/api/runs/${run}/export?format=${form}`, `selfreflect-${run}.${form}`).catch((error) => (said.textContent = error.message));
   };
-  const button = (form, text) => element("button", { type: "button", class: "small", onclick: save(form) }, text);
-  return element("p", { class: "exports" }, "Export ", button("json", "records as JSON"), " ", button("csv", "scores as CSV"), " ", said);
+  const button = (form, text) => element("button", { type: "button", class: "small", onclick: saved(form) }, text);
+  const rows = (text, name, csv) => element("button", { type: "button", class: "small", onclick: () => save(name, csv(view)) }, text);
+  const ofView = view === null ? [] : [rows("answers as CSV", "answers.csv", groupsCsv), rows("words as CSV", "words.csv", wordsCsv)];
+  return element("p", { class: "exports" }, "Export", button("json", "records as JSON"), button("csv", "scores as CSV"), ofView, said);
 }
 
 async function showRun(id, index, offset, signal) {
   try {
     const run = await get(`/api/runs/${id}?offset=${offset}&limit=${QUESTIONS_PAGE}`);
     const wanted = index ?? (run.total === 1 ? 0 : null);
-    const made = wanted === null ? runView(run, offset) : questionView(id, await get(`/api/runs/${id}/questions/${wanted}`), backTo(run));
+    const shown = async () => {
+      const [view, { meaning }] = await Promise.all([get(`/api/runs/${id}/questions/${wanted}`), options()]);
+      return questionView(id, wanted, view, backTo(run), meaning);
+    };
+    const made = wanted === null ? runView(run, offset) : await shown();
     if (signal.aborted) return;
     result.replaceChildren(made);
     announce(wanted === null ? `Run with ${run.total} questions` : "Question shown");
@@ -225,14 +282,26 @@ let shownRuns = RUNS_PAGE;
 
 async function refreshLists() {
   try {
-    const [found, waiting] = await Promise.all([get(`/api/runs?limit=${Math.min(shownRuns, 100)}`), get("/api/jobs")]);
+    const [found, waiting] = await Promise.all([runsTo(shownRuns), get("/api/jobs")]);
     const entries = found.runs.map(runEntry);
     byId("runs").replaceChildren(...(entries.length > 0 ? entries : [element("li", { class: "quiet" }, "None yet.")]));
-    byId("more-runs").hidden = !found.more || shownRuns >= 100;
+    byId("more-runs").hidden = !found.more;
     showQueue(waiting.jobs.filter((job) => job.status === "running" || job.status === "waiting"));
   } catch (error) {
     byId("runs").replaceChildren(element("li", {}, problem(error)));
   }
+}
+
+/** The first `count` runs. One that is written to moves up, maybe from a part of the list that comes later to one that was there. */
+async function runsTo(count) {
+  const runs = new Map();
+  let more = true;
+  for (let offset = 0; offset < count && more; offset += RUNS_AT_ONCE) {
+    const part = await get(`/api/runs?offset=${offset}&limit=${Math.min(RUNS_AT_ONCE, count - offset)}`);
+    for (const run of part.runs) runs.set(run.id, run);
+    more = part.more;
+  }
+  return { runs: [...runs.values()], more };
 }
 
 function runEntry(run) {
@@ -285,7 +354,7 @@ byId("question").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) byId("ask").requestSubmit();
 });
 byId("more-runs").addEventListener("click", () => {
-  shownRuns += RUNS_PAGE;
+  shownRuns *= 2;
   refreshLists();
 });
 window.addEventListener("hashchange", () => {

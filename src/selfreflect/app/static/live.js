@@ -1,6 +1,7 @@
 /** A job while it runs: what its events have told so far, and how that looks. */
 
 import { element, label, prose } from "./dom.js";
+import { joinedGroups } from "./grouping.js";
 import { answerGroups, summaryCards } from "./question.js";
 
 const STAGES = { answers: "Drawing answers", summaries: "Summarising", scores: "Scoring" };
@@ -12,6 +13,7 @@ export class Progress {
     this.wanted = wanted;
     this.answers = [];
     this.groups = [];
+    this.meaning = null;
     this.summaries = new Map();
     this.problems = [];
     this.run = null;
@@ -79,9 +81,10 @@ export class Progress {
     return this.line;
   }
 
-  /** The same shape as a finished question, without distances. */
+  /** The same shape as a finished question, without distances; grouped by spelling unless it is known who means the same. */
   get view() {
-    const groups = this.groups.filter((group) => group !== undefined).sort((a, b) => b.length - a.length);
+    const spelt = this.groups.filter((group) => group !== undefined);
+    const groups = (this.meaning === null ? spelt : joinedGroups(this.meaning.groups, spelt, this.answers.length)).sort((a, b) => b.length - a.length);
     return { id: "", text: this.question, kind: "", answers: this.answers, masked: 0, groups, words: [], summaries: [...this.summaries.values()] };
   }
 }
@@ -90,19 +93,23 @@ const blank = (name) => ({
   ...{ name, text: null, score: null, interval: null, tasks: null, estimate: false, why: "", warnings: [], distances: null, guesses: null },
 });
 
-/** The page of a running job. `update(progress)` draws what is new; the button to stop stays the same element, so it keeps the focus. */
-export function liveView(progress, stop) {
+/**
+ * The page of a running job. `update()` draws what is new; the button to stop and the choice of groups stay the same elements, so they keep
+ * the focus.
+ */
+export function liveView(progress, stop, grouping) {
   const heading = element("h2", {}, label(progress.question, 500));
   const line = element("p", { class: "line" });
   const bar = element("progress", { "aria-label": "Answers drawn" });
   const button = element("button", { type: "button", onclick: stop }, "Stop");
   const newest = element("p", { class: "newest" });
   const problems = element("div", {});
-  const groups = element("section", { "aria-label": "Answers" });
+  const bars = element("div", {});
+  const groups = element("section", { hidden: true }, element("h3", {}, "Sampled answers"), grouping, bars);
   const cards = element("section", { "aria-label": "Summaries" });
   const parts = element("div", { class: "two-parts" }, groups, cards);
   const made = element("div", { class: "live" }, heading, element("div", { class: "status" }, line, bar, button), newest, problems, parts);
-  const drawn = { answers: -1, summaries: "" };
+  const drawn = { answers: -1, meaning: null, summaries: "" };
 
   const update = () => {
     heading.replaceChildren(label(progress.question, 500));
@@ -110,11 +117,12 @@ export function liveView(progress, stop) {
     showBar(bar, progress);
     button.hidden = progress.ended !== null;
     const view = progress.view;
-    if (drawn.answers !== view.answers.length) {
-      drawn.answers = view.answers.length;
+    if (drawn.answers !== view.answers.length || drawn.meaning !== progress.meaning) {
+      Object.assign(drawn, { answers: view.answers.length, meaning: progress.meaning });
       const latest = view.answers.at(-1);
       newest.replaceChildren(...(latest === undefined ? [] : [element("span", { class: "quiet" }, "newest "), label(latest, 400)]));
-      groups.replaceChildren(...(latest === undefined ? [] : [answerGroups(view)]));
+      groups.hidden = latest === undefined;
+      bars.replaceChildren(...(latest === undefined ? [] : [answerGroups(view)]));
     }
     newest.hidden = progress.ended !== null || (progress.current ?? "answers") !== "answers";
     const told = JSON.stringify([view.summaries, progress.ended === null]);

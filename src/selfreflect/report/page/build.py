@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -19,16 +19,20 @@ from selfreflect.report.groups import group_indices
 from selfreflect.report.length import length_audit, length_table, point_table
 from selfreflect.report.page.data import packed, run_data
 from selfreflect.report.page.facts import facts_tables
+from selfreflect.report.page.lean import PARTS, without
 from selfreflect.report.page.view import Grouping
 from selfreflect.report.render import Table, to_csv
 from selfreflect.report.tables import RunRecords, failure_table, overview
 from selfreflect.report.text import printable
 
-MAX_BASELINES = 6
-"""With more strategies than these only the chosen baseline is compared with, since the pairs grow with the square."""
+COMPARED = 60_000
+"""Scores that go through the intervals of all differences together, which bounds their time and the size of their plots."""
+
+_LEAST = 100
+"""Scores that any one interval counts for: its resamples cost something however few scores there are."""
 
 _STYLES = ("style.css", "report.css")
-_SCRIPTS = ("dom.js", "question.js", "csv.js", "report.js")
+_SCRIPTS = ("dom.js", "question.js", "csv.js", "rows.js", "report.js")
 _IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)
 
 
@@ -43,20 +47,26 @@ class Shown:
 
 
 def report_page(
-    runs: Sequence[RunRecords], manifests: Sequence[Mapping[str, Any]], *, baseline: str | None = None, grouping: Grouping = group_indices
+    runs: Sequence[RunRecords],
+    manifests: Sequence[Mapping[str, Any]],
+    *,
+    baseline: str | None = None,
+    grouping: Grouping = group_indices,
+    left_out: Collection[str] = (),
 ) -> str:
     """The whole page as text that any UTF-8 file can hold.
 
     Args:
         manifests: the manifest of each run as plain values.
         baseline: strategy of the first run to compare with at first; by default its first.
+        left_out: those of :data:`~selfreflect.report.page.lean.PARTS` that the page does without.
 
     Raises:
         DataError: the first run has no such strategy.
         MissingExtraError: matplotlib is not installed.
     """
     overviews = {run.label: overview(run) for run in runs}
-    differences = _differences(runs, baseline)
+    differences, baselines = _differences(runs, baseline)
     audits = {run.label: length_audit(run) for run in runs}
     lengths = [
         Shown(f"length-{place}", _figure(length_figure(f"length-{place}", audit, "page")), length_table(audit))
@@ -66,28 +76,31 @@ def report_page(
     tables = {f"overview-{place}": table for place, table in enumerate(overviews.values())}
     tables |= {shown.name: shown.table for shown in differences} | failures
     tables |= {f"length-{place}": point_table(audit) for place, audit in enumerate(audits.values())}
-    indices, chunks = zip(*(run_data(run, grouping) for run in runs), strict=True)
+    indices, chunks = zip(*(run_data(without(run, left_out), grouping) for run in runs), strict=True)
     return _rendered(
         runs=runs,
         means=_figure(means_figure(overviews, "page")),
         overviews=list(overviews.values()),
         differences=differences,
+        baselines=baselines,
         lengths=lengths,
         failures=[(name, table) for name, table in failures.items() if table.rows],
         facts=[facts_tables(run, manifest) for run, manifest in zip(runs, manifests, strict=True)],
         headline=_headline(runs, overviews),
-        index=packed({"runs": indices, "csv": {name: to_csv(table) for name, table in tables.items()}}),
+        left_out=[PARTS[name] for name in left_out],
+        index=packed({"runs": indices, "left_out": list(left_out), "csv": {name: to_csv(table) for name, table in tables.items()}}),
         chunks=chunks,
     )
 
 
-def _differences(runs: Sequence[RunRecords], baseline: str | None) -> list[Shown]:
-    """Differences to every strategy as the baseline, the chosen one first."""
+def _differences(runs: Sequence[RunRecords], baseline: str | None) -> tuple[list[Shown], int]:
+    """Differences to as many baselines as may be, the chosen one first; and how many strategies could be one."""
     sides = contenders(runs, baseline)
     if len(sides) < 2:
-        return []
-    bases = sides if len(sides) <= MAX_BASELINES else sides[:1]
-    return [_difference(f"differences-{place}", base, sides) for place, base in enumerate(bases)]
+        return [], len(sides)
+    cost = (len(sides) - 1) * max(_LEAST, *(len(side.values) for side in sides))
+    bases = sides[: max(1, COMPARED // cost)]
+    return [_difference(f"differences-{place}", base, sides) for place, base in enumerate(bases)], len(sides)
 
 
 def _difference(name: str, base: Contender, sides: Sequence[Contender]) -> Shown:

@@ -33,8 +33,8 @@
  * @property {string[]} warnings
  * @property {?(?number)[][]} distances  In thousandths, aligned with `words`; a null within is a word that was not measured. null where
  *                                       the score was stored without words.
- * @property {?TokenView[][][]} guesses  For each masked-out answer, for each of its `words`, for each judge token of that word; null where
- *                                       nothing was recorded.
+ * @property {?TokenView[][][]|true} guesses  For each masked-out answer, for each of its `words`, for each judge token of that word; true
+ *                                       where `guessesOf` has to be asked for them, null where nothing was recorded.
  *
  * @typedef {[number, GuessView[]]} TokenView  The token's distance in thousandths, and what the judge held likely in its place.
  * @typedef {[string, number, number, number, number]} GuessView  Token; probability after the summary at temperature 1 and at the judge's
@@ -43,11 +43,15 @@
  * @typedef {Object} PanelOptions
  * @property {string} [chosen]      Name of the summary whose distances are shown first.
  * @property {(name: string) => void} [onChoose]  Called when the reader chooses another one.
+ * @property {HTMLElement} [grouping]  Put below the heading of the answers; the panel's `regroup(groups)` shows other groups.
+ * @property {(summary: number, answer: number) => Promise<Object<string, TokenView[]>>} [guessesOf]  Tokens by the index of the word.
+ * @property {() => (string|Node)[]} [unrecorded]  What to say where nothing was recorded.
  */
 
 import { cut, element, label, prose, styled, visible, wordsOf } from "./dom.js";
 
-const SHOWN_GROUPS = 8;
+const SHOWN_GROUPS = 6;
+const BAR_TEXT = 80;
 const WORD_LIMIT = 300;
 let panels = 0;
 
@@ -71,14 +75,19 @@ export function questionPanel(view, options = {}) {
   const told = view.summaries.filter((summary) => summary.distances !== null);
   const panel = element("div", { class: "question-panel" });
   const state = { chosen: told.find((summary) => summary.name === options.chosen) ?? told[0] ?? null, beside: null };
-  const groups = element("section", {});
+  const bars = element("div", {});
+  const groups = element("section", {}, element("h3", {}, "Sampled answers"), options.grouping ?? null, bars);
   const words = element("div", { class: "columns" });
   const redraw = () => {
-    groups.replaceChildren(answerGroups(view, state.chosen));
+    bars.replaceChildren(answerGroups(view, state.chosen));
     const shown = [state.chosen, state.beside].filter((summary) => summary !== null);
-    words.replaceChildren(...shown.map((summary) => maskedAnswers(view, summary)));
+    words.replaceChildren(...shown.map((summary) => maskedAnswers(view, summary, options)));
   };
   redraw();
+  panel.regroup = (found) => {
+    view.groups = found;
+    redraw();
+  };
   const two = element("div", { class: "two-parts" }, groups, element("section", {}, summaryCards(view)));
   panel.append(two);
   if (state.chosen === null) return panel;
@@ -111,12 +120,11 @@ export function questionPanel(view, options = {}) {
   return panel;
 }
 
-/** The sampled answers by what they say, largest group first, with counts as bars and the mean distance of each under `summary`. */
+/** The sampled answers by what they say, largest group first, with counts as bars and the mean distance of each under `summary`. No heading. */
 export function answerGroups(view, summary = null) {
   const total = view.answers.length;
   const kinds = view.groups.length;
-  const heading = element("h3", {}, "Sampled answers");
-  if (total === 0) return element("div", {}, heading, element("p", { class: "quiet" }, "There are no answers."));
+  if (total === 0) return element("p", { class: "quiet" }, "There are no answers.");
   const measured = summary !== null && summary.distances !== null;
   const about = `${total} sampled answer${total === 1 ? "" : "s"} of ${kinds} kind${kinds === 1 ? "" : "s"}`;
   const note = element("p", { class: "quiet" }, about);
@@ -124,7 +132,7 @@ export function answerGroups(view, summary = null) {
   const list = element("ol", { class: "groups" });
   const show = (groups) => list.append(...groups.map((members) => groupItem(view, members, measured ? summary : null)));
   show(view.groups.slice(0, SHOWN_GROUPS));
-  const made = element("div", {}, heading, note, list);
+  const made = element("div", {}, note, list);
   const rest = view.groups.slice(SHOWN_GROUPS);
   if (rest.length > 0) {
     const more = element("button", { type: "button", class: "small" }, `show ${rest.length} more`);
@@ -146,13 +154,15 @@ function groupItem(view, members, summary) {
   const item = element(
     "li",
     {},
-    element("span", { class: "what", dir: "auto" }, label(view.answers[members[0]], 200)),
+    element("span", { class: "what", dir: "auto" }, label(view.answers[members[0]], BAR_TEXT)),
     element("span", { class: "count" }, `${members.length}`, element("span", { class: "quiet" }, ` · ${share}`)),
     summary === null ? null : styled(chip, level),
     styled(element("span", { class: "bar", "aria-hidden": "true" }), { "--share": (members.length / total).toFixed(3) }),
   );
   const spellings = counted(members.map((member) => view.answers[member]));
+  const text = view.answers[members[0]];
   if (spellings.size > 1) item.append(spellingList(spellings));
+  else if (text.length > BAR_TEXT) item.append(element("details", { class: "spellings" }, element("summary", {}, "full text"), prose(text)));
   return item;
 }
 
@@ -211,7 +221,7 @@ export function legend(scale) {
 }
 
 /** The masked-out answers under one summary, grouped as the bars are: every masked word is a button with its distance. */
-export function maskedAnswers(view, summary) {
+export function maskedAnswers(view, summary, options = {}) {
   const scale = scaleOf(view);
   const list = element("ol", { class: "masked" });
   const made = element("section", { class: "under" }, element("h4", {}, "Under ", label(summary.name)), list);
@@ -220,7 +230,7 @@ export function maskedAnswers(view, summary) {
   const words = [...list.querySelectorAll("button.word")];
   words.forEach((word, place) => (word.tabIndex = place === 0 ? 0 : -1));
   list.addEventListener("keydown", (event) => roam(event, list));
-  list.addEventListener("click", (event) => toggleGuesses(event, view, summary));
+  list.addEventListener("click", (event) => toggleGuesses(event, view, summary, options));
   attachTip(made, list);
   return made;
 }
@@ -317,7 +327,7 @@ function attachTip(home, list) {
   home.addEventListener("keydown", (event) => event.key === "Escape" && hide());
 }
 
-function toggleGuesses(event, view, summary) {
+function toggleGuesses(event, view, summary, options) {
   const word = event.target.closest("button.word");
   if (word === null) return;
   const item = word.closest("li");
@@ -327,21 +337,30 @@ function toggleGuesses(event, view, summary) {
   item.querySelectorAll("[aria-expanded=true]").forEach((other) => other.setAttribute("aria-expanded", "false"));
   if (same) return;
   word.setAttribute("aria-expanded", "true");
-  item.append(guesses(view, summary, Number(word.dataset.answer), Number(word.dataset.word)));
+  item.append(guesses(view, summary, Number(word.dataset.answer), Number(word.dataset.word), options));
 }
 
 /** What the judge expected in place of a word, token by token, after the summary and after the answers. */
-export function guesses(view, summary, answer, word) {
-  const tokens = summary.guesses?.[answer]?.[view.words[answer].indexOf(word)] ?? [];
+function guesses(view, summary, answer, word, options) {
   const text = wordsOf(view.answers[answer])[word][0];
-  const made = element("div", { class: "guesses", "data-word": word }, element("h5", {}, "What the judge expected for ", label(text, 60)));
-  if (!tokens.some(([, expected]) => expected.length > 0)) {
-    const how = element("code", {}, "--guesses 5");
-    made.append(element("p", {}, "This run has not recorded it. Score with ", how, " to keep the likeliest tokens of every word."));
-    return made;
-  }
-  tokens.forEach((token, place) => made.append(guessTable(token, place, tokens.length, summary.temperature)));
-  return made;
+  const told = element("div", { class: "tokens", role: "status" });
+  const show = (tokens) => told.replaceChildren(...guessTables(tokens, summary, options.unrecorded ?? unrecorded));
+  if (summary.guesses === true) {
+    const asked = options.guessesOf(view.summaries.indexOf(summary), answer);
+    asked.then((found) => show(found[word] ?? []), (error) => told.replaceChildren(element("p", { class: "problem" }, prose(error.message))));
+  } else show(summary.guesses?.[answer]?.[view.words[answer].indexOf(word)] ?? []);
+  return element("div", { class: "guesses", "data-word": word }, element("h5", {}, "What the judge expected for ", label(text, 60)), told);
+}
+
+const unrecorded = () => [
+  "This run has not recorded it. Score with ",
+  element("code", {}, "--guesses 5"),
+  " to keep the likeliest tokens of every word.",
+];
+
+function guessTables(tokens, summary, none) {
+  if (!tokens.some(([, expected]) => expected.length > 0)) return [element("p", {}, ...none())];
+  return tokens.map((token, place) => guessTable(token, place, tokens.length, summary.temperature));
 }
 
 function guessTable([distance, expected], place, count, temperature) {
@@ -420,7 +439,8 @@ function besideChooser(summaries, choose) {
   return element("label", { class: "field" }, "Side by side with", select);
 }
 
-function meanOf(values) {
+/** The mean of those that are not null, or null. */
+export function meanOf(values) {
   const known = values.filter((value) => value !== null);
   return known.length === 0 ? null : known.reduce((sum, value) => sum + value, 0) / known.length;
 }

@@ -1,8 +1,9 @@
 /** The report's own script: the list of questions, one question at a time, baselines and downloads. */
 
 import { cut, element, label, visible, wordsOf } from "./dom.js";
-import { distanceText, questionPanel, scoreText, wordRows } from "./question.js";
+import { questionPanel, scoreText } from "./question.js";
 import { save, toCsv } from "./csv.js";
+import { groupsCsv, wordsCsv } from "./rows.js";
 
 const PAGE = 25;
 const HASH = /^#r(\d+)q(\d+)$/u;
@@ -207,15 +208,7 @@ function questionRow(view, summary) {
   return [view.id, view.text, view.kind, summary.name, ...outcome];
 }
 
-function wordsCsv(view) {
-  const rows = wordRows(view).map(({ answer, word, text, distances }) => [
-    answer,
-    word,
-    text,
-    ...distances.map((distance) => (distance === null ? null : Number(distanceText(distance)))),
-  ]);
-  return toCsv([["answer", "word", "text", ...view.summaries.map((summary) => summary.name)], ...rows]);
-}
+const leftOut = (index) => (index.left_out.includes("guesses") ? { unrecorded: () => ["It is left out of this page."] } : {});
 
 async function showQuestion(home, state, place) {
   const view = await viewOf(state.index, state.number, place);
@@ -225,8 +218,7 @@ async function showQuestion(home, state, place) {
   const step = (text, target) =>
     target === undefined ? null : element("a", { href: `#r${state.number}q${target}` }, text);
   const title = element("h3", { tabindex: -1, dir: "auto" }, label(view.text, 2000));
-  const csv = element("button", { type: "button", class: "small" }, "CSV of the words");
-  csv.addEventListener("click", () => save("words.csv", wordsCsv(view)));
+  const download = (text, name, rows) => element("button", { type: "button", class: "small", onclick: () => save(name, rows(view)) }, text);
   const way = element(
     "nav",
     { "aria-label": "Questions" },
@@ -234,12 +226,12 @@ async function showQuestion(home, state, place) {
     at < 0 ? null : step("previous", order[at - 1]),
     at < 0 ? null : step("next", order[at + 1]),
   );
-  const panel = questionPanel(view, { chosen: state.chosen, onChoose: (name) => (state.chosen = name) });
+  const panel = questionPanel(view, { chosen: state.chosen, onChoose: (name) => (state.chosen = name), ...leftOut(state.index) });
   home.replaceChildren(
     way,
     element("div", { class: "question-head", "data-question": place }, title, view.kind ? element("p", { class: "facts" }, label(view.kind)) : null),
     panel,
-    element("p", {}, csv),
+    element("p", {}, download("CSV of the answers", "answers.csv", groupsCsv), " ", download("CSV of the words", "words.csv", wordsCsv)),
   );
   title.focus({ preventScroll: true });
   document.getElementById("questions").scrollIntoView();

@@ -24,8 +24,18 @@ class Outcome(NamedTuple):
     """Why there is no score, where that is recorded."""
 
 
-def question_view(question: Question, answers: AnswerSet | None, outcomes: Sequence[Outcome], grouping: Grouping = group_indices) -> Any:
-    """One question with its answers and what every strategy made of them. Distances are rounded to thousandths, scores are not."""
+def question_view(
+    question: Question,
+    answers: AnswerSet | None,
+    outcomes: Sequence[Outcome],
+    grouping: Grouping = group_indices,
+    *,
+    guesses: bool = True,
+) -> Any:
+    """One question with its answers and what every strategy made of them. Distances are rounded to thousandths, scores are not.
+
+    Without ``guesses`` the view only says whether there are any; :func:`guesses_view` gives them answer by answer.
+    """
     drawn = answers.answers if answers else ()
     masked = [answer.split() for answer in (answers.masked_out if answers else ())]
     measured = [_by_place(outcome.score.words if outcome.score else (), masked) for outcome in outcomes]
@@ -41,8 +51,14 @@ def question_view(question: Question, answers: AnswerSet | None, outcomes: Seque
         "masked": len(masked),
         "groups": grouping(drawn),
         "words": words,
-        "summaries": [_summary_view(outcome, found, words) for outcome, found in zip(outcomes, measured, strict=True)],
+        "summaries": [_summary_view(outcome, found, words, guesses) for outcome, found in zip(outcomes, measured, strict=True)],
     }
+
+
+def guesses_view(score: Score, answers: AnswerSet, answer: int) -> dict[int, list[Any]]:
+    """What the judge held likely in the masked words of one masked-out answer, by their indices, as in a summary's ``guesses``."""
+    found = _by_place(score.words, [text.split() for text in answers.masked_out])
+    return {word: _tokens(distance) for (place, word), distance in found.items() if place == answer}
 
 
 def score_interval(score: Score) -> tuple[float, float] | None:
@@ -88,10 +104,11 @@ def _by_place(words: Sequence[WordDistance], masked: Sequence[Sequence[str]]) ->
     }
 
 
-def _summary_view(outcome: Outcome, found: dict[_Place, WordDistance], words: list[list[int]]) -> dict[str, Any]:
+def _summary_view(outcome: Outcome, found: dict[_Place, WordDistance], words: list[list[int]], guesses: bool) -> dict[str, Any]:
     score, failure = outcome.score, outcome.failure
     aligned = [[found.get((answer, word)) for word in masked] for answer, masked in enumerate(words)]
-    recorded = any(word.guesses for word in found.values())
+    recorded = any(word.guesses for word in found.values()) or None
+    told = [[_tokens(word) for word in answer] for answer in aligned] if recorded and guesses else recorded
     return {
         "name": outcome.name,
         "text": outcome.summary.text if outcome.summary else None,
@@ -104,7 +121,7 @@ def _summary_view(outcome: Outcome, found: dict[_Place, WordDistance], words: li
         "why": f"{failure.kind}: {failure.message}" if failure and not score else "",
         "warnings": score.warnings if score else (),
         "distances": [[word and _thousandths(word.mean) for word in answer] for answer in aligned] if found else None,
-        "guesses": [[_tokens(word) for word in answer] for answer in aligned] if recorded else None,
+        "guesses": told,
     }
 
 

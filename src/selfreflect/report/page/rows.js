@@ -1,0 +1,32 @@
+/** The rows behind the bars and the coloured words of one question, as CSV. */
+
+import { toCsv } from "./csv.js";
+import { distanceText, meanOf, wordRows } from "./question.js";
+
+/** A row for each group of answers: what its bar and its distances show, and which answers are in it, numbered as in `wordsCsv`. */
+export function groupsCsv(view) {
+  const head = ["group", "answer", "count", "share", "answers", ...view.summaries.map((summary) => `mean distance under ${summary.name}`)];
+  const rows = view.groups.map((members, place) => {
+    const means = view.summaries.map((summary) => meanOf(members.flatMap((member) => summary.distances?.[member] ?? [])));
+    return [
+      place + 1,
+      view.answers[members[0]],
+      members.length,
+      members.length / view.answers.length,
+      members.map((member) => member + 1).sort((a, b) => a - b).join(" "),
+      ...means.map((mean) => (mean === null ? null : Number((mean / 1000).toFixed(6)))),
+    ];
+  });
+  return toCsv([head, ...rows]);
+}
+
+/** A row for each masked word, with its distance under each summary. */
+export function wordsCsv(view) {
+  const rows = wordRows(view).map(({ answer, word, text, distances }) => [
+    answer,
+    word,
+    text,
+    ...distances.map((distance) => (distance === null ? null : Number(distanceText(distance)))),
+  ]);
+  return toCsv([["answer", "word", "text", ...view.summaries.map((summary) => summary.name)], ...rows]);
+}

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfreflect.answers import draw_answers
+from selfreflect.errors import BackendError
 from selfreflect.models.base import Completion, Refusal, Reply, Request, Sampling
 from selfreflect.models.scripted import Scripted
 from selfreflect.prompts import load_prompts
@@ -97,3 +98,22 @@ def test_some_blank_and_some_cut_answers_are_kept_and_counted() -> None:
     assert isinstance(record, AnswerSet)
     assert (record.masked_out, record.conditioning) == (("", "Mars is"), ("yes", ""))
     assert (record.truncated, record.tokens) == (2, 12)
+
+
+@pytest.mark.parametrize(("given", "message"), [(0, "gave 0 replies to 5 requests"), (6, "gave more replies than the 5 requests")])
+def test_a_generator_that_breaks_its_contract_is_found_out(given: int, message: str) -> None:
+    class Wrong(Scripted):
+        def generate(self, requests: Any) -> Any:
+            return (super().generate([*requests, *requests]))[:given]
+
+    with pytest.raises(BackendError, match=message):
+        list(draw_answers(QUESTIONS, Wrong("yes"), num_answers=1, prompts=load_prompts(), sampling=Sampling()))
+
+
+def test_withheld_answers_leave_no_distribution_and_refusals_are_answers_that_are_counted() -> None:
+    withheld = only(lambda _: reply(("yes", "stop"), ("", "content_filter"), ("no", "stop"), ("no", "stop")))
+    assert isinstance(withheld, Failure)
+    assert (withheld.kind, withheld.message) == ("content_filter", "1 of 4 answers were withheld by the server's content filter")
+    refused = only(lambda _: reply(("yes", "stop"), ("I cannot.", "refused"), ("no", "stop"), ("no", "stop")))
+    assert isinstance(refused, AnswerSet)
+    assert (refused.answers[1], refused.refused) == ("I cannot.", 1)

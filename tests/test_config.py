@@ -107,3 +107,10 @@ def test_limits_of_scoring_are_checked_with_the_settings(key: str, value: object
     message = refused(None, {"scores": {key: value}})
     assert message.startswith("scores: ")
     assert part in message
+
+
+def test_only_estimated_scores_have_a_seed(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text('[scores]\nbudget = "20000"\n', encoding="utf-8")
+    assert load_config(path, {"scores": {"seed": 5}}).scores.seed == 5
+    assert load_config(None, {"scores": {"seed": 5}}).scores.seed == 0

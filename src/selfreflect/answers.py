@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
-from selfreflect.models.base import Generator, Refusal, Reply, Request, Sampling, seed_for
+from selfreflect.models.base import Generator, Refusal, Reply, Request, Sampling, as_done, seed_for
 from selfreflect.prompts import Prompts
 from selfreflect.records import AnswerSet, Failure, Question
 
@@ -22,8 +23,9 @@ def draw_answers(
 ) -> Iterator[AnswerSet | Failure]:
     """Sample ``2 * num_answers`` answers to each question: the first half is masked, the second half conditions.
 
-    Questions are sent in batches of ``batch_questions``; results come in order, each batch as soon as it is done. Seeds depend on the
-    question's id alone, so neither batching nor a resumed run changes the answers.
+    Questions are sent in batches of ``batch_questions``; results come in order, each batch as soon as it is done, or within it as they
+    are done from a generator that streams. Seeds depend on the question's id alone, so neither batching nor a resumed run changes the
+    answers.
     """
     for start in range(0, len(questions), batch_questions):
         batch = questions[start : start + batch_questions]
@@ -37,19 +39,25 @@ def draw_answers(
             )
             for question in batch
         ]
-        for question, request, reply in zip(batch, requests, generator.generate(requests), strict=True):
-            yield _record(question, request, reply, generator, seed)
+        for index, reply in as_done(generator, requests):
+            yield _record(batch[index], requests[index], reply, generator, seed)
+
+
+_UNUSABLE: dict[Literal["unclosed_reasoning", "content_filter"], str] = {
+    "unclosed_reasoning": "never ended their reasoning; allow more new tokens or switch thinking off",
+    "content_filter": "were withheld by the server's content filter",
+}
+"""Ends of a completion that leave no answer. A distribution without them would be another one, so the question has none."""
 
 
 def _record(question: Question, request: Request, reply: Reply | Refusal, generator: Generator, seed: int) -> AnswerSet | Failure:
     if isinstance(reply, Refusal):
         return Failure(question_id=question.id, stage="answers", kind=reply.kind, message=reply.message)
-    unclosed = sum(completion.finish == "unclosed_reasoning" for completion in reply.completions)
-    if unclosed:
-        message = (
-            f"{unclosed} of {len(reply.completions)} answers never ended their reasoning; allow more new tokens or switch thinking off"
-        )
-        return Failure(question_id=question.id, stage="answers", kind="unclosed_reasoning", message=message)
+    for kind, what in _UNUSABLE.items():
+        count = sum(completion.finish == kind for completion in reply.completions)
+        if count:
+            message = f"{count} of {len(reply.completions)} answers {what}"
+            return Failure(question_id=question.id, stage="answers", kind=kind, message=message)
     texts = tuple(completion.text for completion in reply.completions)
     if not any(text.strip() for text in texts):
         return Failure(question_id=question.id, stage="answers", kind="no_answers", message=f"all {len(texts)} answers are blank")
@@ -65,5 +73,6 @@ def _record(question: Question, request: Request, reply: Reply | Refusal, genera
         max_new_tokens=request.sampling.max_new_tokens,
         seed=seed,
         truncated=sum(completion.finish == "length" for completion in reply.completions),
+        refused=sum(completion.finish == "refused" for completion in reply.completions),
         tokens=reply.tokens,
     )

@@ -25,6 +25,8 @@ class QuestionsConfig(Record, frozen=True, kw_only=True):
 class AnswersConfig(Record, frozen=True, kw_only=True):
     model: str = "smollm2"
     revision: str | None = None
+    base_url: str | None = None
+    """Where a model ``openai:NAME`` is served."""
     num_answers: int = 50
     """Per half: twice as many are drawn."""
     temperature: float = 1.0
@@ -37,6 +39,7 @@ class AnswersConfig(Record, frozen=True, kw_only=True):
 class SummariesConfig(Record, frozen=True, kw_only=True):
     model: str = "smollm2"
     revision: str | None = None
+    base_url: str | None = None
     num_samples: int = 50
     """Fresh samples that sampling strategies draw for themselves."""
     sample_max_new_tokens: int = 256
@@ -101,7 +104,15 @@ def load_config(
     except msgspec.ValidationError as error:
         raise ConfigError(f"{path or 'settings'}: {error}") from None
     _check_ranges(config)
+    if not limited(config.scores):
+        # Exact scores have no seed: a directory of theirs goes on with any --seed.
+        config = msgspec.structs.replace(config, scores=msgspec.structs.replace(config.scores, seed=ScoresConfig().seed))
     return config
+
+
+def limited(scores: ScoresConfig) -> bool:
+    """Whether scores are estimated from a part of the words."""
+    return (scores.budget, scores.standard_error, scores.race) != (None, None, None)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -134,6 +145,8 @@ def _check_ranges(config: Config) -> None:
         raise ConfigError(f"answers.temperature must be 0 or more, not {config.answers.temperature}")
     if not 0 < config.answers.top_p <= 1:
         raise ConfigError(f"answers.top_p must be in (0, 1], not {config.answers.top_p}")
+    for name, section in (("answers", config.answers), ("summaries", config.summaries)):
+        _check_server(name, section)
     _check_limits(config.scores)
     for name, value, choices in (
         ("scores.dtype", config.scores.dtype, ["auto", "float32", "bfloat16", "float16"]),
@@ -143,8 +156,19 @@ def _check_ranges(config: Config) -> None:
             raise ConfigError(f"{name} must be one of {choices}, not {value!r}")
 
 
+def _check_server(name: str, section: AnswersConfig | SummariesConfig) -> None:
+    from selfreflect.models.endpoint import PREFIX, endpoint
+
+    if section.model.startswith(PREFIX):
+        endpoint(section.base_url)
+        if section.revision is not None:
+            raise ConfigError(f"{name}.revision: a server says nothing of revisions. Leave --revision out with {PREFIX}NAME.")
+    elif section.base_url is not None:
+        raise ConfigError(f"{name}.base_url is for a model {PREFIX}NAME, and {excerpt(section.model)} is none. Leave one of them out.")
+
+
 def _check_limits(scores: ScoresConfig) -> None:
-    if (scores.budget, scores.standard_error, scores.race) == (None, None, None):
+    if not limited(scores):
         return
     from selfreflect.metric.budget import limits
 

@@ -15,8 +15,10 @@ from msgspec.structs import replace
 
 from selfreflect.answers import draw_answers
 from selfreflect.config import Config
-from selfreflect.errors import ConfigError, StoreError, excerpt
+from selfreflect.errors import BackendError, ConfigError, StoreError, excerpt
+from selfreflect.items import Item
 from selfreflect.models.base import Generator, Sampling
+from selfreflect.models.endpoint import PREFIX
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.questions import load_questions
 from selfreflect.records import RETRIED, AnswerSet, Failure, Question, Score, Stage, Summary
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from selfreflect.metric.scorer import SelfReflect
     from selfreflect.models.hf import HFGenerator
     from selfreflect.models.judge import Judge
+    from selfreflect.models.openai import OpenAIGenerator
 
 _PROMPTED: tuple[Stage, ...] = ("answers", "summaries")
 """Stages whose results depend on the prompts file."""
@@ -69,6 +72,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     batch_size: int | None = None
     batch_questions: int = 8
     trust_remote_code: bool = False
+    max_connections: int = 16
+    """Calls to a server under way at a time."""
+    timeout: float = 600.0
+    """Seconds that a server has for one try of a call."""
     prompts: Path | None = None
     guesses: int = 0
     """For each token task, how many of the judge's likeliest tokens in either context are kept beside its distance."""
@@ -80,6 +87,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(f"--device must be auto, cuda, mps or cpu, not {excerpt(self.device)}")
         if self.batch_size is not None and self.batch_size < 1:
             raise ConfigError(f"--batch-size must be at least 1, not {self.batch_size}")
+        if self.max_connections < 1:
+            raise ConfigError(f"--max-connections must be at least 1, not {self.max_connections}")
+        if not 0 < self.timeout < float("inf"):
+            raise ConfigError(f"--timeout must be a number of seconds above 0, not {self.timeout}")
         if not 0 <= self.guesses <= 100:
             raise ConfigError(f"--guesses must be between 0 and 100, not {self.guesses}")
 
@@ -94,6 +105,8 @@ class Experiment:
         self.progress = progress
         self.prompts = prompts
         self._settings = _settings(config, stages, prompts)
+        self._loaded: dict[Stage, dict[str, Any]] = {}
+        """Facts of generators that have not given anything yet."""
 
     @classmethod
     @contextmanager
@@ -161,7 +174,7 @@ class Experiment:
             sampling=sampling,
             seed=wanted.seed,
             thinking=wanted.thinking,
-            batch_questions=self.options.batch_questions,
+            batch_questions=self._together(generator),
         )
         self._store("answers", drawn, len(todo))
 
@@ -177,17 +190,18 @@ class Experiment:
         if done == pairs:
             return
         open_ids = {question for question, _ in pairs - done}
+        generator = self._generator("summaries", wanted.model, wanted.revision)
         made = summarize(
             [question for question in self.run.questions.values() if question.id in open_ids],
             strategies,
-            self._generator("summaries", wanted.model, wanted.revision),
+            generator,
             prompts=self.prompts,
             sampling=replace(THINKING if wanted.thinking else GREEDY, max_new_tokens=wanted.max_new_tokens),
             sample_sampling=Sampling(max_new_tokens=wanted.sample_max_new_tokens),
             num_samples=wanted.num_samples,
             seed=wanted.seed,
             thinking=wanted.thinking,
-            batch_questions=self.options.batch_questions,
+            batch_questions=self._together(generator),
             done=done,
         )
         self._store("summaries", made, len(pairs) - len(done))
@@ -229,10 +243,24 @@ class Experiment:
         return self.run.questions
 
     def _store(self, stage: Stage, results: Iterable[AnswerSet | Summary | Failure], total: int) -> None:
+        done = 0
         with self._timed(stage), self.progress.stage(stage, total) as counter:
-            for result in results:
-                self.run.append(result)
-                counter.advance()
+            try:
+                for result in results:
+                    self._settle(stage)
+                    self.run.append(result)
+                    done += not isinstance(result, Failure)
+                    counter.advance()
+            except BackendError as error:
+                kept = f"{done} of {total} {stage} were made and saved, {total - done} are missing. The same command goes on from there."
+                raise BackendError(f"{error} {kept}") from None
+
+    def _settle(self, stage: Stage) -> None:
+        """Begin a stage once its generator has given something: a server may yet turn out not to know the model."""
+        facts = self._loaded.pop(stage, None)
+        if facts is not None:
+            self._begin(stage)
+            self.run.update_manifest(models={stage: facts})
 
     def _begin(self, stage: Stage) -> None:
         """Settle a stage's settings when its source or model is there and not before: a mistyped name must not stick to the directory."""
@@ -252,29 +280,33 @@ class Experiment:
             self.run.update_manifest(wall_time={stage: time.monotonic() - started})
 
     def _generator(self, part: Stage, model: str, revision: str | None) -> Generator:
-        generator = load_generator(model, revision, self.options, self.progress)
-        lm = generator.lm
-        self._begin(part)
-        self._name_model(part, {"name": lm.name, "revision": lm.revision, "dtype": lm.dtype, "device": lm.device})
+        base_url = getattr(self.config, part).base_url
+        generator = load_generator(model, revision, self.options, self.progress, base_url=base_url)
+        self._check_model(part, generator.facts)
+        self._loaded[part] = generator.facts
         return generator
+
+    def _together(self, generator: Generator) -> int:
+        """Questions sent to a generator together. Those of a server come back one by one, and more of them keep it busy."""
+        return max(self.options.batch_questions, 2 * self.options.max_connections if hasattr(generator, "stream") else 0)
 
     def _judge(self) -> Judge:
         judge = load_judge(self.config, self.options, self.progress)
         lm = judge.lm
-        self._begin("scores")
         facts = {"name": lm.name, "revision": lm.revision, "dtype": lm.dtype, "device": lm.device, "compat": judge.compat}
-        self._name_model("scores", facts)
+        self._check_model("scores", facts)
+        self._begin("scores")
+        self.run.update_manifest(models={"scores": facts})
         return judge
 
-    def _name_model(self, part: str, facts: dict[str, Any]) -> None:
-        """Record a model; one whose weights changed under the same name since the run began is refused."""
+    def _check_model(self, part: str, facts: dict[str, Any]) -> None:
+        """Refuse a model whose weights changed under the same name since the run began."""
         before = self.run.manifest.models.get(part)
         if before and before["revision"] != facts["revision"]:
             raise StoreError(
                 f"{self.run.path}: {part} began with revision {before['revision']!r} of {facts['name']!r}, "
                 f"which is now {facts['revision']!r}. Name the old one with --revision, or use another --out."
             )
-        self.run.update_manifest(models={part: facts})
 
 
 def _settings(config: Config, stages: Sequence[Stage], prompts: Prompts) -> dict[str, dict[str, Any]]:
@@ -289,7 +321,9 @@ def _settings(config: Config, stages: Sequence[Stage], prompts: Prompts) -> dict
 def _comparable(stage: Stage, wanted: dict[str, Any], begun: dict[str, Any]) -> dict[str, Any]:
     """``wanted`` without the settings that did not exist yet when a directory was made, where they have their defaults."""
     default = Config().section(stage)
-    return {key: value for key, value in wanted.items() if key in begun or key not in default or value != default[key]}
+    compared = {key: value for key, value in wanted.items() if key in begun or key not in default or value != default[key]}
+    # A server may come back at another address, as a model may come back on another device.
+    return {**compared, **({"base_url": begun["base_url"]} if begun.get("base_url") and compared.get("base_url") else {})}
 
 
 def settings_of(path: Path) -> dict[str, dict[str, Any]]:
@@ -304,8 +338,15 @@ def settings_of(path: Path) -> dict[str, dict[str, Any]]:
     return {name: {key: value for key, value in values.items() if key != "prompts"} for name, values in sections.items()}
 
 
-def load_generator(model: str, revision: str | None, options: Options, progress: Progress) -> HFGenerator:
+def load_generator(
+    model: str, revision: str | None, options: Options, progress: Progress, *, base_url: str | None = None
+) -> HFGenerator | OpenAIGenerator:
     """The generator that ``--model`` names."""
+    if model.startswith(PREFIX):
+        from selfreflect.models.openai import OpenAIGenerator
+
+        connections, timeout = options.max_connections, options.timeout
+        return OpenAIGenerator.load(model, base_url, max_connections=connections, timeout=timeout, progress=progress.note)
     from selfreflect.models.hf import HFGenerator
 
     progress.note(f"loading {model}")
@@ -366,6 +407,24 @@ def run_records(run: Run, label: str | None = None) -> RunRecords:
         scores=run.scores,
         failures=run.failures,
     )
+
+
+def run_items(run: Run) -> list[Item]:
+    """The questions of a run that have answers, with the summaries made so far, as items. Those without answers are left out."""
+    summaries: dict[str, dict[str, str]] = {}
+    for (question, name), summary in run.summaries.items():
+        summaries.setdefault(question, {})[name] = summary.text
+    return [
+        Item(
+            id=key,
+            question=run.questions[key].text,
+            masked_out=drawn.masked_out,
+            conditioning=drawn.conditioning,
+            summaries=summaries.get(key, {}),
+        )
+        for key, drawn in run.answers.items()
+        if key in run.questions
+    ]
 
 
 def _packages() -> dict[str, str]:

@@ -26,11 +26,14 @@ FailureKind = Literal[
     "unclosed_reasoning",  # the reasoning trace never ended, so there is no answer after it
     "cut_off",  # the token limit was reached before there was any usable text
     "over_budget",  # the token budget does not suffice for a single masked word
+    "refused",  # the model declined, and its server says so
+    "content_filter",  # the server's filter withheld text
+    "empty",  # the server sent no completions, several times
     "backend",  # the model or its server failed
     "strategy",  # a user's strategy raised, or returned something that is not a text
 ]
 
-RETRIED: tuple[FailureKind, ...] = ("backend", "strategy")
+RETRIED: tuple[FailureKind, ...] = ("backend", "empty", "strategy")
 """Kinds that another try may mend. The others follow from the texts and the settings, which a run directory does not change."""
 
 
@@ -65,8 +68,10 @@ class AnswerSet(Record, frozen=True, kw_only=True):
     seed: int | None = None
     truncated: int = 0
     """How many of the answers were cut off at ``max_new_tokens``."""
+    refused: int = 0
+    """How many of the answers are refusals that the server marked as such."""
     tokens: int = 0
-    """Tokens generated for this set."""
+    """Tokens generated for this set; 0 where the server counts none."""
 
     @property
     def answers(self) -> tuple[str, ...]:

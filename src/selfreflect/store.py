@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -31,6 +30,7 @@ from selfreflect.records import (
     dump_line,
     from_plain,
 )
+from selfreflect.text import without_credentials
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,7 +52,6 @@ _LAYOUT: dict[type[Record], tuple[str, Callable[[Any], Any]]] = {
 }
 """The file of each kind of record and its key. A later failure replaces an earlier one of the same key."""
 
-_CREDENTIALS = re.compile(r"(?<=://)[^/?#\s]*@")
 _ABSENT = object()
 
 
@@ -336,7 +335,7 @@ def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
 
 def _redacted(value: Any) -> Any:
     if isinstance(value, str):
-        return _CREDENTIALS.sub("***@", value)
+        return without_credentials(value)
     if isinstance(value, list):
         return [_redacted(entry) for entry in value]
     if isinstance(value, dict):

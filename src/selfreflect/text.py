@@ -1,4 +1,4 @@
-"""Pure string helpers that several stages share: how questions and answers are written into a conversation."""
+"""Pure string helpers that several stages share: how questions and answers are written into a conversation, and what is left out."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 # Left alone by json.dumps, yet they end a line for some readers, or (lone surrogates) cannot be encoded for a tokenizer.
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+_CREDENTIALS = re.compile(r"(?<=://)[^/?#\s]*@")
 
 
 def normalise_question(text: str) -> str:
@@ -33,3 +35,8 @@ def numbered(answers: Sequence[str]) -> str:
 def answer_list(answers: Sequence[str]) -> str:
     """The metric's own list, one line ``x_1 = '…'`` per answer. Nothing is escaped: published scores depend on it."""
     return "\n".join(f"x_{number} = '{answer}'" for number, answer in enumerate(answers, start=1))
+
+
+def without_credentials(text: str) -> str:
+    """``text`` with ``***`` in place of the user and password of every URL in it."""
+    return _CREDENTIALS.sub("***@", text)

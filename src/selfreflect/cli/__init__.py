@@ -25,6 +25,7 @@ COMMANDS = {
     "score": "selfreflect score --items my_summaries.json --judge smollm2 --json",
     "report": "selfreflect report runs/mine --output report.md --output rows.csv",
     "compare": "selfreflect compare runs/mine --baseline greedy",
+    "validate": "selfreflect validate my_summaries.json --judge smollm2 --order 'good>mid>bad' --out validation",
     "bench": "selfreflect bench --items my_summaries.json --limit 10 --output timings",
     "app": "selfreflect app --open",
     "import": "selfreflect import --answers test_answers.json --summaries summaries.json --out runs/published",
@@ -54,8 +55,8 @@ def application() -> typer.Typer:
     app = typer.Typer(
         name="selfreflect",
         help="Draw a language model's answer distribution, let it summarise its own belief, and score how faithful the summary is.",
-        epilog="Exit codes: 0 done; 1 done, with failures recorded; 2 bad usage or input (the message says what and where); "
-        "130 interrupted (finished work is saved).",
+        epilog="Exit codes: 0 done; 1 done, with failures recorded; 2 bad usage or input, or a server that was given up (the message says what and "
+        "where); 130 interrupted (finished work is saved).",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,  # it would take "[default: 50]" for a tag and drop it

@@ -16,6 +16,7 @@ def command(
     question_column: o.QuestionColumn = None,
     model: o.Model = None,
     revision: o.Revision = None,
+    base_url: o.BaseUrl = None,
     num_answers: o.NumAnswers = None,
     max_new_tokens: o.MaxNewTokens = None,
     thinking: o.Thinking = None,
@@ -26,6 +27,8 @@ def command(
     device: o.Device = "auto",
     batch_size: o.BatchSize = None,
     trust_remote_code: o.TrustRemoteCode = False,
+    max_connections: o.MaxConnections = 16,
+    timeout: o.Timeout = 600.0,
     json: o.Json = False,
 ) -> None:
     """Sample 2N answers per question: N to be masked and N to condition on. Without --questions, the directory's own are used."""
@@ -38,6 +41,7 @@ def command(
     drawn = {
         "model": model,
         "revision": revision,
+        "base_url": base_url,
         "num_answers": num_answers,
         "max_new_tokens": max_new_tokens,
         "thinking": thinking,
@@ -53,6 +57,8 @@ def command(
         device=device,
         batch_size=batch_size,
         trust_remote_code=trust_remote_code,
+        max_connections=max_connections,
+        timeout=timeout,
         prompts=prompts,
     ) as opened:
         if questions is not None:

@@ -18,6 +18,7 @@ Strategy = Annotated[str, typer.Option("--strategies", metavar="A,B", help="How 
 def command(
     question: Text,
     model: o.Model = None,
+    base_url: o.BaseUrl = None,
     judge: o.Judge = None,
     num_answers: Annotated[int, typer.Option("--num-answers", metavar="N", help="Answers per half; twice as many are drawn.")] = 10,
     strategies: Strategy = "sample_and_summarize",
@@ -28,6 +29,8 @@ def command(
     seed: o.Seed = None,
     device: o.Device = "auto",
     trust_remote_code: o.TrustRemoteCode = False,
+    max_connections: o.MaxConnections = 16,
+    timeout: o.Timeout = 600.0,
     json: o.Json = False,
 ) -> None:
     """The most frequent kinds of answer with counts, a summary by the model itself, and how faithful that summary is (0 is perfect)."""
@@ -42,7 +45,7 @@ def command(
         raise DataError("the question is blank")
     chosen = names(strategies)
     asked = Question(id=question_id(question), text=question)
-    common = {"model": model, "max_new_tokens": max_new_tokens, "thinking": thinking, "seed": seed}
+    common = {"model": model, "base_url": base_url, "max_new_tokens": max_new_tokens, "thinking": thinking, "seed": seed}
     overrides: dict[str, dict[str, Any]] = {
         "answers": {**common, "num_answers": num_answers},
         "summaries": {
@@ -62,6 +65,8 @@ def command(
             from_nothing=True,
             device=device,
             trust_remote_code=trust_remote_code,
+            max_connections=max_connections,
+            timeout=timeout,
             prompts=prompts,
         ) as opened,
     ):

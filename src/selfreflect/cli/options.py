@@ -38,7 +38,26 @@ Strategies = Annotated[
         help="greedy, basic, cot, twostep_cot, sample_and_summarize, concatenated_answers, or your own as package.module:function.",
     ),
 ]
-Model = Annotated[str | None, typer.Option("--model", help="smollm2 (embedded), a hub name, or a local directory. [default: smollm2]")]
+Model = Annotated[
+    str | None,
+    typer.Option("--model", help="smollm2 (embedded), a hub name, a local directory, or openai:NAME on a server. [default: smollm2]"),
+]
+BaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--base-url",
+        metavar="URL",
+        help="Where openai:NAME is served, such as http://localhost:8000/v1. A key is read from SELFREFLECT_API_KEY or OPENAI_API_KEY. "
+        "[default: https://api.openai.com/v1]",
+    ),
+]
+MaxConnections = Annotated[int, typer.Option("--max-connections", metavar="N", help="Calls to a server under way at a time.")]
+Timeout = Annotated[
+    float,
+    typer.Option(
+        "--timeout", metavar="SECONDS", help="Time that a server has for one response. With all repetitions a call takes three times that."
+    ),
+]
 Judge = Annotated[
     str | None,
     typer.Option("--judge", metavar="NAME", help="Model with full logits: smollm2, a hub name, or a local directory. [default: smollm2]"),
@@ -54,8 +73,8 @@ Budget = Annotated[
     typer.Option(
         "--budget",
         metavar="TOKENS|TIME",
-        help="Estimate scores from a random part of the masked words: judge tokens per question (20000), never exceeded, or time per "
-        "question (30s, 2m). [default: score every word]",
+        help="Estimate scores from a random part of the masked words: judge tokens (tree nodes) per question (20000), never exceeded, "
+        "or time per question (30s, 2m). [default: score every word]",
     ),
 ]
 StandardError = Annotated[

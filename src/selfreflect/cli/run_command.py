@@ -18,6 +18,7 @@ def command(
     question_column: o.QuestionColumn = None,
     model: o.Model = None,
     revision: o.Revision = None,
+    base_url: o.BaseUrl = None,
     num_answers: o.NumAnswers = None,
     max_new_tokens: o.MaxNewTokens = None,
     strategies: o.Strategies = STRATEGIES,
@@ -40,6 +41,8 @@ def command(
     device: o.Device = "auto",
     batch_size: o.BatchSize = None,
     trust_remote_code: o.TrustRemoteCode = False,
+    max_connections: o.MaxConnections = 16,
+    timeout: o.Timeout = 600.0,
     json: o.Json = False,
 ) -> None:
     """Questions to answers to summaries to scores, in a run directory that any later command continues."""
@@ -59,6 +62,7 @@ def command(
         "answers": {
             "model": model,
             "revision": revision,
+            "base_url": base_url,
             "num_answers": num_answers,
             "max_new_tokens": max_new_tokens,
             "thinking": thinking,
@@ -67,6 +71,7 @@ def command(
         "summaries": {
             "model": model,
             "revision": revision,
+            "base_url": base_url,
             "num_samples": num_samples,
             "sample_max_new_tokens": max_new_tokens,
             "max_new_tokens": summary_tokens,
@@ -81,8 +86,7 @@ def command(
             "budget": budget,
             "standard_error": standard_error,
             "race": race,
-            # Exact scores have no seed: directories made before there was one must go on with any --seed.
-            "seed": None if (budget, standard_error, race) == (None, None, None) else seed,
+            "seed": seed,
         },
     }
     with experiment(
@@ -94,6 +98,8 @@ def command(
         device=device,
         batch_size=batch_size,
         trust_remote_code=trust_remote_code,
+        max_connections=max_connections,
+        timeout=timeout,
         prompts=prompts,
         guesses=guesses,
         cache=cache,

@@ -26,6 +26,8 @@ def experiment(
     from_nothing: bool = False,
     batch_size: int | None = None,
     trust_remote_code: bool = False,
+    max_connections: int = 16,
+    timeout: float = 600.0,
     prompts: Path | None = None,
     guesses: int = 0,
     cache: Path | None = None,
@@ -41,7 +43,14 @@ def experiment(
     if stages[0] != "questions" and not from_nothing:
         Run.load(out)  # a mistyped name is an error, not a new directory
     options = Options(
-        device=device, batch_size=batch_size, trust_remote_code=trust_remote_code, prompts=prompts, guesses=guesses, cache=cache
+        device=device,
+        batch_size=batch_size,
+        trust_remote_code=trust_remote_code,
+        max_connections=max_connections,
+        timeout=timeout,
+        prompts=prompts,
+        guesses=guesses,
+        cache=cache,
     )
     base = {} if fresh else settings_of(out)
     with Experiment.open(out, load_config(config, overrides, base), stages, fresh=fresh, options=options, progress=Watcher()) as opened:
@@ -72,6 +81,7 @@ def finish(opened: Experiment, json: bool) -> None:
     from selfreflect.cli.console import say
     from selfreflect.cli.show import emit_overview, exit_with, print_report, where
     from selfreflect.experiment import run_records
+    from selfreflect.report.text import one_line
 
     records = run_records(opened.run)
     if json:
@@ -83,4 +93,7 @@ def finish(opened: Experiment, json: bool) -> None:
         f"{where(run.path)}: {len(run.questions)} questions, {len(run.answers)} answer sets, {len(run.summaries)} summaries, "
         f"{len(run.scores)} scores"
     )
+    if records.failures and not records.scores:  # otherwise the report has told them
+        first = records.failures[0]
+        say(one_line(f"{first.stage}, question {first.question_id}: {first.message}"))
     exit_with(len(records.failures))

@@ -11,6 +11,7 @@ def command(
     strategies: o.Strategies = STRATEGIES,
     model: o.Model = None,
     revision: o.Revision = None,
+    base_url: o.BaseUrl = None,
     num_samples: o.NumSamples = None,
     max_new_tokens: o.MaxNewTokens = None,
     summary_tokens: o.SummaryTokens = None,
@@ -21,6 +22,8 @@ def command(
     device: o.Device = "auto",
     batch_size: o.BatchSize = None,
     trust_remote_code: o.TrustRemoteCode = False,
+    max_connections: o.MaxConnections = 16,
+    timeout: o.Timeout = 600.0,
     json: o.Json = False,
 ) -> None:
     """Make the summaries that a run directory lacks. Strategies can be added later; their scores then cost only themselves."""
@@ -30,6 +33,7 @@ def command(
     made = {
         "model": model,
         "revision": revision,
+        "base_url": base_url,
         "num_samples": num_samples,
         "sample_max_new_tokens": max_new_tokens,
         "max_new_tokens": summary_tokens,
@@ -44,6 +48,8 @@ def command(
         device=device,
         batch_size=batch_size,
         trust_remote_code=trust_remote_code,
+        max_connections=max_connections,
+        timeout=timeout,
         prompts=prompts,
     ) as opened:
         opened.summaries(chosen)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, Protocol
 
+from selfreflect.errors import BackendError, excerpt
 from selfreflect.records import FailureKind, Record
 
 Role = Literal["system", "user", "assistant"]
-Finish = Literal["stop", "length", "unclosed_reasoning"]
+Finish = Literal["stop", "length", "unclosed_reasoning", "refused", "content_filter"]
+"""The last two where a server says so: the model declined, and the text is what it said instead; a filter withheld text."""
 
 
 class Message(Record, frozen=True, kw_only=True):
@@ -81,6 +83,24 @@ class Generator(Protocol):
     def revision(self) -> str: ...
 
     def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]: ...
+
+
+def as_done(generator: Generator, requests: Sequence[Request]) -> Iterator[tuple[int, Reply | Refusal]]:
+    """Each result with the index of its request: as soon as it is there from a generator with a ``stream`` method, else in order.
+
+    Raises:
+        BackendError: the generator does not give one result per request, or gives up.
+    """
+    stream = getattr(generator, "stream", None)
+    results = enumerate(generator.generate(requests)) if stream is None else stream(requests)
+    missing = set(range(len(requests)))
+    for index, result in results:
+        if index not in missing:
+            raise BackendError(f"generator {excerpt(generator.name)} gave more replies than the {len(requests)} requests")
+        missing.remove(index)
+        yield index, result
+    if missing:
+        raise BackendError(f"generator {excerpt(generator.name)} gave {len(requests) - len(missing)} replies to {len(requests)} requests")
 
 
 def seed_for(seed: int, *parts: str) -> int:

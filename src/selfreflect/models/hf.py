@@ -51,6 +51,11 @@ class HFGenerator:
     def revision(self) -> str:
         return self.lm.revision
 
+    @property
+    def facts(self) -> dict[str, str]:
+        """What a manifest says of the model."""
+        return {"name": self.lm.name, "revision": self.lm.revision, "dtype": self.lm.dtype, "device": self.lm.device}
+
     def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
         """One reply or refusal per request, in order. Sequences are batched by sampling settings and prompt length across requests."""
         rendered = [self.chat.render(request.messages, thinking=request.thinking) for request in requests]

@@ -6,8 +6,8 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from selfreflect.errors import BackendError, ConfigError, excerpt
-from selfreflect.models.base import Generator, Refusal, Reply, Request, Sampling
+from selfreflect.errors import ConfigError, excerpt
+from selfreflect.models.base import Generator, Refusal, Reply, Request, Sampling, as_done
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.records import Question
 from selfreflect.strategies import load_strategy
@@ -81,10 +81,9 @@ def _lock_step(runs: Sequence[Run], generator: Generator) -> Iterator[Outcome]:
     current = list(runs)
     try:
         while current:
-            replies = _exchange(generator, [request for run in current for request in run.requests])
             waiting = []
-            for run in current:
-                outcome = run.advance([replies[request] for request in run.requests])
+            for run, replies in _round(current, generator):
+                outcome = run.advance(replies)
                 if outcome is None:
                     waiting.append(run)
                 else:
@@ -95,13 +94,24 @@ def _lock_step(runs: Sequence[Run], generator: Generator) -> Iterator[Outcome]:
             run.close()
 
 
-def _exchange(generator: Generator, requests: Iterable[Request]) -> dict[Request, Reply | Refusal]:
-    """Replies by request; equal requests are sent once and share theirs."""
-    unique = list(dict.fromkeys(requests))
-    replies = generator.generate(unique) if unique else []
-    if len(replies) != len(unique):
-        raise BackendError(f"generator {excerpt(generator.name)} gave {len(replies)} replies to {len(unique)} requests")
-    return {request: _complete(request, reply) for request, reply in zip(unique, replies, strict=True)}
+def _round(runs: Sequence[Run], generator: Generator) -> Iterator[tuple[Run, list[Reply | Refusal]]]:
+    """Each run with its replies, as soon as all of them are there; equal requests are sent once and share theirs."""
+    places = {request: place for place, request in enumerate(dict.fromkeys(request for run in runs for request in run.requests))}
+    unique = list(places)
+    needs = [[places[request] for request in run.requests] for run in runs]
+    yield from ((run, []) for run, need in zip(runs, needs, strict=True) if not need)
+    lacking = [set(need) for need in needs]
+    users: list[list[int]] = [[] for _ in unique]
+    for number, need in enumerate(lacking):
+        for place in need:
+            users[place].append(number)
+    replies: dict[int, Reply | Refusal] = {}
+    for place, reply in as_done(generator, unique) if unique else ():
+        replies[place] = _complete(unique[place], reply)
+        for number in users[place]:
+            lacking[number].remove(place)
+            if not lacking[number]:
+                yield runs[number], [replies[needed] for needed in needs[number]]
 
 
 def _complete(request: Request, reply: Reply | Refusal) -> Reply | Refusal:

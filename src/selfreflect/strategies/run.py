@@ -38,9 +38,10 @@ class Run:
         if refused:
             return self._fail(refused.kind, refused.message)
         given = [reply for reply in replies if isinstance(reply, Reply)]
-        unclosed = self._count(given)
-        if unclosed:
-            return self._fail("unclosed_reasoning", unclosed)
+        self._count(given)
+        unusable = _unusable(given)
+        if unusable:
+            return self._fail(*unusable)
         result = guarded(lambda: self._resume(given))
         if isinstance(result, StopIteration):
             return self._finish(result.value)
@@ -54,14 +55,12 @@ class Run:
         if self._coroutine is not None:
             guarded(self._coroutine.close)
 
-    def _count(self, replies: Sequence[Reply]) -> str:
-        """Add up what was drawn. The result says how many completions hold nothing but an unfinished trace, if any do."""
+    def _count(self, replies: Sequence[Reply]) -> None:
+        """Add up what was drawn."""
         completions = [completion for reply in replies for completion in reply.completions]
         self._tokens += sum(completion.tokens for completion in completions)
         self._calls += len(completions)
         self._cut = any(completion.finish == "length" for completion in completions)
-        unclosed = sum(completion.finish == "unclosed_reasoning" for completion in completions)
-        return f"{unclosed} of {len(completions)} completions never ended their reasoning trace" if unclosed else ""
 
     def _resume(self, replies: list[Reply]) -> list[Request]:
         if self._coroutine is None:
@@ -98,6 +97,21 @@ class Run:
         file = self._coroutine.gi_code.co_filename if self._coroutine else None
         lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == file]
         return f" (line {lines[-1]} of {Path(str(file)).name})" if lines else ""
+
+
+def _unusable(replies: Sequence[Reply]) -> tuple[FailureKind, str] | None:
+    """Why a strategy cannot go on with what was drawn, if it cannot. Among several samples a refusal is one of the model's answers."""
+    completions = [completion for reply in replies for completion in reply.completions]
+    unclosed = sum(completion.finish == "unclosed_reasoning" for completion in completions)
+    if unclosed:
+        return "unclosed_reasoning", f"{unclosed} of {len(completions)} completions never ended their reasoning trace"
+    filtered = sum(completion.finish == "content_filter" for completion in completions)
+    if filtered:
+        return "content_filter", f"{filtered} of {len(completions)} completions were withheld by the server's content filter"
+    for reply in replies:
+        if len(reply.completions) == 1 and reply.completions[0].finish == "refused":
+            return "refused", f"the model declined: {excerpt(reply.text, 200)}"
+    return None
 
 
 def _requests(yielded: object) -> list[Request]:

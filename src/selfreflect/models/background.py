@@ -1,0 +1,51 @@
+"""Runs a coroutine for code that has no event loop, in a thread of its own: it works wherever the caller is, inside another loop too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_GRACE = 2.0
+"""Seconds that a cancelled coroutine has to close its connections. Its thread does not keep the process alive."""
+
+
+def told(work: Callable[[Callable[[T], None]], Coroutine[Any, Any, None]]) -> Iterator[T]:
+    """What ``work(tell)`` tells, as it is told; what it raises is raised here.
+
+    An iterator that is closed early, by an interrupt for instance, cancels the work.
+    """
+    queue: SimpleQueue[tuple[T] | BaseException | None] = SimpleQueue()
+    runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+    loop = runner.get_loop()
+
+    def run() -> None:
+        end: BaseException | None = None
+        try:
+            with runner:
+                runner.run(work(lambda value: queue.put((value,))))
+        except BaseException as error:
+            end = error
+        queue.put(end)
+
+    thread = Thread(target=run, daemon=True, name="selfreflect-requests")
+    thread.start()
+    try:
+        while isinstance(item := queue.get(), tuple):
+            yield item[0]
+        if item is not None:
+            raise item
+    finally:
+        with suppress(RuntimeError):  # the loop is closed where the work has ended
+            loop.call_soon_threadsafe(_cancel, loop)
+        thread.join(_GRACE)
+
+
+def _cancel(loop: asyncio.AbstractEventLoop) -> None:
+    for task in asyncio.all_tasks(loop):
+        task.cancel()

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from selfreflect.bench.result import NAMES, Result
 from selfreflect.bench.scaling import LABELS
-from selfreflect.errors import MissingExtraError
+from selfreflect.report.curves import draw_curves
+from selfreflect.report.drawing import LINE, drawing
 from selfreflect.report.text import one_line
 
-_STYLES = {"a": ("s", "#b5533c"), "b": ("^", "#c99a2e"), "c": ("o", "#2b6cb0")}
+
+@dataclass(frozen=True)
+class _Timings:
+    """Seconds by size of one schedule."""
+
+    label: str
+    x: list[float]
+    y: list[float]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
 
 
 def draw(result: Result, folder: Path) -> list[Path]:
@@ -18,34 +29,30 @@ def draw(result: Result, folder: Path) -> list[Path]:
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
+    with drawing("scaling", "paper", 5) as figure:
         from matplotlib.ticker import LogLocator
-    except ImportError:
-        raise MissingExtraError("drawing curves", "plots") from None
-    figure = Figure(figsize=(9, 6.5), layout="constrained")
-    axes = figure.subplots(2, 2, sharey=True)
-    for (axis, label), panel in zip(LABELS.items(), axes.flat, strict=True):
-        points = [point for point in result.scaling if point.axis == axis]
-        for letter in result.only:
-            marker, colour = _STYLES[letter]
-            seconds = [point.measured.timings[letter].seconds for point in points]
-            panel.plot([point.value for point in points], seconds, marker=marker, color=colour, label=NAMES[letter])
-        panel.set_xscale("log", base=2)
-        panel.set_yscale("log")
-        panel.set_xticks([point.value for point in points], [str(point.value) for point in points])
-        panel.minorticks_off()
-        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        panel.yaxis.set_major_formatter("{x:g}")
-        panel.set_xlabel(label)
-        panel.grid(alpha=0.3)
-    for row in axes:
-        row[0].set_ylabel("seconds per question")
-    axes[0][0].legend()
-    machine = result.machine
-    made_with = f"{machine['judge']}, {machine['dtype']}, {machine['processor']}, threads: {machine['threads']}"
-    figure.suptitle(one_line(made_with), fontsize=9, parse_math=False)
-    written = [folder / "scaling.svg", folder / "scaling.png"]
-    for path in written:
-        figure.savefig(path, dpi=150)
+
+        axes = figure.subplots(2, 2, sharey=True)
+        for (axis, label), panel in zip(LABELS.items(), axes.flat, strict=True):
+            points = [point for point in result.scaling if point.axis == axis]
+            sizes = [float(point.value) for point in points]
+            seconds = {letter: [point.measured.timings[letter].seconds for point in points] for letter in result.only}
+            draw_curves(panel, [_Timings(NAMES[letter], sizes, seconds[letter]) for letter in result.only])
+            panel.set_xscale("log", base=2)
+            panel.set_yscale("log")
+            panel.set_xticks(sizes, [str(point.value) for point in points])
+            panel.minorticks_off()
+            panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            panel.yaxis.set_major_formatter("{x:g}")
+            panel.set_xlabel(label)
+            panel.grid(color=LINE, linewidth=0.6)
+        for row in axes:
+            row[0].set_ylabel("seconds per question")
+        axes[0][0].legend(frameon=False)
+        machine = result.machine
+        made_with = f"{machine['judge']}, {machine['dtype']}, {machine['processor']}, threads: {machine['threads']}"
+        figure.suptitle(one_line(made_with))
+        written = [folder / "scaling.svg", folder / "scaling.png"]
+        for path in written:
+            figure.savefig(path, dpi=150, facecolor="white")
     return written

@@ -1,0 +1,193 @@
+"""From the options of ``validate`` to a study: its items, and the options that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from selfreflect.items import Item
+    from selfreflect.models.base import Generator
+    from selfreflect.validate.studies.base import Study
+
+BUNDLED = "bundled"
+
+STUDIES = ("ranked", "interventions", "dose", "choice", "convergence", "judges", "raters", "length")
+_OPTIONS = {
+    "--order": ("ranked",),
+    "--ratings": ("raters",),
+    "--groups": ("interventions", "dose"),
+    "--writer": ("interventions",),
+    "--no-controls": ("ranked",),
+}
+"""Options that only some studies take."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the options say of the study."""
+
+    source: str | None
+    study: str | None
+    order: str | None = None
+    controls: bool = True
+    ratings: Path | None = None
+    groups: str | None = None
+    limit: int | None = None
+    num_answers: int | None = None
+    seed: int = 0
+    writer: Callable[[], Generator] | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the study: the natural one for the source unless it is given."""
+        if self.study is not None:
+            return self.study
+        return "interventions" if self.source is not None and Path(self.source).is_dir() else "ranked"
+
+    def check(self) -> None:
+        """Raises ConfigError for a name that is unknown and for options that do not go together; nothing is read."""
+        from selfreflect.errors import ConfigError, excerpt, nearest
+
+        if self.name not in STUDIES:
+            raise ConfigError(f"--study {excerpt(self.name)}: it must be one of {', '.join(STUDIES)}.{nearest(self.name, list(STUDIES))}")
+        given = {
+            "--order": self.order is not None,
+            "--ratings": self.ratings is not None,
+            "--groups": self.groups is not None,
+            "--writer": self.writer is not None,
+            "--no-controls": not self.controls,
+        }
+        for option, there in given.items():
+            if there and self.name not in _OPTIONS[option]:
+                raise ConfigError(f"{option} belongs to --study {' or '.join(_OPTIONS[option])}, and this study is {self.name}")
+        if self.groups not in (None, "spelling", "meaning"):
+            raise ConfigError(f"--groups {excerpt(self.groups)}: it must be spelling or meaning")
+        if self.name == "choice" and self.source is not None:
+            raise ConfigError("--study choice makes its own items and takes no SOURCE")
+        if self.name != "choice" and self.source is None:
+            raise ConfigError(f"--study {self.name} needs a SOURCE: {BUNDLED}, a file of items, or a run directory")
+        if self.name == "raters" and self.ratings is None:
+            raise ConfigError("--study raters needs --ratings FILE, a CSV with the columns rater, item, summary, rating")
+
+
+def load(wanted: Wanted) -> tuple[Study, str]:
+    """The study, and what people are to know about its items.
+
+    Raises:
+        SelfReflectError: the source cannot be read, or does not suit the study.
+    """
+    wanted.check()
+    if wanted.name == "choice":
+        return _choice(wanted), ""
+    items, note = _items(wanted)
+    return _MAKE[wanted.name](items, wanted), note
+
+
+def _items(wanted: Wanted) -> tuple[list[Item], str]:
+    from selfreflect.items import read_items
+
+    assert wanted.source is not None
+    if wanted.source == BUNDLED:
+        with resources.as_file(resources.files("selfreflect") / "data" / "ranked_items.json") as bundled:
+            return read_items(bundled, limit=wanted.limit, num_answers=wanted.num_answers), ""
+    if Path(wanted.source).is_dir():
+        return _of_run(Path(wanted.source), wanted.limit, wanted.num_answers)
+    return read_items(wanted.source, limit=wanted.limit, num_answers=wanted.num_answers), ""
+
+
+def _of_run(path: Path, limit: int | None, num_answers: int | None) -> tuple[list[Item], str]:
+    from msgspec.structs import replace
+
+    from selfreflect.errors import ConfigError, DataError
+    from selfreflect.experiment import run_items
+    from selfreflect.store import Run
+
+    for name, value in (("limit", limit), ("num_answers", num_answers)):
+        if value is not None and value < 1:
+            raise ConfigError(f"{name} must be at least 1, not {value}")
+    run = Run.load(path)
+    found = run_items(run)
+    if not found:
+        raise DataError(f"{path} holds no answers yet. Draw some with: selfreflect answers --out {path}")
+    without = len(run.questions) - len(found)
+    items = [replace(item, masked_out=item.masked_out[:num_answers], conditioning=item.conditioning[:num_answers]) for item in found]
+    return items[:limit], f"{without} of {len(run.questions)} questions of the run have no answers and are left out." if without else ""
+
+
+def _grouping(groups: str | None) -> Any:
+    if groups == "meaning":
+        from selfreflect.embedding import MeaningGroups
+
+        return MeaningGroups()
+    from selfreflect.report.groups import group_indices
+
+    return group_indices
+
+
+def _choice(wanted: Wanted) -> Study:
+    from selfreflect.validate.studies.choice import MultipleChoice
+
+    make = partial(MultipleChoice, wanted.seed)
+    if wanted.limit is not None:
+        make = partial(make, true=wanted.limit)
+    return make() if wanted.num_answers is None else make(answers=wanted.num_answers)
+
+
+def _ranked(items: list[Item], wanted: Wanted) -> Study:
+    from selfreflect.validate.studies.ranked import RankedSets
+
+    return RankedSets(items, wanted.order, wanted.controls)
+
+
+def _interventions(items: list[Item], wanted: Wanted) -> Study:
+    from selfreflect.validate.studies.interventions import Interventions
+
+    return Interventions(items, wanted.seed, _grouping(wanted.groups), wanted.writer() if wanted.writer else None)
+
+
+def _dose(items: list[Item], wanted: Wanted) -> Study:
+    from selfreflect.validate.studies.dose import ShiftedPercentages
+
+    return ShiftedPercentages(items, wanted.seed, _grouping(wanted.groups))
+
+
+def _convergence(items: list[Item], wanted: Wanted) -> Study:
+    from selfreflect.validate.studies.convergence import Convergence
+
+    return Convergence(items, wanted.seed)
+
+
+def _judges(items: list[Item], wanted: Wanted) -> Study:
+    from selfreflect.validate.studies.judges import JudgeAgreement
+
+    return JudgeAgreement(items)
+
+
+def _raters(items: list[Item], wanted: Wanted) -> Study:
+    from selfreflect.validate.ratings import read_ratings
+    from selfreflect.validate.studies.raters import HumanAgreement
+
+    assert wanted.ratings is not None
+    return HumanAgreement(items, read_ratings(wanted.ratings, items), wanted.seed)
+
+
+def _length(items: list[Item], wanted: Wanted) -> Study:
+    from selfreflect.validate.studies.length import LengthAudit
+
+    return LengthAudit(items)
+
+
+_MAKE: dict[str, Callable[[list[Item], Wanted], Study]] = {
+    "ranked": _ranked,
+    "interventions": _interventions,
+    "dose": _dose,
+    "convergence": _convergence,
+    "judges": _judges,
+    "raters": _raters,
+    "length": _length,
+}

@@ -55,8 +55,8 @@ def application() -> typer.Typer:
     app = typer.Typer(
         name="selfreflect",
         help="Draw a language model's answer distribution, let it summarise its own belief, and score how faithful the summary is.",
-        epilog="Exit codes: 0 done; 1 done, with failures recorded; 2 bad usage or input, or a server that was given up (the message says what and "
-        "where); 130 interrupted (finished work is saved).",
+        epilog="Exit codes: 0 done; 1 done, with failures recorded; 2 bad usage or input, or a server that was given up (the message "
+        "says what and where); 130 interrupted (finished work is saved).",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,  # it would take "[default: 50]" for a tag and drop it

@@ -438,6 +438,14 @@ def test_ten_thousand_characters_that_do_not_fit_are_refused(metric, answer):
     assert refused.kind == "too_long"
 
 
+@pytest.mark.timeout(20)
+def test_fifty_megabytes_are_refused_before_they_are_tokenised(metric):
+    huge = "radish " * 7_500_000
+    assert {found.kind for found in records(metric, {"s": huge, "t": "x" * 50_000_000})} == {"too_long"}
+    [refused] = records(metric, {"s": "Radishes."}, [huge], ["kale"])
+    assert (refused.kind, "masked-out answer" in refused.message) == ("too_long", True)
+
+
 @pytest.mark.parametrize("name", ["one word", "few words to mask"])
 def test_ten_thousand_characters_that_fit_are_scored(tiny_metric, name):
     [found] = records(tiny_metric("llama", max_position_embeddings=20_000), {"s": "Radishes."}, [LONG[name]], ["kale"])

@@ -19,11 +19,14 @@ import torch
 
 import tiny
 from command import COMMAND, Outcome, environment, run, written
+from fault_server import FaultServer, chat, choice, status
 from selfreflect.experiment import run_items
 from selfreflect.items import read_items
 from selfreflect.records import AnswerSet, Question, Summary
+from selfreflect.report.render import Column, Table
 from selfreflect.store import Run
 from selfreflect.validate.catalogue import METRICS
+from selfreflect.validate.folder import headings
 
 BOTH = "selfreflect,length"
 
@@ -140,6 +143,29 @@ def test_an_interrupted_run_says_what_is_kept(model: Path, tmp_path: Path, monke
     assert "Nothing is kept without --out" in validate(model, ITEMS, tmp_path, "--metrics", "length").said
 
 
+def test_an_api_judge_that_answers_nonsense_gives_typed_failures(model: Path, tmp_path: Path) -> None:
+    with FaultServer(lambda call: chat(choice("0 of them, banana"))) as server:
+        asked = ("--metrics", "llm_judge,claims_f1", "--model", "openai:m", "--base-url", server.url)
+        outcome = validate(model, ITEMS, tmp_path, *asked, "--no-controls", "--out", tmp_path / "out")
+    assert outcome.code == 1
+    assert "12 x llm_judge (unparsed), 12 x claims_f1 (unparsed)" in outcome.said
+    assert [one.get("value") for one in stored(tmp_path / "out")] == [None] * 24
+
+
+def test_a_server_that_ends_everything_ends_the_command_and_what_was_measured_is_kept(model: Path, tmp_path: Path) -> None:
+    asked = ("--metrics", "llm_judge,length", "--model", "openai:m", "--no-controls", "--out", tmp_path / "out", "--base-url")
+    with FaultServer(lambda call: chat(choice("5")) if call.number < 6 else status(401, "no")) as server:
+        outcome = validate(model, ITEMS, tmp_path, *asked, server.url)
+    assert outcome.code == 2
+    assert "does not accept the key" in outcome.said
+    assert "is kept in" in outcome.said
+    assert {one["item"] for one in stored(tmp_path / "out")} == {"i0", "i1"}
+    with FaultServer(lambda call: chat(choice("5"))) as server:
+        assert validate(model, ITEMS, tmp_path, *asked, server.url).code == 0
+    assert len(server.calls) == 6
+    assert len(stored(tmp_path / "out")) == 2 * 4 * 3
+
+
 def test_json_lines_hold_every_row_and_sentence(model: Path, tmp_path: Path) -> None:
     outcome = validate(model, ITEMS, tmp_path, "--json", "--out", tmp_path / "out")
     finding = json.loads((tmp_path / "out" / "ranked" / "finding.json").read_text(encoding="utf-8"))
@@ -199,6 +225,19 @@ def test_a_source_that_is_not_there(tmp_path: Path) -> None:
     assert "there is no such file" in run("validate", tmp_path / "none.json").said
     assert run("validate").code == 2
     assert "needs a SOURCE" in run("validate").said
+    assert "is not a run directory" in run("validate", tmp_path).said
+    assert "limit must be at least 1" in run("validate", "--study", "choice", "--limit", 0).said
+
+
+def test_a_judge_without_a_name() -> None:
+    outcome = run("validate", "bundled", "--judge", ",")
+    assert outcome.code == 2
+    assert "--judge names no judge" in outcome.said
+
+
+def test_one_name_hides_no_other() -> None:
+    table = Table("t", tuple(map(Column, ("a (2)", "a", "a", "a"))), ((1, 2, 3, 4),))
+    assert headings(table) == ["a (2)", "a", "a (3)", "a (4)"]
 
 
 def test_a_single_item_is_told_apart_from_evidence(model: Path, tmp_path: Path) -> None:

@@ -333,7 +333,7 @@ def test_the_advice_is_the_closed_form_of_the_table(clear):
     needed = math.ceil(((1.959964 + 0.841621) * sd / row["difference"]) ** 2)
     assert row["needed x 10 answers"] == needed
     assert f"about {needed} questions x 10 answers separate 'good' from 'mid'" in clear.says[1]
-    assert "you have 80." in clear.says[1]
+    assert clear.says[1].count("you have 80 x 6.") == 2
     # what the scores were made with
     assert row["difference"] == pytest.approx(0.02, abs=0.012)
     assert row["between questions"] == pytest.approx(0.02, rel=0.35)
@@ -351,7 +351,10 @@ def test_each_axis_has_a_table_a_plot_and_a_sentence(clear):
         assert [row[1] for row in rows[:3]] == ["good", "mid", "bad"]
         assert rows[-1][0] == most
         assert any(
-            re.match(rf"By number of {axis}( of each question, with 80 questions)?: the ranking is stable from \d+ on", said)
+            re.match(
+                rf"By number of {axis}( of each question, with 80 questions)?: the ranking( by all \(up to 6\))? is stable from \d+ on",
+                said,
+            )
             for said in clear.says
         )
     assert {plot.name for plot in clear.plots} == {
@@ -441,11 +444,11 @@ def test_values_of_other_items_change_nothing():
 
 
 def test_fewer_conditioning_answers_are_compared_on_the_same_questions():
-    study = Convergence([made(number) for number in range(8)], conditioning=(1, 2), shuffles=0, scored_anew=4)
+    study = Convergence([made(number) for number in range(12)], conditioning=(1, 2), shuffles=0, scored_anew=6)
     values = []
     for item in study.items:
         # one answer turns the order round, and so do the questions that are not scored anew
-        turned = "[1 conditioning]" in item.id or item.id in {"q4", "q5", "q6", "q7"}
+        turned = "[1 conditioning]" in item.id or item.id in {f"q{number}" for number in range(6, 12)}
         for place, name in enumerate(item.summaries):
             values.append(value(item.id, name, 0.2 * (2 - place) if turned else 0.1 * (place + 1)))
     found = study.finding(values, [LOWER])
@@ -455,10 +458,30 @@ def test_fewer_conditioning_answers_are_compared_on_the_same_questions():
     ]
     assert [row[2] for row in rows[-3:]] == pytest.approx([0.3, 0.2, 0.1])  # of the questions scored anew
     assert any(
-        "By number of conditioning answers of each question, with 4 questions: the ranking is stable from 2 on" in said
+        "By number of conditioning answers of each question, with 6 questions: the ranking is stable from 2 on" in said
         for said in found.says
     )
-    assert "on the first 4 questions only (11 more items)" in found.says[-1]
+    assert "on the first 6 questions only (15 more items)" in found.says[-1]
+
+
+def test_few_questions_give_no_advice_however_alike_they_are():
+    study = Convergence([made(number) for number in range(FEWEST - 1)], conditioning=(1,), shuffles=0)
+    values = [value(item.id, name, 0.1 * place) for item in study.items for place, name in enumerate(item.summaries)]
+    found = study.finding(values, [LOWER])
+    assert found.says[1].startswith("5 questions are too few for advice on 'good' and 'mid', which differ by 0.1000")
+    assert not any("stable from" in said for said in found.says)
+    assert {row[-2] for row in table(found, "Same ranking").rows} == {None}
+    for axis in ("questions", "conditioning answers"):
+        assert f"By number of {axis}: 5 questions are too few to tell a stable ranking from a chance one." in found.says
+
+
+def test_that_all_answers_agree_with_themselves_is_no_stability():
+    study = Convergence([made(number, names=("good", "bad")) for number in range(6)], scored_anew=0)
+    parts = {"good": (((0.0,),), ((0.9,),), ((0.0,),)), "bad": (((0.5,),), ((0.0,),), ((0.5,),))}  # one answer of three is for the bad one
+    values = [value(item.id, name, flat_mean(own), own) for item in study.items for name, own in parts.items()]
+    found = study.finding(values, [LOWER])
+    said = "By number of masked-out answers of each question, with 6 questions: no fewer than all (up to 3) give the ranking by all in 95%"
+    assert any(one.startswith(said) for one in found.says)
 
 
 def test_what_another_order_moves_is_reported_for_every_metric():

@@ -329,6 +329,18 @@ def test_a_metric_that_notices_every_edit_is_told_from_one_that_is_blind_and_one
     assert preferring.startswith("contrary clearly PREFERS, against what was done: ")
     assert "can be gamed by length" in preferring
     assert "With 12 items" in limits
+    assert [plot.name for plot in finding.plots] == ["interventions-distance", "interventions-agreement", "interventions-contrary"]
+    assert {curve.label.split(": ", 1)[1]: curve.y for curve in finding.plots[0].curves} == dict.fromkeys(edits, (1.0,))
+
+
+@pytest.mark.parametrize(("n", "judged"), [(5, False), (6, True)])
+def test_edits_of_a_handful_of_items_are_not_judged(n: int, judged: bool):
+    study = Interventions([item(["pea", "pea", "leek"], f"i{place}") for place in range(n)])
+    says = study.finding(measured(study, LOWER, lambda one, name: float(":" in name)), [LOWER]).says[1]
+    assert ("clearly marks down" in says, "cannot be judged by edits that have values for fewer than 6 items: " in says) == (
+        judged,
+        not judged,
+    )
 
 
 def test_own_summaries_of_one_item_are_one_vote():
@@ -442,6 +454,9 @@ def test_an_equal_step_is_no_rise_and_noise_is_no_response():
         rng = random.Random(seed)
         said.append(study.finding(measured(study, LOWER, lambda one, name, rng=rng: rng.random()), [LOWER]).says[1])
     assert sum("shows no clear response" in says for says in said) >= 18
+    few = ShiftedPercentages(DOSE_ITEMS[:5])
+    says = few.finding(measured(few, LOWER, lambda one, name: points(name)), [LOWER]).says[1]
+    assert says.startswith("distance cannot be judged by 5 items, which are too few: mean rank correlation +1.00 [")
 
 
 def test_items_have_the_shifts_that_they_have_room_for():

@@ -35,8 +35,15 @@ def agreement(made: list[Item], **judges) -> Finding:
 
 
 def rows(found: Finding) -> list[dict[str, object]]:
-    table = found.tables[0]
-    return [dict(zip((column.heading for column in table.columns), row, strict=True)) for row in table.rows]
+    """One for each two judges, of all three tables on how they agree."""
+    made = []
+    for cells in zip(*(table.rows for table in found.tables[:3]), strict=True):
+        row: dict[str, object] = {"judge": cells[0][1], "other judge": cells[0][2]}
+        assert {of[:3] for of in cells} == {cells[0][:3]}
+        for name, n, of in zip(("names", "summaries", "same order"), ("n names", "n summaries", "items"), cells, strict=True):
+            row |= dict(zip((name, f"{name} low", f"{name} high", n), of[3:], strict=True))
+        made.append(row)
+    return made
 
 
 def plain(number: int, place: int) -> float:
@@ -74,7 +81,10 @@ def test_hard_questions_raise_the_correlation_of_summaries_but_not_the_order_wit
 
 
 def test_the_interval_of_the_names_is_over_items():
-    (row,) = rows(agreement(items(20), a=plain, b=lambda n, place: 0.1 * place if n % 2 else -0.09 * place))
+    found = agreement(items(20), a=plain, b=lambda n, place: 0.1 * place if n % 2 else -0.09 * place)
+    assert "in 50% [30%, 70%] of pairs, which cannot be told from a coin;" in found.says[0]
+    assert "cannot be told" not in agreement(items(20), a=plain, b=plain).says[0]
+    (row,) = rows(found)
     assert row["names low"] < row["names"] <= row["names high"] <= 1
 
 
@@ -102,14 +112,33 @@ def test_only_what_both_judges_value_is_compared():
 
 def test_means_of_every_judge_are_shown():
     found = agreement(items(6), a=lambda n, place: float(place), b=lambda n, place: 2.0 * place)
-    means = {(row[1], row[2]): row[3] for row in found.tables[1].rows}
+    means = {(row[1], row[2]): row[3] for row in found.tables[3].rows}
     assert (means["a", "sampled"], means["b", "sampled"]) == (3, 6)
 
 
 def test_two_names_have_no_rank_correlation_and_this_is_said():
     found = agreement(items(8, ("good", "bad")), a=plain, b=plain)
     assert rows(found)[0]["names"] is None
-    assert "Fewer than three names" in found.says[0]
+    assert "Fewer than three strategies" in found.says[0]
+
+
+def test_each_summary_is_a_dot_with_its_values_by_both_judges():
+    found = agreement(items(6), a=plain, b=lambda number, place: 2 * plain(number, place))
+    (plot,) = found.plots
+    assert (plot.x_label, plot.y_label, [curve.label for curve in plot.curves]) == ("a", "b", list(NAMES))
+    for place, curve in enumerate(plot.curves):
+        assert curve.x == tuple(plain(number, place) for number in range(6))
+        assert curve.y == tuple(2 * x for x in curve.x)
+
+
+def test_metrics_by_one_judge_are_named_and_left_out():
+    other = MetricInfo(name="length", better="higher", group="control", about="made up")
+    made = items(6)
+    values = [value(item, name, by, plain(0, place)) for by in "ab" for item in made for place, name in enumerate(item.summaries)]
+    values += [value(item, name, "", 1.0, other) for item in made for name in item.summaries]
+    found = JudgeAgreement(made).finding(values, [METRIC, other])
+    assert {row[0] for table in found.tables for row in table.rows} == {"selfreflect"}
+    assert "Left out, because fewer than two judges computed them: length." in found.says
 
 
 @pytest.mark.parametrize("n", [1, 3])

@@ -14,6 +14,7 @@ from selfreflect.items import Item
 from selfreflect.models.base import Completion, Refusal, Reply
 from selfreflect.models.scripted import Scripted
 from selfreflect.validate.base import Undefined
+from selfreflect.validate.metrics.asking import prompts
 from selfreflect.validate.metrics.claims import ClaimCheck, f1, parse_claims, parse_verdicts
 from selfreflect.validate.metrics.rated import Rated, parse_rating
 
@@ -73,7 +74,8 @@ def test_each_summary_has_its_own_mark_and_its_own_failure():
     assert told == [9.0, "unparsed", "too_long", "backend", "unclosed_reasoning", "cut_off", "backend", "blank"]
     assert "no idea what you mean" in values[1].undefined.message
     assert "HTTP 500" in values[3].undefined.message
-    assert {value.by for value in values} == {"scripted"}
+    [by] = {value.by for value in values}
+    assert by.startswith("scripted, prompts ")
 
 
 def test_the_model_is_asked_greedily_and_once_for_equal_summaries():
@@ -83,7 +85,17 @@ def test_the_model_is_asked_greedily_and_once_for_equal_summaries():
     assert request.sampling.temperature == 0
 
 
-def test_a_model_that_breaks_down_leaves_typed_failures():
+@pytest.mark.parametrize(("family", "name"), [(Rated, "llm_judge"), (ClaimCheck, "claims")])
+def test_other_prompts_make_another_metric(family, name, monkeypatch):
+    usual = prompts()
+    before = family(Scripted("5")).by
+    assert family(Scripted("5")).by == before
+    other = {**usual, name: {key: f"{text} Thanks." for key, text in usual[name].items()}}
+    monkeypatch.setattr(f"{family.__module__}.prompts", lambda: other)
+    assert family(Scripted("5")).by != before
+
+
+def test_a_model_that_has_stopped_working_is_not_asked_on():
     class Broken(Scripted):
         def generate(self, requests):
             raise BackendError("the server is gone")
@@ -92,9 +104,10 @@ def test_a_model_that_breaks_down_leaves_typed_failures():
         def generate(self, requests):
             return []
 
-    for model in (Broken("5"), Short("5")):
+    for model, message in ((Broken("5"), "the server is gone"), (Short("5"), "gave 0 replies")):
         for family in (Rated(model), ClaimCheck(model)):
-            assert set(found(family, item(a="Radishes.", b="Beans.")).values()) == {"backend"}
+            with pytest.raises(BackendError, match=message):
+                family.score(item(a="Radishes.", b="Beans."))
 
 
 def test_nobody_is_asked_about_nothing():

@@ -116,7 +116,7 @@ def test_metrics_are_ranked_by_win_rate_and_drawn_in_that_order():
     assert [row[0] for row in found.tables[0].rows] == ["length", "selfreflect", "other"]
     (plot,) = found.plots
     assert plot.points
-    assert (plot.curves[0].label, plot.curves[0].x, plot.curves[0].y) == ("length", (1.0,), (1.0,))
+    assert (plot.curves[0].label, plot.curves[0].x, plot.curves[0].y) == ("1: length", (1.0,), (1.0,))
     assert all(curve.low[0] <= curve.y[0] <= curve.high[0] for curve in plot.curves)
 
 
@@ -171,18 +171,30 @@ def mixed() -> list[Item]:
 
 def test_matching_for_length_takes_the_wins_of_length_away():
     found = finding(RankedSets(mixed()), selfreflect=right_in_first(99), length=words)
-    (length,) = rows(table(found, "The same after"), metric="length")
-    assert (length["equal rate"], length["equal n"]) == (0, 10)  # ties
-    assert (length["shorter rate"], length["shorter n"]) == (0, 10)
-    assert (length["balanced rate"], length["balanced n"]) == (0.5, 20)
-    assert length["balanced low"] < 0.5 < length["balanced high"]
-    (own,) = rows(table(found, "The same after"), metric="selfreflect")
-    assert (own["equal rate"], own["shorter rate"], own["balanced rate"]) == (1, 1, 1)
-    assert own["balanced low"] == pytest.approx(1 - (1 - 0.025 ** (1 / 10)) / math.sqrt(2))
-    assert "At equal length, too, prefer the better summary more often than a coin would: selfreflect." in said(found)
-    assert "At equal length it is not shown, and length may be what is preferred, for: length." in said(found)
+    ways = ("equal length", "the better summary is shorter", "balanced")
+    by_way = [table(found, f"After matching for length: {way}") for way in ways]
+    length = [row for one in by_way for row in rows(one, metric="length")]
+    assert [(row["win rate"], row["n"]) for row in length] == [(0, 10), (0, 10), (0.5, 20)]  # the first are ties
+    assert length[2]["95% low"] < 0.5 < length[2]["95% high"]
+    own = [row for one in by_way for row in rows(one, metric="selfreflect")]
+    assert [row["win rate"] for row in own] == [1, 1, 1]
+    assert own[2]["95% low"] == pytest.approx(1 - (1 - 0.025 ** (1 / 10)) / math.sqrt(2))
+    assert (
+        "Of about equal length: 10 pairs (10 of 30 good > bad). Among them prefer the better summary more often than a coin would: "
+        "selfreflect." in said(found)
+    )
+    assert "length may be what is preferred" not in said(found)  # length does not win over all either
     (row,) = rows(table(found, "How often"), metric="selfreflect", worse="bad")
     assert (row["at equal length"], row["n equal"]) == (1, 10)
+
+
+def test_wins_that_equal_length_takes_away_are_named_with_the_pairs_they_are_missed_among():
+    alike = [item(f"i{number}", good=text(6, "yes"), mid="much longer than this", bad=text(6, "no")) for number in range(30, 40)]
+    found = finding(RankedSets([*items(30), *alike], "good>bad, good>mid"), length=words)
+    assert (
+        "Of about equal length: 10 pairs (10 of 40 good > bad and 0 of 10 good > mid). Among them this is not shown, so that length may be "
+        "what is preferred, for: length." in said(found)
+    )
 
 
 def test_too_few_pairs_of_equal_length_show_a_dash_and_their_number():
@@ -191,8 +203,9 @@ def test_too_few_pairs_of_equal_length_show_a_dash_and_their_number():
     )
     (row,) = rows(table(found, "How often"), worse="bad")
     assert (row["at equal length"], row["n equal"]) == (None, 2)
-    (row,) = rows(table(found, "The same after"), worse="bad")
-    assert (row["shorter rate"], row["balanced rate"], row["balanced n"]) == (None, None, 10)
+    (shorter,) = rows(table(found, "After matching for length: the better"), worse="bad")
+    (balanced,) = rows(table(found, "After matching for length: balanced"), worse="bad")
+    assert (shorter["win rate"], shorter["n"], balanced["win rate"], balanced["n"]) == (None, 0, None, 10)
     assert "Too few pairs of equal length to tell whether length decides: good > bad." in said(found)
     assert "the longer one in 10 of 12 pairs, the shorter one in 0" in said(found)
 
@@ -287,6 +300,13 @@ def test_sets_without_an_order_or_with_an_unknown_name_are_refused_before_anythi
         RankedSets([item("a", x="1", y="2")])
     with pytest.raises(ConfigError, match="no item has a summary named 'best'"):
         RankedSets(items(2), "best>bad")
+
+
+def test_values_by_two_models_never_hide_one_another():
+    study = RankedSets(items(6))
+    values = measured(study, {"selfreflect": right_in_first(4)})
+    with pytest.raises(ConfigError, match="selfreflect has values by 'a' and by 'b'; this study takes one model"):
+        study.finding([replace(value, by=by) for by in "ab" for value in values], [SELFREFLECT])
 
 
 def test_values_of_other_items_do_not_count_and_tables_render():

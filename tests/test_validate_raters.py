@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from selfreflect.errors import DataError, MissingExtraError
 from selfreflect.items import Item
@@ -54,8 +55,9 @@ def table(finding, title):
 
 def row(finding, metric):
     """Cells of one metric: three estimates and the two counts of pairs."""
-    [found] = [row for row in table(finding, "Agreement of metrics").rows if row[0] == metric]
-    return {"each": found[1:4], "joined": found[4:7], "majority": found[7:10], "pairs": found[10:]}
+    titles = ("Agreement of metrics with raters", "Agreement of metrics with the majority")
+    [alphas], [majority] = ([row for row in table(finding, title).rows if row[0] == metric] for title in titles)
+    return {"each": alphas[1:4], "joined": alphas[4:], "majority": majority[1:4], "pairs": majority[5:]}
 
 
 # --- the file
@@ -298,8 +300,18 @@ def test_a_metric_that_orders_as_the_raters_do_agrees_with_them():
     assert alike["pairs"] == (24, 24)
     assert opposite["each"][0] == pytest.approx(-1, abs=0.02)
     assert opposite["majority"][0] == 0
-    assert "With the raters' majority agree on more than half of the pairs, the whole interval above it: 'selfreflect'." in found.says
-    assert "cannot be shown to agree with the majority more often than a coin would: 'length'" in found.says[-1]
+    assert "Agree with the majority of raters more often than a coin would: 'selfreflect'." in found.says
+    assert "Agree with the majority of raters less often than a coin would: 'length'." in found.says
+    assert [(curve.label, curve.y) for curve in found.plots[0].curves] == [("1: selfreflect", (1.0,)), ("2: length", (0.0,))]
+
+
+def test_a_handful_of_items_shows_no_agreement_with_the_majority():
+    items = ITEMS[:5]
+    values = [value for value in scores("selfreflect", (0.1, 0.2, 0.3)) if value.item in {one.id for one in items}]
+    values[0] = replace(values[0], value=0.25)  # not all items alike, so that the bootstrap has an interval of its own
+    found = HumanAgreement(items, AGREED).finding(values, [LOWER])
+    assert row(found, "selfreflect")["majority"][1] > 0.5
+    assert "With so many items these cannot be shown to agree with the majority more often than a coin would: 'selfreflect'." in found.says
 
 
 def test_ties_of_the_metric_are_disagreements_with_a_majority():

@@ -18,6 +18,7 @@ class Models:
     """``judges`` may be empty: the embedded one is the default. ``compat``, ``dtype`` and the options go for all of them."""
 
     judges: tuple[str, ...]
+    judge_url: str | None
     judge_revision: str | None
     dtype: str | None
     compat: str | None
@@ -39,6 +40,8 @@ class Models:
             raise ConfigError("--judge names one judge twice")
         if len(self.judges) > 1 and self.judge_revision is not None:
             raise ConfigError("--judge-revision goes with one judge, and several are named")
+        if len(self.judges) > 1 and self.judge_url is not None:
+            raise ConfigError("--judge-url goes with one judge, and several are named")
         if self.base_url is not None and self.model is None:
             raise ConfigError("--base-url is that of --model openai:NAME, and none is named")
         if self.revision is not None and self.model is None:
@@ -57,7 +60,7 @@ class Models:
         from selfreflect.config import load_config
         from selfreflect.experiment import load_judge
 
-        wanted = {"judge": name, "revision": self.judge_revision, "dtype": self.dtype, "compat": self.compat}
+        wanted = {"judge": name, "base_url": self.judge_url, "revision": self.judge_revision, "dtype": self.dtype, "compat": self.compat}
         return load_judge(load_config(None, {"scores": wanted}), self.options, self.progress)
 
     def _generator(self) -> Generator:

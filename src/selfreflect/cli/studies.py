@@ -65,6 +65,9 @@ class Wanted:
         for option, there in given.items():
             if there and self.name not in _OPTIONS[option]:
                 raise ConfigError(f"{option} belongs to --study {' or '.join(_OPTIONS[option])}, and this study is {self.name}")
+        for name, value in (("limit", self.limit), ("num_answers", self.num_answers)):
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} must be at least 1, not {value}")
         if self.groups not in (None, "spelling", "meaning"):
             raise ConfigError(f"--groups {excerpt(self.groups)}: it must be spelling or meaning")
         if self.name == "choice" and self.source is not None:
@@ -85,7 +88,9 @@ def load(wanted: Wanted) -> tuple[Study, str]:
     if wanted.name == "choice":
         return _choice(wanted), ""
     items, note = _items(wanted)
-    return _MAKE[wanted.name](items, wanted), note
+    if wanted.name == "raters":
+        return _raters(items, wanted), note
+    return _MAKE[wanted.name](items[: wanted.limit], wanted), note
 
 
 def _items(wanted: Wanted) -> tuple[list[Item], str]:
@@ -94,29 +99,26 @@ def _items(wanted: Wanted) -> tuple[list[Item], str]:
     assert wanted.source is not None
     if wanted.source == BUNDLED:
         with resources.as_file(resources.files("selfreflect") / "data" / "ranked_items.json") as bundled:
-            return read_items(bundled, limit=wanted.limit, num_answers=wanted.num_answers), ""
+            return read_items(bundled, num_answers=wanted.num_answers), ""
     if Path(wanted.source).is_dir():
-        return _of_run(Path(wanted.source), wanted.limit, wanted.num_answers)
-    return read_items(wanted.source, limit=wanted.limit, num_answers=wanted.num_answers), ""
+        return _of_run(Path(wanted.source), wanted.num_answers)
+    return read_items(wanted.source, num_answers=wanted.num_answers), ""
 
 
-def _of_run(path: Path, limit: int | None, num_answers: int | None) -> tuple[list[Item], str]:
+def _of_run(path: Path, num_answers: int | None) -> tuple[list[Item], str]:
     from msgspec.structs import replace
 
-    from selfreflect.errors import ConfigError, DataError
+    from selfreflect.errors import DataError
     from selfreflect.experiment import run_items
     from selfreflect.store import Run
 
-    for name, value in (("limit", limit), ("num_answers", num_answers)):
-        if value is not None and value < 1:
-            raise ConfigError(f"{name} must be at least 1, not {value}")
     run = Run.load(path)
     found = run_items(run)
     if not found:
         raise DataError(f"{path} holds no answers yet. Draw some with: selfreflect answers --out {path}")
     without = len(run.questions) - len(found)
     items = [replace(item, masked_out=item.masked_out[:num_answers], conditioning=item.conditioning[:num_answers]) for item in found]
-    return items[:limit], f"{without} of {len(run.questions)} questions of the run have no answers and are left out." if without else ""
+    return items, f"{without} of {len(run.questions)} questions of the run have no answers and are left out." if without else ""
 
 
 def _grouping(groups: str | None) -> Any:
@@ -169,11 +171,12 @@ def _judges(items: list[Item], wanted: Wanted) -> Study:
 
 
 def _raters(items: list[Item], wanted: Wanted) -> Study:
+    """Ratings of items beyond the limit are no mistake, so the file is held against all of them."""
     from selfreflect.validate.ratings import read_ratings
     from selfreflect.validate.studies.raters import HumanAgreement
 
     assert wanted.ratings is not None
-    return HumanAgreement(items, read_ratings(wanted.ratings, items), wanted.seed)
+    return HumanAgreement(items[: wanted.limit], read_ratings(wanted.ratings, items), wanted.seed)
 
 
 def _length(items: list[Item], wanted: Wanted) -> Study:
@@ -188,6 +191,5 @@ _MAKE: dict[str, Callable[[list[Item], Wanted], Study]] = {
     "dose": _dose,
     "convergence": _convergence,
     "judges": _judges,
-    "raters": _raters,
     "length": _length,
 }

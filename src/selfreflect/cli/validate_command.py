@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from selfreflect.journal import Journal
     from selfreflect.models.judge import Judge
     from selfreflect.validate.base import MetricInfo, Value
-    from selfreflect.validate.finding import Finding
     from selfreflect.validate.studies.base import Study
 
 Source = Annotated[
@@ -111,6 +110,7 @@ def command(
     base_url: o.BaseUrl = None,
     max_connections: o.MaxConnections = 16,
     timeout: o.Timeout = 600.0,
+    judge_url: o.JudgeUrl = None,
     judge_revision: o.JudgeRevision = None,
     judge_dtype: o.JudgeDtype = None,
     compat: o.Compat = None,
@@ -154,11 +154,14 @@ def command(
         _list_metrics(json)
         return
     from selfreflect.cli.models import Models
+    from selfreflect.errors import BackendError
     from selfreflect.experiment import Options
 
     judges = tuple(name.strip() for given in judge or [] for name in given.split(",") if name.strip())
     options = Options(device=device, trust_remote_code=trust_remote_code, max_connections=max_connections, timeout=timeout)
-    models = Models(judges, judge_revision, judge_dtype, compat, model, revision, base_url, options, Watcher())
+    models = Models(judges, judge_url, judge_revision, judge_dtype, compat, model, revision, base_url, options, Watcher())
+    if judge and not judges:
+        raise typer.BadParameter("--judge names no judge")
     if writer and models.generator is None:
         raise typer.BadParameter("--writer needs --model NAME")
     wanted = Wanted(
@@ -176,12 +179,14 @@ def command(
     wanted.check()
     models.check(several=wanted.name == "judges")
     names = None if metrics is None else [name.strip() for name in metrics.split(",") if name.strip()]
+    kept = f"What was measured is kept in {out}; the same command goes on from there." if out else "Nothing is kept without --out DIR."
     try:
         undefined = _validate(wanted, models, names, out, json)
     except KeyboardInterrupt:
-        kept = f"What was measured is kept in {out}; the same command goes on from there." if out else "Nothing is kept without --out DIR."
         say(f"interrupted. {kept}")
         raise typer.Exit(130) from None
+    except BackendError as error:
+        raise BackendError(f"{error} {kept}") from None
     if undefined:
         raise typer.Exit(1)
 
@@ -189,6 +194,7 @@ def command(
 def _validate(wanted: Wanted, models: Models, names: Sequence[str] | None, out: Path | None, json: bool) -> bool:
     """Measure, show and keep; whether values are undefined that should not be."""
     from selfreflect.cli.console import say
+    from selfreflect.cli.findings import keep_finding, made_with, show_finding
     from selfreflect.cli.studies import load
     from selfreflect.validate.folder import opened
     from selfreflect.validate.undefined import undefined_counts, undefined_table
@@ -202,9 +208,9 @@ def _validate(wanted: Wanted, models: Models, names: Sequence[str] | None, out: 
         missing = undefined_counts(values)
         tables = (*found.tables, undefined_table(values)) if missing else found.tables
         finding = replace(found, study=wanted.name, tables=tables)
-        _show(finding, json)
+        show_finding(finding, json)
         if out is not None:
-            _write(finding, _made_with(wanted, study, values, metrics), out)
+            keep_finding(finding, made_with(wanted.source, wanted.seed, len(study.items), metrics, values), out)
     if missing:
         reasons = ", ".join(f"{count} x {metric} ({reason})" for (metric, reason), count in missing.items())
         say(f"done, with {missing.total()} of {len(values)} values undefined: {reasons}")
@@ -228,7 +234,6 @@ def _measured(
     judged = [info.name for info in catalogue.METRICS if "judge" in info.needs]
     chosen = judged if names is None and wanted.name == "judges" else names
     values, metrics = _measured_with(study, models, models.loads[0], chosen, stored)
-    _say_left_out(chosen, metrics, models)
     rest = [info.name for info in metrics if info.name in judged]
     for load in models.loads[1:] if rest else []:
         values += _measured_with(study, models, load, rest, stored)[0]
@@ -242,8 +247,10 @@ def _measured_with(
     from selfreflect.validate.measure import measure
 
     found = families(names, judge=judge, generator=models.generator)
+    metrics = [info for family in found for info in family.metrics]
+    _say_left_out(names, metrics, models)
     with models.progress.stage("measuring", len(study.items) * len(found)) as counter:
-        return measure(study.items, found, stored, counter.advance), [info for family in found for info in family.metrics]
+        return measure(study.items, found, stored, counter.advance), metrics
 
 
 def _say_left_out(names: Sequence[str] | None, metrics: Sequence[MetricInfo], models: Models) -> None:
@@ -276,51 +283,3 @@ def _list_metrics(json: bool) -> None:
         return
     rows = tuple((info.name, info.group, info.better, ", ".join(info.needs) or None, info.about) for info in METRICS)
     stdout.print(to_rich(Table("Metrics", tuple(map(Column, ("name", "group", "better", "needs", "about"))), rows)))
-
-
-def _made_with(wanted: Wanted, study: Study, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> dict[str, Any]:
-    from selfreflect import __version__
-
-    models = dict.fromkeys(value.by for value in values if value.by)
-    return {
-        "source": wanted.source or "made up",
-        "items": len(study.items),
-        "metrics": ", ".join(info.name for info in metrics),
-        "models": "; ".join(models) or "none",
-        "seed": wanted.seed,
-        "selfreflect": __version__,
-    }
-
-
-def _show(finding: Finding, json: bool) -> None:
-    from rich.text import Text
-
-    from selfreflect.cli.console import emit, stdout
-    from selfreflect.cli.show import print_table
-    from selfreflect.report.text import printable
-    from selfreflect.validate.folder import rows
-
-    if json:
-        for row in rows(finding):
-            emit(row)
-        return
-    for table in finding.tables:
-        print_table(table)
-        stdout.print()
-    for sentence in finding.says:
-        stdout.print(Text(printable(sentence)))
-        stdout.print()
-
-
-def _write(finding: Finding, made_with: dict[str, Any], out: Path) -> None:
-    from selfreflect.cli.console import say
-    from selfreflect.cli.show import where
-    from selfreflect.errors import MissingExtraError
-    from selfreflect.validate.folder import draw, write
-
-    folder = write(finding, made_with, out)
-    try:
-        draw(finding, folder)
-    except MissingExtraError as error:
-        say(f"no plots: {error}")
-    say(f"the finding, its tables and its plots are in {where(folder)}")

@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING
 from selfreflect.errors import JudgeError
 from selfreflect.metric.plan import Prompt
 from selfreflect.metric.tasks import Context, MaskedWord, listing_breaks, masked_words, reference_context, summary_context
+from selfreflect.models.base import Message
 from selfreflect.records import AnswerSet, Failure, FailureKind, Question, Summary
 
 if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
+
+
+_CHARACTERS_PER_TOKEN = 256
+"""More than those of any token in a text that means something."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,8 @@ def prepare(judge: Judge, question: Question, answers: AnswerSet) -> Task:
     """
     if not answers.conditioning:
         raise CannotScoreError("no_answers", "there are no conditioning answers")
+    for answer in answers.masked_out:
+        _refuse_oversized(judge, [answer], "a masked-out answer")  # before every word of it makes a text of that size
     words = masked_words(answers.masked_out)
     if not words:
         raise CannotScoreError("no_answers", "there are no masked-out answers with words in them")
@@ -84,23 +91,46 @@ def summary_prompts(judge: Judge, task: Task, summary: Summary) -> list[Prompt]:
     return prompts
 
 
-def _prompts(judge: Judge, context: Context, words: Sequence[MaskedWord], what: str) -> list[Prompt]:
-    _encode(judge, context, [max(words, key=lambda word: len(word.masked))], what)  # far too long texts are refused at once
-    return _encode(judge, context, words, what)
+def encode(judge: Judge, conversations: Sequence[Sequence[Message]], words: Sequence[str], what: str) -> list[Prompt]:
+    """Each conversation continued by its word; at least one.
+
+    Args:
+        what: names the texts for messages, such as ``"summary 'greedy' with a masked-out task"``.
+
+    Raises:
+        CannotScoreError: one does not fit the judge's window, or the judge's tokenizer or template cannot take it.
+    """
+    sizes = [(sum(len(message.content) for message in turns), len(word)) for turns, word in zip(conversations, words, strict=True)]
+    longest = sizes.index(max(sizes))
+    _refuse_oversized(judge, [*(message.content for message in conversations[longest]), words[longest]], what)
+    _fitting(judge, [conversations[longest]], [words[longest]], what)  # far too long texts are refused at once
+    return _fitting(judge, conversations, words, what)
 
 
-def _encode(judge: Judge, context: Context, words: Sequence[MaskedWord], what: str) -> list[Prompt]:
+def _refuse_oversized(judge: Judge, texts: Sequence[str], what: str) -> None:
+    """Refuse without tokenising what cannot fit: it would take minutes and gigabytes for a text of 50 MB."""
+    window = judge.lm.window
+    if window is None:
+        return
+    tokens = max(sum(len(text) for text in texts) // _CHARACTERS_PER_TOKEN, sum(len(text.split()) for text in texts))
+    if tokens > window:
+        raise CannotScoreError("too_long", f"{what} needs {tokens} tokens or more, but the window of judge {judge.name!r} holds {window}")
+
+
+def _fitting(judge: Judge, conversations: Sequence[Sequence[Message]], words: Sequence[str], what: str) -> list[Prompt]:
     try:
-        tasks = judge.encode_tasks([context.conversation(word.masked) for word in words], [word.text for word in words])
+        tasks = judge.encode_tasks(conversations, words)
     except JudgeError as error:
         raise CannotScoreError("backend", str(error)) from error
-    longest, window = max(len(ids) for ids, _ in tasks), judge.lm.window
-    if window is not None and longest > window:
-        raise CannotScoreError(
-            "too_long",
-            f"{what} with a masked-out task needs {longest} tokens, but the window of judge {judge.name!r} holds {window}",
-        )
+    needed, window = max(len(ids) for ids, _ in tasks), judge.lm.window
+    if window is not None and needed > window:
+        raise CannotScoreError("too_long", f"{what} needs {needed} tokens, but the window of judge {judge.name!r} holds {window}")
     return [Prompt(ids=ids, first=first) for ids, first in tasks]
+
+
+def _prompts(judge: Judge, context: Context, words: Sequence[MaskedWord], what: str) -> list[Prompt]:
+    conversations = [context.conversation(word.masked) for word in words]
+    return encode(judge, conversations, [word.text for word in words], f"{what} with a masked-out task")
 
 
 def _sizes(prompts: Sequence[Prompt]) -> list[int]:

@@ -78,7 +78,7 @@ def drawing(name: str, style: Style, height: float) -> Iterator[Figure]:
         import matplotlib
         from matplotlib.figure import Figure
     except ImportError:
-        raise MissingExtraError("Drawing the figures of a report", "plots") from None
+        raise MissingExtraError("Drawing figures", "plots") from None
     settings = {**_LOOK, "font.size": SIZE[style], "svg.fonttype": _FONTS[style], "svg.hashsalt": name, "svg.id": name}
     with matplotlib.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # names may be in any script; a browser has the fonts

@@ -57,7 +57,7 @@ class Value(Record, frozen=True, kw_only=True, omit_defaults=True):
     digest: str
     """Of everything the value depends on but the model, see :func:`digest`."""
     by: str = ""
-    """The model it was computed with, and its revision; empty for a metric that needs none."""
+    """The model it was computed with, its revision, and what else of it matters, such as prompts; empty for a metric that needs none."""
     value: float | None = None
     undefined: Undefined | None = None
     """Present exactly where there is no value."""
@@ -80,10 +80,14 @@ class Family(Protocol):
 
     @property
     def by(self) -> str:
-        """Name and revision of the model, see :attr:`Value.by`."""
+        """The model, see :attr:`Value.by`."""
 
     def score(self, item: Item) -> list[Value]:
-        """One value for each of the metrics and each summary of the item. A summary that cannot be scored disturbs no other one."""
+        """One value for each of the metrics and each summary of the item. A summary that cannot be scored disturbs no other one.
+
+        Raises:
+            BackendError: the model has stopped working, so that no other item could be scored either.
+        """
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,7 @@ class Metric:
 
         Raises:
             ValueError: there are fewer than two answers.
+            BackendError: the model has stopped working.
         """
         masked_out, conditioning = halves(list(answers))
         item = Item(

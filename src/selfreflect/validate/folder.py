@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -116,11 +117,8 @@ def rows(finding: Finding) -> Iterator[dict[str, Any]]:
 
 
 def headings(table: Table) -> list[str]:
-    """Of the columns; one that occurred before gets its number behind it, so that no cell hides another."""
-    names: list[str] = []
-    for number, column in enumerate(table.columns, 1):
-        names.append(f"{column.heading} ({number})" if column.heading in names else column.heading)
-    return names
+    """Of the columns; one that occurred before gets a number behind it, so that no cell hides another."""
+    return _distinct([column.heading for column in table.columns], "{} ({})")
 
 
 def markdown(finding: Finding, made_with: Mapping[str, Any]) -> str:
@@ -137,11 +135,16 @@ def _cell(cell: Cell) -> Cell:
 
 def _names(titles: Sequence[str]) -> list[str]:
     """A file name for each title, without the suffix. A title may hold any text."""
-    names: list[str] = []
-    for number, title in enumerate(titles, 1):
-        name = _SLUG.sub("-", title.lower())[:_NAME_LENGTH].strip("-") or "untitled"
-        names.append(f"{name}-{number}" if name in names else name)
-    return names
+    return _distinct([_SLUG.sub("-", title.lower())[:_NAME_LENGTH].strip("-") or "untitled" for title in titles], "{}-{}")
+
+
+def _distinct(names: Sequence[str], form: str) -> list[str]:
+    """Every name once: one that occurred before becomes ``form`` of it and the first number from 2 on that is free."""
+    found: dict[str, None] = {}
+    for name in names:
+        others = (form.format(name, number) for number in count(2))
+        found[name if name not in found else next(other for other in others if other not in found)] = None
+    return list(found)
 
 
 def _write(path: Path, text: str) -> None:

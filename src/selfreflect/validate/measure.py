@@ -28,7 +28,11 @@ def journal(directory: Path) -> Journal[Value]:
 def measure(
     items: Sequence[Item], families: Sequence[Family], stored: Journal[Value] | None = None, done: Callable[[], object] = lambda: None
 ) -> list[Value]:
-    """One value for each metric and each summary of every item; ``done`` is called once for each item and family."""
+    """One value for each metric and each summary of every item; ``done`` is called once for each item and family.
+
+    Raises:
+        BackendError: a model has stopped working. What was measured before is stored.
+    """
     found = []
     for item in items:
         for family in families:

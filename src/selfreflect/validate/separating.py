@@ -76,17 +76,19 @@ def pair_table(main: Scored, made: Sequence[Pair]) -> Table:
         f"questions needed: ((1.96 + 0.84) sd / difference)^2, at least {FEWEST}: the 95% interval then excludes 0 with 80% power, if the "
         f"difference is as large as observed; with the answers at hand, and for {ANSWERS} masked-out ones by the spread between these",
         "sd of a question: of its difference, with the answers at hand; between questions: what more masked-out answers would leave of it",
-        "not adjusted for several pairs",
+        "answers are masked-out ones, and the conditioning ones stay as they are; not adjusted for several pairs",
     )
     return Table(f"What separates two strategies ({main.metric.name})", columns, tuple(rows), notes)
 
 
 def advice(main: Scored, made: Sequence[Pair]) -> str:
     """One sentence for each pair of neighbours in the ranking: whoever separates these has the ranking."""
-    return " ".join(_sentence(pair, len(main.questions)) for pair in made if pair.adjacent)
+    at_hand = max((len(answers) for parts in main.parts.values() for answers in parts), default=0)
+    return " ".join(_sentence(pair, len(main.questions), at_hand) for pair in made if pair.adjacent)
 
 
-def _sentence(pair: Pair, n: int) -> str:
+def _sentence(pair: Pair, n: int, at_hand: int) -> str:
+    """``at_hand``: masked-out answers that a question has, at most; 0 where that is unknown."""
     better, worse, estimate = excerpt(pair.better), excerpt(pair.worse), pair.found.difference
     answers = None if pair.found.sd(ANSWERS) is None else ANSWERS
     needed = pair.found.questions(answers)
@@ -94,6 +96,8 @@ def _sentence(pair: Pair, n: int) -> str:
         return f"{better} and {worse} have the same mean score: no number of questions is known to separate them."
     budget = f"{needed} questions" + ("" if answers is None else f" x {answers} answers")
     size = f"{estimate.mean:.4f} [{estimate.low:.4f}, {estimate.high:.4f}]"
+    if n < FEWEST:
+        return f"{n} questions are too few for advice on {better} and {worse}, which differ by {size}."
     if estimate.low <= 0:
         return (
             f"The {n} questions at hand do not separate {better} from {worse}: they differ by {size}. If the difference is as large as "
@@ -101,5 +105,5 @@ def _sentence(pair: Pair, n: int) -> str:
         )
     fewest, most = (pair.found.questions(answers, end) for end in (estimate.high, estimate.low))
     over = "" if fewest == most else f" ({fewest} to {most} questions over that interval)"
-    have = "you have" if n >= needed else "you have only"
-    return f"With this judge, about {budget} separate {better} from {worse}, which differ by {size}{over}; {have} {n}."
+    have = str(n) if answers is None else f"{n} x {at_hand}"
+    return f"With this judge, about {budget} separate {better} from {worse}, which differ by {size}{over}; you have {have}."

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 
-from selfreflect.errors import BackendError, SelfReflectError, excerpt
+from selfreflect.errors import excerpt
 from selfreflect.items import Item
-from selfreflect.models.base import Generator, Message, Refusal, Reply, Request, Sampling
+from selfreflect.models.base import Generator, Message, Refusal, Reply, Request, Sampling, as_done
+from selfreflect.records import dump_line
 from selfreflect.text import fill, normalise_question, numbered
 from selfreflect.validate.base import Undefined
 from selfreflect.validate.metrics.texts import answers
@@ -34,24 +36,22 @@ def quoted(text: str) -> str:
     return numbered([text]).removeprefix("1. ")
 
 
-def named(generator: Generator) -> str:
-    """The model, as values name it."""
-    return f"{generator.name}@{generator.revision}" if generator.revision else generator.name
+def asked_by(generator: Generator, texts: Mapping[str, str]) -> str:
+    """The model and a digest of the texts that it is asked with, as values name them: other texts make another metric."""
+    model = f"{generator.name}@{generator.revision}" if generator.revision else generator.name
+    return f"{model}, prompts {hashlib.sha256(dump_line(texts).encode()).hexdigest()[:8]}"
 
 
 def ask(generator: Generator, questions: Sequence[str], max_new_tokens: int) -> list[str | Undefined]:
-    """A greedy reply to each question, in order, or why there is none. Equal questions are asked once."""
+    """A greedy reply to each question, in order, or why there is none. Equal questions are asked once.
+
+    Raises:
+        BackendError: the generator gives up, so that asking on would be in vain.
+    """
     sampling = Sampling(temperature=0.0, max_new_tokens=max_new_tokens)
-    requests = {
-        question: Request(messages=(Message(role="user", content=question),), sampling=sampling) for question in dict.fromkeys(questions)
-    }
-    try:
-        replies = generator.generate(list(requests.values())) if requests else []
-        if len(replies) != len(requests):
-            raise BackendError(f"generator {excerpt(generator.name)} gave {len(replies)} replies to {len(requests)} requests")
-    except SelfReflectError as error:
-        return [Undefined(reason="backend", message=str(error))] * len(questions)
-    found = dict(zip(requests, map(_text, replies), strict=True))
+    distinct = list(dict.fromkeys(questions))
+    requests = [Request(messages=(Message(role="user", content=question),), sampling=sampling) for question in distinct]
+    found = {distinct[place]: _text(reply) for place, reply in as_done(generator, requests)} if requests else {}
     return [found[question] for question in questions]
 
 

@@ -13,7 +13,7 @@ from selfreflect.items import Item
 from selfreflect.models.base import Generator
 from selfreflect.text import numbered
 from selfreflect.validate.base import MetricInfo, Undefined, Value
-from selfreflect.validate.metrics.asking import ask, named, prompts, quoted, shown, unparsed
+from selfreflect.validate.metrics.asking import ask, asked_by, prompts, quoted, shown, unparsed
 from selfreflect.validate.metrics.naming import chosen
 from selfreflect.validate.metrics.texts import scorable, values
 
@@ -67,7 +67,7 @@ class ClaimCheck:
         self.metrics = chosen(METRICS, names)
         self._generator = generator
         self._prompts = prompts()["claims"]
-        self.by = named(generator)
+        self.by = asked_by(generator, self._prompts)
 
     def score(self, item: Item) -> list[Value]:
         """One value in [0, 1] for each summary and metric."""

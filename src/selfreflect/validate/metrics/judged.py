@@ -1,5 +1,5 @@
-"""What the metrics of a judge share: prompts that fit its window, summaries in groups, and what it predicts. It needs NumPy and a judge,
-so it is imported when something is measured."""
+"""What the metrics of a judge share: summaries in groups, and what it predicts. It needs NumPy and a judge, so it is imported when
+something is measured."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from selfreflect.errors import JudgeError
 from selfreflect.metric.contexts import CannotScoreError
 from selfreflect.metric.plan import Plan, Prompt, build_plan
-from selfreflect.models.base import Message
 from selfreflect.validate.base import Undefined
 
 if TYPE_CHECKING:
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
 GROUP = 6
 """Summaries whose prompts and states exist at once. A study may give thirty of an item; each projects the reference anew, so not fewer."""
 
-Conversation = tuple[Message, ...]
 Floats = npt.NDArray[np.float64]
 T = TypeVar("T")
 
@@ -58,34 +55,6 @@ def grouped(summaries: Mapping[str, str], encode: Callable[[str, str], T]) -> It
             except CannotScoreError as error:
                 held[text] = undefined(error)
         yield held
-
-
-def encode(judge: Judge, conversations: Sequence[Conversation], words: Sequence[str], what: str) -> list[Prompt]:
-    """Each conversation continued by its word.
-
-    Args:
-        what: names the text in front of the task, for messages.
-
-    Raises:
-        CannotScoreError: it does not fit the judge's window, or the judge's tokenizer or template cannot take it.
-    """
-    sizes = [len(word) + sum(len(message.content) for message in turns) for turns, word in zip(conversations, words, strict=True)]
-    longest = sizes.index(max(sizes))
-    _fitting(judge, conversations[longest : longest + 1], words[longest : longest + 1], what)  # far too long texts are refused at once
-    return _fitting(judge, conversations, words, what)
-
-
-def _fitting(judge: Judge, conversations: Sequence[Conversation], words: Sequence[str], what: str) -> list[Prompt]:
-    try:
-        tasks = judge.encode_tasks(conversations, words)
-    except JudgeError as error:
-        raise CannotScoreError("backend", str(error)) from error
-    needed, window = max(len(ids) for ids, _ in tasks), judge.lm.window
-    if window is not None and needed > window:
-        raise CannotScoreError(
-            "too_long", f"{what} with a masked-out answer needs {needed} tokens, but the window of judge {judge.name!r} holds {window}"
-        )
-    return [Prompt(ids=ids, first=first) for ids, first in tasks]
 
 
 class Reference:

@@ -98,12 +98,12 @@ class Likelihood:
     """
 
     def __init__(self, judge: Judge, names: Sequence[str] | None = None) -> None:
-        from selfreflect.metric.engine import choose_engine
+        from selfreflect.metric.engine import engine_of
 
         self.metrics = chosen(METRICS, names)
         self.by = judged_by(judge)
         self.judge = judge
-        self.engine = choose_engine(judge.lm.model, judge.decoder, judge.head)
+        self.engine = engine_of(judge)
 
     def score(self, item: Item) -> list[Value]:
         """One value for each metric and summary."""
@@ -148,12 +148,12 @@ def _refuse_nothing(item: Item, answers: Mapping[str, int], ablation: _Ablation)
 
 
 def _yes_or_no(judge: Judge, item: Item, summary: str | None, answers: Sequence[str], what: str) -> list[Query]:
-    from selfreflect.validate.metrics.judged import encode
+    from selfreflect.metric.contexts import encode
 
     context = reference_context(item.question, item.conditioning) if summary is None else summary_context(item.question, summary)
     spelled = YES + NO
     conversations = [belief(context, answer) for answer in answers for _ in spelled]
-    prompts = [prompt.ids for prompt in encode(judge, conversations, spelled * len(answers), what)]
+    prompts = [prompt.ids for prompt in encode(judge, conversations, spelled * len(answers), f"{what} with a masked-out answer")]
     step = len(spelled)
     return [_choice(judge, prompts[at : at + len(YES)], prompts[at + len(YES) : at + step]) for at in range(0, len(prompts), step)]
 
@@ -174,9 +174,11 @@ def _choice(judge: Judge, yes: Sequence[tuple[int, ...]], no: Sequence[tuple[int
 
 
 def _whole_answers(judge: Judge, item: Item, summary: str | None, answers: Sequence[str], what: str) -> list[Query]:
-    from selfreflect.validate.metrics.judged import Query, encode
+    from selfreflect.metric.contexts import encode
+    from selfreflect.validate.metrics.judged import Query
 
-    prompts = encode(judge, [answering(item.question, summary)] * len(answers), answers, "the question" if summary is None else what)
+    named = f"{'the question' if summary is None else what} with a masked-out answer"
+    prompts = encode(judge, [answering(item.question, summary)] * len(answers), answers, named)
     return [Query(prompt, tuple(enumerate((token,) for token in prompt.ids[prompt.first :]))) for prompt in prompts]
 
 

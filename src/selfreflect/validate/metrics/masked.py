@@ -83,7 +83,7 @@ class Masked:
     """
 
     def __init__(self, judge: Judge, names: Sequence[str] | None = None, *, temperature: float = JUDGE_TEMPERATURE) -> None:
-        from selfreflect.metric.engine import choose_engine
+        from selfreflect.metric.engine import engine_of
 
         if not temperature > 0:
             raise ConfigError(f"the judge's temperature must be above 0, not {temperature}; the metric's own is {JUDGE_TEMPERATURE}")
@@ -91,7 +91,7 @@ class Masked:
         self.by = judged_by(judge) + ("" if temperature == JUDGE_TEMPERATURE else f", temperature {temperature:g}")
         self.judge = judge
         self.temperature = temperature
-        self.engine = choose_engine(judge.lm.model, judge.decoder, judge.head)
+        self.engine = engine_of(judge)
         self._names = [info.name for info in self.metrics]
 
     def score(self, item: Item) -> list[Value]:
@@ -132,15 +132,16 @@ class Masked:
 
     def _stopwords(self, item: Item, task: Task) -> Task | Undefined:
         """What ``all_words`` masks beyond the words of the metric."""
-        from selfreflect.metric.contexts import CannotScoreError
-        from selfreflect.validate.metrics.judged import encode, undefined
+        from selfreflect.metric.contexts import CannotScoreError, encode
+        from selfreflect.validate.metrics.judged import undefined
 
         held = set(task.words)
         words = [word for word in masked_words(item.masked_out, every=True) if word not in held] if "all_words" in self._names else []
         context = reference_context(item.question, item.conditioning)
         conversations = [context.conversation(word.masked) for word in words]
+        texts, what = [word.text for word in words], "the conditioning answers with a masked-out task"
         try:
-            prompts = encode(self.judge, conversations, [word.text for word in words], "the conditioning answers") if words else []
+            prompts = encode(self.judge, conversations, texts, what) if words else []
         except CannotScoreError as error:
             return undefined(error)
         return replace(task, words=words, reference=prompts)

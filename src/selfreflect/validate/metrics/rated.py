@@ -7,7 +7,7 @@ import re
 from selfreflect.items import Item
 from selfreflect.models.base import Generator
 from selfreflect.validate.base import MetricInfo, Undefined, Value
-from selfreflect.validate.metrics.asking import ask, named, prompts, quoted, shown, unparsed
+from selfreflect.validate.metrics.asking import ask, asked_by, prompts, quoted, shown, unparsed
 from selfreflect.validate.metrics.texts import scorable, values
 
 METRICS = (
@@ -42,12 +42,12 @@ class Rated:
 
     def __init__(self, generator: Generator) -> None:
         self._generator = generator
-        self.by = named(generator)
+        self._prompts = prompts()["llm_judge"]
+        self.by = asked_by(generator, self._prompts)
 
     def score(self, item: Item) -> list[Value]:
         """One value in 0, 1, …, 10 for each summary."""
         summaries = scorable(item)
-        template = prompts()["llm_judge"]["rate"]
-        replies = ask(self._generator, [shown(item, template, summary=quoted(text)) for text in summaries.values()], TOKENS)
+        replies = ask(self._generator, [shown(item, self._prompts["rate"], summary=quoted(text)) for text in summaries.values()], TOKENS)
         ratings = [reply if isinstance(reply, Undefined) else parse_rating(reply) for reply in replies]
         return values(self, item, {name: {"llm_judge": rating} for name, rating in zip(summaries, ratings, strict=True)})

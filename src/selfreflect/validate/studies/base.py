@@ -6,9 +6,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from selfreflect.errors import ConfigError, excerpt
 from selfreflect.items import Item
+from selfreflect.stats import Estimate
 from selfreflect.validate.base import MetricInfo, Value
-from selfreflect.validate.finding import Finding
+from selfreflect.validate.finding import Curve, Finding, Plot
 
 
 class Study(Protocol):
@@ -29,9 +31,30 @@ ByMetric = Mapping[str, Mapping[tuple[str, str], float]]
 
 
 def defined(values: Sequence[Value]) -> ByMetric:
-    """Metric -> (item, summary) -> value, for those that are defined."""
+    """Metric -> (item, summary) -> value, for those that are defined.
+
+    Raises:
+        ConfigError: one metric has values by several models, of which one would hide the other.
+    """
     found: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
+    models: dict[str, str] = {}
     for value in values:
+        if models.setdefault(value.metric, value.by) != value.by:
+            both = f"{excerpt(models[value.metric])} and by {excerpt(value.by)}"
+            raise ConfigError(f"{value.metric} has values by {both}; this study takes one model at a time")
         if value.value is not None:
             found[value.metric][value.item, value.summary] = value.value
     return found
+
+
+def dots(name: str, title: str, x_label: str, y_label: str, estimates: Sequence[tuple[str, Estimate]]) -> tuple[Plot, ...]:
+    """One dot with its interval for each estimate that has a mean, in their order; no plot where none has.
+
+    The place stands in the legend, because colours and markers repeat themselves.
+    """
+    known = [(label, one, one.mean) for label, one in estimates if one.mean is not None]
+    curves = []
+    for place, (label, one, mean) in enumerate(known, 1):
+        low, high = ((), ()) if one.low is None or one.high is None else ((one.low,), (one.high,))
+        curves.append(Curve(f"{place}: {label}", (float(place),), (mean,), low, high))
+    return (Plot(name, title, x_label, y_label, tuple(curves), points=True),) if curves else ()

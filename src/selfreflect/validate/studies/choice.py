@@ -146,7 +146,7 @@ class MultipleChoice:
 _LIMITS = (
     "The answers are made up and of one word each, so this shows whether a metric reads stated percentages, and nothing about free "
     "text. No clear relation may also come from a judge that is too weak to read percentages. A metric without a correlation gives every "
-    "statement the same value, as one that reads only length or wording must."
+    "statement the same value, as one that reads only length or wording must. Nothing is adjusted for the number of metrics."
 )
 
 
@@ -220,7 +220,8 @@ class _Result:
             if rho.high < 0
             else "shows no clear relation to the true distance"
         )
-        return f"{name} {said}: rank correlation {with_interval(rho, _CORRELATION)} over {rho.n} statements."
+        shown = len({point.item for point, _ in self.found})
+        return f"{name} {said}: rank correlation {with_interval(rho, _CORRELATION)} over {rho.n} statements of {shown} true distributions."
 
     @property
     def plot(self) -> Plot:

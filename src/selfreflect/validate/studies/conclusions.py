@@ -37,7 +37,7 @@ def conclusions(
         *_controls(ranked, kinds),
         *_control_summaries(found, controls),
         _length(known, ratios),
-        *_at_equal_length(ranked, ratios),
+        *_at_equal_length(known, ranked, ratios),
         *_paired(clear, tests),
         *_power(Counter(pair.kind for pair in known.pairs)),
     ]
@@ -122,18 +122,28 @@ def _length(known: KnownOrder, ratios: Ratios) -> str:
     return said
 
 
-def _at_equal_length(ranked: Sequence[Outcomes], ratios: Ratios) -> Iterator[str]:
-    rates = [(one.metric.name, alike(one, ratios).rate) for one in ranked]
-    shown = [(name, rate) for name, rate in rates if rate.n >= FEWEST_PAIRS]
-    if kept := [name for name, rate in shown if _side(rate) == "more"]:
-        yield f"At equal length, too, prefer the better summary more often than a coin would: {joined(kept)}."
-    if lost := [name for name, rate in shown if _side(rate) != "more"]:
-        yield f"At equal length it is not shown, and length may be what is preferred, for: {joined(lost)}."
+def _at_equal_length(known: KnownOrder, ranked: Sequence[Outcomes], ratios: Ratios) -> Iterator[str]:
+    """Which pairs these are is said too: they may be of one kind, and then say nothing of the others."""
+    sizes = Counter(pair.kind for pair in known.pairs)
+    similar = Counter(pair.kind for pair in known.pairs if is_alike(pair, ratios))
+    rates = [(one, alike(one, ratios).rate) for one in ranked]
+    shown = [(one, rate) for one, rate in rates if rate.n >= FEWEST_PAIRS]
+    kept = [one.metric.name for one, rate in shown if _side(rate) == "more"]
+    lost = [one.metric.name for one, rate in shown if _side(rate) != "more" and _side(one.rate) == "more"]
+    if not kept and not lost:
+        return
+    kinds = joined([f"{similar[kind]} of {size} {' > '.join(kind)}" for kind, size in sizes.items()])
+    said = f"Of about equal length: {counted(similar.total(), 'pair')} ({kinds})."
+    if kept:
+        said += f" Among them prefer the better summary more often than a coin would: {joined(kept)}."
+    if lost:
+        said += f" Among them this is not shown, so that length may be what is preferred, for: {joined(lost)}."
+    yield said
 
 
 def _paired(clear: Sequence[str], tests: int) -> Iterator[str]:
     if clear:
-        yield f"Clear after adjustment for several tests: {'; '.join(clear)}."
+        yield f"Clear after adjustment for all tests on pairs of the same kind: {'; '.join(clear)}."
     if unclear := tests - len(clear):
         yield f"Comparisons with SelfReflect that show no clear difference, which is no proof of equality: {unclear} of {tests}."
 
@@ -146,6 +156,7 @@ def _power(sizes: Mapping[Relation, int]) -> Iterator[str]:
             yield f"{counted(n, 'pair')} of {name} is too small a number: even if all were won, a coin could have done it."
         else:
             yield (
-                f"With {counted(n, 'pair')} of {name}, a win rate of {percent(rate)} or more would be told from a coin with a power of 80% "
-                f"and, at best, a difference between two metrics of {percent(difference)} or more, if the worse one is never right alone."
+                f"With {counted(n, 'pair')} of {name} a win rate has to be {percent(rate)} to be told from a coin with a power of 80%. A "
+                f"difference between two metrics has to be {percent(difference)} for that, even if the worse one is never right alone; "
+                "more if it sometimes is, and after adjustment for several tests."
             )

@@ -13,10 +13,12 @@ from selfreflect.items import Item
 from selfreflect.report.render import Cell, Column, Table
 from selfreflect.validate.base import MetricInfo, Parts, Value
 from selfreflect.validate.finding import Curve, Finding, Plot
+from selfreflect.validate.power import FEWEST
 from selfreflect.validate.ranking import Scored, one_judge, scored
 from selfreflect.validate.reordering import moved, moved_table
 from selfreflect.validate.separating import advice, pair_table, pairs
 from selfreflect.validate.studies.base import defined
+from selfreflect.validate.studies.wording import counted
 from selfreflect.validate.subsampling import (
     DRAWS,
     STABLE,
@@ -45,6 +47,12 @@ _SCORE, _SHARE = ".4f", ".0%"
 RESAMPLED = "so many questions, drawn with replacement from those at hand"
 SUBSAMPLED = "so many of each question, drawn without replacement; compared with the ranking by all of them on the same questions"
 FEWER_SHOWN = "the first so many, on the questions scored anew, drawn with replacement; compared with the ranking by all these answers"
+
+
+_LIMITS = (
+    "Each ranking is compared with that by all there is at hand. This need not be the true one: other questions, or more answers than "
+    "there are, may change it."
+)
 
 
 class Convergence:
@@ -111,19 +119,19 @@ class Convergence:
         orders = [moved(metric, self._variants, kept) for metric in metrics]
         tables += [moved_table(orders)] if self._variants else []
         says += [sentence for one in orders if one.metric.name == MAIN for sentence in one.sentences]
-        return Finding(self.name, tuple(tables), (*says, *self._cost()), tuple(plots))
+        return Finding(self.name, tuple(tables), (*says, _LIMITS, *self._cost()), tuple(plots))
 
     def _axes(self, main: Scored, values: Sequence[Value]) -> list[_Axis]:
-        shown = self._fewer_shown(main, values)
-        asked = len({variant.original for variant in self._variants if variant.conditioning} & set(main.questions))
+        shown, asked = self._fewer_shown(main, values)
         axes = [_Axis("conditioning answers", shown, FEWER_SHOWN, asked)] if shown else []
         if main.parts:
             for name, units in (("masked-out answers", answer_units), ("masked words", word_units)):
                 axes.append(_Axis(name, _fewer(main, units, self._seed), SUBSAMPLED, len(main.parts)))
         return axes
 
-    def _fewer_shown(self, main: Scored, values: Sequence[Value]) -> list[Step]:
-        """Steps over the items with variants, each against the ranking of the same items by all conditioning answers."""
+    def _fewer_shown(self, main: Scored, values: Sequence[Value]) -> tuple[list[Step], int]:
+        """Steps over the items with variants, each against the ranking of the same items by all conditioning answers; and the smallest
+        number of items behind a step."""
         known = defined(values)[MAIN]
         full = dict(zip(main.questions, main.values, strict=True))
         rows: dict[int, dict[str, list[float]]] = {}
@@ -139,7 +147,7 @@ class Convergence:
             most = {item.id: len(item.conditioning) for item in self._base if item.id in rows[steps[0].budget]}
             whole = np.array([full[id_] for id_ in most])
             steps.append(resampled_step(whole, whole.mean(axis=0), max(most.values()), self._seed))
-        return steps
+        return steps, min((len(rows[step.budget]) for step in steps[:-1]), default=0)
 
     def _coverage(self, found: Sequence[Scored], others: Sequence[str]) -> str:
         total = len(self._base)
@@ -195,16 +203,31 @@ class _Axis:
 
     @property
     def sentence(self) -> str:
-        stable, last = stable_from(self.steps), self.steps[-1]
+        last = self.steps[-1]
         of = self.of if self.of == "questions" else f"{self.of} of each question, with {self.questions} questions"
         if last.same is None:
             return f"By number of {of}: all strategies have the same mean score, so there is no ranking."
+        if self.method == SUBSAMPLED:
+            return f"By number of {of}: {self._within_all}."
+        if self.questions < FEWEST:
+            return f"By number of {self.of}: {counted(self.questions, 'question')} are too few to tell a stable ranking from a chance one."
+        stable = stable_from(self.steps)
         if stable is None:
             return (
                 f"By number of {of}: the ranking is not stable even with {last.budget}; {last.same:.0%} of draws give it, and "
                 f"{STABLE:.0%} would be stable."
             )
         return f"By number of {of}: the ranking is stable from {stable} on, where at least {STABLE:.0%} of draws give it."
+
+    @property
+    def _within_all(self) -> str:
+        """Drawn without replacement, all there is always gives its own ranking: that alone shows no stability."""
+        most, stable = self.steps[-1].budget, stable_from(self.steps)
+        if most == 1:
+            return "there is only one, so fewer cannot be tried"
+        if stable == most:
+            return f"no fewer than all (up to {most}) give the ranking by all in {STABLE:.0%} of draws"
+        return f"the ranking by all (up to {most}) is stable from {stable} on, where at least {STABLE:.0%} of draws give it"
 
 
 def _fewer(main: Scored, units: Callable[[Sequence[Parts]], Units], seed: int) -> list[Step]:
@@ -218,11 +241,13 @@ def _ranking_table(usable: Sequence[Scored], steps: Mapping[str, Sequence[Step]]
     for one in usable:
         found = {step.budget: step.same for step in steps[one.metric.name]}
         ranking = " > ".join(one.strategies[place] for place in one.ranking)
-        rows.append((one.metric.name, *(found.get(count) for count in counts), stable_from(steps[one.metric.name]), ranking))
+        stable = stable_from(steps[one.metric.name]) if len(one.questions) >= FEWEST else None
+        rows.append((one.metric.name, *(found.get(count) for count in counts), stable, ranking))
     shares = [Column(str(count), _SHARE) for count in counts]
     notes = (
         f"share of {DRAWS} draws in which so many questions, drawn with replacement, rank all strategies as all questions do",
-        f"stable from: the number from which on that share is at least {STABLE:.0%}; strategies with the same mean are not ranked",
+        f"stable from: the number from which on that share is at least {STABLE:.0%}; a dash for fewer than {FEWEST} questions",
+        "strategies with the same mean are not ranked",
     )
     columns = (Column("metric"), *shares, Column("stable from", "d"), Column("ranking, best first"))
     return Table("Same ranking by number of questions", columns, tuple(rows), notes)

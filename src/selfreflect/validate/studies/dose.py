@@ -22,6 +22,7 @@ from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.edits import CannotEditError, Elsewhere, foreign_texts
 from selfreflect.validate.finding import Curve, Finding, Plot
 from selfreflect.validate.possibilities import Grouping, Possibility, Statement, statements
+from selfreflect.validate.power import FEWEST
 from selfreflect.validate.statistics import bounded_mean, spearman
 from selfreflect.validate.studies.base import defined
 from selfreflect.validate.studies.wording import counted, percent, with_interval
@@ -230,7 +231,8 @@ class _Response:
             )
         if rho.low is None or rho.high is None:
             return f"{name}: the rank correlation with the shift is {rho.mean:+z.2f} in one item, and one item allows no conclusion."
-        said = _SAID[clear_sign(rho, self.correlations)]
+        few = f"cannot be judged by {rho.n} items, which are too few"
+        said = few if rho.n < FEWEST else _SAID[clear_sign(rho, self.correlations)]
         return (
             f"{name} {said}: mean rank correlation {with_interval(rho, _CORRELATION)} within {rho.n} of {counted(self.ranked, 'item')}; "
             f"it gets worse at every step in {percent(self.rises.mean or 0)} of those with all values."

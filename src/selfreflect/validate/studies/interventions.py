@@ -25,16 +25,19 @@ from selfreflect.validate.edits import (
     StatementEdit,
     foreign_texts,
 )
-from selfreflect.validate.finding import Finding
+from selfreflect.validate.finding import Finding, Plot
 from selfreflect.validate.possibilities import FRAME, Grouping, Statement, statements
+from selfreflect.validate.power import FEWEST
 from selfreflect.validate.statistics import bounded_mean, detectable_rate
-from selfreflect.validate.studies.base import defined
+from selfreflect.validate.studies.base import defined, dots
 from selfreflect.validate.studies.wording import counted, joined, percent
 from selfreflect.validate.worsening import Worsening, badness, ends
 from selfreflect.validate.writer import frames
 
 BASE, QUESTION = "template", "repeat the question"
 OWN = " (own summaries)"
+
+_NOT_MADE = "Edits that could not be made"
 
 Edit = Callable[[Elsewhere], str]
 
@@ -100,8 +103,11 @@ class Interventions:
         tables = [Table("Interventions", COLUMNS, tuple(result.row for result in results), NOTES), self._example()]
         if self.skipped:
             rows = tuple((edit, reason, count) for (edit, reason), count in sorted(self.skipped.items()))
-            tables.append(Table("Edits that could not be made", (Column("edit"), Column("why"), Column("count", "d")), rows))
-        return Finding(self.name, tuple(tables), (self._extent(), *(_says(metric, results) for metric in metrics), self._limits()))
+            tables.append(Table(_NOT_MADE, (Column("edit"), Column("why"), Column("count", "d")), rows))
+        plots = [plot for metric in metrics for plot in _plot(metric, results)]
+        return Finding(
+            self.name, tuple(tables), (self._extent(), *(_says(metric, results) for metric in metrics), self._limits()), tuple(plots)
+        )
 
     def _written(self, items: Sequence[Item], writer: Generator | None) -> dict[str, str | Undefined]:
         stating = [item for item in items if self._statements[item.id]]
@@ -158,7 +164,7 @@ class Interventions:
     def _extent(self) -> str:
         with_statement = sum(BASE in item.summaries for item in self.items)
         skipped = sum(self.skipped.values())
-        left_out = f" {counted(skipped, 'edit')} could not be made; the last table says why." if skipped else ""
+        left_out = f" {counted(skipped, 'edit')} could not be made; the table “{_NOT_MADE}” says why." if skipped else ""
         made = f"{counted(len(self.pairs), 'edit')} of {counted(len(self.items), 'item')} compared with what they were made from"
         return f"{made}; {with_statement} of the items have a statement of their answers.{left_out}"
 
@@ -168,7 +174,8 @@ class Interventions:
         power = (
             f"With {counted(n, 'item')} not even an edit that is always noticed could be told from a coin toss."
             if rate is None
-            else f"With {counted(n, 'item')} an edit has to be noticed in {percent(rate)} to be told from a coin toss with a power of 80%."
+            else f"With {counted(n, 'item')} an edit has to be noticed in {percent(rate)} of them to be told from a coin toss "
+            "with a power of 80%."
         )
         return (
             f"{power} The tests are not adjusted for their number. Where the answers were grouped by spelling, two possibilities may "
@@ -199,24 +206,38 @@ class _Result:
         return (self.metric.name, self.edit, *ends(self.worse), *ends(change), change.n, change.total)
 
 
+def _plot(metric: MetricInfo, results: Sequence[_Result]) -> tuple[Plot, ...]:
+    return dots(
+        f"interventions-{metric.name}",
+        f"{metric.name}: how often an edit is marked down",
+        "edit, in the order of the table",
+        "share of items (0.5: chance)",
+        [(result.edit, result.worse) for result in results if result.metric == metric],
+    )
+
+
 def _says(metric: MetricInfo, results: Sequence[_Result]) -> str:
     """One paragraph. Padding is told apart from the rest: it takes nothing away, so that a metric need not mind it."""
     mine = [result for result in results if result.metric == metric]
     found: dict[int, list[str]] = {1: [], 0: [], -1: []}
-    padding = []
+    padding, few = [], []
     for result in mine:
         change = result.change.mean
         if change.mean is None:
             continue
-        if result.edit.startswith(PAD):
+        if change.n < FEWEST:
+            few.append(result.edit)
+        elif result.edit.startswith(PAD):
             said = {1: "is clearly for the worse", 0: "is not clear", -1: "is clearly for the better: it can be gamed by length"}
             padding.append(f"The change by {result.edit} ({change.mean:+z.4f}) {said[result.change.direction]}.")
         else:
             found[result.change.direction].append(result.edit)
-    if not any(found.values()) and not padding:
+    if not any(found.values()) and not padding and not few:
         return f"{metric.name} has no value for both sides of any edit, so nothing can be said of it."
     heads = {1: "clearly marks down", 0: "shows no clear response to", -1: "clearly PREFERS, against what was done"}
     parts = [f"{heads[direction]}: {joined(edits)}" for direction, edits in found.items() if edits]
+    if few:
+        parts.append(f"cannot be judged by edits that have values for fewer than {FEWEST} items: {joined(few)}")
     return " ".join([f"{metric.name} {'; '.join(parts)}." if parts else f"{metric.name}:", *padding])
 
 

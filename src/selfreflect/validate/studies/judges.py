@@ -14,28 +14,12 @@ from selfreflect.items import Item
 from selfreflect.report.render import Cell, Column, Table
 from selfreflect.stats import Estimate, mean_interval
 from selfreflect.validate.base import MetricInfo, Value
-from selfreflect.validate.finding import Finding
+from selfreflect.validate.finding import Curve, Finding, Plot
 from selfreflect.validate.statistics import FEWEST, Indices, bootstrap, bounded_mean, correlation_interval, kendall
-from selfreflect.validate.studies.wording import counted, with_interval
+from selfreflect.validate.studies.wording import counted, joined, with_interval
+from selfreflect.validate.worsening import ends
 
 _CORRELATION, _SHARE = "+z.2f", ".1%"
-AGREEMENT_COLUMNS = (
-    Column("metric"),
-    Column("judge"),
-    Column("other judge"),
-    Column("names", _CORRELATION),
-    Column("names low", _CORRELATION),
-    Column("names high", _CORRELATION),
-    Column("n names", "d"),
-    Column("summaries", _CORRELATION),
-    Column("summaries low", _CORRELATION),
-    Column("summaries high", _CORRELATION),
-    Column("n summaries", "d"),
-    Column("same order", _SHARE),
-    Column("same order low", _SHARE),
-    Column("same order high", _SHARE),
-    Column("items", "d"),
-)
 MEAN_COLUMNS = (
     Column("metric"),
     Column("judge"),
@@ -45,11 +29,14 @@ MEAN_COLUMNS = (
     Column("95% high", ".4f"),
     Column("n", "d"),
 )
-AGREEMENT_NOTES = (
-    "names: Kendall's tau-b between the two judges' means of the summaries of one name (a strategy), over those both have values for; "
-    "summaries: Spearman's rank correlation over single summaries; intervals of both: 95% percentile bootstrap over items",
-    "same order: mean over items of the share of two summaries that both judges put in the same order; if one sees a tie the other must "
-    "too; interval: 95% BCa bootstrap over items",
+STRATEGY_NOTES = (
+    "Kendall's tau-b between the two judges' means of the summaries of one name (a strategy), over those that both have values for; "
+    "n: strategies; intervals: 95% percentile bootstrap over items",
+)
+SUMMARY_NOTES = ("Spearman's rank correlation; n: summaries; intervals: 95% percentile bootstrap over items",)
+ORDER_NOTES = (
+    "mean over items of the share of two summaries that both judges put in the same order; if one sees a tie the other must too; "
+    "n: items; intervals: 95% BCa bootstrap over items",
 )
 
 Key = tuple[str, str]
@@ -89,8 +76,10 @@ class JudgeAgreement:
             for metric in several.values()
             for one, other in combinations(known[metric.name], 2)
         ]
-        tables = (_agreement_table(agreements), self._means({name: known[name] for name in several}))
-        return Finding(self.name, tables, tuple(self._says(agreements)))
+        tables = (*_agreement_tables(agreements), self._means({name: known[name] for name in several}))
+        plots = tuple(_plot(one, known[one.metric.name]) for one in agreements if one.summaries.n)
+        alone = [metric.name for metric in metrics if metric.name not in several]
+        return Finding(self.name, tables, tuple(self._says(agreements, alone)), plots)
 
     def _by_judge(self, values: Sequence[Value]) -> Mapping[str, Mapping[str, Mapping[Key, float]]]:
         """Metric -> judge -> (item, summary) -> value, for judges that were asked, be their values defined or not."""
@@ -120,9 +109,11 @@ class JudgeAgreement:
                     rows.append((metric, judge, name, mean.mean, mean.low, mean.high, mean.n))
         return Table("Means by judge", MEAN_COLUMNS, tuple(rows), ("intervals: 95% BCa bootstrap over items",))
 
-    def _says(self, agreements: Sequence[Agreement]) -> Iterator[str]:
+    def _says(self, agreements: Sequence[Agreement], alone: Sequence[str]) -> Iterator[str]:
         for one in agreements:
             yield f"{one.metric.name} by {one.judges[0]} and by {one.judges[1]}: {_agree(one)}"
+        if alone:
+            yield f"Left out, because fewer than two judges computed them: {joined(alone)}."
         yield (
             f"{counted(len(self.items), 'item')}. Agreement is not truth: judges of one family may share their errors. "
             "Correlations over single summaries also rise where some questions are harder than others for every judge; "
@@ -168,22 +159,38 @@ def _sign(difference: float) -> int:
     return (difference > 0) - (difference < 0)
 
 
-def _agreement_table(agreements: Sequence[Agreement]) -> Table:
-    rows = tuple(
-        (
-            one.metric.name,
-            *one.judges,
-            *(cell for of in (one.names, one.summaries, one.same_order) for cell in (of.mean, of.low, of.high, of.n)),
-        )
-        for one in agreements
+def _agreement_tables(agreements: Sequence[Agreement]) -> Iterator[Table]:
+    """One for each way to agree: side by side they are too wide for a terminal."""
+    for title, what, form, of, notes in (
+        ("Agreement on the ranking of strategies", "tau", _CORRELATION, [one.names for one in agreements], STRATEGY_NOTES),
+        ("Agreement on single summaries", "rho", _CORRELATION, [one.summaries for one in agreements], SUMMARY_NOTES),
+        ("Agreement on two summaries of one item", "same order", _SHARE, [one.same_order for one in agreements], ORDER_NOTES),
+    ):
+        texts = (Column("metric"), Column("judge"), Column("other judge"))
+        columns = (*texts, Column(what, form), Column("95% low", form), Column("95% high", form), Column("n", "d"))
+        rows = tuple((one.metric.name, *one.judges, *ends(found), found.n) for one, found in zip(agreements, of, strict=True))
+        yield Table(title, columns, rows, notes)
+
+
+def _plot(one: Agreement, known: Mapping[str, Mapping[Key, float]]) -> Plot:
+    """One dot for each summary: its values by the two judges."""
+    first, second = (known[judge] for judge in one.judges)
+    shared = [key for key in first if key in second]
+    curves = []
+    for strategy in dict.fromkeys(name for _, name in shared):
+        own = [key for key in shared if key[1] == strategy]
+        curves.append(Curve(strategy, tuple(first[key] for key in own), tuple(second[key] for key in own)))
+    return Plot(
+        f"judges-{one.metric.name}", f"{one.metric.name}: the same summaries by two judges", *one.judges, tuple(curves), points=True
     )
-    return Table("Agreement between judges", AGREEMENT_COLUMNS, rows, AGREEMENT_NOTES)
 
 
 def _agree(one: Agreement) -> str:
     if one.same_order.n < FEWEST:
         return f"{counted(one.same_order.n, 'item')} with two summaries that both have values for is too small a number for any conclusion."
     said = f"they put two summaries of one item in the same order in {with_interval(one.same_order, '.0%')} of pairs"
+    if one.same_order.low is not None and one.same_order.low <= 0.5:
+        said += ", which cannot be told from a coin"
     if one.names.mean is None:
-        return f"{said}. Fewer than three names differ in both means, so that no rank correlation of them is defined."
-    return f"{said}; the rank correlation of the means of {one.names.n} names is {with_interval(one.names, _CORRELATION)}."
+        return f"{said}. Fewer than three strategies differ in their means by both, so that no rank correlation of these is defined."
+    return f"{said}; the rank correlation of the means of {one.names.n} strategies is {with_interval(one.names, _CORRELATION)}."

@@ -13,7 +13,7 @@ from selfreflect.stats import Estimate
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.finding import Finding
 from selfreflect.validate.statistics import FEWEST, bounded_mean, correlation_interval, somers
-from selfreflect.validate.studies.base import defined
+from selfreflect.validate.studies.base import defined, dots
 from selfreflect.validate.studies.wording import counted, joined, with_interval
 
 _CORRELATION = "+z.2f"
@@ -77,7 +77,14 @@ class LengthAudit:
             )
             for one in audits
         )
-        return Finding(self.name, (Table("Values against length of the summary", COLUMNS, rows, NOTES),), tuple(self._says(audits)))
+        plots = dots(
+            "length",
+            "Longer summaries judged better within items",
+            "metric, in the order of the table",
+            "Somers' D (0: no preference)",
+            [(one.metric.name, one.within) for one in audits],
+        )
+        return Finding(self.name, (Table("Values against length of the summary", COLUMNS, rows, NOTES),), tuple(self._says(audits)), plots)
 
     def _audit(self, metric: MetricInfo, values: Mapping[Key, float]) -> Audit:
         sign = 1 if metric.better == "higher" else -1
@@ -93,7 +100,7 @@ class LengthAudit:
 
     def _says(self, audits: Sequence[Audit]) -> Iterator[str]:
         most = max((one.within.n for one in audits), default=0)
-        yield f"{counted(len(self._words), 'summary').replace('summarys', 'summaries')} of {counted(len(self.items), 'item')}."
+        yield f"Summaries: {len(self._words)}, of {counted(len(self.items), 'item')}."
         if most < FEWEST:
             yield f"{counted(most, 'item')} with values for summaries of different length is too small a number for any conclusion."
             return

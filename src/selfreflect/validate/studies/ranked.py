@@ -11,12 +11,13 @@ from selfreflect.items import Item
 from selfreflect.report.render import Cell, Column, Table
 from selfreflect.stats import Estimate
 from selfreflect.validate.base import MetricInfo, Value
-from selfreflect.validate.finding import Curve, Finding, Plot
+from selfreflect.validate.finding import Finding
 from selfreflect.validate.order import KnownOrder, Pair, Relation, known_order
-from selfreflect.validate.outcomes import ALIKE, FEWEST_PAIRS, Matched, Outcomes, Ratios, alike, length_ratios, matched, outcomes
+from selfreflect.validate.outcomes import ALIKE, FEWEST_PAIRS, Outcomes, Ratios, alike, length_ratios, matched, outcomes
 from selfreflect.validate.statistics import holm, paired_win_test, win_difference
-from selfreflect.validate.studies.base import defined
+from selfreflect.validate.studies.base import defined, dots
 from selfreflect.validate.studies.conclusions import conclusions
+from selfreflect.validate.worsening import ends
 
 QUESTION, EMPTY = "control: question repeated", "control: empty"
 
@@ -52,11 +53,10 @@ MATCHED_COLUMNS = (
     Column("metric"),
     Column("better"),
     Column("worse"),
-    *(
-        column
-        for name in ("equal", "shorter", "balanced")
-        for column in (Column(f"{name} rate", _RATE), Column(f"{name} low", _RATE), Column(f"{name} high", _RATE), Column(f"{name} n", "d"))
-    ),
+    Column("win rate", _RATE),
+    Column("95% low", _RATE),
+    Column("95% high", _RATE),
+    Column("n", "d"),
 )
 TEST_COLUMNS = (
     Column("metric"),
@@ -138,13 +138,20 @@ class RankedSets:
         tables = [
             _ranking(ranked, ratios),
             _by_pair(found, kinds, ratios),
-            _after_matching(ranked, own_kinds, ratios),
+            *_after_matching(ranked, own_kinds, ratios),
             *([_test_table(tests)] if tests else []),
         ]
         says = conclusions(
             self.known, ranked, found, self.controls, ratios, [_clear(test) for test in tests if _is_clear(test)], len(tests)
         )
-        return Finding(self.name, tuple(tables), says, _plots(ranked))
+        plots = dots(
+            "ranked",
+            "How often the better summary wins",
+            "place among the metrics",
+            "win rate (0.5: chance)",
+            [(one.metric.name, one.rate) for one in ranked],
+        )
+        return Finding(self.name, tuple(tables), says, plots)
 
 
 def _unused(name: str, taken: set[str]) -> str:
@@ -188,20 +195,23 @@ def _by_pair(found: Sequence[Outcomes], kinds: Sequence[Relation], ratios: Ratio
     return Table("How often the better summary wins", PAIR_COLUMNS, tuple(rows), (TIES, EQUAL, INTERVALS))
 
 
-def _after_matching(found: Sequence[Outcomes], kinds: Sequence[Relation], ratios: Ratios) -> Table:
-    rows: list[tuple[Cell, ...]] = []
-    for one, kind in ((one.of_kind(kind), kind) for one in found for kind in kinds):
-        of: Matched = matched(one, ratios)
-        balanced = (of.balanced.mean, of.balanced.low, of.balanced.high, of.balanced.n)
-        rows.append((one.metric.name, *kind, *_shown(of.alike), *_shown(of.shorter), *balanced))
-    notes = (
-        EQUAL.replace("at equal length", "equal"),
-        "shorter: only pairs whose better summary has fewer words",
-        "balanced: the mean of the rates among pairs whose better summary is longer and among those whose better one is shorter; judging "
-        f"by length alone gives 50%; a dash where either are fewer than {FEWEST_PAIRS}",
-        INTERVALS,
+def _after_matching(found: Sequence[Outcomes], kinds: Sequence[Relation], ratios: Ratios) -> Iterator[Table]:
+    """One table for each way of matching: side by side they are too wide for a terminal."""
+    of = [((one.metric.name, *kind), matched(one.of_kind(kind), ratios)) for one in found for kind in kinds]
+    few = f"a dash for fewer than {FEWEST_PAIRS}"
+    yield _matched("equal length", [(key, _shown(one.alike)) for key, one in of], EQUAL.removeprefix("at equal length: "))
+    shorter = f"only pairs whose better summary has fewer words; {few}"
+    yield _matched("the better summary is shorter", [(key, _shown(one.shorter)) for key, one in of], shorter)
+    balanced = (
+        "the mean of the rates among pairs whose better summary is longer and among those whose better one is shorter; judging by length "
+        f"alone gives 50%; {few} of either"
     )
-    return Table("The same after matching for length", MATCHED_COLUMNS, tuple(rows), notes)
+    yield _matched("balanced", [(key, (*ends(one.balanced), one.balanced.n)) for key, one in of], balanced)
+
+
+def _matched(way: str, rows: Sequence[tuple[tuple[str, ...], tuple[Cell, ...]]], note: str) -> Table:
+    cells = tuple((*key, *rate) for key, rate in rows)
+    return Table(f"After matching for length: {way}", MATCHED_COLUMNS, cells, (note, TIES, INTERVALS))
 
 
 def _paired_tests(found: Sequence[Outcomes], kinds: Sequence[Relation]) -> list[PairedTest]:
@@ -245,17 +255,4 @@ def _is_clear(test: PairedTest) -> bool:
 
 def _clear(test: PairedTest) -> str:
     verb = "more" if test.only_one > test.only_other else "less"
-    return f"{test.one.name} wins {verb} often than {test.other.name} on {' > '.join(test.kind)} (p = {test.adjusted:.2g})"
-
-
-def _plots(found: Sequence[Outcomes]) -> tuple[Plot, ...]:
-    """One dot for each metric, best first."""
-    curves = []
-    for place, one in enumerate((one for one in found if one.wins), 1):
-        rate = one.rate
-        ends = ((rate.low,), (rate.high,)) if rate.low is not None and rate.high is not None else ((), ())
-        curves.append(Curve(one.metric.name, (float(place),), (_place(rate),), *ends))
-    if not curves:
-        return ()
-    title = "How often the better summary wins"
-    return (Plot("ranked", title, "place among the metrics", "win rate (0.5: chance)", tuple(curves), points=True),)
+    return f"{test.one.name} wins {verb} often than {test.other.name} on {' > '.join(test.kind)} (adjusted p = {test.adjusted:.2g})"

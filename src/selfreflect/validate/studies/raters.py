@@ -13,11 +13,12 @@ from selfreflect.report.render import Cell, Column, Table
 from selfreflect.stats import Estimate
 from selfreflect.validate.agreement import ORDERS, Level, alpha_estimate, library, order_counts, paired_counts, rating_counts
 from selfreflect.validate.base import MetricInfo, Value
-from selfreflect.validate.finding import Finding
+from selfreflect.validate.finding import Finding, Plot
 from selfreflect.validate.ranking import one_judge
 from selfreflect.validate.ratings import Pair, Ratings, summary_orders
-from selfreflect.validate.statistics import FEWEST, bounded_mean
-from selfreflect.validate.studies.base import defined
+from selfreflect.validate.statistics import FEWEST, bounded_mean, detectable_rate
+from selfreflect.validate.studies.base import defined, dots
+from selfreflect.validate.worsening import ends
 
 _ALPHA, _SHARE = "+z.3f", ".1%"
 Orders = Mapping[Pair, int]
@@ -56,7 +57,7 @@ class HumanAgreement:
         among = self._among(raters)
         passed = [f"Values by {listed(others)} were passed over: this study is about one judge at a time."] if others else []
         says = (self._data(raters), _among_says(among), *_metrics_say(found), *passed)
-        return Finding(self.name, (_rater_table(among), _metric_table(found)), says)
+        return Finding(self.name, (_rater_table(among), _alpha_table(found), _majority_table(found)), says, _plot(found))
 
     def _comparable(self, orders: Orders) -> Orders:
         """Of the items at hand, without pairs of the same text: no metric could order these."""
@@ -150,29 +151,49 @@ def _rater_table(rows: Sequence[_Among]) -> Table:
     return Table("Agreement among raters", columns, tuple(cells), notes)
 
 
-def _metric_table(found: Sequence[_Agreement]) -> Table:
+def _alpha_table(found: Sequence[_Agreement]) -> Table:
     columns = (
         Column("metric"),
         Column("alpha with a rater", _ALPHA),
         *_ends(_ALPHA, " (a rater)"),
         Column("alpha with all raters", _ALPHA),
         *_ends(_ALPHA, " (all raters)"),
-        Column("agrees with majority", _SHARE),
-        *_ends(_SHARE, " (majority)"),
-        Column("pairs", "d"),
-        Column("of", "d"),
     )
-    cells: list[tuple[Cell, ...]] = []
-    for one in found:
-        ends = [end for estimate in (one.each, one.joined, one.agreement) for end in (estimate.mean, estimate.low, estimate.high)]
-        cells.append((one.metric.name, *ends, one.judged, one.decided))
+    cells = tuple((one.metric.name, *ends(one.each), *ends(one.joined)) for one in found)
     notes = (
         "alpha with a rater: metric and one rater at a time, on the order of two summaries; comparable with that row among raters",
         "alpha with all raters: the metric as one more rater beside the others, so that their agreement with one another counts as well",
-        "agrees with majority: share of pairs with a summary that most raters prefer where the metric prefers it too, ties being "
-        "disagreements; mean over items, interval: 95% bootstrap over items",
+        "intervals: 95% percentile bootstrap over items",
     )
-    return Table("Agreement of metrics with raters", columns, tuple(cells), notes)
+    return Table("Agreement of metrics with raters", columns, cells, notes)
+
+
+def _majority_table(found: Sequence[_Agreement]) -> Table:
+    columns = (
+        Column("metric"),
+        Column("agrees with majority", _SHARE),
+        *_ends(_SHARE),
+        Column("items", "d"),
+        Column("pairs", "d"),
+        Column("of", "d"),
+    )
+    cells = tuple((one.metric.name, *ends(one.agreement), one.agreement.n, one.judged, one.decided) for one in found)
+    notes = (
+        "share of pairs with a summary that most raters prefer where the metric prefers it too, ties being disagreements; mean over items",
+        "of: pairs with a majority, pairs: those that the metric has values for",
+        "intervals: 95% BCa bootstrap over items; exact where all items agree",
+    )
+    return Table("Agreement of metrics with the majority of raters", columns, cells, notes)
+
+
+def _plot(found: Sequence[_Agreement]) -> tuple[Plot, ...]:
+    return dots(
+        "raters",
+        "Agreement with the majority of raters",
+        "metric, in the order of the table",
+        "share of pairs (0.5: chance)",
+        [(one.metric.name, one.agreement) for one in found],
+    )
 
 
 def _ends(form: str, of: str = "") -> tuple[Column, Column]:
@@ -198,10 +219,20 @@ def _metrics_say(found: Sequence[_Agreement]) -> list[str]:
     unknown = [one.metric.name for one in found if not one.judged]
     if unknown:
         said.append(f"No value for two summaries that raters compared: {listed(unknown)}.")
-    above = [one.metric.name for one in found if one.agreement.low is not None and one.agreement.low > 0.5]
-    rest = [one.metric.name for one in found if one.judged and one.metric.name not in above]
+    above = [one.metric.name for one in found if _side(one.agreement) == 1]
+    below = [one.metric.name for one in found if _side(one.agreement) == -1]
+    rest = [one.metric.name for one in found if one.judged and _side(one.agreement) == 0]
     if above:
-        said.append(f"With the raters' majority agree on more than half of the pairs, the whole interval above it: {listed(above)}.")
+        said.append(f"Agree with the majority of raters more often than a coin would: {listed(above)}.")
+    if below:
+        said.append(f"Agree with the majority of raters less often than a coin would: {listed(below)}.")
     if rest:
         said.append(f"With so many items these cannot be shown to agree with the majority more often than a coin would: {listed(rest)}.")
     return said
+
+
+def _side(rate: Estimate) -> int:
+    """On which side of one half the interval lies; 0 where it holds one half or where a coin could have won so few items."""
+    if rate.low is None or rate.high is None or detectable_rate(rate.n) is None:
+        return 0
+    return (rate.low > 0.5) - (rate.high < 0.5)

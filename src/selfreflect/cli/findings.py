@@ -1,0 +1,53 @@
+"""What becomes of the finding of a study: it is shown, and kept beside what is needed to make it again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from selfreflect import __version__
+from selfreflect.cli.console import emit, say, stdout
+from selfreflect.cli.show import print_table, where
+from selfreflect.errors import MissingExtraError
+from selfreflect.report.text import printable
+from selfreflect.validate.base import MetricInfo, Value
+from selfreflect.validate.finding import Finding
+from selfreflect.validate.folder import draw, rows, write
+
+
+def show_finding(finding: Finding, json: bool) -> None:
+    if json:
+        for row in rows(finding):
+            emit(row)
+        return
+    for table in finding.tables:
+        print_table(table)
+        stdout.print()
+    for sentence in finding.says:
+        stdout.print(Text(printable(sentence)))
+        stdout.print()
+
+
+def keep_finding(finding: Finding, made_with: dict[str, Any], out: Path) -> None:
+    """Without matplotlib all but the plots is kept, and people are told."""
+    folder = write(finding, made_with, out)
+    try:
+        draw(finding, folder)
+    except MissingExtraError as error:
+        say(f"no plots: {error}")
+    say(f"the finding and all that belongs to it are in {where(folder)}")
+
+
+def made_with(source: str | None, seed: int, items: int, metrics: Sequence[MetricInfo], values: Sequence[Value]) -> dict[str, Any]:
+    models = dict.fromkeys(value.by for value in values if value.by)
+    return {
+        "source": source or "made up",
+        "items": items,
+        "metrics": ", ".join(info.name for info in metrics),
+        "models": "; ".join(models) or "none",
+        "seed": seed,
+        "selfreflect": __version__,
+    }

@@ -3,6 +3,7 @@
 PYTHON ?= python3
 TORCH_INDEX ?=
 ARGS ?=
+VLLM_PYTHON ?=
 
 TORCH := $(shell grep '^torch==' constraints.txt)
 BIN := .venv/bin
@@ -11,7 +12,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || command -v sudo)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv model chromium demo bench test test-slow lint docs-check format clean
+.PHONY: help .venv model chromium demo bench test test-slow test-vllm lint docs-check format clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[.a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -20,10 +21,14 @@ demo: model ## run the demonstration with the embedded model
 	@$(BIN)/selfreflect demo $(ARGS)
 
 test: model chromium ## run the tests, except those that take minutes
-	@$(BIN)/pytest -m "not slow" $(ARGS)
+	@$(BIN)/pytest -m "not slow and not vllm" $(ARGS)
 
 test-slow: model chromium ## run the tests that take minutes
-	@$(BIN)/pytest -m slow $(ARGS)
+	@$(BIN)/pytest -m "slow and not vllm" $(ARGS)
+
+test-vllm: model ## run the tests against vLLM: make test-vllm VLLM_PYTHON=/path/to/python
+	@test -x "$(VLLM_PYTHON)" || { echo "name the Python of an environment with vLLM: make test-vllm VLLM_PYTHON=/path/to/python"; exit 1; }
+	@VLLM_PYTHON="$(VLLM_PYTHON)" $(BIN)/pytest -m vllm $(ARGS)
 
 bench: model ## time this engine against the published schedule, on an idle machine
 	@$(BIN)/selfreflect bench $(ARGS)

@@ -15,13 +15,13 @@ import selfreflect
 
 ROOT = Path(selfreflect.__file__).parent
 STAGES = ("questions", "answers", "strategies", "metric")
-GENERATORS = ("models.hf", "models.openai", "models.scripted", "models.decode", "models.sampling")
+GENERATORS = ("models.hf", "models.openai", "models.vllm", "models.scripted", "models.decode", "models.sampling")
 TORCH = {
     *(f"metric.{name}" for name in ("engine", "body", "attention", "fallback", "distance", "reference_cache")),
-    *(f"models.{name}" for name in ("loading", "threads", "judge", "hf", "decode", "sampling", "demo")),
+    *(f"models.{name}" for name in ("loading", "threads", "judge", "hf", "decode", "sampling", "demo", "pooled", "projection")),
     *(f"bench.{name}" for name in ("schedules", "peak", "memory", "machine", "measure", "random_model")),
 }
-OPTIONAL = ("pandas", "pyarrow", "datasets", "matplotlib", "sentence_transformers", "openai", "rouge_score", "ot", "krippendorff")
+OPTIONAL = ("pandas", "pyarrow", "datasets", "matplotlib", "sentence_transformers", "openai", "vllm", "rouge_score", "ot", "krippendorff")
 
 
 class Import(NamedTuple):

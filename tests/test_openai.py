@@ -26,8 +26,9 @@ from command import COMMAND, Outcome, environment, process, run, written
 from fault_server import FaultServer, answers, chat, choice, in_turn, status
 from selfreflect.errors import BackendError, ConfigError, SelfReflectError
 from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling, as_done
+from selfreflect.models.client import LARGEST_RESPONSE
 from selfreflect.models.endpoint import DEFAULT_URL, endpoint
-from selfreflect.models.openai import LARGEST_RESPONSE, OpenAIGenerator
+from selfreflect.models.openai import OpenAIGenerator
 from selfreflect.models.patience import Patience, retry_after
 from selfreflect.store import Run
 

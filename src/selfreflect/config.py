@@ -51,6 +51,8 @@ class SummariesConfig(Record, frozen=True, kw_only=True):
 class ScoresConfig(Record, frozen=True, kw_only=True):
     judge: str = "smollm2"
     revision: str | None = None
+    base_url: str | None = None
+    """Where a judge ``vllm+http:NAME`` is served."""
     dtype: str = "auto"
     compat: str = ""
     budget: str | None = None
@@ -63,13 +65,24 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
     """Which words come first, where there is a limit."""
 
 
+class Price(Record, frozen=True, kw_only=True):
+    """What a model costs, in any one currency; ``--dry-run`` reckons with it."""
+
+    input_per_million: float
+    """For a million prompt tokens."""
+    output_per_million: float
+    """For a million completion tokens."""
+
+
 class Config(Record, frozen=True, kw_only=True):
-    """One section per stage. A run directory keeps the sections it was made with, and refuses others."""
+    """One section per stage, and prices. A run directory keeps the sections of the stages it was made with, and refuses others."""
 
     questions: QuestionsConfig = QuestionsConfig()
     answers: AnswersConfig = AnswersConfig()
     summaries: SummariesConfig = SummariesConfig()
     scores: ScoresConfig = ScoresConfig()
+    prices: dict[str, Price] = msgspec.field(default_factory=dict)
+    """By the name of the model, as ``--model`` takes it."""
 
     def section(self, name: str) -> dict[str, Any]:
         """One section as plain values."""
@@ -94,8 +107,11 @@ def load_config(
         _check_known(where, "section", section, list(known))
         if not isinstance(values, dict):
             raise ConfigError(f"{where}: [{section}] must be a table, not {excerpt(values)}")
+        if section == "prices":
+            _check_prices(where, values)
+            continue
         for key in values:
-            _check_known(where, f"key in [{section}]", key, [field.name for field in msgspec.structs.fields(known[section])])
+            _check_known(where, f"key in [{section}]", key, _keys(known[section]))
     merged = {name: {**(base or {}).get(name, {}), **merged.get(name, {})} for name in known}
     for section, given in overrides.items():
         merged.setdefault(section, {}).update({key: value for key, value in given.items() if value is not None})
@@ -129,6 +145,23 @@ def _check_known(where: str, what: str, name: str, known: list[str]) -> None:
         raise ConfigError(f"{where}: unknown {what}: {excerpt(name)}. Known: {', '.join(known)}.{nearest(name, known)}")
 
 
+def _keys(section: type[Record]) -> list[str]:
+    return [field.name for field in msgspec.structs.fields(section)]
+
+
+def _check_prices(where: str, prices: dict[str, Any]) -> None:
+    for model, price in prices.items():
+        if not isinstance(price, dict):
+            raise ConfigError(f"{where}: the price of {excerpt(model)} must be a table [prices.{excerpt(model)}], not {excerpt(price)}")
+        for key in price:
+            _check_known(where, f"key in the price of {excerpt(model)}", key, _keys(Price))
+        for key in _keys(Price):
+            value = price.get(key)
+            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
+                given = "is missing" if value is None else f"must be 0 or more, not {excerpt(value)}"
+                raise ConfigError(f"{where}: {key} in the price of {excerpt(model)} {given}")
+
+
 def _check_ranges(config: Config) -> None:
     counts = {
         "questions.limit": 1 if config.questions.limit is None else config.questions.limit,
@@ -147,6 +180,7 @@ def _check_ranges(config: Config) -> None:
         raise ConfigError(f"answers.top_p must be in (0, 1], not {config.answers.top_p}")
     for name, section in (("answers", config.answers), ("summaries", config.summaries)):
         _check_server(name, section)
+    _check_judge(config.scores)
     _check_limits(config.scores)
     for name, value, choices in (
         ("scores.dtype", config.scores.dtype, ["auto", "float32", "bfloat16", "float16"]),
@@ -165,6 +199,17 @@ def _check_server(name: str, section: AnswersConfig | SummariesConfig) -> None:
             raise ConfigError(f"{name}.revision: a server says nothing of revisions. Leave --revision out with {PREFIX}NAME.")
     elif section.base_url is not None:
         raise ConfigError(f"{name}.base_url is for a model {PREFIX}NAME, and {excerpt(section.model)} is none. Leave one of them out.")
+
+
+def _check_judge(scores: ScoresConfig) -> None:
+    from selfreflect.models.endpoint import POOLED, endpoint
+
+    if scores.judge.startswith(POOLED):
+        if scores.base_url is None:
+            raise ConfigError(f"a judge {POOLED}NAME needs the address of its server: --judge-url http://localhost:8000/v1")
+        endpoint(scores.base_url)
+    elif scores.base_url is not None:
+        raise ConfigError(f"--judge-url is for a judge {POOLED}NAME, and {excerpt(scores.judge)} is none. Leave one of them out.")
 
 
 def _check_limits(scores: ScoresConfig) -> None:

@@ -17,13 +17,14 @@ from selfreflect.answers import draw_answers
 from selfreflect.config import Config
 from selfreflect.errors import BackendError, ConfigError, StoreError, excerpt
 from selfreflect.items import Item
+from selfreflect.journal import explained
 from selfreflect.models.base import Generator, Sampling
-from selfreflect.models.endpoint import PREFIX
+from selfreflect.models.endpoint import POOLED, PREFIX, VLLM, endpoint
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.questions import load_questions
 from selfreflect.records import RETRIED, AnswerSet, Failure, Question, Score, Stage, Summary
 from selfreflect.report.tables import RunRecords
-from selfreflect.store import MANIFEST, Run
+from selfreflect.store import MANIFEST, Run, check_ours, joined_settings
 from selfreflect.strategies import load_strategy
 from selfreflect.strategies.driver import Named, summarize
 from selfreflect.strategies.task import GREEDY, THINKING
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from selfreflect.models.hf import HFGenerator
     from selfreflect.models.judge import Judge
     from selfreflect.models.openai import OpenAIGenerator
+    from selfreflect.models.vllm import VLLMGenerator
 
 _PROMPTED: tuple[Stage, ...] = ("answers", "summaries")
 """Stages whose results depend on the prompts file."""
@@ -127,9 +129,7 @@ class Experiment:
         """
         options = options or Options()
         prompts = load_prompts(options.prompts)
-        begun = {} if fresh else settings_of(path)
-        wanted = _settings(config, stages, prompts)
-        known: dict[str, Any] = {stage: _comparable(stage, wanted[stage], begun[stage]) for stage in stages if stage in begun}
+        known = {} if fresh else _known(path, config, stages, prompts)
         opened = cls(Run.open(path, known, fresh=fresh), config, stages, prompts, options, progress or Quiet())
         try:
             yield opened
@@ -208,14 +208,7 @@ class Experiment:
 
     def scores(self) -> None:
         """Score the summaries that are not scored yet, where the question has answers."""
-        self._asked()
-        if not self.run.summaries and not self.run.failures:
-            raise StoreError(f"{self.run.path} holds no summaries yet. Make some with: selfreflect summarize --out {self.run.path}")
-        todo: dict[str, list[Summary]] = {}
-        done = {*self.run.scores, *self._settled("scores")}
-        for key, summary in self.run.summaries.items():
-            if key not in done and summary.question_id in self.run.answers and summary.question_id in self.run.questions:
-                todo.setdefault(summary.question_id, []).append(summary)
+        todo = self._unscored()
         if not todo:
             return
         metric = load_metric(self._judge(), self.config, self.options, self.progress)
@@ -232,6 +225,18 @@ class Experiment:
             for results in scored():
                 self.run.append_all(results)
                 counter.advance(len(results))
+
+    def _unscored(self) -> dict[str, list[Summary]]:
+        """The summaries to score, by the id of their question."""
+        self._asked()
+        if not self.run.summaries and not self.run.failures:
+            raise StoreError(f"{self.run.path} holds no summaries yet. Make some with: selfreflect summarize --out {self.run.path}")
+        todo: dict[str, list[Summary]] = {}
+        done = {*self.run.scores, *self._settled("scores")}
+        for key, summary in self.run.summaries.items():
+            if key not in done and summary.question_id in self.run.answers and summary.question_id in self.run.questions:
+                todo.setdefault(summary.question_id, []).append(summary)
+        return todo
 
     def _settled(self, stage: Stage) -> set[tuple[str, str]]:
         """(question id, name) of the failures of a stage that another try would only repeat."""
@@ -292,11 +297,9 @@ class Experiment:
 
     def _judge(self) -> Judge:
         judge = load_judge(self.config, self.options, self.progress)
-        lm = judge.lm
-        facts = {"name": lm.name, "revision": lm.revision, "dtype": lm.dtype, "device": lm.device, "compat": judge.compat}
-        self._check_model("scores", facts)
+        self._check_model("scores", judge.facts)
         self._begin("scores")
-        self.run.update_manifest(models={"scores": facts})
+        self.run.update_manifest(models={"scores": judge.facts})
         return judge
 
     def _check_model(self, part: str, facts: dict[str, Any]) -> None:
@@ -316,6 +319,28 @@ def _settings(config: Config, stages: Sequence[Stage], prompts: Prompts) -> dict
         if stage in sections:
             sections[stage]["prompts"] = prompts.hash
     return sections
+
+
+def _known(path: Path, config: Config, stages: Sequence[Stage], prompts: Prompts) -> dict[str, dict[str, Any]]:
+    """What the directory at ``path`` has to agree with: the settings of those stages that it has begun."""
+    begun, wanted = settings_of(path), _settings(config, stages, prompts)
+    return {stage: _comparable(stage, wanted[stage], begun[stage]) for stage in stages if stage in begun}
+
+
+def peek(path: Path, config: Config, stages: Sequence[Stage], prompts: Prompts) -> Run | None:
+    """The run directory at ``path`` for reading, where there is one: nothing is made, locked or repaired.
+
+    Raises:
+        StoreError: it was made with other settings of these stages, or there is something else.
+    """
+    with explained(path):
+        if path.exists():
+            check_ours(path)
+    if not (path / MANIFEST).exists():
+        return None
+    run = Run.load(path)
+    joined_settings(run.manifest.config, _known(path, config, stages, prompts), path)
+    return run
 
 
 def _comparable(stage: Stage, wanted: dict[str, Any], begun: dict[str, Any]) -> dict[str, Any]:
@@ -340,13 +365,24 @@ def settings_of(path: Path) -> dict[str, dict[str, Any]]:
 
 def load_generator(
     model: str, revision: str | None, options: Options, progress: Progress, *, base_url: str | None = None
-) -> HFGenerator | OpenAIGenerator:
+) -> HFGenerator | OpenAIGenerator | VLLMGenerator:
     """The generator that ``--model`` names."""
     if model.startswith(PREFIX):
         from selfreflect.models.openai import OpenAIGenerator
 
         connections, timeout = options.max_connections, options.timeout
         return OpenAIGenerator.load(model, base_url, max_connections=connections, timeout=timeout, progress=progress.note)
+    if model.startswith(VLLM):
+        from selfreflect.models.vllm import VLLMGenerator
+
+        progress.note(f"loading {model}")
+        return VLLMGenerator.load(
+            model,
+            device=options.device,  # type: ignore[arg-type]  # Options has checked it
+            revision=revision,
+            trust_remote_code=options.trust_remote_code,
+            progress=progress.note,
+        )
     from selfreflect.models.hf import HFGenerator
 
     progress.note(f"loading {model}")
@@ -361,20 +397,31 @@ def load_generator(
 
 
 def load_judge(config: Config, options: Options, progress: Progress) -> Judge:
-    """The judge that ``--judge`` names."""
+    """The judge that ``--judge`` names. One whose decoder runs elsewhere is compared with a stored score, where there is one."""
     from selfreflect.models.judge import Judge
 
     wanted = config.scores
     progress.note(f"loading judge {wanted.judge}")
-    return Judge.load(
-        wanted.judge,
-        device=options.device,  # type: ignore[arg-type]  # Options has checked it
-        dtype=wanted.dtype,  # type: ignore[arg-type]  # load_config has checked it
-        revision=wanted.revision,
-        trust_remote_code=options.trust_remote_code,
-        compat=wanted.compat,  # type: ignore[arg-type]
-        progress=progress.note,
-    )
+    settings: dict[str, Any] = {
+        "device": options.device,
+        "dtype": wanted.dtype,
+        "revision": wanted.revision,
+        "trust_remote_code": options.trust_remote_code,
+        "compat": wanted.compat,
+        "progress": progress.note,
+    }
+    if not wanted.judge.startswith((VLLM, POOLED)):
+        return Judge.load(wanted.judge, **settings)
+    from selfreflect.metric.parity import check_parity
+    from selfreflect.models.pooled import PooledJudge
+
+    if wanted.judge.startswith(VLLM):
+        judge = PooledJudge.in_process(wanted.judge, **settings)
+    else:
+        judge = PooledJudge.served(wanted.judge, endpoint(wanted.base_url), **settings)
+    if not check_parity(judge):
+        progress.note(f"there is no stored score for {wanted.judge} in {judge.lm.dtype}, so its hidden states are taken on trust")
+    return judge
 
 
 def load_metric(judge: Judge, config: Config, options: Options, progress: Progress) -> SelfReflect:

@@ -97,14 +97,14 @@ class Run:
         path, wanted = Path(path), _plain(config)
         with explained(path), ExitStack() as stack:
             path.mkdir(parents=True, exist_ok=True)
-            _check_ours(path)
+            check_ours(path)
             stack.callback(os.close, lock(path / _LOCK))
             if fresh:
                 for name, _ in _LAYOUT.values():
                     (path / name).unlink(missing_ok=True)
             new = fresh or not (path / MANIFEST).exists()
             run = cls(path, Manifest() if new else _read_manifest(path), stack)
-            joined = _joined(run.manifest.config, wanted, path)
+            joined = joined_settings(run.manifest.config, wanted, path)
             for table in run._tables.values():
                 if table.path.exists():
                     table.cut()
@@ -269,7 +269,7 @@ class Run:
         self.manifest = manifest
 
 
-def _check_ours(path: Path) -> None:
+def check_ours(path: Path) -> None:
     """Refuse a directory with something in it that is not a run's; files left by a run killed in its first moment do not count."""
     names = {entry.name for entry in path.iterdir()} - {_LOCK, _TEMPORARY}
     if MANIFEST in names:
@@ -303,7 +303,7 @@ def _read_manifest(path: Path) -> Manifest:
         raise StoreError(f"{path / MANIFEST}: {error}. Restore it, or use another --out or --fresh.") from None
 
 
-def _joined(old: dict[str, Any], new: dict[str, Any], path: Path) -> dict[str, Any]:
+def joined_settings(old: dict[str, Any], new: dict[str, Any], path: Path) -> dict[str, Any]:
     """All sections of both, which must agree on those that they share."""
     differences = [line for section in new if section in old for line in _differences(old[section], new[section], section)]
     if differences:

@@ -250,7 +250,7 @@ class _Teller:
     def interrupts(self, owner: Any) -> None:
         """Have the job checked before every forward pass of a local model, until the stage ends."""
         lm = getattr(owner, "lm", None)
-        if lm is not None:
+        if lm is not None and getattr(owner, "last_states", None) is None:  # else its passes run elsewhere
             self._hooked.append(lm.model.get_input_embeddings().register_forward_pre_hook(lambda *_: self.job.check()))
 
     def drawn(self, reply: Reply) -> None:

@@ -29,6 +29,7 @@ def command(
     trust_remote_code: o.TrustRemoteCode = False,
     max_connections: o.MaxConnections = 16,
     timeout: o.Timeout = 600.0,
+    dry_run: o.DryRun = False,
     json: o.Json = False,
 ) -> None:
     """Sample 2N answers per question: N to be masked and N to condition on. Without --questions, the directory's own are used."""
@@ -60,6 +61,7 @@ def command(
         max_connections=max_connections,
         timeout=timeout,
         prompts=prompts,
+        dry_run=dry_run,
     ) as opened:
         if questions is not None:
             opened.questions()

@@ -20,6 +20,7 @@ def command(
     model: o.Model = None,
     base_url: o.BaseUrl = None,
     judge: o.Judge = None,
+    judge_url: o.JudgeUrl = None,
     num_answers: Annotated[int, typer.Option("--num-answers", metavar="N", help="Answers per half; twice as many are drawn.")] = 10,
     strategies: Strategy = "sample_and_summarize",
     max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", help="Tokens at most per answer.")] = 64,
@@ -54,7 +55,7 @@ def command(
             "sample_max_new_tokens": max_new_tokens,
             "num_samples": 2 * num_answers,
         },
-        "scores": {"judge": judge},
+        "scores": {"judge": judge, "base_url": judge_url},
     }
     with (
         tempfile.TemporaryDirectory(prefix="selfreflect-ask-") as scratch,

@@ -57,6 +57,8 @@ def command(
     letters = _letters(only)
     if random_model is not None and (judge is not None or judge_revision is not None):
         raise typer.BadParameter("--random-model takes the place of --judge")
+    if judge is not None and judge.startswith("vllm"):
+        raise typer.BadParameter("bench times the engine of this package, and --judge vllm... runs another one")
     found = _items(items, limit, num_answers)
     if output is not None:
         _made(output)

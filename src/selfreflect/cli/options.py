@@ -40,7 +40,9 @@ Strategies = Annotated[
 ]
 Model = Annotated[
     str | None,
-    typer.Option("--model", help="smollm2 (embedded), a hub name, a local directory, or openai:NAME on a server. [default: smollm2]"),
+    typer.Option(
+        "--model", help="smollm2 (embedded), a hub name, a local directory, vllm:NAME, or openai:NAME on a server. [default: smollm2]"
+    ),
 ]
 BaseUrl = Annotated[
     str | None,
@@ -60,7 +62,16 @@ Timeout = Annotated[
 ]
 Judge = Annotated[
     str | None,
-    typer.Option("--judge", metavar="NAME", help="Model with full logits: smollm2, a hub name, or a local directory. [default: smollm2]"),
+    typer.Option(
+        "--judge",
+        metavar="NAME",
+        help="Model with full logits: smollm2, a hub name, a local directory, or one whose hidden states vLLM computes: vllm:NAME in this "
+        "process, vllm+http:NAME on a server. [default: smollm2]",
+    ),
+]
+JudgeUrl = Annotated[
+    str | None,
+    typer.Option("--judge-url", metavar="URL", help="Where vllm+http:NAME is served in pooling mode, such as http://localhost:8000/v1."),
 ]
 Revision = Annotated[str | None, typer.Option("--revision", help="Revision (commit, tag, branch) of a model from the hub.")]
 JudgeRevision = Annotated[str | None, typer.Option("--judge-revision", help="Revision of a judge from the hub.")]
@@ -116,3 +127,12 @@ ConfigFile = Annotated[Path | None, typer.Option("--config", metavar="FILE", hel
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Run directory. An existing one is continued.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Delete the records of an existing run directory and start over.")]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable JSON lines on stdout.")]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Only print what is still to do and what it takes: calls, tokens, judge tokens, time, and money where [prices.MODEL] in "
+        "--config has input_per_million and output_per_million. Writes no run directory and asks no server; local models are loaded and "
+        "tried for some seconds.",
+    ),
+]

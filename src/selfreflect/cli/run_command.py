@@ -27,6 +27,7 @@ def command(
     thinking: o.Thinking = None,
     prompts: o.Prompts = None,
     judge: o.Judge = None,
+    judge_url: o.JudgeUrl = None,
     judge_revision: o.JudgeRevision = None,
     judge_dtype: o.JudgeDtype = None,
     compat: o.Compat = None,
@@ -43,6 +44,7 @@ def command(
     trust_remote_code: o.TrustRemoteCode = False,
     max_connections: o.MaxConnections = 16,
     timeout: o.Timeout = 600.0,
+    dry_run: o.DryRun = False,
     json: o.Json = False,
 ) -> None:
     """Questions to answers to summaries to scores, in a run directory that any later command continues."""
@@ -80,6 +82,7 @@ def command(
         },
         "scores": {
             "judge": judge,
+            "base_url": judge_url,
             "revision": judge_revision,
             "dtype": judge_dtype,
             "compat": compat,
@@ -103,6 +106,7 @@ def command(
         prompts=prompts,
         guesses=guesses,
         cache=cache,
+        dry_run=dry_run,
     ) as opened:
         opened.questions()
         opened.answers()

@@ -12,7 +12,7 @@ from selfreflect.cli import options as o
 if TYPE_CHECKING:
     from selfreflect.items import Item
     from selfreflect.metric.scorer import SelfReflect
-    from selfreflect.records import Failure, Score
+    from selfreflect.records import AnswerSet, Failure, Question, Score, Summary
 
 Items = Annotated[
     str | None,
@@ -26,6 +26,7 @@ def command(
     items: Items = None,
     out: MaybeOut = None,
     judge: o.Judge = None,
+    judge_url: o.JudgeUrl = None,
     judge_revision: o.JudgeRevision = None,
     judge_dtype: o.JudgeDtype = None,
     compat: o.Compat = None,
@@ -41,6 +42,7 @@ def command(
     config: o.ConfigFile = None,
     device: o.Device = "auto",
     trust_remote_code: o.TrustRemoteCode = False,
+    dry_run: o.DryRun = False,
     json: o.Json = False,
 ) -> None:
     """Score how faithfully summaries describe an answer distribution: 0 is perfect, lower is better.
@@ -54,7 +56,7 @@ def command(
     """
     from selfreflect.cli.stages import experiment, finish
 
-    wanted: dict[str, Any] = {"judge": judge, "revision": judge_revision, "dtype": judge_dtype, "compat": compat}
+    wanted: dict[str, Any] = {"judge": judge, "base_url": judge_url, "revision": judge_revision, "dtype": judge_dtype, "compat": compat}
     wanted |= {"budget": budget, "standard_error": standard_error, "race": race, "seed": seed}
     if (items is None) == (out is None):
         raise typer.BadParameter("give either --items FILE or --out DIR")
@@ -70,12 +72,13 @@ def command(
             trust_remote_code=trust_remote_code,
             guesses=guesses,
             cache=cache,
+            dry_run=dry_run,
         ) as opened:
             opened.scores()
             finish(opened, json)
         return
     assert items is not None
-    _score_items(items, limit, num_answers, wanted, config, device, trust_remote_code, words, guesses, cache, json)
+    _score_items(items, limit, num_answers, wanted, config, device, trust_remote_code, words, guesses, cache, dry_run, json)
 
 
 def _score_items(
@@ -89,19 +92,25 @@ def _score_items(
     words: bool,
     guesses: int,
     cache: Path | None,
+    dry_run: bool,
     json: bool,
 ) -> None:
     from selfreflect.cli.console import Watcher, emit
+    from selfreflect.cli.costs import show_costs
     from selfreflect.cli.show import exit_with, print_report
     from selfreflect.config import load_config
     from selfreflect.experiment import Options, load_judge, load_metric
     from selfreflect.items import read_items
     from selfreflect.records import Failure, Score
+    from selfreflect.rehearsal import rehearse_items
 
     found = read_items(source, limit=limit, num_answers=num_answers)
     watcher = Watcher()
     options = Options(device=device, trust_remote_code=trust_remote_code, guesses=guesses, cache=cache)
     settings = load_config(config, {"scores": wanted})
+    if dry_run:
+        show_costs(rehearse_items((record for item in found for record in _item_records(item)), settings, options, watcher), json)
+        return
     metric = load_metric(load_judge(settings, options, watcher), settings, options, watcher)
     results: list[Score | Failure] = []
     with watcher.stage("scores", sum(len(item.summaries) for item in found)) as counter:
@@ -117,11 +126,16 @@ def _score_items(
 
 
 def _score_item(metric: SelfReflect, item: Item) -> list[Score | Failure]:
+    question, answers, *summaries = _item_records(item)
+    return metric.score_records(question, answers, summaries)
+
+
+def _item_records(item: Item) -> tuple[Question, AnswerSet, *tuple[Summary, ...]]:
     from selfreflect.records import AnswerSet, Question, Summary
 
     question = Question(id=item.id, text=item.question)
     answers = AnswerSet(question_id=item.id, masked_out=item.masked_out, conditioning=item.conditioning)
-    return metric.score_records(question, answers, [Summary(question_id=item.id, name=n, text=t) for n, t in item.summaries.items()])
+    return question, answers, *(Summary(question_id=item.id, name=name, text=text) for name, text in item.summaries.items())
 
 
 def _line(result: Score | Failure, words: bool) -> dict[str, Any]:

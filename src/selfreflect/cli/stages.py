@@ -31,13 +31,16 @@ def experiment(
     prompts: Path | None = None,
     guesses: int = 0,
     cache: Path | None = None,
+    dry_run: bool = False,
 ) -> Iterator[Experiment]:
     """The run directory ``out``, opened for ``stages`` with the settings of the file and the options.
 
     A directory that exists keeps the settings it was made with where neither says otherwise, so a command need not repeat them.
+    With ``dry_run`` it is a rehearsal, which only counts.
     """
     from selfreflect.config import load_config
     from selfreflect.experiment import Experiment, Options, settings_of
+    from selfreflect.rehearsal import Rehearsal
     from selfreflect.store import Run
 
     if stages[0] != "questions" and not from_nothing:
@@ -53,7 +56,8 @@ def experiment(
         cache=cache,
     )
     base = {} if fresh else settings_of(out)
-    with Experiment.open(out, load_config(config, overrides, base), stages, fresh=fresh, options=options, progress=Watcher()) as opened:
+    kind = Rehearsal if dry_run else Experiment
+    with kind.open(out, load_config(config, overrides, base), stages, fresh=fresh, options=options, progress=Watcher()) as opened:
         yield opened
 
 
@@ -77,12 +81,17 @@ def names(strategies: str) -> list[str]:
 
 
 def finish(opened: Experiment, json: bool) -> None:
-    """Show where the run stands, and exit with 1 if failures are recorded."""
+    """Show where the run stands, and exit with 1 if failures are recorded; of a rehearsal, what the rest of the run takes."""
     from selfreflect.cli.console import say
+    from selfreflect.cli.costs import show_costs
     from selfreflect.cli.show import emit_overview, exit_with, print_report, where
     from selfreflect.experiment import run_records
+    from selfreflect.rehearsal import Rehearsal
     from selfreflect.report.text import one_line
 
+    if isinstance(opened, Rehearsal):
+        show_costs(opened, json)
+        return
     records = run_records(opened.run)
     if json:
         emit_overview(records)

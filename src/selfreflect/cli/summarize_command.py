@@ -24,6 +24,7 @@ def command(
     trust_remote_code: o.TrustRemoteCode = False,
     max_connections: o.MaxConnections = 16,
     timeout: o.Timeout = 600.0,
+    dry_run: o.DryRun = False,
     json: o.Json = False,
 ) -> None:
     """Make the summaries that a run directory lacks. Strategies can be added later; their scores then cost only themselves."""
@@ -51,6 +52,7 @@ def command(
         max_connections=max_connections,
         timeout=timeout,
         prompts=prompts,
+        dry_run=dry_run,
     ) as opened:
         opened.summaries(chosen)
         finish(opened, json)

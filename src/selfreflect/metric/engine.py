@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,10 @@ from selfreflect.metric.distance import Formula, total_variation
 from selfreflect.metric.fallback import Head, SequenceEngine
 from selfreflect.metric.packing import pack
 from selfreflect.metric.plan import Ints, Plan, Prompt, build_plan
+from selfreflect.metric.prompted import PromptEngine
+
+if TYPE_CHECKING:
+    from selfreflect.models.judge import Judge
 
 ROWS_OF_LOGITS = 128
 """Token tasks whose full-vocabulary rows exist at once: 128 x 150k x 4 bytes x 4 arrays is 300 MB for the largest vocabularies. On a GPU
@@ -197,6 +201,13 @@ class RotaryLimitEngine:
 
     def states(self, plans: Sequence[Plan]) -> list[torch.Tensor]:
         return [(self.tree if plan.longest <= self.limit else self.sequences).states([plan])[0] for plan in plans]
+
+
+def engine_of(judge: Judge) -> Engine:
+    """The engine of a judge, wherever its decoder runs."""
+    if judge.last_states is not None:
+        return PromptEngine(judge.last_states, judge.head)
+    return choose_engine(judge.lm.model, judge.decoder, judge.head)
 
 
 @torch.inference_mode()

@@ -14,7 +14,7 @@ import numpy as np
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.metric.budget import Limits, Population, limits
 from selfreflect.metric.contexts import CannotScoreError, Task, prepare, summary_prompts
-from selfreflect.metric.engine import Guesses, choose_engine, distances, guesses
+from selfreflect.metric.engine import Guesses, distances, engine_of, guesses
 from selfreflect.metric.plan import Ints, Plan, Prompt, build_plan
 from selfreflect.metric.reference_cache import ReferenceCache, judge_key
 from selfreflect.metric.rounds import Outcome, OverBudgetError, Rounds
@@ -79,7 +79,12 @@ class SelfReflect:
         self.limits: Limits | None = limits(budget, standard_error, race, seed)
         self.judge = judge
         self.temperature = temperature
-        self.engine = choose_engine(judge.lm.model, judge.decoder, judge.head)
+        if cache is not None and judge.last_states is not None:
+            raise ConfigError(
+                f"--cache keeps states of judges that run here: of {judge.name!r} nobody can tell whether its weights are still the same. "
+                "Leave it out; vLLM has a cache of its own."
+            )
+        self.engine = engine_of(judge)
         self.guesses = guesses
         self.cache = None if cache is None else ReferenceCache(cache, judge_key(judge, self.engine.head), warn=warn)
 

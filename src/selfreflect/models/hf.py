@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from selfreflect.models.base import Completion, Refusal, Reply, Request
+from selfreflect.models.base import Refusal, Reply, Request
 from selfreflect.models.chat import ChatTokenizer, opened_trace
 from selfreflect.models.decode import Draw, decode
 from selfreflect.models.loading import CausalLM, Device, DType, load_causal_lm
-from selfreflect.models.reasoning import UnclosedReasoningError, split_reasoning
+from selfreflect.models.reading import Reader, refused
 
 
 class HFGenerator:
@@ -25,7 +25,7 @@ class HFGenerator:
         self.batch_size = batch_size or (64 if lm.device == "cpu" else 256)
         self.on_tokens = on_tokens
         self._stop_ids = _stop_ids(lm)
-        self._special = [str(token.content) for token in lm.tokenizer.added_tokens_decoder.values() if token.special]
+        self._reader = Reader(lm.tokenizer)
         self._pad_id = lm.tokenizer.pad_token_id if lm.tokenizer.pad_token_id is not None else min(self._stop_ids, default=0)
 
     @classmethod
@@ -60,9 +60,9 @@ class HFGenerator:
         """One reply or refusal per request, in order. Sequences are batched by sampling settings and prompt length across requests."""
         rendered = [self.chat.render(request.messages, thinking=request.thinking) for request in requests]
         prompts = [tuple(ids) for ids in self.chat.encode(rendered)]
-        refusals = [self._refusal(prompt) for prompt in prompts]
+        refusals = [refused(prompt, self.lm.window, self.name) for prompt in prompts]
         draws = [
-            [] if refused else self._draws(request, prompt) for request, prompt, refused in zip(requests, prompts, refusals, strict=True)
+            [] if refusal else self._draws(request, prompt) for request, prompt, refusal in zip(requests, prompts, refusals, strict=True)
         ]
         queue = sorted((draw for own in draws for draw in own), key=lambda draw: (repr(draw.sampling), len(draw.prompt), draw.prompt))
         for batch in self._batches(queue):
@@ -70,7 +70,7 @@ class HFGenerator:
             if self.on_tokens:
                 self.on_tokens(sum(len(draw.tokens) for draw in batch))
         return [
-            refused or self._reply(text, prompt, own) for text, prompt, own, refused in zip(rendered, prompts, draws, refusals, strict=True)
+            refusal or self._reply(text, prompt, own) for text, prompt, own, refusal in zip(rendered, prompts, draws, refusals, strict=True)
         ]
 
     def _draws(self, request: Request, prompt: tuple[int, ...]) -> list[Draw]:
@@ -90,29 +90,8 @@ class HFGenerator:
 
     def _reply(self, rendered: str, prompt: tuple[int, ...], draws: Sequence[Draw]) -> Reply:
         opened = opened_trace(rendered)
-        return Reply(completions=tuple(self._completion(draw, opened) for draw in draws), prompt_tokens=len(prompt))
-
-    def _completion(self, draw: Draw, opened: bool) -> Completion:
-        raw = self.lm.tokenizer.decode(draw.tokens, skip_special_tokens=False)
-        try:
-            visible = split_reasoning(raw, opened).visible
-        except UnclosedReasoningError:
-            return Completion(text="", finish="unclosed_reasoning", tokens=len(draw.tokens))
-        if visible == raw.strip():
-            visible = self.lm.tokenizer.decode(draw.tokens, skip_special_tokens=True)
-        else:  # some models write their reasoning tags as special tokens, so these could not be left out before the trace was found
-            for marker in self._special:
-                visible = visible.replace(marker, "")
-        return Completion(text=visible.strip(), finish="stop" if draw.stopped else "length", tokens=len(draw.tokens))
-
-    def _refusal(self, prompt: tuple[int, ...]) -> Refusal | None:
-        """Why this prompt cannot be continued, if it cannot."""
-        if not prompt:
-            return Refusal(kind="backend", message=f"the conversation has no tokens, so model {self.name!r} has nothing to continue")
-        if self.lm.window is None or len(prompt) < self.lm.window:
-            return None
-        message = f"the prompt has {len(prompt)} tokens, but the window of model {self.name!r} holds {self.lm.window}"
-        return Refusal(kind="too_long", message=message)
+        completions = (self._reader.completion(draw.tokens, opened=opened, stopped=draw.stopped) for draw in draws)
+        return Reply(completions=tuple(completions), prompt_tokens=len(prompt))
 
 
 def _stop_ids(lm: CausalLM) -> frozenset[int]:

@@ -11,18 +11,25 @@ import torch.nn.functional as F
 from selfreflect.errors import BackendError, JudgeError, excerpt
 from selfreflect.models.base import Message
 from selfreflect.models.chat import ChatTokenizer
+from selfreflect.models.endpoint import POOLED, PREFIX, VLLM
 from selfreflect.models.loading import CausalLM, Device, DType, load_causal_lm
 
 Compat = Literal["", "published"]
 
-_APIS = ("openai:", "vllm:", "vllm+http:")
+LastStates = Callable[[Sequence[Sequence[int]]], torch.Tensor]
+"""Prompts of token ids -> final normed hidden states of the last token of each, shape (prompts, width)."""
 
 
 class Judge:
     """What the metric needs of a language model: token ids of its conversations, a decoder, and its vocabulary projection.
 
     Make one with :meth:`load`, or from a :class:`~selfreflect.models.loading.CausalLM`.
+
+    Attributes:
+        last_states: for a judge whose decoder runs elsewhere, what asks it; None where the decoder is here.
     """
+
+    last_states: LastStates | None = None
 
     def __init__(self, lm: CausalLM, *, compat: Compat = "") -> None:
         self.lm = lm
@@ -49,11 +56,17 @@ class Judge:
         Raises:
             JudgeError: the model cannot be loaded, or cannot be a judge.
         """
-        if name.startswith(_APIS):
+        if name.startswith((VLLM, POOLED)):
+            raise JudgeError(
+                f"{excerpt(name)} is a judge whose decoder runs in vLLM. Load it with PooledJudge.in_process or PooledJudge.served of "
+                "selfreflect.models.pooled."
+            )
+        if name.startswith(PREFIX):
             raise JudgeError(
                 f"{name!r} cannot be a judge: the metric compares distributions over the full vocabulary, and an API returns only the most "
                 "likely tokens. At the judge's temperature of 5 the top 20 hold less than 1 % of the mass, so the score would be a guess. "
-                "Answers and summaries may come from any model; for the judge give a hub name, a local directory, or smollm2."
+                "Answers and summaries may come from any model; for the judge give a hub name, a local directory, or smollm2, or a "
+                f"server that runs vLLM in pooling mode ({POOLED}NAME)."
             )
         try:
             lm = load_causal_lm(name, device, dtype, revision, trust_remote_code, progress)
@@ -64,6 +77,12 @@ class Judge:
     @property
     def name(self) -> str:
         return self.lm.name
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a manifest says of the judge."""
+        lm = self.lm
+        return {"name": lm.name, "revision": lm.revision, "dtype": lm.dtype, "device": lm.device, "compat": self.compat}
 
     @property
     def decoder(self) -> Any:

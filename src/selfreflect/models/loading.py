@@ -52,7 +52,7 @@ def load_causal_lm(
     """
     where = pick_device(device)
     kind = pick_dtype(dtype, where)
-    source = _resolve(name, progress)
+    source = resolve(name, progress)
     usage, loads = read_usage(), _load.cache_info().misses
     lm = _load(name, source, _last_change(source), where, kind, revision, trust_remote_code)
     if where == "cpu" and _load.cache_info().misses > loads:  # loading takes long enough to see how busy the machine is
@@ -76,11 +76,11 @@ def _load(
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
-    with _explained(name, source):
+    with explained(name, source):
         if not Path(source).is_dir():
-            options |= _pinned(source, revision)
+            options |= pinned(source, revision)
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, **options)
-        model, report = _family(source, options).from_pretrained(
+        model, report = family(source, options).from_pretrained(
             source, dtype=kind, use_safetensors=True, output_loading_info=True, **options
         )
         if missing := sorted(report["missing_keys"]):  # transformers would go on with random numbers in their place
@@ -90,15 +90,15 @@ def _load(
         model=model,
         tokenizer=tokenizer,
         name=name,
-        revision=options.get("revision") or _local_revision(name) or revision or "",
+        revision=options.get("revision") or local_revision(name) or revision or "",
         device=where,
         dtype=str(kind).removeprefix("torch."),
-        window=_window(model, tokenizer),
+        window=window_of(model, tokenizer),
     )
 
 
 @contextmanager
-def _explained(name: str, source: str) -> Iterator[None]:
+def explained(name: str, source: str) -> Iterator[None]:
     """Turn what loading raises into a BackendError that says what to do."""
     from huggingface_hub.errors import HTTPError, StrictDataclassError
     from safetensors import SafetensorError
@@ -112,7 +112,7 @@ def _explained(name: str, source: str) -> Iterator[None]:
         raise BackendError(_explain(name, source, error)) from error
 
 
-def _pinned(source: str, revision: str | None) -> dict[str, Any]:
+def pinned(source: str, revision: str | None) -> dict[str, Any]:
     """Options that load one commit of a hub model, the one that ``revision`` (by default the main branch) means now."""
     from transformers.utils import cached_file
 
@@ -133,7 +133,7 @@ def _hub_answers() -> bool:
     return True
 
 
-def _family(source: str, options: dict[str, Any]) -> Any:
+def family(source: str, options: dict[str, Any]) -> Any:
     """The transformers class that loads this model: multimodal ones with a causal text part are mostly listed under another one."""
     import transformers
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
@@ -150,7 +150,7 @@ def _last_change(source: str) -> int:
     return max((path.stat().st_mtime_ns for path in Path(source).glob("*") if path.is_file()), default=0)
 
 
-def _resolve(name: str, progress: Callable[[str], None] | None) -> str:
+def resolve(name: str, progress: Callable[[str], None] | None) -> str:
     """The directory or hub name to load from."""
     if name in ALIASES:
         from selfreflect.models.demo import model_directory
@@ -188,7 +188,7 @@ def _explain(name: str, source: str, error: Exception) -> str:
     )
 
 
-def _local_revision(name: str) -> str:
+def local_revision(name: str) -> str:
     if name in ALIASES:
         from selfreflect.models.demo import REVISION
 
@@ -224,7 +224,7 @@ def pick_dtype(dtype: DType, device: str) -> torch.dtype:
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[dtype]
 
 
-def _window(model: Any, tokenizer: Any) -> int | None:
+def window_of(model: Any, tokenizer: Any) -> int | None:
     """The smaller of what the (text) config and the tokenizer allow; tokenizers without a limit say 1e30."""
     config = model.config.get_text_config()
     limits = [getattr(config, "max_position_embeddings", None), getattr(tokenizer, "model_max_length", None)]

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from selfreflect.errors import BackendError, ConfigError, MissingExtraError, excerpt
+from selfreflect.errors import BackendError, ConfigError, excerpt
 from selfreflect.models.background import told
 from selfreflect.models.base import Refusal, Reply, Request
-from selfreflect.models.chat_api import Dialect, error_text, joined, reply_of
+from selfreflect.models.chat_api import Dialect, joined, reply_of
+from selfreflect.models.client import authorized, body_of, client_errors, connected, given_up
 from selfreflect.models.endpoint import PREFIX, Endpoint, endpoint
-from selfreflect.models.faults import CallError, status_fault, transport_fault
-from selfreflect.models.patience import Patience, retry_after
+from selfreflect.models.faults import CallError, transport_fault
+from selfreflect.models.patience import Patience
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-LARGEST_RESPONSE = 32 * 2**20
-"""Bytes of a response that are read."""
-
-CONNECT_SECONDS = 20.0
 FAILURES_IN_A_ROW = 3
 """Requests that fail at the server, with none answered in between, after which it is given up: the others would only wait in vain."""
 
@@ -63,7 +59,7 @@ class OpenAIGenerator:
         self._dialect = Dialect()
         self._failed = 0
         self._noted = ""
-        self._errors: tuple[type[Exception], ...] = (*_client_errors(), CallError, OSError)
+        self._errors: tuple[type[Exception], ...] = (*client_errors("A model of an OpenAI-compatible server"), CallError, OSError)
 
     @classmethod
     def load(
@@ -107,8 +103,8 @@ class OpenAIGenerator:
                 tell((index, await self._answer(calls, requests[index])))
 
             try:
-                async with self._client() as client, asyncio.TaskGroup() as group:
-                    calls = _Calls(client, asyncio.Semaphore(self.max_connections), self.server.authorization)
+                async with connected(self.server, self._timeout, self.max_connections) as client, asyncio.TaskGroup() as group:
+                    calls = _Calls(client, asyncio.Semaphore(self.max_connections), self.server)
                     for index in range(len(requests)):
                         group.create_task(answer(index))
             except ExceptionGroup as several:
@@ -167,7 +163,7 @@ class OpenAIGenerator:
                     continue
                 wait = self._patience.wait(tries, fault.wait, self._chance())
                 if not fault.retry or wait is None or now() + wait > end:
-                    raise _given_up(fault, tries)
+                    raise given_up(fault, tries)
                 self._note(f"{self._told(fault)}; trying again")
                 tries += 1
                 await self._sleep(wait)
@@ -191,86 +187,15 @@ class OpenAIGenerator:
             self._noted = line
             self._progress(line)
 
-    @asynccontextmanager
-    async def _client(self) -> AsyncIterator[AsyncOpenAI]:
-        """The official client, without its own retries and with a limit on what is read."""
-        import httpx2
-        from openai import AsyncOpenAI, DefaultAsyncHttpxClient
-
-        try:
-            http = DefaultAsyncHttpxClient(
-                timeout=httpx2.Timeout(self._timeout, connect=min(self._timeout, CONNECT_SECONDS)),
-                limits=httpx2.Limits(max_connections=self.max_connections),
-                event_hooks={"response": [_check]},
-            )
-        except (ValueError, ImportError):
-            raise BackendError(
-                "The proxy that the environment names (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY) cannot be used: "
-                "it must be an address that begins with http:// or https://."
-            ) from None
-        async with AsyncOpenAI(
-            api_key=self.server.key or "none",
-            base_url=self.server.url,
-            max_retries=0,
-            http_client=http,
-            default_headers={"Accept-Encoding": "identity"},
-        ) as client:
-            yield client
-
 
 class _Calls:
     """The client of one event loop."""
 
-    def __init__(self, client: AsyncOpenAI, slots: asyncio.Semaphore, authorization: str) -> None:
-        from openai import Omit
-
+    def __init__(self, client: AsyncOpenAI, slots: asyncio.Semaphore, server: Endpoint) -> None:
         self._client = client
         self.slots = slots
-        # Said outright: where the client has no key, it looks for other ones in the environment.
-        self._headers: Any = {"Authorization": authorization or Omit()}
+        self._headers = authorized(server)
 
     async def post(self, body: dict[str, Any]) -> bytes:
         async with self._client.chat.completions.with_streaming_response.create(**body, extra_headers=self._headers) as response:
-            kind = response.headers.get("content-type", "")
-            if "json" not in kind:
-                raise CallError("the response is not JSON; look at --base-url, which mostly ends in /v1. Its type", said=kind or "(none)")
-            return await _read(response.iter_bytes())
-
-
-async def _check(response: Any) -> None:
-    """Turn an error into its fault here: the client would read the whole of its body, however long."""
-    if response.headers.get("content-encoding", "identity") != "identity":
-        raise CallError("the response is compressed, which was not asked for")
-    if response.has_redirect_location:
-        there = response.headers["location"]
-        raise CallError(f"the server points to another address (HTTP {response.status_code}); give that with --base-url", said=there)
-    if response.status_code >= 300:
-        said = error_text(await _read(response.aiter_bytes()))
-        raise status_fault(response.status_code, said, retry_after(response.headers.get("retry-after")))
-
-
-async def _read(chunks: AsyncIterator[bytes]) -> bytes:
-    data = bytearray()
-    async for chunk in chunks:
-        data += chunk
-        if len(data) > LARGEST_RESPONSE:
-            raise CallError(f"the response is larger than {LARGEST_RESPONSE // 2**20} MB")
-    return bytes(data)
-
-
-def _given_up(fault: CallError, tries: int) -> CallError:
-    if not fault.retry:
-        return fault
-    asked = "" if fault.wait is None else f", asks to wait {fault.wait:.0f} s"
-    return CallError(f"{fault}{asked} ({'1 try' if tries == 1 else f'{tries} tries'})", kind=fault.kind, said=fault.said)
-
-
-def _client_errors() -> tuple[type[Exception], ...]:
-    """What the client raises. Raises MissingExtraError where it is not installed."""
-    try:
-        import anyio
-        import httpx2
-        import openai
-    except ImportError:
-        raise MissingExtraError("A model of an OpenAI-compatible server", "openai") from None
-    return openai.OpenAIError, httpx2.HTTPError, httpx2.InvalidURL, anyio.EndOfStream
+            return await body_of(response)

@@ -59,6 +59,12 @@ def test_equal_differences_are_not_certain_either():
     assert (opposite.mean, opposite.low, opposite.high) == (1, pytest.approx(1 - 2 * bound), 1)
 
 
+def test_rounding_does_not_step_over_a_bound():
+    for wins in range(1, 5):
+        found = win_rate([True] * wins + [False] * (20 - wins))
+        assert 0 <= found.low <= found.mean <= found.high <= 1
+
+
 @given(st.lists(st.floats(-1, 1), min_size=2, max_size=12))
 @settings(max_examples=30, deadline=None)
 def test_a_bounded_mean_stays_between_its_ends_and_bounds(values):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Literal
 
@@ -48,8 +49,10 @@ def bounded_mean(values: Sequence[float], lowest: float, highest: float, *, conf
     """
     n = len(values)
     found = mean_interval(values, n, confidence=confidence, seed=seed)
-    if found.mean is None or n < 2 or min(values) != max(values):
+    if found.mean is None or found.low is None or found.high is None:
         return found
+    if min(values) != max(values):
+        return replace(found, low=max(lowest, found.low), high=min(highest, found.high))  # rounding may step over a bound
     other = 1 - ((1 - confidence) / 2) ** (1 / n)
     low, high = found.mean - other * (found.mean - lowest), found.mean + other * (highest - found.mean)
     return Estimate(found.mean, low, high, n, n, confidence)

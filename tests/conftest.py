@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,9 @@ import pytest
 if TYPE_CHECKING:
     from selfreflect.metric.scorer import SelfReflect
     from selfreflect.models.judge import Judge
+
+# A shell that starts the tests in the background ignores interrupts, and the commands that the tests interrupt would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

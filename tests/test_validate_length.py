@@ -84,7 +84,7 @@ def test_undefined_values_are_counted_and_a_metric_without_any_is_named():
     both = LengthAudit(made).finding(values, [HIGHER, LOWER])
     assert both.tables[0].rows[1][1:] == (None, None, None, 0, None, None, None, 0, 16)
     assert "Without values to compare with length: distance." in both.says
-    assert [(curve.label, curve.x, curve.y) for curve in both.plots[0].curves] == [("1: length", (1.0,), (1.0,))]
+    assert [(curve.label, curve.x, curve.y) for curve in both.plots[0].curves] == [("length", (1.0,), (1.0,))]
 
 
 @pytest.mark.parametrize("n", [1, 4])

@@ -116,7 +116,7 @@ def test_metrics_are_ranked_by_win_rate_and_drawn_in_that_order():
     assert [row[0] for row in found.tables[0].rows] == ["length", "selfreflect", "other"]
     (plot,) = found.plots
     assert plot.points
-    assert (plot.curves[0].label, plot.curves[0].x, plot.curves[0].y) == ("1: length", (1.0,), (1.0,))
+    assert (plot.curves[0].label, plot.curves[0].x, plot.curves[0].y) == ("length", (1.0,), (1.0,))
     assert all(curve.low[0] <= curve.y[0] <= curve.high[0] for curve in plot.curves)
 
 

@@ -49,7 +49,7 @@ def contenders(runs: Sequence[RunRecords], baseline: str | None) -> list[Contend
     return [chosen, *(contender(run, name) for run, name in names if run is not runs[0] or name != chosen.strategy)]
 
 
-_Interval = tuple[str, float | None, float | None, float | None]
+Interval = tuple[str, float | None, float | None, float | None]
 """Name, middle, low, high"""
 
 
@@ -57,7 +57,7 @@ def means_figure(overviews: Mapping[str, Table], style: Style = "paper") -> str:
     """Mean score and interval of every strategy, from the overview of each run by its label."""
     several = len(overviews) > 1
     rows = [row for label, table in overviews.items() for row in _interval_rows(table, "mean score", label if several else "")]
-    return _intervals("means", rows, "SelfReflect score (0 is perfect, lower is better)", style, zero=False)
+    return intervals_figure("means", rows, "SelfReflect score (0 is perfect, lower is better)", style)
 
 
 def differences_figure(name: str, table: Table, style: Style = "paper") -> str:
@@ -66,7 +66,7 @@ def differences_figure(name: str, table: Table, style: Style = "paper") -> str:
     if len({row[0] for row in table.rows}) > 1:
         names = [short_name(str(row[1]), str(row[0])) for row in table.rows]
         rows = [(full, middle, low, high) for full, (_, middle, low, high) in zip(names, rows, strict=True)]
-    return _intervals(name, rows, "difference in score to the baseline (below 0 is better)", style, zero=True)
+    return intervals_figure(name, rows, "difference in score to the baseline (below 0 is better)", style, mark=0)
 
 
 def length_figure(name: str, audits: Sequence[LengthAudit], style: Style = "paper") -> str:
@@ -89,18 +89,26 @@ def length_figure(name: str, audits: Sequence[LengthAudit], style: Style = "pape
         return svg(figure, style)
 
 
-def _intervals(name: str, rows: Sequence[_Interval], axis: str, style: Style, *, zero: bool) -> str:
-    """Dots with intervals, one line for each row, the first on top."""
+def intervals_figure(
+    name: str, rows: Sequence[Interval], axis: str, style: Style = "paper", *, mark: float | None = None, title: str = ""
+) -> str:
+    """Dots with intervals, one line for each row, the first on top, and a line across them at ``mark``. Names and title may be untrusted.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
     with drawing(name, style, 0.075 * SIZE[style] + 0.034 * SIZE[style] * max(1, len(rows))) as figure:
         axes = figure.subplots()
+        if title:
+            figure.suptitle(short_name(title, limit=90))
         for place, (_, middle, low, high) in enumerate(rows):
             if low is not None and high is not None:
                 axes.plot([low, high], [place, place], color=MARK, linewidth=1.6, solid_capstyle="butt")
             if middle is not None:
                 axes.plot([middle], [place], "o", color=MARK, markersize=4.5)
-        if zero:
-            axes.axvline(0, color=QUIET, linewidth=0.8)
-        axes.set_yticks(range(len(rows)), [row[0] for row in rows])
+        if mark is not None:
+            axes.axvline(mark, color=QUIET, linewidth=0.8)
+        axes.set_yticks(range(len(rows)), [short_name(row[0]) for row in rows])
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
         axes.locator_params(axis="x", nbins=_TICKS[style])
@@ -112,7 +120,7 @@ def _intervals(name: str, rows: Sequence[_Interval], axis: str, style: Style, *,
         return svg(figure, style)
 
 
-def _interval_rows(table: Table, middle: str, label: str = "", first: int = 0) -> list[_Interval]:
+def _interval_rows(table: Table, middle: str, label: str = "", first: int = 0) -> list[Interval]:
     """Name, mean and ends of every row of a table whose strategy stands in column ``first``."""
     headings = [column.heading for column in table.columns]
     places = [headings.index(heading) for heading in (middle, "95% low", "95% high")]

@@ -20,7 +20,10 @@ class Curve:
 
 @dataclass(frozen=True)
 class Plot:
-    """Curves on common axes. ``name`` is that of its file; ``points`` draws dots that no line joins."""
+    """Curves on common axes. ``name`` is that of its file; ``points`` draws dots that no line joins.
+
+    With ``against`` each curve is a single number: its name stands beside it, and a line marks that value, such as chance.
+    """
 
     name: str
     title: str
@@ -28,6 +31,7 @@ class Plot:
     y_label: str
     curves: tuple[Curve, ...]
     points: bool = False
+    against: float | None = None
 
 
 @dataclass(frozen=True)

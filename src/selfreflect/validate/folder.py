@@ -17,7 +17,7 @@ from selfreflect.records import dump_line
 from selfreflect.report.render import Cell, Table, to_csv, to_markdown
 from selfreflect.report.text import markdown_text
 from selfreflect.validate.base import Value
-from selfreflect.validate.finding import Finding
+from selfreflect.validate.finding import Curve, Finding
 from selfreflect.validate.measure import VALUES, journal
 
 _LOCK, _MANIFEST = ".lock", "manifest.json"
@@ -83,11 +83,20 @@ def draw(finding: Finding, folder: Path) -> None:
         StoreError: the system refuses.
     """
     from selfreflect.report.curves import curves_figure
+    from selfreflect.report.figures import intervals_figure
 
     for name, plot in zip(_names([plot.name for plot in finding.plots]), finding.plots, strict=True):
-        text = curves_figure(name, plot.title, plot.x_label, plot.y_label, plot.curves, points=plot.points)
+        if plot.against is None:
+            text = curves_figure(name, plot.title, plot.x_label, plot.y_label, plot.curves, points=plot.points)
+        else:
+            text = intervals_figure(name, [_interval(one) for one in plot.curves], plot.y_label, mark=plot.against, title=plot.title)
         with explained(folder):
             _write(folder / f"{name}.svg", text)
+
+
+def _interval(curve: Curve) -> tuple[str, float, float | None, float | None]:
+    """Name, middle and ends of a curve that is a single number."""
+    return curve.label, curve.y[0], *(curve.low or (None,)), *(curve.high or (None,))
 
 
 def plain(finding: Finding) -> dict[str, Any]:

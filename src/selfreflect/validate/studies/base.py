@@ -47,14 +47,11 @@ def defined(values: Sequence[Value]) -> ByMetric:
     return found
 
 
-def dots(name: str, title: str, x_label: str, y_label: str, estimates: Sequence[tuple[str, Estimate]]) -> tuple[Plot, ...]:
-    """One dot with its interval for each estimate that has a mean, in their order; no plot where none has.
-
-    The place stands in the legend, because colours and markers repeat themselves.
-    """
-    known = [(label, one, one.mean) for label, one in estimates if one.mean is not None]
+def dots(name: str, title: str, label: str, estimates: Sequence[tuple[str, Estimate]], against: float) -> tuple[Plot, ...]:
+    """One named dot with its interval for each estimate that has a mean, in their order; no plot where none has."""
+    known = [(of, one, one.mean) for of, one in estimates if one.mean is not None]
     curves = []
-    for place, (label, one, mean) in enumerate(known, 1):
+    for place, (of, one, mean) in enumerate(known, 1):
         low, high = ((), ()) if one.low is None or one.high is None else ((one.low,), (one.high,))
-        curves.append(Curve(f"{place}: {label}", (float(place),), (mean,), low, high))
-    return (Plot(name, title, x_label, y_label, tuple(curves), points=True),) if curves else ()
+        curves.append(Curve(of, (float(place),), (mean,), low, high))
+    return (Plot(name, title, "place", label, tuple(curves), points=True, against=against),) if curves else ()

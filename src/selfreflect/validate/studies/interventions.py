@@ -210,9 +210,9 @@ def _plot(metric: MetricInfo, results: Sequence[_Result]) -> tuple[Plot, ...]:
     return dots(
         f"interventions-{metric.name}",
         f"{metric.name}: how often an edit is marked down",
-        "edit, in the order of the table",
         "share of items (0.5: chance)",
         [(result.edit, result.worse) for result in results if result.metric == metric],
+        against=0.5,
     )
 
 

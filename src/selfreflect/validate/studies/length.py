@@ -80,9 +80,9 @@ class LengthAudit:
         plots = dots(
             "length",
             "Longer summaries judged better within items",
-            "metric, in the order of the table",
             "Somers' D (0: no preference)",
             [(one.metric.name, one.within) for one in audits],
+            against=0,
         )
         return Finding(self.name, (Table("Values against length of the summary", COLUMNS, rows, NOTES),), tuple(self._says(audits)), plots)
 

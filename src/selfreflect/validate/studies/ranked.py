@@ -147,9 +147,9 @@ class RankedSets:
         plots = dots(
             "ranked",
             "How often the better summary wins",
-            "place among the metrics",
             "win rate (0.5: chance)",
             [(one.metric.name, one.rate) for one in ranked],
+            against=0.5,
         )
         return Finding(self.name, tuple(tables), says, plots)
 

@@ -190,9 +190,9 @@ def _plot(found: Sequence[_Agreement]) -> tuple[Plot, ...]:
     return dots(
         "raters",
         "Agreement with the majority of raters",
-        "metric, in the order of the table",
         "share of pairs (0.5: chance)",
         [(one.metric.name, one.agreement) for one in found],
+        against=0.5,
     )
 
 

@@ -268,9 +268,9 @@ def test_the_embedded_model_knows_the_capital_of_france(smollm2: HFGenerator) ->
 
 def test_the_embedded_model_gives_the_same_samples_in_any_batch(smollm2: HFGenerator) -> None:
     asked = [
-        ask("What should I plant first?", Sampling(max_new_tokens=10), n=8, seed=1),
-        ask("Name a colour.", Sampling(max_new_tokens=10), n=4),
+        ask("What should I plant first?", Sampling(max_new_tokens=8), n=4, seed=1),
+        ask("Name a colour.", Sampling(max_new_tokens=8), n=2),
     ]
-    single, twelve = (texts(HFGenerator(smollm2.lm, batch_size=size).generate(asked)) for size in (1, 12))
-    assert single == twelve
-    assert len({*single[0], *single[1]}) > 6
+    single, six = (texts(HFGenerator(smollm2.lm, batch_size=size).generate(asked)) for size in (1, 6))
+    assert single == six
+    assert len({*single[0], *single[1]}) > 3

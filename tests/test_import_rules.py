@@ -18,10 +18,25 @@ STAGES = ("questions", "answers", "strategies", "metric")
 GENERATORS = ("models.hf", "models.openai", "models.vllm", "models.scripted", "models.decode", "models.sampling")
 TORCH = {
     *(f"metric.{name}" for name in ("engine", "body", "attention", "fallback", "distance", "reference_cache")),
-    *(f"models.{name}" for name in ("loading", "threads", "judge", "hf", "decode", "sampling", "demo", "pooled", "projection")),
+    *(
+        f"models.{name}"
+        for name in ("loading", "threads", "judge", "hf", "decode", "sampling", "demo", "pooled", "products", "projection", "devices")
+    ),
     *(f"bench.{name}" for name in ("schedules", "peak", "memory", "machine", "measure", "random_model")),
 }
-OPTIONAL = ("pandas", "pyarrow", "datasets", "matplotlib", "sentence_transformers", "openai", "vllm", "rouge_score", "ot", "krippendorff")
+OPTIONAL = (
+    "pandas",
+    "pyarrow",
+    "datasets",
+    "matplotlib",
+    "sentence_transformers",
+    "openai",
+    "vllm",
+    "rouge_score",
+    "ot",
+    "krippendorff",
+    "ray",
+)
 
 
 class Import(NamedTuple):
@@ -116,9 +131,19 @@ def test_reports_run_no_model() -> None:
     assert {target for target in ours("report") if not under(target, "errors", "records", "stats")} == set()
 
 
+def importers_of(module: str) -> set[str]:
+    return {one.importer for one in IMPORTS if under(one.target, module)}
+
+
 def test_only_the_experiment_joins_settings_and_disk() -> None:
-    joining = {one.importer for one in IMPORTS if under(one.target, "selfreflect.config", "selfreflect.store")}
-    assert {module for module in joining if not under(module, "experiment", "cli", "app")} == set()
+    settings, disk = importers_of("selfreflect.config"), importers_of("selfreflect.store")
+    assert {module for module in settings if not under(module, "experiment", "distributed", "cli", "app")} == set()
+    assert {module for module in disk if not under(module, "experiment", "joining", "cli", "app")} == set()
+
+
+@pytest.mark.parametrize("module", ["options", "workers", "engines", "distributed"])
+def test_work_elsewhere_never_sees_the_run_directory(module: str) -> None:
+    assert {target for target in ours(module) if under(target, "store", "journal", "experiment", "report", "cli", "app")} == set()
 
 
 def test_the_web_stack_stays_in_the_app_which_only_its_command_loads() -> None:

@@ -287,19 +287,19 @@ def test_the_distance_of_a_gpu_is_compiled_and_tried_before_it_is_used(monkeypat
 
     monkeypatch.setattr(torch, "compile", compiled)
     monkeypatch.setattr(torch, "full", lambda shape, value, device: torch.ones(shape) * value)
-    fused = engine_module._variation.__wrapped__("cuda")
+    fused = engine_module._variation.__wrapped__(torch.device("cuda", 1))
     logits, reference = torch.randn(2, 5, 40)
     assert torch.equal(fused(logits, reference, 5.0), total_variation(logits, reference, 5.0))
     assert tried[0][0] is not tried[0][1]
     monkeypatch.setattr(torch, "compile", lambda formula, dynamic: broken)
-    assert engine_module._variation.__wrapped__("cuda") is total_variation
+    assert engine_module._variation.__wrapped__(torch.device("cuda", 1)) is total_variation
 
 
 def broken(*_):
     raise RuntimeError("no compiler")
 
 
-@pytest.mark.parametrize("change", ["adapter", "sharded"])
+@pytest.mark.parametrize("change", ["adapter", "hook"])
 def test_a_decoder_that_was_changed_is_not_run_by_our_own_layers(tiny_judge, change):
     judge = tiny_judge("llama", num_hidden_layers=3)
     layer = judge.decoder.layers[1]
@@ -380,7 +380,7 @@ def test_tree_attention_over_several_contexts_agrees_with_loops(budget, block, e
     data = [[torch.randn(len(plan.prefix) + len(PARENTS), n, size) for n in (heads, 2, 2)] for plan in plans]
     found = [[torch.zeros_like(q) for q, _, _ in data] for _ in range(layers)]
     wanted = [[] for _ in plans]
-    attention = TreeAttention(torch.device("cpu"), fused=fused)
+    attention = TreeAttention(fused=fused)
     for packed in pack(plans, budget, block):
         attention.begin(packed)
         rows = [torch.cat([part[s.context][at(plans, s)] for s in packed.segments]) for part in zip(*data, strict=True)]
@@ -422,4 +422,4 @@ def test_tree_attention_refuses_what_it_does_not_know(extra):
     layer = torch.nn.Module()
     layer.layer_idx = 0
     with pytest.raises(TypeError, match="does not know what to do with"):
-        tree_attention(layer, q, q, q, **{"attention_mask": None, "tree": TreeAttention(torch.device("cpu")), **extra})
+        tree_attention(layer, q, q, q, **{"attention_mask": None, "tree": TreeAttention(), **extra})

@@ -30,6 +30,7 @@ from selfreflect.models.pooled import PooledJudge, precision
 from selfreflect.models.pooling_server import PoolingServer
 from selfreflect.models.projection import load_projection
 from selfreflect.store import Run
+from selfreflect.validate.metrics.naming import judged_by
 
 ITEM = {
     "question": "What should I plant first?",
@@ -69,8 +70,10 @@ def refusal(judge: Judge, script: Any) -> str:
 # --- scores
 
 
-@pytest.mark.parametrize("base64", [True, False])
-@pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt2", "cohere", "granite", "mamba"])
+@pytest.mark.parametrize(
+    ("architecture", "base64"),
+    [("llama", False), *((architecture, True) for architecture in ("llama", "gemma2", "gpt2", "cohere", "granite", "mamba"))],
+)
 def test_the_scores_of_the_local_judge(tiny_judge: TinyJudge, architecture: str, base64: bool) -> None:
     local = tiny_judge(architecture)
     with FaultServer(pooling(local, base64=base64)) as server:
@@ -136,6 +139,14 @@ def _records() -> Any:
     answers = ITEM["answers"]
     drawn = AnswerSet(question_id="q", masked_out=tuple(answers[:2]), conditioning=tuple(answers[2:]))
     return Question(id="q", text=ITEM["question"]), drawn, [Summary(question_id="q", name="s", text="Lettuce.")]
+
+
+def test_values_name_the_server_of_their_judge(tiny_judge: TinyJudge) -> None:
+    local = tiny_judge("llama")
+    with FaultServer(pooling(local)) as server:
+        judge = served(local, server.url.replace("://", "://me:hidden-word@"))
+    assert judged_by(judge) == f"vllm+http:{local.name} at {server.url}, float32"
+    assert judged_by(local) == f"{local.name}, float32"
 
 
 # --- precision

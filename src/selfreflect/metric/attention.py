@@ -57,12 +57,12 @@ class _Layout:
 class TreeAttention:
     """Attention of all layers over the passes of some contexts, with the keys and values that later passes need.
 
-    Call :meth:`begin` before each pass, then :meth:`attend` once for each layer.
+    Call :meth:`begin` before each pass, then :meth:`attend` once for each layer. Layers may lie on several devices: what a layer needs, and
+    what is kept of it, is where its queries are.
     """
 
-    def __init__(self, device: torch.device, *, fused: bool = True) -> None:
-        self.device = device
-        self.fused = fused and device.type in _PARTIAL
+    def __init__(self, *, fused: bool = True) -> None:
+        self.fused = fused
         self.prefix: dict[tuple[int, int], KeyValue] = {}
         """(context, layer) -> keys and values of the shared prefix, each (KV, P, D)."""
         self.carry: dict[int, KeyValue] = {}
@@ -75,8 +75,8 @@ class TreeAttention:
         open_contexts = {s.context for s in packed.segments}
         self.prefix = {key: value for key, value in self.prefix.items() if key[0] in open_contexts}
         self.packed = packed
-        self._layouts: dict[tuple[bool, int, torch.dtype], _Layout] = {}
-        self._keep = self._tensor(packed.keep)
+        self._layouts: dict[tuple[bool, int, torch.dtype, torch.device], _Layout] = {}
+        self._keep: dict[torch.device, torch.Tensor] = {}
         self._farthest = int(packed.positions.max())
 
     def attend(
@@ -103,16 +103,17 @@ class TreeAttention:
         local = (key, value)
         if (carried := self.carry.pop(layer, None)) is not None:
             local = (torch.cat([carried[0], key]), torch.cat([carried[1], value]))
-        if self._keep.numel():
-            self.carry[layer] = (local[0][self._keep], local[1][self._keep])
+        if self.packed.keep.size:
+            keep = self._kept(query.device)
+            self.carry[layer] = (local[0][keep], local[1][keep])
         group = query.shape[1] // key.shape[1]
-        layout = self._layout(last, group, query.dtype)
+        layout = self._layout(last, group, query.dtype, query.device)
         out = torch.empty_like(query)
         if not last:
             self._prefix_rows(layer, query, out, scale, extras)
         if not layout.rows.numel():
             return out
-        compute = self._merged if extras.plain and self.fused else self._written_out
+        compute = self._merged if extras.plain and self.fused and query.device.type in _PARTIAL else self._written_out
         found = compute(layer, query, local, layout, scale, extras).flatten(0, 1)
         out[layout.rows] = found if layout.real is None else found[layout.real]
         return out
@@ -165,7 +166,7 @@ class TreeAttention:
             if prefix is None:
                 found.append(_general(q, k, v, None, None, visible[:, None], scale, extras))
                 continue
-            before = torch.arange(prefix[0].shape[1], device=self.device)
+            before = torch.arange(prefix[0].shape[1], device=query.device)
             near = torch.ones_like(visible[..., :1]).expand(-1, -1, len(before))
             if extras.window is not None:
                 near = before > at_query[start:stop, :, None] - extras.window
@@ -175,29 +176,36 @@ class TreeAttention:
 
     def _positions(self, layout: _Layout, last: bool) -> tuple[torch.Tensor, torch.Tensor]:
         rows = self.packed.positions[self.packed.wanted] if last else self.packed.positions
-        return self._tensor(rows)[layout.queries], self._tensor(self.packed.key_positions)[layout.keys]
+        at_query, at_key = (_tensor(each, layout.queries.device) for each in (rows, self.packed.key_positions))
+        return at_query[layout.queries], at_key[layout.keys]
 
-    def _layout(self, last: bool, group: int, dtype: torch.dtype) -> _Layout:
-        """Layers share it; models whose layers differ in their heads have several."""
-        if (last, group, dtype) not in self._layouts:
+    def _kept(self, device: torch.device) -> torch.Tensor:
+        if device not in self._keep:
+            self._keep[device] = _tensor(self.packed.keep, device)
+        return self._keep[device]
+
+    def _layout(self, last: bool, group: int, dtype: torch.dtype, device: torch.device) -> _Layout:
+        """Layers share it; models whose layers differ in their heads or lie on several devices have several."""
+        if (last, group, dtype, device) not in self._layouts:
             blocks: Blocks = self.packed.last if last else self.packed.nodes
-            visible = torch.from_numpy(blocks.visible).to(self.device)
-            queries = self._tensor(blocks.queries)
-            real = self._tensor(blocks.real)
-            bias = torch.zeros(visible.shape, dtype=dtype, device=self.device).masked_fill_(~visible, float("-inf"))
-            self._layouts[last, group, dtype] = _Layout(
+            visible = torch.from_numpy(blocks.visible).to(device)
+            queries = _tensor(blocks.queries, device)
+            real = _tensor(blocks.real, device)
+            bias = torch.zeros(visible.shape, dtype=dtype, device=device).masked_fill_(~visible, float("-inf"))
+            self._layouts[last, group, dtype, device] = _Layout(
                 queries=queries,
                 real=None if real.numel() == queries.numel() else real,
                 rows=queries.flatten()[real],
-                keys=self._tensor(blocks.keys),
+                keys=_tensor(blocks.keys, device),
                 visible=visible,
                 bias=bias.repeat_interleave(group, dim=1)[:, None],
                 contexts=blocks.contexts,
             )
-        return self._layouts[last, group, dtype]
+        return self._layouts[last, group, dtype, device]
 
-    def _tensor(self, values: npt.NDArray[np.int64]) -> torch.Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
+
+def _tensor(values: npt.NDArray[np.int64], device: torch.device) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(values)).to(device)
 
 
 def _rows(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:

@@ -16,6 +16,8 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from selfreflect.metric.attention import Extras, TreeAttention
 from selfreflect.metric.packing import Pass
+from selfreflect.models.products import add_linear, linear
+from selfreflect.models.sharding import entrance
 
 OWN = frozenset(("LlamaModel", "MistralModel", "Qwen2Model", "Qwen3Model"))
 """Decoders that :class:`OwnBody` knows."""
@@ -35,33 +37,36 @@ class Body(Protocol):
 class OwnBody:
     """The forward pass of the Llama family (Llama, Mistral, Qwen2, Qwen3) over packed rows, without a batch dimension.
 
-    It works in place and leaves out of the last layer all that is not wanted: there, other rows are only keys and values.
+    It works in place and leaves out of the last layer all that is not wanted: there, other rows are only keys and values. Layers may lie on
+    several devices: rows move on where the next layer is elsewhere, and its keys and values stay with it.
     """
 
     def __init__(self, decoder: Any) -> None:
         self.decoder = decoder
-        self.device = next(decoder.parameters()).device
+        self.device = entrance(decoder)
+        self.places = [layer.input_layernorm.weight.device for layer in decoder.layers]
 
     @staticmethod
     def serves(decoder: Any) -> bool:
-        """Whether the decoder is one of these and nothing has been changed in it: no adapters, quantised or sharded weights, windows."""
+        """Whether the decoder is one of these and nothing has been changed in it: no adapters, quantised or absent weights, windows."""
         kind = type(decoder)
         if kind.__name__ not in OWN or not kind.__module__.startswith("transformers.models."):
             return False
-        sharded = any(hasattr(module, "_hf_hook") for module in decoder.modules())
-        return not sharded and not windowed(decoder.config) and all(map(_is_plain, decoder.layers))
+        hooks = [module._hf_hook for module in decoder.modules() if hasattr(module, "_hf_hook")]
+        return all(map(_only_moves, hooks)) and not windowed(decoder.config) and all(map(_is_plain, decoder.layers))
 
     def run(self, packed: Pass, attention: TreeAttention) -> torch.Tensor:
         decoder = self.decoder
         x = decoder.embed_tokens(torch.from_numpy(packed.tokens).to(self.device))
         positions = torch.from_numpy(packed.positions).to(self.device)
         cos, sin = (part[0].unsqueeze(1) for part in decoder.rotary_emb(x[None], positions[None]))
-        turns = (cos, sin[..., : sin.shape[-1] // 2])
-        *layers, last = decoder.layers
-        for layer in layers:
-            x = self._layer(layer, x, turns, attention, None)
-        x = self._layer(last, x, turns, attention, torch.from_numpy(packed.wanted).to(self.device))
-        return _norm(decoder.norm, x)
+        sin = sin[..., : sin.shape[-1] // 2]
+        for layer, place in zip(decoder.layers, self.places, strict=True):
+            if x.device != place or cos.device != place:
+                x, cos, sin = x.to(place), cos.to(place), sin.to(place)
+            wanted = torch.from_numpy(packed.wanted).to(place) if layer is decoder.layers[-1] else None
+            x = self._layer(layer, x, (cos, sin), attention, wanted)
+        return _norm(decoder.norm, x.to(decoder.norm.weight.device))
 
     def _layer(
         self, layer: Any, x: torch.Tensor, turns: tuple[torch.Tensor, torch.Tensor], attention: TreeAttention, wanted: torch.Tensor | None
@@ -70,7 +75,7 @@ class OwnBody:
         part = layer.self_attn
         h = _norm(layer.input_layernorm, x)
         key = self._heads(part.k_proj, h, getattr(part, "k_norm", None), turns)
-        value = part.v_proj(h).unflatten(1, (-1, part.head_dim))
+        value = _split(_linear(part.v_proj, h), part.head_dim)
         if wanted is not None:
             h, x, turns = h[wanted], x[wanted], (turns[0][wanted], turns[1][wanted])
         query = self._heads(part.q_proj, h, getattr(part, "q_norm", None), turns)
@@ -78,9 +83,9 @@ class OwnBody:
         _add_linear(x, part.o_proj, seen.flatten(1))
         mlp = layer.mlp
         h = _norm(layer.post_attention_layernorm, x)
-        gate = mlp.gate_proj(h)
+        gate = _linear(mlp.gate_proj, h)
         gate = F.silu(gate, inplace=True) if type(mlp.act_fn).__name__ in _SILU else mlp.act_fn(gate)
-        _add_linear(x, mlp.down_proj, gate.mul_(mlp.up_proj(h)))
+        _add_linear(x, mlp.down_proj, gate.mul_(_linear(mlp.up_proj, h)))
         return x
 
     def _heads(self, projection: Any, h: torch.Tensor, norm: Any, turns: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
@@ -89,7 +94,7 @@ class OwnBody:
         Args:
             turns: cosines, (rows, 1, D), and sines, (rows, 1, D / 2), of the angles.
         """
-        x: torch.Tensor = projection(h).unflatten(1, (-1, turns[0].shape[-1]))
+        x = _split(_linear(projection, h), turns[0].shape[-1])
         if norm is not None:
             x = _norm(norm, x)
         cos, sin = turns
@@ -113,6 +118,13 @@ _PLAIN = Extras()
 _SILU = frozenset(("SiLU", "SiLUActivation"))
 
 
+def _only_moves(hook: Any) -> bool:
+    """Whether a hook is one of accelerate's that does nothing but bring inputs to the module, whose weights stay where they are."""
+    from accelerate.hooks import AlignDevicesHook
+
+    return type(hook) is AlignDevicesHook and not hook.offload
+
+
 def _is_plain(layer: Any) -> bool:
     attention, mlp = layer.self_attn, layer.mlp
     names = {name for name, _ in attention.named_children()}
@@ -129,11 +141,17 @@ def _norm(module: Any, x: torch.Tensor) -> torch.Tensor:
     return F.rms_norm(x, x.shape[-1:], module.weight, module.variance_epsilon)
 
 
-def _add_linear(x: torch.Tensor, linear: torch.nn.Linear, h: torch.Tensor) -> None:
-    """``x += linear(h)`` in one matrix product."""
-    x.addmm_(h, linear.weight.t())
-    if linear.bias is not None:
-        x += linear.bias
+def _split(x: torch.Tensor, size: int) -> torch.Tensor:
+    """Rows of heads, also where a pass wants none: (rows, heads, size)."""
+    return x.view(len(x), x.shape[1] // size, size)
+
+
+def _linear(module: torch.nn.Linear, h: torch.Tensor) -> torch.Tensor:
+    return linear(h, module.weight, module.bias)
+
+
+def _add_linear(x: torch.Tensor, module: torch.nn.Linear, h: torch.Tensor) -> None:
+    add_linear(x, h, module.weight, module.bias)
 
 
 class ForeignBody:
@@ -141,7 +159,7 @@ class ForeignBody:
 
     def __init__(self, decoder: Any) -> None:
         self.decoder = decoder
-        self.device = next(decoder.parameters()).device
+        self.device = entrance(decoder)
 
     def run(self, packed: Pass, attention: TreeAttention) -> torch.Tensor:
         unused = torch.empty(1, 1, 1, 1, device=self.device)  # a 4-D mask is passed on as it is, which spares building a causal one
@@ -154,7 +172,7 @@ class ForeignBody:
                 tree=attention,
             )
         hidden: torch.Tensor = output.last_hidden_state[0]
-        return hidden[torch.from_numpy(packed.wanted).to(self.device)]
+        return hidden[torch.from_numpy(packed.wanted).to(hidden.device)]
 
 
 def tree_attention(

@@ -22,13 +22,17 @@ from selfreflect.metric.fallback import Head, SequenceEngine
 from selfreflect.metric.packing import pack
 from selfreflect.metric.plan import Ints, Plan, Prompt, build_plan
 from selfreflect.metric.prompted import PromptEngine
+from selfreflect.models.sharding import entrance, exit_of
 
 if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
 
-ROWS_OF_LOGITS = 128
-"""Token tasks whose full-vocabulary rows exist at once: 128 x 150k x 4 bytes x 4 arrays is 300 MB for the largest vocabularies. On a GPU
-eight times as many, since fewer would leave it waiting for the vocabulary's weights."""
+ROWS_OF_LOGITS = 64
+"""Token tasks whose full-vocabulary rows exist at once: 64 x 150k x 4 bytes x 4 arrays is 150 MB for the largest vocabularies. On a GPU
+sixteen times as many, since fewer would leave it waiting for the vocabulary's weights."""
+
+ROWS_IN_CACHE = 16
+"""Token tasks whose probabilities are taken at a time on a CPU."""
 
 
 class Engine(Protocol):
@@ -47,6 +51,7 @@ class TreeEngine:
     Args:
         body: the decoder, see :mod:`selfreflect.metric.body`.
         head: see :data:`~selfreflect.metric.fallback.Head`.
+        device: where ``head`` wants its states.
         budget: rows per forward pass.
         block: tree nodes that share one look at their ancestors.
         fused: use the device's fused attention kernels, where there are any.
@@ -69,7 +74,7 @@ class TreeEngine:
     @torch.inference_mode()
     def states(self, plans: Sequence[Plan]) -> list[torch.Tensor]:
         """Final normed hidden states at the wanted nodes, shape (W, hidden) for each plan."""
-        attention = TreeAttention(self.device, fused=self.fused)
+        attention = TreeAttention(fused=self.fused)
         found: list[list[torch.Tensor]] = [[] for _ in plans]
         for packed in pack(plans, self.budget, self.block):
             attention.begin(packed)
@@ -78,7 +83,7 @@ class TreeEngine:
             for (context, _), states in zip(counts, torch.split(rows, [count for _, count in counts]), strict=True):
                 found[context].append(states)
         self.windows |= attention.windows
-        return [torch.cat(states) for states in found]
+        return [torch.cat(states).to(self.device) for states in found]
 
 
 @torch.inference_mode()
@@ -99,23 +104,33 @@ def distances(
     Returns:
         One array for each other context, a distance for each of its pairs: shape (tasks,), with ``formulas`` (tasks, K).
     """
-    measured = formulas or (_variation(reference.device.type),)
+    measured = formulas or (_variation(reference.device),)
     found = [np.zeros((len(pairs), len(measured))) for _, pairs in others]
     # A formula that is not compiled into one kernel writes several more arrays of full vocabularies.
-    size = ROWS_OF_LOGITS if reference.device.type == "cpu" or formulas else 8 * ROWS_OF_LOGITS
+    size = ROWS_OF_LOGITS if reference.device.type == "cpu" or formulas else 16 * ROWS_OF_LOGITS
     for start in range(0, len(reference), size):
         expected = head(reference[start : start + size])
         for values, (states, pairs) in zip(found, others, strict=True):
             (here,) = np.nonzero((start <= pairs[:, 1]) & (pairs[:, 1] < start + size))
             for block in np.array_split(here, -(-len(here) // size)) if here.size else ():
                 rows = torch.from_numpy(pairs[block]).to(states.device)
-                values[block] = _columns(head(states[rows[:, 0]]), expected[rows[:, 1] - start], temperature, measured)
+                values[block] = _columns(head(states[rows[:, 0]]), expected, rows[:, 1] - start, temperature, measured)
     return found if formulas else [values[:, 0] for values in found]
 
 
-def _columns(logits: torch.Tensor, reference: torch.Tensor, temperature: float, formulas: Sequence[Formula]) -> npt.NDArray[np.float64]:
-    """One column for each formula. A function of its own, so that these logits are gone before the next ones come."""
-    return torch.stack([formula(logits, reference, temperature) for formula in formulas], dim=1).double().cpu().numpy()
+def _columns(
+    logits: torch.Tensor, expected: torch.Tensor, at: torch.Tensor, temperature: float, formulas: Sequence[Formula]
+) -> npt.NDArray[np.float64]:
+    """Row i of ``logits`` against row ``at[i]`` of ``expected``, one column for each formula.
+
+    A function of its own, so that these logits are gone before the next ones come. On a CPU a few rows at a time stay in its caches.
+    """
+    size = ROWS_IN_CACHE if logits.device.type == "cpu" else max(1, len(logits))
+    parts = [
+        torch.stack([formula(some, reference, temperature) for formula in formulas], dim=1)
+        for some, reference in ((logits[i : i + size], expected[at[i : i + size]]) for i in range(0, len(logits), size))
+    ]
+    return torch.cat(parts).double().cpu().numpy()
 
 
 @torch.inference_mode()
@@ -163,7 +178,7 @@ def guesses(
     for states, pairs in others:
         tokens, probabilities = [], []
         for rows in torch.split(torch.from_numpy(pairs).to(states.device), ROWS_OF_LOGITS):
-            logits = head(states[rows[:, 0]]), head(reference[rows[:, 1]])
+            logits = head(states[rows[:, 0]]), head(reference[rows[:, 1].to(reference.device)])
             likely = torch.cat([one.topk(min(count, one.shape[1]), dim=1).indices for one in logits], dim=1)
             held = [torch.softmax(one / t, dim=1).gather(1, likely) for one in logits for t in (1.0, temperature)]
             order = torch.maximum(held[0], held[2]).argsort(dim=1, descending=True, stable=True)
@@ -174,14 +189,14 @@ def guesses(
 
 
 @cache
-def _variation(device_type: str) -> Formula:
+def _variation(device: torch.device) -> Formula:
     """The formula; on a GPU compiled into one kernel, which reads each logit once and writes no probabilities."""
-    if device_type != "cuda":
+    if device.type != "cuda":
         return total_variation
     fused: Formula = torch.compile(total_variation, dynamic=True)
     try:
         # Two tensors, and sizes like real ones: the compiler makes other code for equal arguments and for small vocabularies.
-        probe, other = (torch.full((64, 2**16), value, device=device_type) for value in (0.0, 1.0))
+        probe, other = (torch.full((64, 2**16), value, device=device) for value in (0.0, 1.0))
         fused(probe, other, 5.0)
     except Exception:  # whatever a compiler that is missing or broken raises: the plain formula gives the same numbers
         return total_variation
@@ -215,18 +230,19 @@ def choose_engine(model: Any, decoder: Any, head: Head) -> Engine:
     """The first engine that reproduces the model's own logits on a small tree: tree attention, else whole sequences.
 
     The check costs a few tiny passes and catches every architecture whose attention cannot be replaced or whose logits are rescaled in a
-    way that ``head`` does not know. What only shows in longer texts is read from the configuration.
+    way that ``head`` does not know. What only shows in longer texts is read from the configuration. Of a model in parts on several devices
+    all states come to that of the vocabulary projection.
     """
-    weight = next(model.parameters())
-    device, tolerance = weight.device, 2e-3 if weight.dtype == torch.float32 else 5e-2
+    out = exit_of(model)
+    tolerance = 2e-3 if next(model.parameters()).dtype == torch.float32 else 5e-2
     plan = build_plan(_probe_prompts())
-    logits = SequenceEngine(lambda ids: model(input_ids=ids, use_cache=False).logits, torch.Tensor.float, device)
+    logits = SequenceEngine(lambda ids: model(input_ids=ids, use_cache=False).logits.to(out), torch.Tensor.float, entrance(model))
     expected = logits.head(*logits.states([plan]))
-    hidden = SequenceEngine(lambda ids: decoder(input_ids=ids, use_cache=False).last_hidden_state, head, device)
+    hidden = SequenceEngine(lambda ids: decoder(input_ids=ids, use_cache=False).last_hidden_state.to(out), head, entrance(decoder))
     if not _reproduces(hidden, plan, expected, tolerance):
         return logits
     bodies: list[Body] = [OwnBody(decoder), ForeignBody(decoder)] if OwnBody.serves(decoder) else [ForeignBody(decoder)]
-    trees = (TreeEngine(body, head, device, fused=fused) for fused in (True, False) for body in bodies)
+    trees = (TreeEngine(body, head, out, fused=fused) for fused in (True, False) for body in bodies)
     tree = next((tree for tree in trees if _reproduces(tree, plan, expected, tolerance)), None)
     config = decoder.config.get_text_config()
     if tree is None or _hides_window(config, tree):
@@ -239,10 +255,9 @@ def choose_engine(model: Any, decoder: Any, head: Head) -> Engine:
 
 def _reproduces(engine: Engine, plan: Plan, expected: torch.Tensor, tolerance: float) -> bool:
     try:
-        found = engine.head(*engine.states([plan]))
+        return _agree(engine.head(*engine.states([plan])), expected, tolerance)
     except (TypeError, KeyError, AttributeError, RuntimeError, ValueError):
         return False
-    return _agree(found, expected, tolerance)
 
 
 def _hides_window(config: Any, tree: TreeEngine) -> bool:

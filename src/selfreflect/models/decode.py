@@ -13,6 +13,7 @@ from transformers.cache_utils import DynamicLayer
 
 from selfreflect.models.base import Sampling
 from selfreflect.models.sampling import choose, random_source
+from selfreflect.models.sharding import entrance
 
 
 @dataclass
@@ -32,16 +33,22 @@ class Draw:
 @torch.inference_mode()
 def decode(model: Any, draws: Sequence[Draw], stop_ids: frozenset[int], pad_id: int) -> None:
     """Extend every draw, all with the same sampling settings, as one batch. Equal prompts are computed once."""
-    device = next(model.parameters()).device
+    device = entrance(model)
     prompts = sorted({draw.prompt for draw in draws})
     row_of = {prompt: row for row, prompt in enumerate(prompts)}
     ids, mask = _left_padded(prompts, pad_id, device)
     cache = _growing_cache(model)
-    logits = model(input_ids=ids, attention_mask=mask, position_ids=_positions(mask), past_key_values=cache, logits_to_keep=1).logits[:, -1]
 
+    def following(ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Logits after the last token, on ``device``, where a model in parts need not leave them."""
+        output = model(input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1)
+        logits: torch.Tensor = output.logits[:, -1]
+        return logits.to(device)
+
+    logits = following(ids, _positions(mask))
     active = list(draws)
     rows = torch.tensor([row_of[draw.prompt] for draw in active], device=device)
-    cache.batch_select_indices(rows)
+    cache.reorder_cache(rows)  # unlike batch_select_indices it goes where each layer's keys are
     logits, mask = logits[rows], mask[rows]
     sources = [random_source(draw.seed, device) for draw in active]
     while True:
@@ -51,12 +58,11 @@ def decode(model: Any, draws: Sequence[Draw], stop_ids: frozenset[int], pad_id: 
             return
         if len(going) < len(active):
             kept = torch.tensor(going, device=device)
-            cache.batch_select_indices(kept)
+            cache.reorder_cache(kept)
             chosen, mask = chosen[kept], mask[kept]
             active, sources = [active[i] for i in going], [sources[i] for i in going]
         mask = torch.cat([mask, mask.new_ones(len(active), 1)], dim=1)
-        positions = _positions(mask)[:, -1:]
-        logits = model(input_ids=chosen[:, None], attention_mask=mask, position_ids=positions, past_key_values=cache).logits[:, -1]
+        logits = following(chosen[:, None], _positions(mask)[:, -1:])
 
 
 def _extend(draw: Draw, token: int, stop_ids: frozenset[int]) -> bool:
@@ -112,8 +118,8 @@ class _GrowingLayer(DynamicLayer):  # type: ignore[misc]
             room[..., :before, :] = self.values if values else self.keys
         return room
 
-    def batch_select_indices(self, indices: torch.Tensor) -> None:
-        super().batch_select_indices(indices)
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
+        super().reorder_cache(beam_idx)
         self.buffer = None
 
 

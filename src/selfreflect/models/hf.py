@@ -9,6 +9,7 @@ from selfreflect.models.chat import ChatTokenizer, opened_trace
 from selfreflect.models.decode import Draw, decode
 from selfreflect.models.loading import CausalLM, Device, DType, load_causal_lm
 from selfreflect.models.reading import Reader, refused
+from selfreflect.models.sharding import Shard
 
 
 class HFGenerator:
@@ -39,9 +40,10 @@ class HFGenerator:
         trust_remote_code: bool = False,
         batch_size: int | None = None,
         progress: Callable[[str], None] | None = None,
+        shard: Shard = False,
     ) -> HFGenerator:
-        """Load a model by alias, hub name or local directory. Raises BackendError as :func:`load_causal_lm`."""
-        return cls(load_causal_lm(name, device, dtype, revision, trust_remote_code, progress), batch_size=batch_size)
+        """Load a model by alias, hub name or local directory. Arguments and errors are those of :func:`load_causal_lm`."""
+        return cls(load_causal_lm(name, device, dtype, revision, trust_remote_code, progress, shard), batch_size=batch_size)
 
     @property
     def name(self) -> str:

@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 
 from selfreflect.errors import BackendError, JudgeError, excerpt
 from selfreflect.models.base import Message
 from selfreflect.models.chat import ChatTokenizer
 from selfreflect.models.endpoint import POOLED, PREFIX, VLLM
 from selfreflect.models.loading import CausalLM, Device, DType, load_causal_lm
+from selfreflect.models.products import linear
+from selfreflect.models.sharding import Shard
 
 Compat = Literal["", "published"]
 
@@ -47,14 +48,17 @@ class Judge:
         trust_remote_code: bool = False,
         compat: Compat = "",
         progress: Callable[[str], None] | None = None,
+        shard: Shard = False,
     ) -> Judge:
         """Load a judge by alias (``smollm2``), hub name or local directory.
 
         Args:
             compat: ``"published"`` tokenises as the published scorer does, with a second BOS for models that have one.
+            shard: spread a judge that is too large for one GPU over all visible ones, or a device map of one's own; see
+                :data:`~selfreflect.models.sharding.Shard`.
 
         Raises:
-            JudgeError: the model cannot be loaded, or cannot be a judge.
+            JudgeError: the model cannot be loaded, does not fit, or cannot be a judge.
         """
         if name.startswith((VLLM, POOLED)):
             raise JudgeError(
@@ -69,7 +73,7 @@ class Judge:
                 f"server that runs vLLM in pooling mode ({POOLED}NAME)."
             )
         try:
-            lm = load_causal_lm(name, device, dtype, revision, trust_remote_code, progress)
+            lm = load_causal_lm(name, device, dtype, revision, trust_remote_code, progress, shard)
         except BackendError as error:
             raise JudgeError(str(error)) from error
         return cls(lm, compat=compat)
@@ -96,13 +100,14 @@ class Judge:
         """
         projection = self.lm.model.get_output_embeddings()
         weight, bias = projection.weight, getattr(projection, "bias", None)
+        hidden = hidden.to(weight.device)
         if weight.dtype == torch.float32:
-            logits = F.linear(hidden, weight, bias)
+            logits = linear(hidden, weight, bias)
         elif hidden.is_cuda:
             logits = torch.mm(hidden, weight.t(), out_dtype=torch.float32)
             logits = logits if bias is None else logits + bias.float()
         else:
-            logits = F.linear(hidden.float(), weight.float(), None if bias is None else bias.float())
+            logits = linear(hidden.float(), weight.float(), None if bias is None else bias.float())
         return self._rescale(logits)
 
     def _rescale(self, logits: torch.Tensor) -> torch.Tensor:

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import torch
 
 from selfreflect.errors import BackendError, excerpt, nearest
+from selfreflect.models.sharding import Parts, Shard, check_placed, parts_of, placement, told
 from selfreflect.models.threads import apply_threads, read_usage
 
 Device = Literal["auto", "cuda", "mps", "cpu"]
@@ -42,32 +43,43 @@ def load_causal_lm(
     revision: str | None = None,
     trust_remote_code: bool = False,
     progress: Callable[[str], None] | None = None,
+    shard: Shard = False,
 ) -> CausalLM:
     """Load ``name`` once per process; generator and judge share a model that both use.
 
     On a CPU, torch gets as many threads as there are free cores, see :mod:`selfreflect.models.threads`; ``progress`` hears how many.
 
+    Args:
+        shard: spread a model that is too large for one GPU over all visible ones, or a device map of one's own; see
+            :data:`~selfreflect.models.sharding.Shard`.
+
     Raises:
-        BackendError: no such model, no safetensors weights, or weights that this installation cannot load; says what is known.
+        BackendError: no such model, no safetensors weights, weights that this installation cannot load, or no GPUs that they fit into;
+            says what is known.
     """
     where = pick_device(device)
     kind = pick_dtype(dtype, where)
     source = resolve(name, progress)
     usage, loads = read_usage(), _load.cache_info().misses
-    lm = _load(name, source, _last_change(source), where, kind, revision, trust_remote_code)
-    if where == "cpu" and _load.cache_info().misses > loads:  # loading takes long enough to see how busy the machine is
-        threads = apply_threads(usage)
-        if progress:
-            progress(f"computing with {threads}")
+    lm = _load(name, source, _last_change(source), where, kind, revision, trust_remote_code, parts_of(shard))
+    if _load.cache_info().misses == loads:
+        return lm
+    threads = apply_threads(usage) if where == "cpu" else None  # loading takes long enough to see how busy the machine is
+    if progress and (places := told(lm.model)):
+        progress(places)
+    if progress and threads:
+        progress(f"computing with {threads}")
     return lm
 
 
 @lru_cache(maxsize=2)
 def _load(
-    name: str, source: str, last_change: int, where: str, kind: torch.dtype, revision: str | None, trust_remote_code: bool
+    name: str, source: str, last_change: int, where: str, kind: torch.dtype, revision: str | None, trust_remote_code: bool, parts: Parts
 ) -> CausalLM:
     """``last_change`` only keeps a directory that was written again in the meantime from being answered from memory."""
     import transformers
+
+    placed = placement(parts, where)
 
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -81,11 +93,12 @@ def _load(
             options |= pinned(source, revision)
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, **options)
         model, report = family(source, options).from_pretrained(
-            source, dtype=kind, use_safetensors=True, output_loading_info=True, **options
+            source, dtype=kind, use_safetensors=True, output_loading_info=True, **options, **placed
         )
         if missing := sorted(report["missing_keys"]):  # transformers would go on with random numbers in their place
             raise ValueError(f"its weights lack {len(missing)} tensors of this architecture, such as {missing[0]}")
-        model = model.to(where).eval()
+        check_placed(name, model, parts)
+        model = (model if placed else model.to(where)).eval()
     return CausalLM(
         model=model,
         tokenizer=tokenizer,
@@ -103,7 +116,8 @@ def explained(name: str, source: str) -> Iterator[None]:
     from huggingface_hub.errors import HTTPError, StrictDataclassError
     from safetensors import SafetensorError
 
-    usual = (OSError, ValueError, ImportError, RuntimeError, LookupError, AttributeError, TypeError)
+    # A device map may name a GPU where torch has no CUDA, and torch asserts that it has.
+    usual = (OSError, ValueError, ImportError, RuntimeError, LookupError, AttributeError, TypeError, AssertionError)
     try:
         yield
     except Exception as error:
@@ -180,6 +194,8 @@ def _explain(name: str, source: str, error: Exception) -> str:
     reason = " ".join(str(error).split())
     if "trust_remote_code" in reason:
         return f"{excerpt(name)} brings its own code, which is not run unless you pass --trust-remote-code."
+    if "offload_folder" in reason:
+        return f"model {excerpt(name)} does not fit into the visible GPUs, and weights of its kind cannot wait on disk."
     if Path(source).is_dir():
         return f"could not load the model in {excerpt(source, 200)}: {reason[:300]}"
     return (

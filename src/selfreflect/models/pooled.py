@@ -64,6 +64,7 @@ class PooledJudge(Judge):
         revision: str | None = None,
         trust_remote_code: bool = False,
         compat: Compat = "",
+        timeout: float = 600.0,
         progress: Callable[[str], None] | None = None,
     ) -> PooledJudge:
         """The judge ``vllm+http:NAME`` behind ``vllm serve`` in pooling mode. NAME is what the server calls it, and what it is called here.
@@ -71,6 +72,7 @@ class PooledJudge(Judge):
         Args:
             device: where the projection runs.
             dtype: that of the server's decoder, which its states show; one that is named must be that one.
+            timeout: seconds for one try of a call.
 
         Raises:
             JudgeError: the server cannot be reached, runs another model, or gives something other than last hidden states.
@@ -78,7 +80,7 @@ class PooledJudge(Judge):
         from selfreflect.models.pooling_server import PoolingServer
 
         model = _model(name, POOLED)
-        pool = PoolingServer(model, server, progress=progress)
+        pool = PoolingServer(model, server, timeout=timeout, progress=progress)
         longest = pool.longest()
         found = precision(pool.last_states([PROBE]))
         if dtype not in ("auto", found):

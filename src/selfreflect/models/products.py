@@ -1,0 +1,50 @@
+"""Products with weights, by the fastest exact kernel that torch brings for the device.
+
+For float32 on a CPU torch calls MKL, which uses the widest vectors only on its maker's own processors. oneDNN, which torch ships as well,
+uses them wherever they exist: on an AMD Zen 5 its products took less than half the time (``benchmarks/products.py``). Both accumulate in
+float32 and differ by rounding alone. The choice depends on the build of torch, never on a timing, so that scores can be repeated.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+import torch.nn.functional as F
+
+
+def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """``x @ weight.T + bias``, as :func:`torch.nn.functional.linear` gives it but for rounding; not for training.
+
+    Args:
+        x: shape (rows, inner).
+        weight: shape (outer, inner).
+        bias: shape (outer,).
+
+    Returns:
+        Shape (rows, outer).
+    """
+    if not (len(x) and _served(x, weight)):
+        return F.linear(x, weight, bias)
+    product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return product
+
+
+def add_linear(total: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+    """``total += linear(x, weight, bias)``, in one kernel where that is faster."""
+    if _served(x, weight):
+        total += linear(x, weight, bias)
+        return
+    total.addmm_(x, weight.t())
+    if bias is not None:
+        total += bias
+
+
+def _served(x: torch.Tensor, weight: torch.Tensor) -> bool:
+    plain = all(each.device.type == "cpu" and each.dtype == torch.float32 for each in (x, weight))
+    return plain and not (torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)) and _has_onednn()
+
+
+@cache
+def _has_onednn() -> bool:
+    return torch._C._has_mkldnn and hasattr(torch.ops.mkldnn, "_linear_pointwise")

@@ -6,12 +6,14 @@ A script decides what each call gets: a function of the call (:class:`Call`) tha
 from __future__ import annotations
 
 import json
+import random
 import socket
 import ssl
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -112,6 +114,9 @@ class Handler(BaseHTTPRequestHandler):
     server: FaultServer
 
     def do_POST(self) -> None:
+        if self.server.stopped.is_set():  # a connection kept open ends with its server
+            self.drop()
+            return
         # A call that is broken off in its body is none: json.loads raises.
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"]))) if self.command == "POST" else {}
         headers = {name.lower(): value for name, value in self.headers.items()}
@@ -154,7 +159,10 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class FaultServer(ThreadingHTTPServer):
-    """A context manager. ``calls`` holds what was asked; the script may be changed while it runs."""
+    """A context manager. ``calls`` holds what was asked; the script may be changed while it runs.
+
+    The first ``hangs_up`` connections are closed before a byte is read.
+    """
 
     daemon_threads = True
     request_queue_size = 128
@@ -168,12 +176,17 @@ class FaultServer(ThreadingHTTPServer):
         self.delay = delay
         self.under_way = self.most_under_way = self.sent = 0
         self.huge_status = 200
+        self.hangs_up = 0
         self.port = self.server_address[1]
         self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}/v1"
         if tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(CERTIFICATE)
             self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
+
+    def verify_request(self, *_: Any) -> bool:
+        self.hangs_up -= 1
+        return self.hangs_up < 0
 
     def handle_error(self, *_: Any) -> None:
         """A client that goes away is no news here."""
@@ -191,6 +204,35 @@ class FaultServer(ThreadingHTTPServer):
 def in_turn(*actions: Action) -> Script:
     """The first call gets the first action, and so on; the last one stays."""
     return lambda call: actions[min(call.number, len(actions) - 1)]
+
+
+PASSING: tuple[Action, ...] = (
+    status(429, "slow down"),
+    status(429, "slow down", Retry_After="0"),
+    status(500, "boom"),
+    status(503, {"detail": "loading"}),
+    raw(b""),
+    raw(b"[1]"),
+    reset,
+    HALF,
+    ERROR_OBJECT,
+    EMPTY,
+    answers(1),
+)
+"""Faults at once of servers that do better the next time."""
+
+
+def faulty(share: float, faults: Sequence[Action]) -> Script:
+    """That share of calls meets a random one of these faults, which depends on what is asked and how often, not on the order of calls."""
+    asked: Counter[str] = Counter()
+
+    def script(call: Call) -> Action:
+        text = call.body["messages"][-1]["content"]
+        asked[text] += 1
+        chance = random.Random(f"{text} {asked[text]}")
+        return chance.choice(faults) if chance.random() < share else answers()
+
+    return script
 
 
 def unused_port() -> int:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import random
-import signal
-import subprocess
+import math
 import sys
 import threading
 import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,46 +17,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fault_server as fault
-from command import COMMAND, Outcome, environment, process, run, written
 from fault_server import FaultServer, answers, chat, choice, in_turn, status
-from selfreflect.errors import BackendError, ConfigError, SelfReflectError
+from selfreflect.errors import BackendError, SelfReflectError
 from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling, as_done
 from selfreflect.models.client import LARGEST_RESPONSE
-from selfreflect.models.endpoint import DEFAULT_URL, endpoint
 from selfreflect.models.openai import OpenAIGenerator
 from selfreflect.models.patience import Patience, retry_after
-from selfreflect.store import Run
-
-KEY = "sk-very-secret-0123456789"
-QUICK = Patience(tries=4, first=0.001, longest=0.002)
+from served import ask, forget, generator, only
 
 
 @pytest.fixture(autouse=True)
 def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (
-        "SELFREFLECT_API_KEY",
-        "OPENAI_API_KEY",
-        "HTTP_PROXY",
-        "HTTPS_PROXY",
-        "ALL_PROXY",
-        "http_proxy",
-        "https_proxy",
-        "all_proxy",
-    ):
-        monkeypatch.delenv(name, raising=False)
-
-
-def generator(url: str, **options: Any) -> OpenAIGenerator:
-    return OpenAIGenerator("m", endpoint(url), **{"patience": QUICK, "timeout": 20.0, **options})
-
-
-def ask(text: str = "Who?", n: int = 1, seed: int = 5, **options: Any) -> Request:
-    return Request(messages=(Message(role="user", content=text),), sampling=Sampling(max_new_tokens=9), n=n, seed=seed, **options)
-
-
-def only(url: str, request: Request | None = None, **options: Any) -> Reply | Refusal:
-    [result] = generator(url, **options).generate([request or ask()])
-    return result
+    forget(monkeypatch)
 
 
 def reply(script: Any, request: Request | None = None) -> Reply:
@@ -209,7 +176,7 @@ def test_how_a_completion_ended_is_told_apart(given_choice: dict[str, Any], text
 FAULTS: dict[str, tuple[fault.Action, str]] = {
     "429": (status(429, "slow down"), "HTTP 429 (4 tries): 'slow down'"),
     "500": (status(500, "boom"), "HTTP 500 (4 tries): 'boom'"),
-    "503 without a body": (fault.raw(b""), "not a chat completion"),
+    "nothing": (fault.raw(b""), "not a chat completion"),
     "503": (status(503, {"detail": "loading"}), "HTTP 503"),
     "reset in the body": (fault.reset, "the connection failed"),
     "half a document": (fault.HALF, "not a chat completion"),
@@ -242,6 +209,8 @@ def test_a_server_without_completions_is_asked_again() -> None:
     [
         (status(400, "temperature must be 1"), "backend", "temperature must be 1"),
         (status(400, "This model's maximum context length is 4096 tokens"), "too_long", "4096"),
+        (status(422, {"error": "Input validation error: `inputs` must have less than 1024 tokens. Given: 1168"}), "too_long", "1168"),
+        (status(422, "`inputs` tokens + `max_new_tokens` must be <= 2048. Given: 1244 and 1000"), "too_long", "1244"),
         (status(400, {"error": {"code": "content_filter", "message": "The prompt was filtered"}}), "content_filter", "filtered"),
         (status(403, "not for you"), "backend", "not for you"),
         (status(307, "moved", Location="http://127.0.0.1:1/elsewhere"), "backend", "points to another address (HTTP 307)"),
@@ -312,6 +281,18 @@ def test_a_certificate_that_nobody_vouches_for_and_a_server_without_tls() -> Non
     assert "no secure connection" in plain.message
 
 
+def test_a_server_that_hangs_up_before_a_connection_is_secure_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(fault.CERTIFICATE))
+    with FaultServer(tls=True) as server:
+        server.hangs_up = 3
+        assert isinstance(only(server.url), Reply)
+        server.hangs_up = 100
+        refused = only(server.url)
+    assert isinstance(refused, Refusal)
+    assert "4 tries" in refused.message
+    assert server.hangs_up == 100 - 4
+
+
 def test_a_certificate_of_ones_own_can_be_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(fault.CERTIFICATE))
     with FaultServer(tls=True) as server:
@@ -336,9 +317,9 @@ def test_a_server_that_asks_to_wait_is_waited_for(asked: Any) -> None:
 
 
 def test_one_that_asks_to_wait_longer_than_there_is_time_is_not() -> None:
-    for asked, timeout in (("3600", 600.0), ("40", 10.0)):
+    for asked, shown, timeout in (("3600", "3600", 600.0), ("40", "40", 10.0), ("9" * 400, "inf", 600.0)):
         refused, server = refusal(lambda call, asked=asked: status(429, "daily limit", Retry_After=asked), timeout=timeout)
-        assert f"asks to wait {asked} s" in refused.message
+        assert f"asks to wait {shown} s" in refused.message
         assert len(server.calls) == 1
 
 
@@ -370,34 +351,42 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
         ("Thu, 01 Jan 2026 00:01:00 -0000", 60.0),
         ("Wed, 31 Dec 2025 00:00:00 GMT", 0.0),
         ("soon", None),
-        ("inf", None),
+        ("9" * 400, math.inf),
         ("nan", None),
         ("", None),
+        ("Thu, 01 Jan 99999999999999999999 00:01:00 GMT", None),
+        ("Thu, 01 Jan 2026 00:01:00 +99999999999999", None),
+        ("Thu, 31 Feb 2026 00:01:00 GMT", None),
     ],
 )
 def test_retry_after_is_seconds_or_a_date(header: str | None, seconds: float | None) -> None:
     assert retry_after(header, NOW) == seconds
 
 
-# Whole runs
+@given(st.text() | st.from_regex(r"\A\w{3}, -?\d+ (Jan|Feb) -?\d+ \d+:\d+:\d+ ([+-]\d+|GMT)\Z"))
+def test_whatever_a_server_asks_for_is_a_wait_or_none(header: str) -> None:
+    asked = retry_after(header, NOW)
+    assert asked is None or asked >= 0
+    wait = Patience().wait(1, asked, 0.5)
+    assert wait is None or 0 < wait <= 300 + 0.5
 
 
-def faulty(share: float, seed: int = 0) -> fault.Script:
-    """That share of calls meets a random fault."""
-    chance = random.Random(seed)
-    faults = [
-        *(action for action, _ in FAULTS.values()),
-        fault.EMPTY,
-        status(429, "slow down", Retry_After="0"),
-        answers(1),
-    ]
-    return lambda call: chance.choice(faults) if chance.random() < share else answers()
+def test_a_call_that_only_waits_ends_within_three_times_its_timeout() -> None:
+    """Many tries that each fail at once: what ends the call is its time alone."""
+    started = time.monotonic()
+    refused, server = refusal(lambda call: status(503, "busy"), timeout=0.5, patience=Patience(tries=10**6, first=0.1, longest=0.1))
+    assert time.monotonic() - started < 10
+    assert 3 <= len(server.calls) <= 30
+    assert f"({len(server.calls)} tries)" in refused.message
+
+
+# Many requests
 
 
 def test_at_20_percent_faults_200_requests_are_all_answered() -> None:
     patience = Patience(tries=12, first=0.001, longest=0.002)
     requests = [ask(f"Who is {number}?", n=4, seed=1000 * number) for number in range(200)]
-    with FaultServer(faulty(0.2)) as server:
+    with FaultServer(fault.faulty(0.2, fault.PASSING)) as server:
         results = generator(server.url, patience=patience).generate(requests)
     for request, result in zip(requests, results, strict=True):
         assert isinstance(result, Reply)
@@ -413,6 +402,25 @@ def test_a_server_that_stays_down_is_given_up_after_a_few_requests() -> None:
             next(stream)
     assert first == [True] * 5 + [False] * 2
     assert len(server.calls) == 5 + 3 * 4
+
+
+def test_a_server_that_restarts_is_waited_for() -> None:
+    """Its connections break, nobody is there for a while, and then it is back at the same address."""
+    notes: list[str] = []
+    patience = Patience(tries=10**6, first=0.01, longest=0.05)
+    requests = [ask(seed=number) for number in range(40)]
+    with FaultServer(lambda call: answers() if call.number < 5 else fault.silent) as server:
+        stream = generator(server.url, max_connections=2, patience=patience, progress=notes.append).stream(requests)
+        first = dict(islice(stream, 5))
+    deadline = time.monotonic() + 30
+    while not any("connect call failed" in note.lower() for note in notes):
+        assert time.monotonic() < deadline, notes
+        time.sleep(0.01)
+    with FaultServer(port=server.port) as again:
+        rest = dict(stream)
+    assert sorted(first | rest) == list(range(40))
+    assert all(isinstance(result, Reply) for result in (first | rest).values())
+    assert again.calls
 
 
 def test_an_answer_in_between_keeps_a_server() -> None:
@@ -454,262 +462,6 @@ def test_a_stream_that_is_dropped_leaves_no_thread_and_no_call_behind() -> None:
         stream.close()  # type: ignore[attr-defined]
         assert "selfreflect-requests" not in {thread.name for thread in threading.enumerate()}
     assert len(server.calls) <= 2
-
-
-# Secrets and addresses
-
-
-def test_the_key_comes_from_the_environment_and_credentials_of_the_address_go_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def sent(url_of: Any = lambda url: url) -> str | None:
-        with FaultServer() as server:
-            assert isinstance(only(url_of(server.url)), Reply)
-            return server.calls[0].headers.get("authorization")
-
-    monkeypatch.setenv("OPENAI_ADMIN_KEY", "sk-admin")
-    assert sent() is None
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-other")
-    assert sent() == "Bearer sk-other"
-    monkeypatch.setenv("SELFREFLECT_API_KEY", KEY + "\n")
-    assert sent() == f"Bearer {KEY}"
-    assert sent(lambda url: url.replace("://", "://me:p%40ss@")) == "Basic bWU6cEBzcw=="
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "ftp://x/v1",
-        "localhost:8000",
-        "",
-        "http://",
-        "http://me:pass/word@x",
-        "http://x/v1?key=word",
-        "http://x/#word",
-        "http://x:word/",
-        "***",
-    ],
-)
-def test_an_address_that_is_none_is_refused_without_repeating_it(url: str) -> None:
-    with pytest.raises(ConfigError) as raised:
-        endpoint(url, {})
-    assert "word" not in str(raised.value).replace("password", "")
-
-
-def test_addresses() -> None:
-    assert endpoint(None, {}).url == DEFAULT_URL
-    assert endpoint(" http://[::1]:80/v1/ ", {}).url == "http://[::1]:80/v1"
-    assert endpoint("https://me:word@host/a/v1", {}).url == "https://host/a/v1"
-    with pytest.raises(ConfigError, match="give it again with --base-url"):
-        endpoint("http://***@host/v1", {})
-    for key in ("sk-ü", "sk a", "sk\x07"):
-        with pytest.raises(ConfigError, match="OPENAI_API_KEY holds characters") as raised:
-            endpoint(None, {"OPENAI_API_KEY": key})
-        assert key not in str(raised.value)
-
-
-@given(key=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=8, max_size=40), around=st.text(max_size=300))
-def test_what_a_server_says_is_shown_without_the_key(key: str, around: str) -> None:
-    server = endpoint("http://host/v1", {"OPENAI_API_KEY": key})
-    assert key not in repr(server)
-    assert key not in server.redacted(f"{around}{key}{around} {key}")
-
-
-# The command line
-
-
-def questions(path: Path, count: int) -> Path:
-    return written(path, "\n".join(f"Who is number {number}?" for number in range(count)))
-
-
-def command(out: Path, url: str, asked: Path, *more: object) -> list[str]:
-    text = f"answers --questions {asked} --model openai:m --base-url {url} --num-answers 2 --max-new-tokens 5 --out {out}"
-    return [*text.split(), *map(str, more)]
-
-
-def test_where_a_server_stays_down_what_is_done_is_kept_and_the_next_start_does_the_rest(tmp_path: Path) -> None:
-    asked, out = questions(tmp_path / "q.txt", 60), tmp_path / "r"
-    with FaultServer(lambda call: answers() if call.number < 25 else fault.reset) as server:
-        failed = run(*command(out, server.url, asked, "--timeout", 1, "--max-connections", 4))
-    assert failed.code == 2
-    assert failed.said.count("error:") == 1
-    kept = len(Run.load(out).answers)
-    assert 0 < kept <= 25
-    assert f"{kept} of 60 answers were made and saved, {60 - kept} are missing. The same command goes on from there" in failed.said
-    with FaultServer() as again:  # at another port
-        done = run(*command(out, again.url, asked))
-    assert done.code == 0
-    stored = Run.load(out)
-    assert (len(stored.answers), stored.failures) == (60, [])
-    assert len(again.calls) == 60 - kept
-    assert stored.manifest.models["answers"] == {"name": "openai:m", "revision": "", "base_url": again.url}
-    assert stored.manifest.config["answers"]["base_url"] == server.url
-
-
-def test_summaries_made_before_a_server_goes_down_are_kept(tmp_path: Path) -> None:
-    asked, out = questions(tmp_path / "q.txt", 10), tmp_path / "r"
-    with FaultServer() as server:
-        assert run(*command(out, server.url, asked)).code == 0
-        server.script = lambda call: answers() if call.number < 10 + 7 else fault.reset
-        more = f"summarize --strategies greedy,basic --model openai:m --base-url {server.url} --out {out} --timeout 1".split()
-        failed = run(*more, "--max-connections", "2")
-        assert failed.code == 2
-        kept = len(Run.load(out).summaries)
-        assert 0 < kept <= 7
-        assert f"{kept} of 20 summaries were made and saved, {20 - kept} are missing" in failed.said
-        server.script = lambda call: answers()
-        assert run(*more).code == 0
-    assert len(Run.load(out).summaries) == 20
-
-
-def test_a_wrong_name_does_not_stick_to_the_directory(tmp_path: Path) -> None:
-    asked, out = questions(tmp_path / "q.txt", 3), tmp_path / "r"
-    with FaultServer(lambda call: answers() if call.body["model"] == "m" else status(404, "no such model")) as server:
-        mistyped = command(out, server.url, asked)
-        mistyped[mistyped.index("openai:m")] = "openai:n"
-        failed = run(*mistyped)
-        assert failed.code == 2
-        assert "knows no such model" in failed.said
-        assert run(*command(out, server.url, asked)).code == 0
-    assert len(Run.load(out).answers) == 3
-
-
-def test_why_a_run_has_failures_is_said(tmp_path: Path) -> None:
-    with FaultServer(lambda call: fault.HTML) as server:
-        failed = run(*command(tmp_path / "r", server.url, questions(tmp_path / "q.txt", 2)))
-    assert failed.code == 1
-    assert "the response is not JSON; look at --base-url, which mostly ends in /v1. Its type: 'text/html'" in failed.said
-
-
-def test_refusals_are_counted_and_filtered_answers_leave_no_distribution(tmp_path: Path) -> None:
-    def script(call: fault.Call) -> fault.Action:
-        text = call.body["messages"][-1]["content"]
-        fine = [choice("yes"), choice("no")]
-        if "number 0" in text:
-            return chat(*fine, choice(None, refusal="I cannot."), choice("cut", "length"))
-        return chat(*fine, choice("", "content_filter"), choice("yes")) if "number 1" in text else chat(*fine, *fine)
-
-    out = tmp_path / "r"
-    with FaultServer(script) as server:
-        assert run(*command(out, server.url, questions(tmp_path / "q.txt", 3))).code == 1
-        stored = Run.load(out)
-        assert len(stored.answers) == 2
-        first = next(stored.answers[key] for key, question in stored.questions.items() if "number 0" in question.text)  # stored as they come
-        assert (first.answers, first.refused, first.truncated) == (("yes", "no", "I cannot.", "cut"), 1, 1)
-        [failure] = stored.failures
-        assert (failure.kind, failure.message) == ("content_filter", "1 of 4 answers were withheld by the server's content filter")
-        server.script = lambda call: chat(choice(None, refusal="I cannot."))
-        assert run(*f"summarize --strategies greedy --model openai:m --base-url {server.url} --out {out}".split()).code == 1
-    assert {(failure.name, failure.kind) for failure in Run.load(out).failures if failure.stage == "summaries"} == {("greedy", "refused")}
-
-
-def test_a_whole_run_through_a_server(tmp_path: Path) -> None:
-    import tiny
-
-    judge = tiny.save(tmp_path / "judge", "llama")
-    asked = questions(tmp_path / "q.txt", 2)
-    options = "--num-answers 2 --num-samples 2 --strategies greedy,sample_and_summarize --device cpu --model openai:m"
-    with FaultServer() as server:
-        whole = run(*f"run --questions {asked} {options} --judge {judge} --base-url {server.url} --out {tmp_path / 'r'}".split())
-    assert whole.code == 0
-    stored = Run.load(tmp_path / "r")
-    assert (len(stored.summaries), len(stored.scores)) == (4, 4)
-    assert {summary.model for summary in stored.summaries.values()} == {"openai:m"}
-    assert {one.tokens for one in stored.answers.values()} == {12}
-
-
-@pytest.mark.parametrize(
-    ("options", "part"),
-    [
-        ("--model smollm2 --base-url http://x/v1", "answers.base_url is for a model openai:NAME"),
-        ("--model openai:m --revision main", "a server says nothing of revisions"),
-        ("--model openai: --base-url http://127.0.0.1:1/v1", "needs the name"),
-        ("--model openai:m --base-url http://127.0.0.1:1/v1 --max-connections 0", "--max-connections must be at least 1"),
-        ("--model openai:m --base-url http://127.0.0.1:1/v1 --timeout 0", "--timeout must be"),
-        ("--model openai:m --base-url http://127.0.0.1:1/v1?key=word", "neither a query"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(options: str, part: str, tmp_path: Path) -> None:
-    asked = questions(tmp_path / "q.txt", 1)
-    refused = run("answers", "--questions", asked, "--out", tmp_path / "r", *options.split())
-    assert refused.code == 2
-    assert part in refused.said
-    assert "word" not in refused.said
-
-
-def test_an_interrupt_stops_at_once_and_keeps_what_was_stored(tmp_path: Path) -> None:
-    asked, out = questions(tmp_path / "q.txt", 40), tmp_path / "r"
-    with FaultServer(lambda call: answers() if call.number < 10 else fault.silent) as server:
-        child = subprocess.Popen(
-            [*COMMAND, *command(out, server.url, asked)], env=environment(), stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
-        deadline = time.monotonic() + 60
-        while not ((out / "answers.jsonl").exists() and len(Run.load(out).answers) == 10):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        time.sleep(0.5)  # what can be read may not be safe on the disk yet, and an interrupt then takes it back
-        os.kill(child.pid, signal.SIGINT)
-        interrupted = time.monotonic()
-        _, said = child.communicate(timeout=30)
-        assert time.monotonic() - interrupted < 10
-    assert child.returncode == 130
-    assert "interrupted" in said
-    assert len(Run.load(out).answers) == 10
-
-
-def leaks(folder: Path, *outcomes: Outcome) -> list[str]:
-    """Where one of the secrets can be read."""
-    places = {str(path.relative_to(folder)): path.read_bytes().decode("utf-8", "replace") for path in folder.rglob("*") if path.is_file()}
-    places |= {f"output {number}": one.stdout + one.stderr for number, one in enumerate(outcomes)}
-    return [place for place, text in places.items() if any(secret in text for secret in (KEY, "pa55word", "pr0xypass"))]
-
-
-def test_no_secret_is_in_any_file_output_or_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that repeats every header in its errors, with a key, credentials in the address, and a proxy with credentials."""
-    monkeypatch.setenv("SELFREFLECT_API_KEY", KEY)
-
-    def tattle(call: fault.Call) -> fault.Action:
-        if call.number % 3 == 0:
-            return answers()
-        return status([400, 403][call.number % 2], f"you sent {json.dumps(call.headers)} and mean http://me:pa55word@here/")
-
-    folder = tmp_path / "written"
-    folder.mkdir()
-    asked = questions(tmp_path / "q.txt", 4)
-    with FaultServer(tattle) as server:
-        secretive = server.url.replace("://", "://me:pa55word@")
-        outcomes = [
-            process(*command(folder / "a", server.url, asked, "--max-connections", 1)),
-            run(*command(folder / "b", secretive, asked, "--max-connections", 1)),
-            run(*f"summarize --strategies greedy --model openai:m --base-url {secretive} --out {folder / 'b'}".split()),
-            run(*f"summarize --strategies basic --out {folder / 'b'}".split()),
-            run(*f"report {folder / 'b'} --output {folder / 'page.html'}".split()),
-        ]
-        assert len(server.calls) > 8
-        assert {call.headers["authorization"].split()[0] for call in server.calls} == {"Bearer", "Basic"}
-        monkeypatch.setenv("HTTP_PROXY", f"socks9://me:pr0xypass@127.0.0.1:{server.port}")
-        outcomes.append(run(*command(folder / "c", server.url.replace("127.0.0.1", "example.invalid"), asked)))
-        monkeypatch.setenv("HTTP_PROXY", f"http://me:pr0xypass@127.0.0.1:{fault.unused_port()}")
-        outcomes.append(run(*command(folder / "d", "http://example.invalid/v1", asked, "--timeout", 0.3)))
-    failures = [failure.message for name in "ab" for failure in Run.load(folder / name).failures]
-    assert any("***" in message for message in failures)
-    assert "give it again with --base-url" in outcomes[3].said
-    assert "proxy that the environment names" in outcomes[5].said
-    assert not any("Traceback" in one.stderr for one in outcomes)
-    assert leaks(folder, *outcomes) == []
-
-
-def test_an_unexpected_error_shows_no_secret_in_its_traceback(tmp_path: Path) -> None:
-    code = f"""
-import os
-os.environ["OPENAI_API_KEY"] = {KEY!r}
-from selfreflect.models.endpoint import endpoint
-from selfreflect.models.openai import OpenAIGenerator
-from selfreflect.models.base import Message, Request, Sampling
-asked = OpenAIGenerator("m", endpoint("http://me:pa55word@127.0.0.1:{fault.unused_port()}/v1"), chance=lambda: 1 / 0)
-asked.generate([Request(messages=(Message(role="user", content="Hi"),), sampling=Sampling())])
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert "ZeroDivisionError" in done.stderr
-    assert leaks(tmp_path, Outcome(done.returncode, done.stdout, done.stderr)) == []
 
 
 def test_without_the_client_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import re
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from command import environment, run
-from fault_server import unused_port
 from selfreflect.models.base import Message, Reply, Request, Sampling
 from selfreflect.models.hf import HFGenerator
 from selfreflect.models.openai import OpenAIGenerator
 from selfreflect.store import Run
+from serving import Server
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.timeout(900)
 
 BOTH_WAYS = Request(
-    messages=(Message(role="user", content="Is the sky blue? Say yes or no."),), sampling=Sampling(max_new_tokens=1), n=100, seed=1
+    messages=(Message(role="user", content="Is the sky blue? Say yes or no."),), sampling=Sampling(max_new_tokens=1), n=64, seed=1
 )
+STARTED = re.compile(r"running on (http://127\.0\.0\.1:[1-9]\d*)")
 
 
 @pytest.fixture(scope="module")
@@ -42,34 +40,30 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def url(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    port, log = unused_port(), tmp_path_factory.mktemp("log") / "serve.log"
-    serve = [sys.executable, "-m", "transformers.cli.transformers", "serve", str(model)]
-    with log.open("wb") as file:
-        command = [*serve, "--host", "127.0.0.1", "--port", str(port), "--device", "cpu", "--dtype", "float32"]
-        server = subprocess.Popen(command, stdout=file, stderr=file, env=environment())
+def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    options = ["--host", "127.0.0.1", "--port", "0", "--device", "cpu", "--dtype", "float32"]
+    command = [sys.executable, "-m", "transformers.cli.transformers", "serve", str(model), *options]
+    started = Server(command, environment(), tmp_path_factory.mktemp("log") / "serve.log")
     try:
-        deadline = time.monotonic() + 300
-        while not healthy(port):
-            assert server.poll() is None, log.read_text(encoding="utf-8")
-            assert time.monotonic() < deadline, log.read_text(encoding="utf-8")
-            time.sleep(0.5)
-        yield f"http://127.0.0.1:{port}/v1"
+        yield started
     finally:
-        server.terminate()
-        try:
-            server.wait(20)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+        started.stop()
 
 
-def healthy(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as response:
-            return bool(response.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
+def address(server: Server) -> str:
+    """Where it listens: the system chose the port when the server bound it, so that nobody else can have taken it."""
+
+    def said() -> str | None:
+        started = STARTED.search(server.said())
+        return started and started[1]
+
+    return f"{server.wait(said, 600)}/v1"
+
+
+@pytest.fixture(scope="module")
+def local(model: Path, server: Server) -> HFGenerator:
+    """The same model in this process, loaded while the server starts."""
+    return HFGenerator.load(str(model), device="cpu")
 
 
 def texts(generator: HFGenerator | OpenAIGenerator, request: Request) -> list[str]:
@@ -79,29 +73,36 @@ def texts(generator: HFGenerator | OpenAIGenerator, request: Request) -> list[st
     return [completion.text for completion in reply.completions]
 
 
-def test_greedy_decoding_gives_the_local_text(model: Path, url: str) -> None:
+def remote(model: Path, url: str) -> OpenAIGenerator:
+    return OpenAIGenerator.load(f"openai:{model}", url, timeout=300)
+
+
+def test_greedy_decoding_gives_the_local_text(model: Path, server: Server, local: HFGenerator) -> None:
     request = Request(
         messages=(Message(role="user", content="Name a planet of the solar system."),), sampling=Sampling(temperature=0, max_new_tokens=12)
     )
-    local = texts(HFGenerator.load(str(model), device="cpu"), request)
-    assert texts(OpenAIGenerator.load(f"openai:{model}", url, timeout=300), request) == local
-    assert local[0]
+    with server.explaining():
+        found = texts(remote(model, address(server)), request)
+    assert found == texts(local, request)
+    assert found[0]
 
 
-def test_samples_are_distributed_as_local_ones(model: Path, url: str) -> None:
-    local = texts(HFGenerator.load(str(model), device="cpu"), BOTH_WAYS)
-    remote = texts(OpenAIGenerator.load(f"openai:{model}", url, timeout=300), BOTH_WAYS)
-    assert len(set(remote)) > 1
-    for text in sorted(set(local), key=local.count)[-2:]:
-        # three standard errors of the difference of two shares of 100, at their widest
-        assert abs(local.count(text) - remote.count(text)) <= 21
+def test_samples_are_distributed_as_local_ones(model: Path, server: Server, local: HFGenerator) -> None:
+    with server.explaining():
+        found = texts(remote(model, address(server)), BOTH_WAYS)
+    expected = texts(local, BOTH_WAYS)
+    assert len(set(found)) > 1
+    for text in sorted(set(expected), key=expected.count)[-2:]:
+        # three standard errors of the difference of two counts of 64, at their widest
+        assert abs(expected.count(text) - found.count(text)) <= 3 * (64 / 2) ** 0.5
 
 
-def test_a_whole_run_goes_through_it(model: Path, url: str, tmp_path: Path) -> None:
-    sizes = "--limit 2 --num-answers 2 --num-samples 2 --max-new-tokens 8 --summary-tokens 16 --strategies greedy,sample_and_summarize"
-    server = f"--model openai:{model} --base-url {url} --timeout 300"
-    done = run(*f"run --questions bundled {sizes} {server} --device cpu --out {tmp_path / 'r'}".split())
-    assert done.code == 0
+def test_a_whole_run_goes_through_it(model: Path, server: Server, tmp_path: Path) -> None:
+    sizes = "--limit 1 --num-answers 2 --num-samples 2 --max-new-tokens 8 --summary-tokens 16 --strategies greedy,sample_and_summarize"
+    with server.explaining():
+        url = address(server)
+        whole = f"run --questions bundled {sizes} --model openai:{model} --base-url {url} --timeout 300 --device cpu --out {tmp_path / 'r'}"
+        assert run(*whole.split()).code == 0
     stored = Run.load(tmp_path / "r")
-    assert (len(stored.answers), len(stored.summaries), len(stored.scores)) == (2, 4, 4)
+    assert (len(stored.answers), len(stored.summaries), len(stored.scores)) == (1, 2, 2)
     assert stored.manifest.models["answers"]["base_url"] == url

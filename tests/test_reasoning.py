@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreflect.models.reasoning import TRACES, UnclosedReasoningError, split_reasoning
+from selfreflect.models.reasoning import TRACES, UnclosedReasoningError, closes_prompted, split_reasoning
 
 # Written out as the models write them, independently of the patterns that find them.
 PAIRS = {
@@ -45,6 +45,15 @@ def test_a_trace_at_the_start_is_removed(kind, trace, visible, before):
 @given(kind=KINDS, trace=PROSE, visible=PROSE, opened=st.booleans())
 def test_a_closing_tag_alone_ends_a_trace_that_the_prompt_opened(kind, trace, visible, opened):
     assert split_reasoning(f"{trace}{PAIRS[kind][1]}{visible}", opened=opened) == (trace.strip(), visible.strip())
+
+
+@given(kind=KINDS, trace=PROSE, visible=PROSE)
+def test_a_reply_that_only_closes_a_trace_shows_that_the_prompt_opened_it(kind, trace, visible):
+    opening, closing = PAIRS[kind]
+    assert closes_prompted(f"{trace}{closing}{visible}")
+    assert not closes_prompted(f"{opening}{trace}{closing}{visible}")
+    assert not closes_prompted(trace)
+    assert not closes_prompted(f"{trace}{opening}{visible}")
 
 
 @given(kind=KINDS, text=PROSE)
@@ -151,12 +160,12 @@ def test_what_a_model_wraps_its_visible_text_in_goes_with_the_trace(wrapped):
     "unit",
     ["<think>", "</think>", "<think>x</think>", "<think ", "<", "[", "<|end|>  ", "<|start|>assistant", "<|channel|>analysis", " ", "a"],
 )
-def test_a_megabyte_of_hostile_text_takes_linear_time(unit, opened):
-    text = unit * (1_000_000 // len(unit))
+def test_long_hostile_text_takes_linear_time(unit, opened):
+    text = unit * (300_000 // len(unit))
     started = time.process_time()
     try:
         found = len(split_reasoning(text, opened).visible)
     except UnclosedReasoningError:
         found = 0
-    assert time.process_time() - started < 3  # about 0.3 when linear, many minutes when not
+    assert time.process_time() - started < 10  # at most 0.4 when linear, minutes when not
     assert found <= len(text)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -19,6 +17,7 @@ import pytest
 from command import run, written
 from fault_server import unused_port
 from selfreflect.models.demo import model_directory
+from serving import Server
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
 
@@ -71,7 +70,7 @@ def python(code: str, environment: dict[str, str], *arguments: object, check: bo
 
 @contextmanager
 def serving(environment: dict[str, str], log: Path, pooling: str = "LAST") -> Iterator[str]:
-    """``vllm serve`` with the embedded model; ended by its process id."""
+    """``vllm serve`` with the embedded model, ended with all its processes."""
     port = unused_port()
     pooler = json.dumps({"seq_pooling_type": pooling, "use_activation": False})
     options = ["--runner", "pooling", "--convert", "embed", "--pooler-config", pooler]
@@ -79,25 +78,21 @@ def serving(environment: dict[str, str], log: Path, pooling: str = "LAST") -> It
     options += ["--enable-prefix-caching" if pooling == "LAST" else "--no-enable-prefix-caching"]
     options += ["--dtype", "float32", "--enforce-eager", "--served-model-name", "smollm2", "--host", "127.0.0.1", "--port", str(port)]
     command = [os.environ["VLLM_PYTHON"], "-m", "vllm.entrypoints.cli.main", "serve", str(model_directory(print)), *options]
-    with log.open("wb") as output:
-        server = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+    server = Server(command, environment, log)
     try:
-        _wait(f"http://127.0.0.1:{port}/health", server, log)
-        yield f"http://127.0.0.1:{port}/v1"
+        server.wait(lambda: healthy(f"http://127.0.0.1:{port}/health"), 900)
+        with server.explaining():
+            yield f"http://127.0.0.1:{port}/v1"
     finally:
-        server.send_signal(signal.SIGTERM)
-        server.wait(60)
+        server.stop()
 
 
-def _wait(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    for _ in range(900):
-        assert server.poll() is None, log.read_text(errors="replace")[-5000:]
-        try:
-            with urllib.request.urlopen(url, timeout=5):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(1)
-    pytest.fail(log.read_text(errors="replace")[-5000:])
+def healthy(url: str) -> bool | None:
+    try:
+        with urllib.request.urlopen(url, timeout=5):
+            return True
+    except (urllib.error.URLError, OSError):
+        return None
 
 
 def agree(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from selfreflect.models.base import Completion, Finish, Reply, Request
 from selfreflect.models.faults import CallError, status_fault
-from selfreflect.models.reasoning import UnclosedReasoningError, split_reasoning
+from selfreflect.models.reasoning import UnclosedReasoningError, closes_prompted, split_reasoning
 
 _FINISH: dict[str, Finish] = {"length": "length", "max_tokens": "length", "model_length": "length", "content_filter": "content_filter"}
 """Whatever else a server calls the end of a text, the text is whole."""
@@ -86,7 +86,41 @@ def _sendable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def reply_of(data: bytes, count: int) -> Reply:
+class _Read(NamedTuple):
+    """A completion as its own text tells it."""
+
+    completion: Completion
+    closes: bool
+    """Whether it ends a reasoning trace that the prompt began. No server says what its chat template does, but such a reply shows it."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Completions of one request, each of which may show how the others are to be read."""
+
+    read: tuple[_Read, ...]
+    prompt_tokens: int = 0
+
+    @property
+    def opened(self) -> bool | None:
+        """Whether the prompt began a reasoning trace, as most completions show that came to an end; None where none did."""
+        ended = [one.closes for one in self.read if one.closes or one.completion.finish == "stop"]
+        return sum(ended) * 2 > len(ended) if ended else None
+
+    def reply(self, opened: bool) -> Reply:
+        """The reply. Where the prompt began a trace, what was cut off before the trace ended holds no answer."""
+        completions = (_cut_trace(one) if opened else one.completion for one in self.read)
+        return Reply(completions=tuple(completions), prompt_tokens=self.prompt_tokens)
+
+
+def _cut_trace(one: _Read) -> Completion:
+    completion, closes = one
+    if closes or completion.finish != "length":
+        return completion
+    return Completion(text="", finish="unclosed_reasoning", tokens=completion.tokens)
+
+
+def drawn_of(data: bytes, count: int) -> Drawn:
     """What a response says: 1 to ``count`` completions.
 
     Raises:
@@ -104,15 +138,12 @@ def reply_of(data: bytes, count: int) -> Reply:
     usage = body.usage if isinstance(body.usage, dict) else {}
     # A server counts the tokens of a call, not of each completion: they are shared out evenly.
     each, rest = divmod(_count(usage.get("completion_tokens")), len(choices))
-    completions = tuple(_completion(choice, each + (place < rest)) for place, choice in enumerate(choices))
-    return Reply(completions=completions, prompt_tokens=_count(usage.get("prompt_tokens")))
+    read = tuple(_read(choice, each + (place < rest)) for place, choice in enumerate(choices))
+    return Drawn(read, prompt_tokens=_count(usage.get("prompt_tokens")))
 
 
-def joined(replies: Sequence[Reply]) -> Reply:
-    return Reply(
-        completions=tuple(completion for reply in replies for completion in reply.completions),
-        prompt_tokens=sum(reply.prompt_tokens for reply in replies),
-    )
+def joined(parts: Sequence[Drawn]) -> Drawn:
+    return Drawn(tuple(one for part in parts for one in part.read), prompt_tokens=sum(part.prompt_tokens for part in parts))
 
 
 def error_text(data: bytes) -> str:
@@ -137,18 +168,19 @@ def _words(error: Any) -> str:
     return error if isinstance(error, str) else msgspec.json.encode(error).decode()
 
 
-def _completion(choice: _Choice, tokens: int) -> Completion:
+def _read(choice: _Choice, tokens: int) -> _Read:
     message = choice.message
     finish = _FINISH.get(choice.finish_reason or "", "stop")
     if message.refusal:
-        return Completion(text=message.refusal.strip(), finish="refused", tokens=tokens)
+        return _Read(Completion(text=message.refusal.strip(), finish="refused", tokens=tokens), closes=False)
+    content = _text(message.content)
     try:
-        text = split_reasoning(_text(message.content)).visible
+        text = split_reasoning(content).visible
     except UnclosedReasoningError:
-        return Completion(text="", finish="unclosed_reasoning", tokens=tokens)
+        return _Read(Completion(text="", finish="unclosed_reasoning", tokens=tokens), closes=False)
     if not text and finish == "length" and (message.reasoning_content or message.reasoning):
         finish = "unclosed_reasoning"
-    return Completion(text=text.strip(), finish=finish, tokens=tokens)
+    return _Read(Completion(text=text.strip(), finish=finish, tokens=tokens), closes=closes_prompted(content))
 
 
 def _text(content: str | list[Any] | None) -> str:

@@ -22,7 +22,9 @@ POOLED = "vllm+http:"
 
 DEFAULT_URL = "https://api.openai.com/v1"
 KEYS = ("SELFREFLECT_API_KEY", "OPENAI_API_KEY")
-"""Environment variables that may hold the key; the first one set is sent."""
+"""Environment variables that may hold the key; the first one set is sent. The second one's key is OpenAI's, and goes nowhere else."""
+
+_OPENAI_HOST = "api.openai.com"
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Endpoint:
     authorization: str = field(default="", repr=False)
     """The header of that name: the credentials of the base URL, else the key."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
+    withheld: str = ""
+    """What to say to people whose key was not sent, because it is for another server."""
 
     def redacted(self, text: str) -> str:
         """``text`` without key and credentials, which a server may send back in an error."""
@@ -46,19 +50,30 @@ class Endpoint:
 def endpoint(base_url: str | None, environment: Mapping[str, str] | None = None) -> Endpoint:
     """The server at ``base_url`` (default: OpenAI's own) with the key of the environment; servers without keys need none.
 
+    ``OPENAI_API_KEY`` is sent to OpenAI alone, not even to this machine, where a port may lead anywhere.
+
     Raises:
         ConfigError: the URL is no such address, or the key cannot be sent. The message repeats neither.
     """
     environment = os.environ if environment is None else environment
-    name, key = next(((name, value.strip()) for name in KEYS if (value := environment.get(name, "")).strip()), ("", ""))
+    url, user, password = _parts(DEFAULT_URL if base_url is None else base_url)
+    own, openai = ((name, environment.get(name, "").strip()) for name in KEYS)
+    name, key = own if own[1] or not _is_openai(url) else openai
     if not (key.isascii() and key.isprintable()) or " " in key:
         raise ConfigError(f"the environment variable {name} holds characters that no key has")
-    url, user, password = _parts(DEFAULT_URL if base_url is None else base_url)
     basic = b64encode(f"{user}:{password}".encode()).decode() if user or password else ""
     # Longest first, so that no part of one is left where another is found in it. A single letter is no secret and would spoil messages.
-    secrets = {key, basic, password, user if not password else ""}
+    secrets = {own[1], openai[1], basic, password, user if not password else ""}
     authorization = f"Basic {basic}" if basic else f"Bearer {key}" if key else ""
-    return Endpoint(url, key, authorization, tuple(sorted((one for one in secrets if len(one) > 1), key=len, reverse=True)))
+    unsent = openai[1] and not authorization
+    withheld = f"{KEYS[1]} is sent to https://{_OPENAI_HOST} alone: put the key of this server into {KEYS[0]}" if unsent else ""
+    return Endpoint(url, key, authorization, tuple(sorted((one for one in secrets if len(one) > 1), key=len, reverse=True)), withheld)
+
+
+def _is_openai(url: str) -> bool:
+    """Whether this is OpenAI's own server, or its one of a region (``eu.api.openai.com``), with nobody in between."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" and f".{parts.hostname}".endswith(f".{_OPENAI_HOST}")
 
 
 def _parts(base_url: str) -> tuple[str, str, str]:

@@ -10,7 +10,11 @@ from selfreflect.errors import excerpt
 from selfreflect.models.endpoint import KEYS
 from selfreflect.records import FailureKind
 
-_TOO_LONG = re.compile(r"context[ _](?:length|window|size)|maximum context|too many (?:input )?tokens|prompt is too long", re.IGNORECASE)
+_TOO_LONG = re.compile(
+    r"context[ _](?:length|window|size|limit)|maximum context|too many (?:input )?tokens|prompt is too long"
+    r"|`inputs` (?:tokens \+ `max_new_tokens` )?must (?:be <=|have less than)",  # text-generation-inference
+    re.IGNORECASE,
+)
 _FILTERED = re.compile(r"content[_ ](?:filter|policy)|responsible ?ai", re.IGNORECASE)
 
 
@@ -71,6 +75,8 @@ def transport_fault(error: BaseException) -> CallError:
     for one in chain:
         if isinstance(one, ssl.SSLError):
             reason = getattr(one, "verify_message", "") or one.reason or "the connection broke off"
+            if isinstance(one, ssl.SSLEOFError):  # a server that is overloaded or restarts hangs up like that
+                return CallError(f"no secure connection: {excerpt(reason, 200)}", retry=True)
             return CallError(f"no secure connection: {excerpt(reason, 200)}. For a certificate of your own set SSL_CERT_FILE")
     last = chain[-1]
     reason = getattr(last, "strerror", None) or str(last) or type(last).__name__

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from selfreflect.errors import BackendError, ConfigError, excerpt
 from selfreflect.models.background import told
 from selfreflect.models.base import Refusal, Reply, Request
-from selfreflect.models.chat_api import Dialect, joined, reply_of
+from selfreflect.models.chat_api import Dialect, Drawn, drawn_of, joined
 from selfreflect.models.client import authorized, body_of, client_errors, connected, given_up
 from selfreflect.models.endpoint import PREFIX, Endpoint, endpoint
 from selfreflect.models.faults import CallError, transport_fault
@@ -57,6 +57,7 @@ class OpenAIGenerator:
         self._progress = progress or (lambda line: None)
         self._sleep, self._chance = sleep, chance
         self._dialect = Dialect()
+        self._opened: dict[bool, bool] = {}
         self._failed = 0
         self._noted = ""
         self._errors: tuple[type[Exception], ...] = (*client_errors("A model of an OpenAI-compatible server"), CallError, OSError)
@@ -114,7 +115,7 @@ class OpenAIGenerator:
 
     async def _answer(self, calls: _Calls, request: Request) -> Reply | Refusal:
         try:
-            reply = await self._draw(calls, request, 0, request.n)
+            drawn = await self._draw(calls, request, 0, request.n)
         except CallError as fault:
             message = self._told(fault)
             self._failed += fault.kind == "backend" and not fault.refused
@@ -123,24 +124,28 @@ class OpenAIGenerator:
             if self._failed >= FAILURES_IN_A_ROW:
                 raise BackendError(f"{message}. {self._failed} requests in a row have failed, so the server is given up.") from None
             return Refusal(kind=fault.kind, message=message)
-        return reply
+        # Whether a template opens a trace depends on `thinking`. A reply that was cut off in every completion cannot tell; others before it
+        # can, and they mostly come before it, as what is cut off takes longest.
+        if drawn.opened is not None:
+            self._opened[request.thinking] = drawn.opened
+        return drawn.reply(self._opened.get(request.thinking, False))
 
-    async def _draw(self, calls: _Calls, request: Request, first: int, count: int, most: int | None = None) -> Reply:
+    async def _draw(self, calls: _Calls, request: Request, first: int, count: int, most: int | None = None) -> Drawn:
         """``count`` completions, ``most`` in a call; where a call gives fewer, as many as it gave in each further call."""
         size = min(count, most or count)
         if size == count:
-            reply = await self._call(calls, request, first, count)
-            given = len(reply.completions)
-            return reply if given == count else joined([reply, await self._draw(calls, request, first + given, count - given, given)])
+            drawn = await self._call(calls, request, first, count)
+            given = len(drawn.read)
+            return drawn if given == count else joined([drawn, await self._draw(calls, request, first + given, count - given, given)])
         try:
             async with asyncio.TaskGroup() as group:
                 spans = range(first, first + count, size)
-                drawn = [group.create_task(self._draw(calls, request, start, min(size, first + count - start))) for start in spans]
+                tasks = [group.create_task(self._draw(calls, request, start, min(size, first + count - start))) for start in spans]
         except ExceptionGroup as several:
             raise several.exceptions[0] from None
-        return joined([task.result() for task in drawn])
+        return joined([task.result() for task in tasks])
 
-    async def _call(self, calls: _Calls, request: Request, first: int, count: int) -> Reply:
+    async def _call(self, calls: _Calls, request: Request, first: int, count: int) -> Drawn:
         """One call, tried until it gives something, is refused, or has used up its time."""
         async with calls.slots:
             now = asyncio.get_running_loop().time
@@ -149,12 +154,12 @@ class OpenAIGenerator:
                 try:
                     body = dialect.body(self._model, request, first, count)
                     async with asyncio.timeout(min(self._timeout, end - now())):
-                        reply = reply_of(await calls.post(body), count)
+                        drawn = drawn_of(await calls.post(body), count)
                 except self._errors as error:
                     fault = transport_fault(error)
                 else:
                     self._settle(dialect)
-                    return reply
+                    return drawn
                 if fault.refused and (other := dialect.without(fault.said)):
                     dialect = other
                     continue
@@ -179,7 +184,8 @@ class OpenAIGenerator:
     def _told(self, fault: CallError) -> str:
         """A fault in words, without secrets: a server may send back what it was sent."""
         said = self.server.redacted(" ".join(fault.said.split()))
-        return f"{self.server.url}: {self.server.redacted(str(fault))}" + (f": {excerpt(said, 300)}" if said else "")
+        words = f"{self.server.url}: {self.server.redacted(str(fault))}" + (f": {excerpt(said, 300)}" if said else "")
+        return words + (f". {self.server.withheld}" if self.server.withheld and "HTTP 401" in str(fault) else "")
 
     def _note(self, line: str) -> None:
         """Tell it, but once while nothing else happens: many requests meet the same fault."""

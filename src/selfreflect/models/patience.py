@@ -31,7 +31,10 @@ class Patience:
 
 
 def retry_after(value: str | None, now: datetime | None = None) -> float | None:
-    """Seconds that a Retry-After header asks to wait (RFC 9110: seconds or an HTTP date); None without a header that can be read."""
+    """Seconds that a Retry-After header asks to wait (RFC 9110: seconds or an HTTP date); None without a header that can be read.
+
+    More seconds than a float holds are infinitely many: such a server is not waited for.
+    """
     if value is None:
         return None
     try:
@@ -39,8 +42,8 @@ def retry_after(value: str | None, now: datetime | None = None) -> float | None:
     except ValueError:
         try:
             date = parsedate_to_datetime(value)
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
         date = date if date.tzinfo else date.replace(tzinfo=UTC)
         seconds = (date - (now or datetime.now(UTC))).total_seconds()
-    return max(0.0, seconds) if math.isfinite(seconds) else None
+    return None if math.isnan(seconds) else max(0.0, seconds)

@@ -74,7 +74,7 @@ def split_reasoning(text: str, opened: bool = False) -> Split:
     Raises:
         UnclosedReasoningError: a trace was opened and never closed.
     """
-    tags = [_Tag(*match.span(), *_row(match)) for match in _ANY_TAG.finditer(text)]
+    tags = _tags(text)
     spans: list[tuple[int, int]] = []
     after, index = 0, 0
     if not _leads(text, 0, tags, 0):
@@ -89,6 +89,16 @@ def split_reasoning(text: str, opened: bool = False) -> Split:
     trace = "\n".join(text[start:end].strip() for start, end in spans).strip()
     visible = text[after:].strip()
     return Split(trace, _unwrap(visible) if spans else visible)
+
+
+def closes_prompted(text: str) -> bool:
+    """Whether a reply ends a trace that it did not begin, so that the prompt did."""
+    tags = _tags(text)
+    return not _leads(text, 0, tags, 0) and _end_of_prompted(tags, opened=False) is not None
+
+
+def _tags(text: str) -> list[_Tag]:
+    return [_Tag(*match.span(), *_row(match)) for match in _ANY_TAG.finditer(text)]
 
 
 def _row(match: re.Match[str]) -> tuple[int, bool]:

@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-DOCUMENTS = ("README.md", "docs/validate.md")
+DOCUMENTS = ("README.md", "docs/validate.md", "docs/scale.md")
 _BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

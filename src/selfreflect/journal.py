@@ -9,14 +9,15 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from io import FileIO
 from pathlib import Path
 from typing import Any, Generic, NoReturn
 
-from msgspec import to_builtins
+from msgspec import DecodeError, Raw, to_builtins
+from msgspec import json as raw_json
 
 from selfreflect.errors import StoreError, excerpt
 from selfreflect.records import R, dump_line, from_plain
@@ -46,26 +47,40 @@ class Journal(Generic[R]):
         kind: the type of every record.
         key: what tells records apart; each key occurs once.
         replaces: which records may give way to a later one of the same key.
+        blanked: fields that hold lists which are passed over unread and come back empty, for a reader who does without them.
     """
 
-    def __init__(self, path: Path, kind: type[R], key: Callable[[R], Any], replaces: Callable[[R], bool] = lambda record: False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        kind: type[R],
+        key: Callable[[R], Any],
+        replaces: Callable[[R], bool] = lambda record: False,
+        blanked: Collection[str] = (),
+    ) -> None:
         self.path = path
         self._kind = kind
         self._key = key
         self._replaces = replaces
+        self._blanked = blanked
         self._length = 0  # bytes up to the end of the last whole line, once the records were read
         self._file: FileIO | None = None
 
     @cached_property
     def records(self) -> dict[Any, R]:
-        records: dict[Any, R] = {}
+        return dict(self.stream())
+
+    def stream(self) -> Iterator[tuple[Any, R]]:
+        """Keys and records one after the other, from the disk; only which keys may not come again is kept."""
+        final: set[Any] = set()
         with explained(self.path):
             for number, record in self._lines():
                 key = self._key(record)
-                if key in records and not self._replaces(records[key]):
+                if key in final:
                     raise StoreError(f"{self.path}, line {number}: a second record for {_name(key)}. Delete one of them.")
-                records[key] = record
-        return records
+                if not self._replaces(record):
+                    final.add(key)
+                yield key, record
 
     def _lines(self) -> Iterator[tuple[int, R]]:
         """Line numbers and records. Iterating bytes ends lines at ``\\n`` only: texts may hold U+2028 and other line ends."""
@@ -77,10 +92,12 @@ class Journal(Generic[R]):
                 if torn:
                     raise StoreError(torn)
                 try:
-                    value = parsed_line(line)
+                    value = parsed_line(_with_blanks(line, self._blanked) if self._blanked else line)
                 except ValueError as error:
                     torn = f"{self.path}, line {number} is damaged ({error}). Repair or delete that line; deleted work is redone."
                     continue
+                if self._blanked and isinstance(value, dict):
+                    value |= {name: [] for name in value.keys() & self._blanked}
                 try:
                     record = from_plain(self._kind, value)
                 except ValueError as error:
@@ -167,6 +184,19 @@ def parsed_line(line: bytes) -> Any:
         return json.loads(line.decode(), parse_constant=_refuse)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def _with_blanks(line: bytes, fields: Collection[str]) -> bytes:
+    """The line of an object with empty lists in these fields, whose values are not parsed, as that takes most of the time.
+
+    A line that this parser does not read stays as it is.
+    """
+    try:
+        values = raw_json.decode(line, type=dict[str, Raw])
+    except (DecodeError, UnicodeDecodeError, RecursionError):
+        return line
+    values |= dict.fromkeys(values.keys() & fields, Raw(b"[]"))
+    return raw_json.encode(values) + line[len(line.rstrip()) :]
 
 
 def _refuse(constant: str) -> NoReturn:

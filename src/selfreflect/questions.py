@@ -9,10 +9,13 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from msgspec.structs import replace
+
 from selfreflect.errors import ConfigError, DataError, excerpt, nearest
 from selfreflect.files import PARSERS, Content, Row, RowIds, listed, parse_rows, read_content, type_name
 from selfreflect.hub import HUB_SETS, HubLoader, HubSet, find_hub_set, load_hub, revision_of
 from selfreflect.models.base import seed_for
+from selfreflect.parts import part_of
 from selfreflect.records import Question, Record
 
 QUESTION_COLUMNS = ("question", "problem", "prompt", "query", "text")
@@ -29,6 +32,8 @@ class QuestionSet(Record, frozen=True, kw_only=True):
     """As the user wrote it."""
     total: int
     """How many questions the source has; ``questions`` are a sample of them where ``limit`` is smaller."""
+    part: str = ""
+    """Which part of them it is, such as ``"3/16"``."""
     limit: int | None
     seed: int
     question_column: str
@@ -72,6 +77,7 @@ def load_questions(
     split: str | None = None,
     subset: str | None = None,
     question_column: str | None = None,
+    part: str | None = None,
     stdin: BinaryIO | None = None,
     hub: HubLoader = load_hub,
 ) -> QuestionSet:
@@ -79,11 +85,12 @@ def load_questions(
 
     ``limit`` draws so many without replacement: which ones depends on ``seed`` and on the positions in the source alone, and a smaller
     limit draws a subset of a larger one's. From the bundled set it draws equally from all kinds. ``question_column`` may name a field
-    inside an object column, as in ``"question.text"``.
+    inside an object column, as in ``"question.text"``. ``part``, such as ``"3/16"``, takes every sixteenth question of those, from the
+    third one on: parts 1/16 to 16/16 are disjoint, equally large up to one question, and together the whole.
 
     Raises:
-        DataError: the source is unknown, cannot be read, or a record in it is malformed.
-        ConfigError: ``limit`` is below 1, or an option does not apply to this source.
+        DataError: the source is unknown, cannot be read, a record in it is malformed, or the part is empty.
+        ConfigError: ``limit`` is below 1, ``part`` is not written like that, or an option does not apply to this source.
         MissingExtraError: the source needs an optional package.
     """
     if limit is not None and limit < 1:
@@ -91,7 +98,14 @@ def load_questions(
     wanted = Wanted(
         source=source, limit=limit, seed=seed, split=split, subset=subset, question_column=question_column, stdin=stdin, hub=hub
     )
-    return _loader(source)(wanted)
+    cut = None if part is None else part_of(part)
+    found = _loader(source)(wanted)
+    if cut is None:
+        return found
+    taken = tuple(cut.taken(found.questions))
+    if not taken:
+        raise DataError(f"part {cut} of {len(found.questions)} questions is empty. Use no more parts than there are questions.")
+    return replace(found, questions=taken, part=str(cut))
 
 
 def _loader(source: str) -> Callable[[Wanted], QuestionSet]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import field
@@ -52,6 +53,12 @@ _LAYOUT: dict[type[Record], tuple[str, Callable[[Any], Any]]] = {
 }
 """The file of each kind of record and its key. A later failure replaces an earlier one of the same key."""
 
+_DETAIL: dict[type[Record], frozenset[str]] = {
+    AnswerSet: frozenset({"masked_out", "conditioning"}),
+    Score: frozenset({"answer_means", "words"}),
+}
+"""Long lists, which tables do without."""
+
 _ABSENT = object()
 
 
@@ -76,14 +83,12 @@ class Manifest(Record, frozen=True, kw_only=True):
 class Run:
     """A run directory, for writing (:meth:`open`) or for reading (:meth:`load`). A context manager; one thread at a time."""
 
-    def __init__(self, path: Path, manifest: Manifest, resources: ExitStack | None = None) -> None:
+    def __init__(self, path: Path, manifest: Manifest, resources: ExitStack | None = None, *, detail: bool = True) -> None:
         self.path = path
         self.manifest = manifest
         self._resources = resources
         """What to release at the end; None when nothing may be written (any more)."""
-        self._tables: dict[type[Record], Journal[Any]] = {
-            kind: Journal(path / name, kind, key, lambda record: isinstance(record, Failure)) for kind, (name, key) in _LAYOUT.items()
-        }
+        self._tables = journals(path) if detail else journals(path, _DETAIL)
 
     @classmethod
     def open(cls, path: str | Path, config: Mapping[str, Any], *, fresh: bool = False) -> Self:
@@ -115,8 +120,11 @@ class Run:
         return run
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
+    def load(cls, path: str | Path, *, detail: bool = True) -> Self:
         """Open a run directory for reading: nothing is locked, repaired or written, and a torn last line is passed over.
+
+        Without ``detail``, answer sets come without their answers and scores without what was found of single ones, which is most of a
+        run directory.
 
         Raises:
             StoreError: there is no run directory, or it was written by another version. Damaged files raise it when they are first read.
@@ -127,7 +135,7 @@ class Run:
                 raise StoreError(f"There is no run directory {path}. Make one with: selfreflect run --out DIR")
             if not (path / MANIFEST).exists():
                 raise StoreError(f"{path} is not a run directory: it has no {MANIFEST}. Make one with: selfreflect run --out DIR")
-            return cls(path, _read_manifest(path))
+            return cls(path, _read_manifest(path), detail=detail)
 
     def __enter__(self) -> Self:
         return self
@@ -269,6 +277,14 @@ class Run:
         self.manifest = manifest
 
 
+def journals(path: Path, blanked: Mapping[type[Record], Collection[str]] = MappingProxyType({})) -> dict[type[Record], Journal[Any]]:
+    """The files of a run directory, unread; fields in ``blanked`` will come back empty."""
+    return {
+        kind: Journal(path / name, kind, key, lambda record: isinstance(record, Failure), blanked.get(kind, ()))
+        for kind, (name, key) in _LAYOUT.items()
+    }
+
+
 def check_ours(path: Path) -> None:
     """Refuse a directory with something in it that is not a run's; files left by a run killed in its first moment do not count."""
     names = {entry.name for entry in path.iterdir()} - {_LOCK, _TEMPORARY}
@@ -303,12 +319,12 @@ def _read_manifest(path: Path) -> Manifest:
         raise StoreError(f"{path / MANIFEST}: {error}. Restore it, or use another --out or --fresh.") from None
 
 
-def joined_settings(old: dict[str, Any], new: dict[str, Any], path: Path) -> dict[str, Any]:
+def joined_settings(old: dict[str, Any], new: dict[str, Any], path: Path, advice: str = "Use another --out or --fresh.") -> dict[str, Any]:
     """All sections of both, which must agree on those that they share."""
     differences = [line for section in new if section in old for line in _differences(old[section], new[section], section)]
     if differences:
         shown = "\n  ".join(differences)
-        raise StoreError(f"{path} was made with another configuration:\n  {shown}\nUse another --out or --fresh.")
+        raise StoreError(f"{path} was made with another configuration:\n  {shown}\n{advice}")
     return {**old, **new}
 
 

@@ -21,7 +21,7 @@ def command(runs: Runs, baseline: Baseline = None, json: o.Json = False) -> None
     from selfreflect.errors import DataError
     from selfreflect.report.comparison import compare, comparison, contender
 
-    records = loaded_records(runs)
+    records = loaded_records(runs, detail=False)
     if not records[0].strategies:
         raise DataError(f"{runs[0]} holds no summaries yet. Make some with: selfreflect summarize --out {runs[0]}")
     base = contender(records[0], baseline or records[0].strategies[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,6 +15,7 @@ MaybeOut = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Put
 def command(
     questions: o.Questions = "bundled",
     limit: o.Limit = None,
+    part: o.Part = None,
     split: o.Split = None,
     subset: o.Subset = None,
     question_column: o.QuestionColumn = None,
@@ -28,9 +29,9 @@ def command(
     from selfreflect.cli.stages import experiment, finish
     from selfreflect.questions import load_questions
 
-    wanted = {"source": questions, "limit": limit, "split": split, "subset": subset, "question_column": question_column, "seed": seed}
+    chosen: dict[str, Any] = {"limit": limit, "split": split, "subset": subset, "question_column": question_column, "part": part}
     if out is not None:
-        with experiment(out, ["questions"], {"questions": wanted}, fresh=fresh) as opened:
+        with experiment(out, ["questions"], {"questions": {"source": questions, "seed": seed, **chosen}}, fresh=fresh) as opened:
             opened.questions()
             finish(opened, json)
         return
@@ -38,7 +39,7 @@ def command(
 
     from selfreflect.report.text import one_line
 
-    found = load_questions(questions or "bundled", limit=limit, split=split, subset=subset, question_column=question_column, seed=seed or 0)
+    found = load_questions(questions or "bundled", seed=seed or 0, **chosen)
     for question in found.questions:
         if json:
             emit(question)

@@ -59,7 +59,8 @@ def command(
 
     left_out = list(dict.fromkeys(leave_out or []))
     _check(output or [], groups, left_out)
-    records = loaded_records(runs)
+    paged = any(path.suffix == _PAGE for path in output or [])
+    records = loaded_records(runs, detail=paged or question is not None)
     for one in records:
         if json:
             emit_overview(one)

@@ -20,9 +20,12 @@ from selfreflect.report.text import one_line, printable
 from selfreflect.store import Run
 
 
-def loaded_records(paths: Sequence[Path]) -> list[RunRecords]:
-    """The records of run directories, labelled by their names, or by their paths where two have the same name."""
-    records = [run_records(Run.load(path)) for path in paths]
+def loaded_records(paths: Sequence[Path], *, detail: bool) -> list[RunRecords]:
+    """The records of run directories, labelled by their names, or by their paths where two have the same name.
+
+    Tables do without the ``detail``: with it, a dozen large runs would not fit into memory.
+    """
+    records = [run_records(Run.load(path, detail=detail)) for path in paths]
     labels = Counter(one.label for one in records)
     return [replace(one, label=str(path)) if labels[one.label] > 1 else one for path, one in zip(paths, records, strict=True)]
 

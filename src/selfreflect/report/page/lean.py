@@ -19,7 +19,7 @@ PARTS: Mapping[str, str] = MappingProxyType(
 
 def without(run: RunRecords, parts: Collection[str]) -> RunRecords:
     """The run without these ``PARTS``."""
-    return replace(run, scores={key: _lean(score, parts) for key, score in run.scores.items()}) if parts else run
+    return replace(run, scores={key: lean(score, parts) for key, score in run.scores.items()}) if parts else run
 
 
 def parts_of(runs: Sequence[RunRecords]) -> list[str]:
@@ -28,7 +28,8 @@ def parts_of(runs: Sequence[RunRecords]) -> list[str]:
     return [name for name, there in (("guesses", any(word.guesses for word in words)), ("words", bool(words))) if there]
 
 
-def _lean(score: Score, parts: Collection[str]) -> Score:
+def lean(score: Score, parts: Collection[str]) -> Score:
+    """The score without these ``PARTS``."""
     if "words" in parts:
         return changed(score, words=())
     return changed(score, words=tuple(changed(word, guesses=()) for word in score.words))

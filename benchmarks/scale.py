@@ -1,0 +1,193 @@
+"""What run directories of many questions take: bytes, memory, seconds. Records are made up, no model runs.
+
+    python benchmarks/scale.py DIR --questions 1000 --answers 50 --words 12 --strategies 4 [--without-words]
+
+fills DIR and DIR-*, unless they are there, and prints a line for each file and for each thing done with the directory, in a process of its
+own: seconds of one core (for appending the time that passes, for each record), peak memory of that process, and the part of it that was
+there before the directory was read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+from selfreflect.metric.tasks import masked_words
+from selfreflect.records import AnswerSet, Question, Score, Summary, WordDistance, dump_line
+from selfreflect.store import Run
+
+COMMON = "the of and to in is that it for as with on be at by this are from or have not but what they can which one you were there".split()
+SYLLABLES = [a + b for a in "b c d f g k l m n p r s t v st tr".split() for b in "a e i o u ai er on".split()]
+
+
+def text(chance: random.Random, words: int) -> str:
+    """As many words, four in ten of them common ones."""
+    made = [
+        chance.choice(COMMON) if chance.random() < 0.4 else "".join(chance.choices(SYLLABLES, k=chance.randint(2, 4))) for _ in range(words)
+    ]
+    return " ".join(made).capitalize() + "."
+
+
+@cache
+def pool(words: int) -> list[str]:
+    """Answers to choose from, of about so many words."""
+    chance = random.Random(0)
+    return [text(chance, max(1, round(chance.gauss(words, words / 3)))) for _ in range(5000)]
+
+
+def question_records(number: int, args: argparse.Namespace) -> Iterator[Question | AnswerSet | Summary | Score]:
+    """All records of one question. A masked word has 1.6 tokens on average, as SmolLM2 cuts English content words."""
+    chance, id_ = random.Random(number), f"q-{number:012x}"
+    drawn = chance.choices(pool(args.words), k=2 * args.answers)
+    masked = tuple(drawn[: args.answers])
+    yield Question(id=id_, text=text(chance, 10), kind="made up")
+    yield AnswerSet(
+        question_id=id_,
+        masked_out=masked,
+        conditioning=tuple(drawn[args.answers :]),
+        model="HuggingFaceTB/SmolLM2-135M-Instruct",
+        revision="0" * 40,
+        temperature=1.0,
+        top_p=1.0,
+        max_new_tokens=256,
+        seed=0,
+        tokens=2 * args.answers * args.words,
+    )
+    tasks = [] if args.without_words else list(masked_words(masked))
+    for place in range(args.strategies):
+        name = f"strategy_{place}"
+        yield Summary(
+            question_id=id_, name=name, text=text(chance, 40), model="HuggingFaceTB/SmolLM2-135M-Instruct", revision="0" * 40, seed=0
+        )
+        yield Score(
+            question_id=id_,
+            summary=name,
+            value=chance.betavariate(2, 20),
+            stderr=chance.random() / 100,
+            token_tasks=600,
+            judge="HuggingFaceTB/SmolLM2-135M-Instruct",
+            judge_revision="0" * 40,
+            judge_dtype="float32",
+            answer_means=tuple(chance.random() / 10 for _ in masked),
+            words=tuple(
+                WordDistance(
+                    answer=task.answer,
+                    word=task.word,
+                    text=task.text,
+                    distances=tuple(chance.random() / 10 for _ in range(chance.choice((1, 1, 1, 2, 3)))),
+                )
+                for task in tasks
+            ),
+        )
+
+
+def fill(folder: Path, args: argparse.Namespace) -> None:
+    """A run directory, written in one go rather than record by record."""
+    if (folder / "manifest.json").exists():
+        return
+    Run.open(folder, {}).close()
+    names = {Question: "questions", AnswerSet: "answers", Summary: "summaries", Score: "scores"}
+    with contextlib.ExitStack() as stack:
+        files = {kind: stack.enter_context((folder / f"{name}.jsonl").open("w", encoding="utf-8")) for kind, name in names.items()}
+        for number in range(args.questions):
+            for record in question_records(number, args):
+                files[type(record)].write(dump_line(record) + "\n")
+
+
+def appended(folder: Path, args: argparse.Namespace) -> int:
+    """Score after score, each on disk before the next: how many bytes."""
+    scores = [record for number in range(50) for record in question_records(number, args) if isinstance(record, Score)]
+    with Run.open(folder.with_name(f"{folder.name}-append"), {}, fresh=True) as run:
+        began = time.perf_counter()
+        for score in scores:
+            run.append(score)
+        spent = time.perf_counter() - began
+    print(json.dumps({"operation": "append", "records": len(scores), "ms_each": round(1000 * spent / len(scores), 2)}))
+    return len(scores)
+
+
+def command(*arguments: object) -> None:
+    from selfreflect.cli import application
+
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+        application()([str(argument) for argument in arguments])
+
+
+def everything(run: Run) -> int:
+    return sum(map(len, (run.questions, run.answers, run.summaries, run.scores, run.failures)))
+
+
+def opened(folder: Path, _: argparse.Namespace) -> None:
+    with Run.open(folder, {}) as run:
+        everything(run)
+
+
+def joined(folder: Path, *options: str) -> None:
+    out = folder.with_name(f"{folder.name}-joined")
+    command("import", folder, "--out", out, *options)
+    for path in [*out.iterdir()]:
+        path.unlink()
+    out.rmdir()
+
+
+OPERATIONS: dict[str, Callable[[Path, argparse.Namespace], object]] = {
+    "load": lambda folder, _: everything(Run.load(folder)),
+    "load without detail": lambda folder, _: everything(Run.load(folder, detail=False)),
+    "open to resume": opened,
+    "report": lambda folder, _: command("report", folder),
+    "compare": lambda folder, _: command("compare", folder),
+    "import": lambda folder, _: joined(folder),
+    "import --leave-out words": lambda folder, _: joined(folder, "--leave-out", "words"),
+    "append": appended,
+}
+
+
+def rss() -> float:
+    """Peak memory of this process, MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--questions", type=int, default=1000)
+    parser.add_argument("--answers", type=int, default=50, help="per half")
+    parser.add_argument("--words", type=int, default=12, help="in an answer")
+    parser.add_argument("--strategies", type=int, default=4)
+    parser.add_argument("--without-words", action="store_true", help="scores without the distances of single words")
+    parser.add_argument("--only", help="these operations, separated by commas")
+    parser.add_argument("--operation", choices=OPERATIONS, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.operation:
+        import selfreflect.cli.show  # noqa: F401  # what every command loads counts as there before
+
+        before, began = rss(), time.process_time()
+        OPERATIONS[args.operation](args.folder, args)
+        spent = round(time.process_time() - began, 1)
+        print(json.dumps({"operation": args.operation, "cpu_seconds": spent, "peak_mb": round(rss()), "before_mb": round(before)}))
+        return
+    fill(args.folder, args)
+    for path in sorted(args.folder.glob("*.jsonl")):
+        print(
+            json.dumps(
+                {"file": path.name, "bytes_per_question": round(path.stat().st_size / args.questions), "gb": path.stat().st_size / 1e9}
+            )
+        )
+    for name in args.only.split(",") if args.only else OPERATIONS:
+        subprocess.run([sys.executable, *sys.argv, "--operation", name], env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True)
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

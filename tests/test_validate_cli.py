@@ -160,10 +160,20 @@ def test_a_server_that_ends_everything_ends_the_command_and_what_was_measured_is
     assert "does not accept the key" in outcome.said
     assert "is kept in" in outcome.said
     assert {one["item"] for one in stored(tmp_path / "out")} == {"i0", "i1"}
-    with FaultServer(lambda call: chat(choice("5"))) as server:
+    with FaultServer(lambda call: chat(choice("5")), port=server.port) as server:
         assert validate(model, ITEMS, tmp_path, *asked, server.url).code == 0
     assert len(server.calls) == 6
     assert len(stored(tmp_path / "out")) == 2 * 4 * 3
+
+
+def test_servers_that_call_different_models_the_same_share_no_values(model: Path, tmp_path: Path) -> None:
+    asked = ("--metrics", "llm_judge", "--model", "openai:m", "--no-controls", "--out", tmp_path / "out", "--base-url")
+    with FaultServer(lambda call: chat(choice("5"))) as one, FaultServer(lambda call: chat(choice("8"))) as other:
+        for server in (one, other, one):
+            assert validate(model, ITEMS, tmp_path, *asked, server.url.replace("://", "://me:pa55word@")).code == 0
+    assert len(one.calls) == len(other.calls) == 4 * 3
+    found = {(value["by"].split(", ")[0], value["value"]) for value in stored(tmp_path / "out")}
+    assert found == {(f"openai:m at {one.url}", 5.0), (f"openai:m at {other.url}", 8.0)}
 
 
 def test_json_lines_hold_every_row_and_sentence(model: Path, tmp_path: Path) -> None:
@@ -205,6 +215,7 @@ def test_undefined_values_are_counted_and_explained(model: Path, tmp_path: Path)
         (ITEMS, ("--judge", "other"), "belong to --study judges"),
         (ITEMS, ("--study", "length", "--order", "good>bad"), "--order belongs to --study ranked"),
         (ITEMS, ("--study", "dose", "--groups", "colour"), "spelling or meaning"),
+        (ITEMS, ("--study", "length", "--pad"), "--pad belongs to --study ranked"),
         (ITEMS, ("--order", "good>terse"), "'terse'"),
         (ITEMS, ("--writer",), "--model"),
         (ITEMS, ("--revision", "v1"), "--judge-revision"),
@@ -341,6 +352,21 @@ def test_without_matplotlib_the_rest_is_written(model: Path, tmp_path: Path, mon
     assert "pip install 'selfreflect[plots]'" in outcome.said
     assert (out / "dose" / "finding.md").exists()
     assert not list(out.rglob("*.svg"))
+
+
+def test_padding_adds_to_what_was_measured(model: Path, tmp_path: Path) -> None:
+    arguments = ("--metrics", "length", "--out", tmp_path / "out")
+    assert validate(model, ITEMS, tmp_path, *arguments).code == 0
+    before = stored(tmp_path / "out")
+    assert validate(model, ITEMS, tmp_path, *arguments, "--pad").code == 0
+    known, new = stored(tmp_path / "out")[: len(before)], stored(tmp_path / "out")[len(before) :]
+    assert known == before
+    assert {(one["summary"], one["value"]) for one in new} == {
+        ("good: padded to 5 words", 5),
+        ("mid: padded to 3 words", 3),
+        ("mid: padded to 5 words", 5),
+    }
+    assert "padded to equal length" in (tmp_path / "out" / "ranked" / "finding.md").read_text(encoding="utf-8")
 
 
 def test_a_blank_control_is_no_failure_and_a_blank_summary_is_one(model: Path, tmp_path: Path) -> None:

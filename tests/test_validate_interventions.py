@@ -294,8 +294,11 @@ def test_a_shift_moves_exactly_its_points(answers: list[str], seed: int):
         names.append("Paris." if "“Paris.” (0%)" in texts["0 points"] else "Nobody has ever found out")
     base = parsed(texts["0 points"], names)
     assert list(study.shifts["i"]) == [shift for shift in SHIFTS if shift <= base[0]]
+    turned = [names[1], names[0], *names[2:]]
     for shift in study.shifts["i"]:
         assert parsed(texts[f"{shift} points"], names) == [base[0] - shift, base[1] + shift, *base[2:]]
+        assert parsed(texts[f"{shift} points, turned"], turned) == [base[1] + shift, base[0] - shift, *base[2:]]
+    assert study.items[0].masked_out == study.items[0].conditioning == one.masked_out + one.conditioning
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=8).filter(any), st.integers(1, 200))
@@ -409,7 +412,7 @@ DOSE_ITEMS = [item(["pea"] * (6 + place % 4) + ["leek"] * (4 - place % 4), f"i{p
 
 
 def points(name: str) -> float:
-    return float(name.removesuffix(" points"))
+    return float(name.removesuffix(", turned").removesuffix(" points"))
 
 
 def test_a_metric_that_counts_the_shift_rises_with_it_and_a_constant_one_has_no_correlation():
@@ -470,6 +473,28 @@ def test_items_have_the_shifts_that_they_have_room_for():
     assert "one item allows no conclusion" in one.says[1]
     assert "1 item left out: no possibility has 10%." in one.says[0]
     assert one.plots[0].curves[0].low == ()
+
+
+def test_a_metric_that_likes_the_smaller_number_in_front_shows_no_response():
+    study = ShiftedPercentages(DOSE_ITEMS)
+
+    def first_number(one: Item, name: str) -> float:
+        return float(one.summaries[name].partition("(")[2].partition("%")[0])
+
+    finding = study.finding(measured(study, LOWER, first_number), [LOWER])
+    assert all(row[2] == 0 for row in finding.tables[1].rows)
+    assert "no item has values that differ" in finding.says[1]
+
+
+def test_items_whose_words_only_the_percentages_can_tell_are_named_and_counted():
+    closed = [item(["The wood swells."] * 5 + ["Hinges are loose."] * 3, f"c{place}") for place in range(3)]
+    study = ShiftedPercentages([*DOSE_ITEMS, *closed])
+    assert study.open == {one.id for one in DOSE_ITEMS}
+    finding = study.finding(measured(study, LOWER, lambda one, name: points(name) * (1 if one.id in study.open else -1)), [LOWER])
+    (response,) = rows(finding.tables[0]).values()
+    assert (response["n"], response["open items"], response["n open"]) == (11, 1.0, 8)
+    assert response["rank correlation"] == pytest.approx(5 / 11)
+    assert "In 8 of them a masked-out answer has a word that only the two percentages can tell" in finding.says[0]
 
 
 def test_an_item_with_a_gap_has_no_rank_correlation_but_keeps_its_changes():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,10 +12,12 @@ from hypothesis import strategies as st
 from selfreflect.validate.statistics import (
     bootstrap,
     bounded_mean,
+    column_shuffle_p,
     correlation_interval,
     detectable_difference,
     detectable_rate,
     holm,
+    interaction,
     kendall,
     paired_win_test,
     pearson,
@@ -185,3 +188,52 @@ def test_what_a_number_of_pairs_can_show():
     assert detectable_difference(6) == pytest.approx(0.8 ** (1 / 6))
     assert detectable_rate(60) < detectable_rate(30) < detectable_rate(10)
     assert 0.5 < detectable_rate(5000) < 0.53  # coefficients beyond the range of floats
+
+
+def test_an_interaction_is_what_row_and_column_do_not_explain():
+    rows, columns = [0, 0, 1, 1], ["a", "b", "a", "b"]
+    assert interaction([1.0, 2, 11, 12], rows, columns) == [0, 0, 0, 0]
+    assert interaction([3.0, 2, 11, 12], rows, columns) == pytest.approx([0.5, -0.5, -0.5, 0.5])
+    assert interaction([0.1] * 4, rows, columns) == [0, 0, 0, 0]  # not what rounding leaves of it
+    assert interaction([0.0] * 4, rows, columns) == interaction([], [], []) + [0] * 4
+    with pytest.raises(ValueError, match="no layout"):
+        interaction([1.0], [1, 2], [1])
+
+
+@given(st.lists(st.floats(-10, 10), min_size=12, max_size=12), st.lists(st.floats(-10, 10), min_size=7, max_size=7))
+def test_an_interaction_is_centred_both_ways_and_blind_to_levels(values, levels):
+    rows, columns = [place // 4 for place in range(12)], [place % 4 for place in range(12)]
+    found = interaction(values, rows, columns)
+    table = np.array(values).reshape(3, 4)
+    centred = table - table.mean(1, keepdims=True) - table.mean(0) + table.mean()
+    assert found == pytest.approx(centred.ravel().tolist(), abs=1e-7)
+    moved = [value + levels[row] + levels[3 + column] for value, row, column in zip(values, rows, columns, strict=True)]
+    assert interaction(moved, rows, columns) == pytest.approx(found, abs=1e-7)
+
+
+def test_an_interaction_of_a_layout_with_gaps_fits_what_is_there():
+    rows, columns = [0, 0, 0, 1, 1, 2, 2, 2], [0, 1, 2, 0, 2, 0, 1, 2]
+    assert interaction([10.0 * row + column for row, column in zip(rows, columns, strict=True)], rows, columns) == [0] * 8
+
+
+def test_columns_that_are_shuffled_give_the_p_of_all_orders():
+    x = [float((row - column) % 4) for row in range(4) for column in range(4)]
+    rows, columns = [place // 4 for place in range(16)], [place % 4 for place in range(16)]
+    p = column_shuffle_p(x, x, rows, columns, [0] * 16)
+    assert p == pytest.approx(1 / 24, abs=0.015)  # of the 24 orders of four columns one is as it was
+    assert column_shuffle_p(x, [-value for value in x], rows, columns, [0] * 16) == p
+    assert column_shuffle_p(x, [1.0] * 16, rows, columns, [0] * 16) is None
+    both = column_shuffle_p(x + x, x + x, rows + rows, columns + columns, [0] * 16 + [1] * 16)
+    assert both < 0.01  # 24 squared
+    with pytest.raises(ValueError, match="argument"):
+        column_shuffle_p(x, x, rows, columns, [0])
+
+
+def test_columns_are_shuffled_within_their_blocks_and_gaps_are_left_out():
+    x = [0.0, 1, 2, 1, 0, 3, 2, 3, 0]
+    rows, columns = [place // 3 for place in range(9)], [place % 3 for place in range(9)]
+    keep = [place for place in range(9) if place != 5]
+    part = [[side[place] for place in keep] for side in (x, rows, columns)]
+    assert 0.1 < column_shuffle_p(part[0], part[0], part[1], part[2], [0] * 8) < 0.5
+    alone = column_shuffle_p(x, x, rows, columns, columns)  # no column has another to change places with
+    assert alone == 1

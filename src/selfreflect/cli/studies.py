@@ -23,6 +23,7 @@ _OPTIONS = {
     "--groups": ("interventions", "dose"),
     "--writer": ("interventions",),
     "--no-controls": ("ranked",),
+    "--pad": ("ranked",),
 }
 """Options that only some studies take."""
 
@@ -35,6 +36,7 @@ class Wanted:
     study: str | None
     order: str | None = None
     controls: bool = True
+    pad: bool = False
     ratings: Path | None = None
     groups: str | None = None
     limit: int | None = None
@@ -61,6 +63,7 @@ class Wanted:
             "--groups": self.groups is not None,
             "--writer": self.writer is not None,
             "--no-controls": not self.controls,
+            "--pad": self.pad,
         }
         for option, there in given.items():
             if there and self.name not in _OPTIONS[option]:
@@ -136,14 +139,14 @@ def _choice(wanted: Wanted) -> Study:
 
     make = partial(MultipleChoice, wanted.seed)
     if wanted.limit is not None:
-        make = partial(make, true=wanted.limit)
+        make = partial(make, grid=wanted.limit)
     return make() if wanted.num_answers is None else make(answers=wanted.num_answers)
 
 
 def _ranked(items: list[Item], wanted: Wanted) -> Study:
     from selfreflect.validate.studies.ranked import RankedSets
 
-    return RankedSets(items, wanted.order, wanted.controls)
+    return RankedSets(items, wanted.order, wanted.controls, padding=wanted.pad, seed=wanted.seed)
 
 
 def _interventions(items: list[Item], wanted: Wanted) -> Study:

@@ -74,6 +74,12 @@ Order = Annotated[
     ),
 ]
 Controls = Annotated[bool, typer.Option("--controls/--no-controls", help="Add an empty summary and the repeated question to ranked sets.")]
+Pad = Annotated[
+    bool,
+    typer.Option(
+        "--pad", help="Measure the shorter of two ranked summaries once more, padded with filler to the length of the longer one."
+    ),
+]
 Ratings = Annotated[
     Path | None,
     typer.Option("--ratings", metavar="FILE", help="CSV with rater, item, summary, rating, or rater, item, summary, other, preferred."),
@@ -102,6 +108,7 @@ def command(
     seed: o.Seed = None,
     order: Order = None,
     controls: Controls = True,
+    pad: Pad = False,
     groups: Groups = None,
     writer: Writer = False,
     ratings: Ratings = None,
@@ -169,6 +176,7 @@ def command(
         study=study,
         order=order,
         controls=controls,
+        pad=pad,
         ratings=ratings,
         groups=groups,
         limit=limit,

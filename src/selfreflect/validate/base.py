@@ -57,7 +57,8 @@ class Value(Record, frozen=True, kw_only=True, omit_defaults=True):
     digest: str
     """Of everything the value depends on but the model, see :func:`digest`."""
     by: str = ""
-    """The model it was computed with, its revision, and what else of it matters, such as prompts; empty for a metric that needs none."""
+    """The model it was computed with, its revision, its server, and what else of it matters, such as prompts; empty for a metric that needs
+    none."""
     value: float | None = None
     undefined: Undefined | None = None
     """Present exactly where there is no value."""

@@ -59,10 +59,17 @@ class Outcomes:
         return bounded_mean([sum(own) / len(own) for own in items.values()], 0, 1)
 
 
-def outcomes(metric: MetricInfo, values: Mapping[tuple[str, str], float], pairs: Sequence[Pair]) -> Outcomes:
-    keys = {pair: ((pair.item, pair.better), (pair.item, pair.worse)) for pair in pairs}
+def outcomes(
+    metric: MetricInfo,
+    values: Mapping[tuple[str, str], float],
+    pairs: Sequence[Pair],
+    standing: Mapping[Pair, tuple[str, str]] | None = None,
+) -> Outcomes:
+    """``standing`` names the summaries that stand for those of a pair, if they are not its own; pairs that it lacks are left out."""
+    names = {pair: pair.kind for pair in pairs} if standing is None else {pair: standing[pair] for pair in pairs if pair in standing}
+    keys = {pair: ((pair.item, better), (pair.item, worse)) for pair, (better, worse) in names.items()}
     wins = {pair: metric.wins(values[one], values[other]) for pair, (one, other) in keys.items() if one in values and other in values}
-    return Outcomes(metric, tuple(pairs), wins)
+    return Outcomes(metric, tuple(keys), wins)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from selfreflect.models.base import Generator, Message, Refusal, Reply, Request,
 from selfreflect.records import dump_line
 from selfreflect.text import fill, normalise_question, numbered
 from selfreflect.validate.base import Undefined
+from selfreflect.validate.metrics.naming import named
 from selfreflect.validate.metrics.texts import answers
 
 
@@ -38,7 +39,7 @@ def quoted(text: str) -> str:
 
 def asked_by(generator: Generator, texts: Mapping[str, str]) -> str:
     """The model and a digest of the texts that it is asked with, as values name them: other texts make another metric."""
-    model = f"{generator.name}@{generator.revision}" if generator.revision else generator.name
+    model = named(generator.name, generator.revision, getattr(generator, "facts", {}))
     return f"{model}, prompts {hashlib.sha256(dump_line(texts).encode()).hexdigest()[:8]}"
 
 

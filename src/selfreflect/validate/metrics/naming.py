@@ -1,9 +1,9 @@
-"""Which metrics of a family are asked for, and how a judge is named beside their values. Nothing heavy is imported."""
+"""Which metrics of a family are asked for, and how a model is named beside their values. Nothing heavy is imported."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.validate.base import MetricInfo
@@ -30,5 +30,11 @@ def chosen(metrics: Sequence[MetricInfo], names: Sequence[str] | None) -> tuple[
 
 def judged_by(judge: Judge) -> str:
     """Everything about a judge that moves its predictions."""
-    revision = f"@{judge.lm.revision}" if judge.lm.revision else ""
-    return f"{judge.name}{revision}, {judge.lm.dtype}" + (f", compat {judge.compat}" if judge.compat else "")
+    model = named(judge.name, judge.lm.revision, judge.facts)
+    return f"{model}, {judge.lm.dtype}" + (f", compat {judge.compat}" if judge.compat else "")
+
+
+def named(name: str, revision: str, facts: Mapping[str, Any]) -> str:
+    """A model, and the server it runs on, if any: two may call different models the same. No credentials are in ``facts``."""
+    url = facts.get("base_url")
+    return name + (f"@{revision}" if revision else "") + (f" at {url}" if url else "")

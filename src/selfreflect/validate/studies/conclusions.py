@@ -9,6 +9,7 @@ from selfreflect.stats import Estimate
 from selfreflect.validate.order import KnownOrder, Relation
 from selfreflect.validate.outcomes import FEWEST_PAIRS, Outcomes, Ratios, alike, is_alike
 from selfreflect.validate.statistics import detectable_difference, detectable_rate
+from selfreflect.validate.studies.padded import PaddedResult, filler_says
 from selfreflect.validate.studies.wording import counted, joined, percent
 
 
@@ -18,6 +19,7 @@ def conclusions(
     found: Sequence[Outcomes],
     controls: Sequence[str],
     ratios: Ratios,
+    padded: Sequence[PaddedResult],
     clear: Sequence[str],
     tests: int,
 ) -> tuple[str, ...]:
@@ -27,6 +29,7 @@ def conclusions(
         ranked: the metrics on the ordered pairs.
         found: the same with the pairs of control summaries.
         controls: the names of those.
+        padded: the metrics on the ordered pairs padded to equal length; empty where nothing was padded.
         clear: sentences on the paired tests that show a difference, out of ``tests``.
     """
     kinds = list(dict.fromkeys(pair.kind for pair in known.pairs))
@@ -38,6 +41,8 @@ def conclusions(
         *_control_summaries(found, controls),
         _length(known, ratios),
         *_at_equal_length(known, ranked, ratios),
+        *_padded(ranked, padded),
+        *filler_says(padded),
         *_paired(clear, tests),
         *_power(Counter(pair.kind for pair in known.pairs)),
     ]
@@ -128,17 +133,27 @@ def _at_equal_length(known: KnownOrder, ranked: Sequence[Outcomes], ratios: Rati
     similar = Counter(pair.kind for pair in known.pairs if is_alike(pair, ratios))
     rates = [(one, alike(one, ratios).rate) for one in ranked]
     shown = [(one, rate) for one, rate in rates if rate.n >= FEWEST_PAIRS]
-    kept = [one.metric.name for one, rate in shown if _side(rate) == "more"]
-    lost = [one.metric.name for one, rate in shown if _side(rate) != "more" and _side(one.rate) == "more"]
-    if not kept and not lost:
-        return
     kinds = joined([f"{similar[kind]} of {size} {' > '.join(kind)}" for kind, size in sizes.items()])
-    said = f"Of about equal length: {counted(similar.total(), 'pair')} ({kinds})."
+    yield from _kept_and_lost(f"Of about equal length: {counted(similar.total(), 'pair')} ({kinds}).", shown)
+
+
+def _padded(ranked: Sequence[Outcomes], padded: Sequence[PaddedResult]) -> Iterator[str]:
+    by_metric = {one.outcomes.metric: one.outcomes for one in padded}
+    shown = [(one, by_metric[one.metric].rate) for one in ranked if one.metric in by_metric]
+    pairs = max((len(one.pairs) for one in by_metric.values()), default=0)
+    yield from _kept_and_lost(f"Padded to equal length with neutral filler: {counted(pairs, 'pair')}.", shown)
+
+
+def _kept_and_lost(which: str, rates: Sequence[tuple[Outcomes, Estimate]]) -> Iterator[str]:
+    """Who prefers the better summary among some of the pairs, and who does so only among all of them."""
+    kept = [one.metric.name for one, rate in rates if _side(rate) == "more"]
+    lost = [one.metric.name for one, rate in rates if _side(rate) != "more" and _side(one.rate) == "more"]
     if kept:
-        said += f" Among them prefer the better summary more often than a coin would: {joined(kept)}."
+        which += f" Among them prefer the better summary more often than a coin would: {joined(kept)}."
     if lost:
-        said += f" Among them this is not shown, so that length may be what is preferred, for: {joined(lost)}."
-    yield said
+        which += f" Among them this is not shown, so that length may be what is preferred, for: {joined(lost)}."
+    if kept or lost:
+        yield which
 
 
 def _paired(clear: Sequence[str], tests: int) -> Iterator[str]:

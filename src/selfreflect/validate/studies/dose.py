@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from statistics import fmean
 
 from msgspec.structs import replace
 
 from selfreflect.errors import DataError
 from selfreflect.items import Item
+from selfreflect.metric.tasks import masked_words
 from selfreflect.models.base import seed_for
 from selfreflect.report.groups import group_indices
 from selfreflect.report.render import Cell, Column, Table
@@ -42,6 +44,8 @@ RESPONSE_COLUMNS = (
     Column("rises at every step", ".0%"),
     Column("rises low", ".0%"),
     Column("rises high", ".0%"),
+    Column("open items", _CORRELATION),
+    Column("n open", "d"),
 )
 CURVE_COLUMNS = (
     Column("metric"),
@@ -57,10 +61,13 @@ RESPONSE_NOTES = (
     "higher is better: 1 where every larger shift is worse; undefined where all values of an item are equal",
     "rises at every step: share of items in which each larger shift is worse than the one before; equal values are no rise",
     "n: items that have a rank correlation, of those with at least two shifts",
+    "open items: the mean among items with a masked word that only the two percentages can tell; in the others the rest of the answer "
+    "gives it away, so that even a metric which reads masked words and percentages perfectly need not respond",
     "intervals: 95% BCa bootstrap over items; where all items agree, they are exact",
 )
 CURVE_NOTES = (
     "change: mean change against the unshifted statement, its sign turned where higher is better, so that above 0 is worse for each metric",
+    "each value is the mean of two statements, with either of the two possibilities in front",
     "an item has a shift where its most frequent possibility has at least as many points, so that larger shifts are means over fewer items",
 )
 
@@ -68,8 +75,10 @@ CURVE_NOTES = (
 class ShiftedPercentages:
     """For each item the statement of its answers, and the same with 10 to 50 points moved from the most frequent possibility to the next.
 
-    The distance between the stated and the true distribution is then the shift itself, in total variation. Where there is no next one, a
-    possibility from another item takes its place, at 0%.
+    Where there is no next one, a possibility from another item takes its place, at 0%. Both halves are made of all answers, since all are
+    stated: the distance between the stated and the true distribution is then the shift itself, in total variation. Each statement is
+    measured twice, with either of the two possibilities in front, and the mean of the two counts: else a judge that likes a small number
+    in front would seem to like the shift.
 
     Raises:
         DataError: there are no items, two have one id, or none has a possibility of 10% or more.
@@ -85,6 +94,8 @@ class ShiftedPercentages:
         """Items with one possibility, whose points go to one that nobody gave."""
         self.shifts: dict[str, tuple[int, ...]] = {}
         """Item -> the shifts that it has room for."""
+        self.open: set[str] = set()
+        """Items with a masked word that only the two percentages can tell, see :func:`opened`."""
         self.items: list[Item] = []
         for item in items:
             try:
@@ -99,7 +110,7 @@ class ShiftedPercentages:
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
         known = defined(values)
-        responses = [_Response(metric, self.shifts, known.get(metric.name, {})) for metric in metrics]
+        responses = [_Response(metric, self.shifts, self.open, known.get(metric.name, {})) for metric in metrics]
         tables = (
             Table("Response to shifted percentages", RESPONSE_COLUMNS, tuple(response.row for response in responses), RESPONSE_NOTES),
             Table("Change by shift", CURVE_COLUMNS, tuple(row for response in responses for row in response.rows), CURVE_NOTES),
@@ -125,12 +136,20 @@ class ShiftedPercentages:
 
     def _add(self, item: Item, statement: Statement) -> None:
         self.shifts[item.id] = tuple(shift for shift in SHIFTS if shift <= statement.named[0].weight)
-        made = {summary_name(shift): shifted(statement, shift).text() for shift in (0, *self.shifts[item.id])}
-        self.items.append(replace(item, summaries=made, order=()))
+        changed = [(shift, shifted(statement, shift)) for shift in (0, *self.shifts[item.id])]
+        made = {name: text for shift, one in changed for name, text in zip(summary_names(shift), _both_ways(one), strict=True)}
+        answers = item.masked_out + item.conditioning
+        if opened(answers, *statement.named[:2]):
+            self.open.add(item.id)
+        self.items.append(replace(item, masked_out=answers, conditioning=answers, summaries=made, order=()))
 
     def _extent(self) -> str:
         full = sum(SHIFTS[-1] in shifts for shifts in self.shifts.values())
         done = f"Percentages were shifted in {counted(len(self.items), 'item')}, in {full} of them by up to {SHIFTS[-1]} points."
+        done += (
+            f" In {len(self.open)} of them a masked-out answer has a word that only the two percentages can tell; in the others the rest "
+            "of the answer gives it away, and metrics that read masked words need not respond."
+        )
         if self.borrowed:
             done += f" In {self.borrowed} of them only one possibility is named, and the points go to one that nobody gave."
         return done + "".join(f" {counted(count, 'item')} left out: {reason}." for reason, count in sorted(self.skipped.items()))
@@ -139,13 +158,28 @@ class ShiftedPercentages:
         return (
             "No clear response may come from a metric that does not read percentages, from a judge that is too weak to, or from too few "
             "items, where the interval is wide. Where the answers were grouped by spelling, the two possibilities may mean the same, and "
-            "the shift between them is none: groups by meaning are the better test. How a metric reads words such as “probably” is another "
-            "matter."
+            "the shift between them is none: groups by meaning are the better test. All items pass through similar numbers, so that a "
+            "judge that likes some of them, such as a 0%, whatever they say, shows a small response in all items alike; only the study of "
+            "multiple choice takes that out. How a metric reads words such as “probably” is another matter."
         )
 
 
-def summary_name(shift: int) -> str:
-    return f"{shift} points"
+def summary_names(shift: int) -> tuple[str, str]:
+    """With the possibility in front that loses the points, and with the other one there."""
+    return f"{shift} points", f"{shift} points, turned"
+
+
+def _both_ways(statement: Statement) -> tuple[str, str]:
+    first, second, *others = statement.named
+    return statement.text(), Statement((second, first, *others), statement.rest).text()
+
+
+def opened(masked_out: Sequence[str], one: Possibility, other: Possibility) -> bool:
+    """Whether the same word of the same masked-out answer could be that of either possibility: in ``The _ bridge.`` both ``mill`` and
+    ``church``, in ``The wood _ in damp air.`` only one."""
+    known = [{masked.masked: masked.text for masked in masked_words([text], every=True)} for text in (one.text, other.text)]
+    fillings = [[words.get(task.masked) for words in known] for task in masked_words(masked_out)]
+    return any(None not in both and both[0] != both[1] for both in fillings)
 
 
 def shifted(statement: Statement, points: int) -> Statement:
@@ -168,11 +202,12 @@ class _Response:
 
     metric: MetricInfo
     shifts: Mapping[str, Sequence[int]]
+    open: Set[str]
     known: Mapping[tuple[str, str], float]
 
     def _bad(self, item: str, shift: int) -> float | None:
-        value = self.known.get((item, summary_name(shift)))
-        return None if value is None else badness(self.metric, value)
+        values = [self.known[item, name] for name in summary_names(shift) if (item, name) in self.known]
+        return badness(self.metric, fmean(values)) if len(values) == 2 else None
 
     @cached_property
     def lines(self) -> dict[str, list[tuple[int, float]]]:
@@ -197,13 +232,14 @@ class _Response:
         return sum(len(shifts) > 1 for shifts in self.shifts.values())
 
     @cached_property
-    def correlations(self) -> list[float]:
-        found = [spearman(*zip(*line, strict=True)) for line in self.lines.values() if len(line) > 2]
-        return [rho for rho in found if rho is not None]
+    def correlations(self) -> dict[str, float]:
+        """By item."""
+        found = {id_: spearman(*zip(*line, strict=True)) for id_, line in self.lines.items() if len(line) > 2}
+        return {id_: rho for id_, rho in found.items() if rho is not None}
 
     @cached_property
     def correlation(self) -> Estimate:
-        return bounded_mean(self.correlations, -1, 1)
+        return bounded_mean(list(self.correlations.values()), -1, 1)
 
     @cached_property
     def rises(self) -> Estimate:
@@ -212,7 +248,9 @@ class _Response:
 
     @property
     def row(self) -> tuple[Cell, ...]:
-        return (self.metric.name, *ends(self.correlation), self.correlation.n, self.ranked, *ends(self.rises))
+        among_open = [rho for id_, rho in self.correlations.items() if id_ in self.open]
+        mean = fmean(among_open) if among_open else None
+        return (self.metric.name, *ends(self.correlation), self.correlation.n, self.ranked, *ends(self.rises), mean, len(among_open))
 
     @property
     def rows(self) -> list[tuple[Cell, ...]]:
@@ -232,7 +270,7 @@ class _Response:
         if rho.low is None or rho.high is None:
             return f"{name}: the rank correlation with the shift is {rho.mean:+z.2f} in one item, and one item allows no conclusion."
         few = f"cannot be judged by {rho.n} items, which are too few"
-        said = few if rho.n < FEWEST else _SAID[clear_sign(rho, self.correlations)]
+        said = few if rho.n < FEWEST else _SAID[clear_sign(rho, list(self.correlations.values()))]
         return (
             f"{name} {said}: mean rank correlation {with_interval(rho, _CORRELATION)} within {rho.n} of {counted(self.ranked, 'item')}; "
             f"it gets worse at every step in {percent(self.rises.mean or 0)} of those with all values."

@@ -181,7 +181,9 @@ class Interventions:
             f"{power} The tests are not adjusted for their number. Where the answers were grouped by spelling, two possibilities may "
             "mean the same, so that an edit of one of them changes little: groups by meaning are the better test. Where nearly every "
             "answer is worded anew, most of the statement is “something else”, and an edit of a rare possibility is a small one. "
-            "An edit is wrong about the answers at hand: a possibility that nobody gave may still be true."
+            "A possibility that only the masked-out half holds is unknown to the conditioning one: with few answers a metric that reads "
+            "both may be right not to mind that it is dropped. An edit is wrong about the answers at hand: a possibility that nobody gave "
+            "may still be true."
         )
 
 

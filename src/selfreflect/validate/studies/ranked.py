@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import msgspec
 
@@ -14,9 +16,11 @@ from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.finding import Finding
 from selfreflect.validate.order import KnownOrder, Pair, Relation, known_order
 from selfreflect.validate.outcomes import ALIKE, FEWEST_PAIRS, Outcomes, Ratios, alike, length_ratios, matched, outcomes
-from selfreflect.validate.statistics import holm, paired_win_test, win_difference
+from selfreflect.validate.padding import pad
+from selfreflect.validate.statistics import ALPHA, holm, paired_win_test, win_difference
 from selfreflect.validate.studies.base import defined, dots
 from selfreflect.validate.studies.conclusions import conclusions
+from selfreflect.validate.studies.padded import PADDED, PaddedResult, filler_table, padded_results
 from selfreflect.validate.worsening import ends
 
 QUESTION, EMPTY = "control: question repeated", "control: empty"
@@ -49,6 +53,7 @@ PAIR_COLUMNS = (
     Column("at equal length", _RATE),
     Column("n equal", "d"),
 )
+PADDED_COLUMNS = (*PAIR_COLUMNS, Column("padded", _RATE), Column("n padded", "d"))
 MATCHED_COLUMNS = (
     Column("metric"),
     Column("better"),
@@ -72,6 +77,8 @@ TEST_COLUMNS = (
     Column("p", ".2g"),
     Column("p (Holm)", ".2g"),
 )
+
+EVERY_COLUMNS = tuple(column for column in TEST_COLUMNS if not column.heading.startswith("95%"))
 
 TIES = "ties are losses; pairs with an undefined value are counted and left out of n"
 INTERVALS = "intervals: 95% BCa bootstrap over items; exact (Clopper-Pearson) where all items agree"
@@ -98,6 +105,8 @@ class RankedSets:
     Args:
         controls: whether two more summaries are measured of each item, the question repeated and an empty text. The item's best summary
             should beat both.
+        padding: whether the shorter summary of each pair is measured once more, padded to the length of the longer one.
+        seed: decides on the filler.
 
     Raises:
         DataError, ConfigError: as ``known_order``.
@@ -105,10 +114,14 @@ class RankedSets:
 
     name = "ranked"
 
-    def __init__(self, items: Sequence[Item], order: str | None = None, controls: bool = True) -> None:
+    def __init__(
+        self, items: Sequence[Item], order: str | None = None, controls: bool = True, *, padding: bool = False, seed: int = 0
+    ) -> None:
         self.known: KnownOrder = known_order(items, order)
         paired = {pair.item for pair in self.known.pairs}
-        usable = [item for item in items if item.id in paired]
+        usable: Sequence[Item] = [item for item in items if item.id in paired]
+        self.padding = pad(usable, self.known.pairs, seed) if padding else None
+        usable = usable if self.padding is None else self.padding.items
         names = {name for item in usable for name in item.summaries}
         self.controls = tuple(_unused(name, names) for name in (QUESTION, EMPTY)) if controls else ()
         self.items: Sequence[Item] = [self._with_controls(item) for item in usable]
@@ -132,18 +145,20 @@ class RankedSets:
         found.sort(key=lambda one: -_place(main[one.metric.name].rate))
         ranked = [main[one.metric.name] for one in found]
         ratios = length_ratios(self.items, pairs)
+        padded = [] if self.padding is None else padded_results(self.padding, [one.metric for one in ranked], known)
         kinds = list(dict.fromkeys(pair.kind for pair in pairs))
         own_kinds = list(dict.fromkeys(pair.kind for pair in self.known.pairs))
         tests = _paired_tests(ranked, own_kinds)
         tables = [
             _ranking(ranked, ratios),
-            _by_pair(found, kinds, ratios),
-            *_after_matching(ranked, own_kinds, ratios),
+            _by_pair(found, kinds, ratios, padded),
+            *_after_matching(ranked, own_kinds, ratios, padded),
+            *([filler_table(padded)] if padded else []),
             *([_test_table(tests)] if tests else []),
+            *(_every_test_table(ranked, own_kinds) if len(ranked) > 2 or not tests else ()),
         ]
-        says = conclusions(
-            self.known, ranked, found, self.controls, ratios, [_clear(test) for test in tests if _is_clear(test)], len(tests)
-        )
+        clear = [_clear(test) for test in tests if _is_clear(test)]
+        says = conclusions(self.known, ranked, found, self.controls, ratios, padded, clear, len(tests))
         plots = dots(
             "ranked",
             "How often the better summary wins",
@@ -186,20 +201,32 @@ def _ranking(found: Sequence[Outcomes], ratios: Ratios) -> Table:
     return Table("Metrics by win rate", RANKING_COLUMNS, tuple(rows), (*notes, EQUAL, INTERVALS))
 
 
-def _by_pair(found: Sequence[Outcomes], kinds: Sequence[Relation], ratios: Ratios) -> Table:
+def _by_pair(found: Sequence[Outcomes], kinds: Sequence[Relation], ratios: Ratios, padded: Sequence[PaddedResult]) -> Table:
     rows: list[tuple[Cell, ...]] = []
+    by_metric = {one.outcomes.metric: one.outcomes for one in padded}
     for one, kind in ((one.of_kind(kind), kind) for one in found for kind in kinds):
         rate, equal = one.rate, _shown(alike(one, ratios).rate)
-        cells = (sum(one.wins.values()), rate.n, rate.mean, rate.low, rate.high, one.undefined, equal[0], equal[3])
+        cells: tuple[Cell, ...] = (sum(one.wins.values()), rate.n, rate.mean, rate.low, rate.high, one.undefined, equal[0], equal[3])
+        if padded:
+            of_all = _shown(by_metric[one.metric].of_kind(kind).rate)
+            cells += (of_all[0], of_all[3])
         rows.append((one.metric.name, *kind, *cells))
-    return Table("How often the better summary wins", PAIR_COLUMNS, tuple(rows), (TIES, EQUAL, INTERVALS))
+    title = "How often the better summary wins"
+    if padded:
+        return Table(title, PADDED_COLUMNS, tuple(rows), (TIES, EQUAL, PADDED, INTERVALS))
+    return Table(title, PAIR_COLUMNS, tuple(rows), (TIES, EQUAL, INTERVALS))
 
 
-def _after_matching(found: Sequence[Outcomes], kinds: Sequence[Relation], ratios: Ratios) -> Iterator[Table]:
+def _after_matching(
+    found: Sequence[Outcomes], kinds: Sequence[Relation], ratios: Ratios, padded: Sequence[PaddedResult]
+) -> Iterator[Table]:
     """One table for each way of matching: side by side they are too wide for a terminal."""
     of = [((one.metric.name, *kind), matched(one.of_kind(kind), ratios)) for one in found for kind in kinds]
     few = f"a dash for fewer than {FEWEST_PAIRS}"
     yield _matched("equal length", [(key, _shown(one.alike)) for key, one in of], EQUAL.removeprefix("at equal length: "))
+    if padded:
+        rates = [((one.outcomes.metric.name, *kind), _shown(one.outcomes.of_kind(kind).rate)) for one in padded for kind in kinds]
+        yield _matched("padded to equal length", rates, PADDED.removeprefix("padded: "))
     shorter = f"only pairs whose better summary has fewer words; {few}"
     yield _matched("the better summary is shorter", [(key, _shown(one.shorter)) for key, one in of], shorter)
     balanced = (
@@ -249,8 +276,34 @@ def _test_table(tests: Sequence[PairedTest]) -> Table:
     return Table("SelfReflect against the other metrics on the same pairs", TEST_COLUMNS, rows, notes)
 
 
+def _every_test_table(found: Sequence[Outcomes], kinds: Sequence[Relation]) -> Iterator[Table]:
+    """Only differences that are clear, if any: of 14 metrics there would be 91 rows for each kind of pair."""
+    rows: list[tuple[Cell, ...]] = []
+    for kind in kinds:
+        sides = [
+            ((one, other), [(one.wins[pair], other.wins[pair]) for pair in one.wins if pair in other.wins])
+            for one, other in combinations([one.of_kind(kind) for one in found], 2)
+        ]
+        tested = [paired_win_test([a for a, _ in won], [b for _, b in won]) for _, won in sides]
+        for (metrics, won), p, adjusted in zip(sides, tested, holm(tested), strict=True):
+            alone = [sum(a and not b for a, b in won), sum(b and not a for a, b in won)]
+            if adjusted is not None and adjusted <= ALPHA:
+                more, less = sorted((0, 1), key=lambda side: -alone[side])
+                names = (metrics[more].metric.name, metrics[less].metric.name)
+                difference = (alone[more] - alone[less]) / len(won)
+                rows.append((*names, *kind, difference, len(won), alone[more], alone[less], p, adjusted))
+    count = math.comb(len(found), 2)
+    notes = (
+        f"of the {count} pairs of metrics on each kind of pair, those with a clear difference, the one that wins more often first; all "
+        "others show none, which is no proof of equality",
+        f"p: exact McNemar test; p (Holm): adjusted for all tests on pairs of the same kind, that is for up to {count}",
+    )
+    if rows:
+        yield Table("All metrics against each other on the same pairs", EVERY_COLUMNS, tuple(rows), notes)
+
+
 def _is_clear(test: PairedTest) -> bool:
-    return test.adjusted is not None and test.adjusted <= 0.05
+    return test.adjusted is not None and test.adjusted <= ALPHA
 
 
 def _clear(test: PairedTest) -> str:

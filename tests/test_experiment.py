@@ -1,19 +1,11 @@
-"""A run directory being filled: nothing is done twice, nothing is lost, and what it was made with cannot change behind one's back.
-
-The same file is a worker: ``python test_experiment.py ARGUMENT...`` loads everything, then for each line on its stdin forks a child that
-runs the command and prints its pid, so that many lives cost one start of the libraries.
-"""
+"""A run directory being filled: nothing is done twice, nothing is lost, and what it was made with cannot change behind one's back."""
 
 from __future__ import annotations
 
 import json
-import os
-import random
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -173,65 +165,11 @@ def test_the_manifest_says_what_the_run_was_made_with(
     assert "verysecret" not in (tmp_path / "r" / "manifest.json").read_text(encoding="utf-8")
 
 
-# --- interrupted at any moment
-
-
-class Lives:
-    """The worker: each life is a fresh process that runs the command from its start."""
-
-    def __init__(self, arguments: list[str]) -> None:
-        self._worker = subprocess.Popen(
-            [sys.executable, __file__, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
-        )
-        assert self._read() == "ready"
-
-    def _read(self) -> str:
-        assert self._worker.stdout is not None
-        return self._worker.stdout.readline().strip()
-
-    def begin(self) -> int:
-        assert self._worker.stdin is not None
-        self._worker.stdin.write("\n")
-        self._worker.stdin.flush()
-        return int(self._read())
-
-    def end(self) -> int:
-        """Exit status of the life that was begun; minus the signal where one ended it."""
-        return int(self._read())
-
-    def __enter__(self) -> Lives:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._worker.communicate(timeout=60)
+# --- interrupted; test_kill.py kills
 
 
 def lines(out: Path) -> int:
     return sum((out / name).read_bytes().count(b"\n") for name in DATA if (out / name).exists())
-
-
-def test_a_run_that_is_killed_again_and_again_equals_one_that_was_not(model: Path, questions: Path, tmp_path: Path) -> None:
-    chance = random.Random(4)
-    calm, killed = tmp_path / "calm", tmp_path / "killed"
-    assert run(*small(model, calm, questions)).code == 0
-    progress, statuses = [], []
-    with Lives(small(model, killed, questions)) as lives:
-        for _ in range(7):
-            pid, goal = lives.begin(), lines(killed) + chance.randint(1, 4)
-            limit = time.monotonic() + 60
-            while lines(killed) < min(goal, 23) and time.monotonic() < limit:
-                time.sleep(0.002)
-            time.sleep(chance.uniform(0, 0.02))
-            os.kill(pid, signal.SIGKILL)
-            statuses.append(lives.end())
-            progress.append(lines(killed))
-        lives.begin()
-        assert lives.end() == 0
-    assert statuses.count(-signal.SIGKILL) >= 6
-    assert len(set(progress)) > 3, "the kills hit a run that was making progress"
-    assert contents(killed) == contents(calm)
-    one, other = Run.load(killed).manifest, Run.load(calm).manifest
-    assert (one.config, one.models, one.prompts, one.sources) == (other.config, other.models, other.prompts, other.sources)
 
 
 def test_an_interrupted_run_says_so_and_goes_on(model: Path, questions: Path, tmp_path: Path) -> None:
@@ -257,28 +195,3 @@ def test_an_interrupted_run_says_so_and_goes_on(model: Path, questions: Path, tm
 
 def contents_so_far(out: Path) -> dict[str, bytes]:
     return {name: (out / name).read_bytes() for name in DATA if (out / name).exists()}
-
-
-def _live(arguments: list[str]) -> Iterator[int]:
-    """Fork a child that runs the command; yields its pid, then its exit status."""
-    pid = os.fork()
-    if pid == 0:
-        from selfreflect.cli import main
-
-        quiet = os.open(os.devnull, os.O_RDWR)
-        for descriptor in (0, 1, 2):
-            os.dup2(quiet, descriptor)
-        sys.argv = ["selfreflect", *arguments]
-        main()
-    yield pid
-    yield os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-if __name__ == "__main__":
-    import selfreflect.metric.scorer
-    import selfreflect.models.hf  # noqa: F401
-
-    print("ready", flush=True)
-    while sys.stdin.readline():
-        for fact in _live(sys.argv[1:]):
-            print(fact, flush=True)

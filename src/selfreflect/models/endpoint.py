@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -25,6 +25,7 @@ KEYS = ("SELFREFLECT_API_KEY", "OPENAI_API_KEY")
 """Environment variables that may hold the key; the first one set is sent. The second one's key is OpenAI's, and goes nowhere else."""
 
 _OPENAI_HOST = "api.openai.com"
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 @dataclass(frozen=True)
@@ -63,11 +64,23 @@ def endpoint(base_url: str | None, environment: Mapping[str, str] | None = None)
         raise ConfigError(f"the environment variable {name} holds characters that no key has")
     basic = b64encode(f"{user}:{password}".encode()).decode() if user or password else ""
     # Longest first, so that no part of one is left where another is found in it. A single letter is no secret and would spoil messages.
-    secrets = {own[1], openai[1], basic, password, user if not password else ""}
+    secrets = {own[1], openai[1], basic, password, user if not password else "", *_of_proxies(environment)}
     authorization = f"Basic {basic}" if basic else f"Bearer {key}" if key else ""
     unsent = openai[1] and not authorization
     withheld = f"{KEYS[1]} is sent to https://{_OPENAI_HOST} alone: put the key of this server into {KEYS[0]}" if unsent else ""
     return Endpoint(url, key, authorization, tuple(sorted((one for one in secrets if len(one) > 1), key=len, reverse=True)), withheld)
+
+
+def _of_proxies(environment: Mapping[str, str]) -> Iterator[str]:
+    """Passwords of the proxies that the environment names, and the headers they become: a proxy may send them back as well."""
+    for value in (value for name, value in environment.items() if name.lower() in _PROXIES):
+        try:
+            parts = urlsplit(value)
+        except ValueError:
+            continue
+        user, password = unquote(parts.username or ""), unquote(parts.password or "")
+        if password:
+            yield from (password, b64encode(f"{user}:{password}".encode()).decode())
 
 
 def _is_openai(url: str) -> bool:

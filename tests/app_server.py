@@ -70,7 +70,7 @@ class Client:
 
     def finished(self, job: str) -> Any:
         """The job once it has ended."""
-        for _ in range(600):
+        for _ in range(2400):
             found = self.get(f"/api/jobs/{job}").json()
             if found["status"] in ("done", "failed", "cancelled"):
                 return found
@@ -114,7 +114,7 @@ def serving(
     thread.start()
     client = Client(f"http://{host}:{bound.getsockname()[1]}", token)
     try:
-        for _ in range(200):
+        for _ in range(3000):
             if server.started:
                 break
             time.sleep(0.02)

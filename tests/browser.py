@@ -16,6 +16,9 @@ _AXE = Path(axe_playwright_python.__file__).parent / "axe.min.js"
 
 SERIOUS = ("serious", "critical")
 
+PATIENCE = 120_000
+"""Milliseconds that a page may take for anything. What is waited for comes as soon as a busy machine gets to it, or not at all."""
+
 
 def executable() -> str:
     """The browser of this machine.
@@ -33,7 +36,8 @@ def executable() -> str:
 def chromium() -> Iterator[Browser]:
     """A headless browser. Its sandbox is off because containers rarely allow one; the tests open their own pages only."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable(), args=["--no-sandbox", "--disable-dev-shm-usage"])
+        arguments = ["--no-sandbox", "--disable-dev-shm-usage"]
+        browser = playwright.chromium.launch(executable_path=executable(), args=arguments, timeout=PATIENCE)
         try:
             yield browser
         finally:
@@ -70,6 +74,7 @@ class Watched:
 def watched(browser: Browser, origin: str, *, width: int = 1200, height: int = 900, dark: bool = False) -> Iterator[Watched]:
     """A fresh page of its own profile; ``origin`` is where it may ask for things, such as ``file:///tmp/report.html``."""
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light")
+    context.set_default_timeout(PATIENCE)
     try:
         yield Watched(context.new_page(), origin)
     finally:

@@ -7,9 +7,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from selfreflect.cli import application
@@ -27,10 +30,23 @@ class Outcome:
         return [json.loads(line) for line in self.stdout.splitlines()]
 
 
+@cache
+def _command() -> Any:
+    """The command line. To make it takes longer than most commands."""
+    return get_command(application())
+
+
 def run(*arguments: object, stdin: str | bytes | None = None) -> Outcome:
     """Run a command in this process. Anything that is not a deliberate exit is raised here."""
-    result = CliRunner().invoke(application(), [str(argument) for argument in arguments], input=stdin, catch_exceptions=False)
-    return Outcome(result.exit_code, result.stdout, result.stderr)
+    with CliRunner().isolation(input=stdin) as (stdout, stderr, _):
+        with pytest.raises(SystemExit) as left:
+            _command()([str(argument) for argument in arguments], prog_name="selfreflect")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        said = [stream.getvalue().decode().replace("\r\n", "\n") for stream in (stdout, stderr)]
+    code = left.value.code or 0
+    assert isinstance(code, int)
+    return Outcome(code, *said)
 
 
 COMMAND = [sys.executable, "-c", "from selfreflect.cli import main; main()"]

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import gc
+import os
 import signal
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from selfreflect.metric.scorer import SelfReflect
@@ -13,6 +16,38 @@ if TYPE_CHECKING:
 
 # A shell that starts the tests in the background ignores interrupts, and the commands that the tests interrupt would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# What differs between the places where tests are started: what output looks like, keys, and who may read new files.
+for _name in (
+    *("FORCE_COLOR", "NO_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "COLUMNS", "LINES", "TERMINAL_WIDTH"),
+    *("SELFREFLECT_API_KEY", "OPENAI_API_KEY", "SELFREFLECT_APP_TOKEN"),
+):
+    os.environ.pop(_name, None)
+os.umask(0o022)
+
+# The same examples in every run, however long they take: a test that fails has failed for everybody.
+settings.register_profile("selfreflect", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("selfreflect")
+
+
+def pytest_collection_finish() -> None:
+    """Take what the imports have made out of every garbage collection to come."""
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The servers of the tests are on this machine."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+
+
+@pytest.fixture(scope="module")
+def small_heap() -> None:
+    """For what collects garbage again and again, as one does to measure memory: collections look at nothing that was there before."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

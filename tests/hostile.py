@@ -39,7 +39,7 @@ PAYLOADS: tuple[str, ...] = (
     "safe \u202egnp.exe\u202c \u2066isolated\u2069 \u200f",
     "\ud800 lone \udfff \x00 \x1b[31m \x85 \u2028 \u2029 \ufeff",
     "broken \ufffd\xff\xfe utf-8 \u0301\u0301\u0301",
-    "x" * 1_000_000,
+    "x" * 300_000,
 )
 
 

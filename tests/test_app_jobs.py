@@ -40,7 +40,7 @@ def job(question: str = "?") -> Job:
 
 
 def until(true: Callable[[], bool]) -> None:
-    for _ in range(2000):
+    for _ in range(12_000):
         if true():
             return
         time.sleep(0.005)

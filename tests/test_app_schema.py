@@ -63,7 +63,7 @@ def test_no_request_makes_the_server_fail(
         return
 
     @given(case=operation.as_strategy(generation_mode=mode))
-    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+    @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
     def tried(case: schemathesis.Case) -> None:
         case.call_and_validate(base_url=served.url, checks=CHECKS, timeout=30)
 
@@ -75,7 +75,7 @@ def test_with_a_run_that_is_there(described: schemathesis.BaseSchema, served: Cl
     [run] = served.get("/api/runs").json()["runs"]
 
     @given(case=described[path]["GET"].as_strategy())
-    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+    @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
     def tried(case: schemathesis.Case) -> None:
         case.path_parameters["id"] = run["id"]
         case.call_and_validate(base_url=served.url, checks=CHECKS, timeout=30)

@@ -21,6 +21,8 @@ ITEM = {
     "answers": ["Radishes, quickly.", "Lettuce.", "Radishes.", "Tomatoes and basil."],
     "summaries": {"good": "Radishes or lettuce.", "bad": "It is not clear."},
 }
+pytestmark = pytest.mark.usefixtures("small_heap")
+
 KEYS = {
     *(f"{kind}_{name}" for kind in ("seconds", "tokens") for name in ("requests", "batched", "engine")),
     *(f"memory_{name}_bytes" for name in ("requests", "batched", "engine")),
@@ -38,7 +40,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(peak, "SECONDS", 0.01)
-    monkeypatch.setattr(scaling, "AXES", {"answers": (1, 2), "words": (2, 3), "summaries": (1, 2), "context": (3, 1500)})
+    monkeypatch.setattr(scaling, "AXES", {"answers": (1, 2), "words": (2,), "summaries": (1,), "context": (3, 1500)})
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -79,7 +81,7 @@ def test_people_get_tables_and_curves_are_written(model: Path, tmp_path: Path) -
     assert sorted(path.name for path in out.iterdir()) == ["bench.json", "scaling.csv", "scaling.png", "scaling.svg"]
     rows = list(csv.DictReader((out / "scaling.csv").open(encoding="utf-8")))
     assert [(row["what grows"].split()[0], row["to"]) for row in rows] == [
-        *(("answers", "1"), ("answers", "2"), ("words", "2"), ("words", "3"), ("summaries", "1"), ("summaries", "2"), ("words", "3"))
+        *(("answers", "1"), ("answers", "2"), ("words", "2"), ("summaries", "1"), ("words", "3"))
     ]  # 1500 words of context do not fit the judge
     assert "<svg" in (out / "scaling.svg").read_text(encoding="utf-8")
 

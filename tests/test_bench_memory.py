@@ -12,6 +12,8 @@ from selfreflect.bench import memory
 CPU = torch.device("cpu")
 MIB = 2**20
 
+pytestmark = pytest.mark.usefixtures("small_heap")
+
 
 def peak_above(mebibytes: int) -> float:
     before = memory.allocated(CPU)

@@ -20,6 +20,8 @@ from selfreflect.items import Item
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.judge import Judge
 
+pytestmark = pytest.mark.usefixtures("small_heap")
+
 ITEM = Item(
     id="i1",
     question="What should I plant?",

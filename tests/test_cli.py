@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
 import subprocess
 import sys
+import threading
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,7 @@ import pytest
 import selfreflect
 import tiny
 from command import COMMAND, environment, run, small, written
-from selfreflect.cli import COMMANDS
+from selfreflect.cli import COMMANDS, application
 from selfreflect.store import Run
 
 FIELDS = {"id", "summary", "score", "stderr", "token_tasks", "judge"}
@@ -309,32 +312,27 @@ def test_a_full_disk_behind_stdout_is_said() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_json_goes_to_the_pipe_while_progress_goes_to_the_terminal(items: Path, model: Path) -> None:
+def test_json_goes_to_the_pipe_while_progress_goes_to_the_terminal(items: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [*COMMAND, "score", "--items", str(items), "--judge", str(model), "--json"],
-        stdout=subprocess.PIPE,
-        stderr=theirs,
-        env=environment(TERM="xterm"),
-        text=True,
-    ) as child:
-        os.close(theirs)
-        terminal = b""
-        while True:
-            try:
-                read = os.read(ours, 65536)
-            except OSError:  # the terminal is gone when its last writer is
-                break
-            if not read:
-                break
-            terminal += read
-        assert child.stdout is not None
-        lines = [json.loads(line) for line in child.stdout]
+    shown: list[bytes] = []
+
+    def look() -> None:
+        with suppress(OSError):  # the terminal is gone when its last writer is
+            while read := os.read(ours, 65536):
+                shown.append(read)
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    piped = io.StringIO()
+    with os.fdopen(theirs, "w") as terminal, redirect_stderr(terminal), redirect_stdout(piped), pytest.raises(SystemExit) as left:
+        application()(["score", "--items", str(items), "--judge", str(model), "--json"])
+    looking.join(60)
     os.close(ours)
-    assert child.returncode == 0
-    assert [line["summary"] for line in lines] == ["good", "bad"]
-    assert b"scores" in terminal
-    assert b'"score"' not in terminal
+    assert left.value.code == 0
+    assert [json.loads(line)["summary"] for line in piped.getvalue().splitlines()] == ["good", "bad"]
+    assert b"scores" in b"".join(shown)
+    assert b'"score"' not in b"".join(shown)
 
 
 def test_version_is_that_of_the_package():

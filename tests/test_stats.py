@@ -178,9 +178,9 @@ def test_the_seed_decides_the_result():
 
 def test_a_thousand_questions_take_little_memory_and_time():
     values = list(np.random.default_rng(6).beta(2, 6, 1000))
-    started = time.perf_counter()
+    started = time.process_time()
     mean_interval(values, 1000)
-    assert time.perf_counter() - started < 2  # typically 0.1 s
+    assert time.process_time() - started < 5  # typically 0.1 s
     tracemalloc.start()
     mean_interval(values, 1000)
     _, peak = tracemalloc.get_traced_memory()

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from selfreflect.errors import ConfigError, excerpt, nearest
+from selfreflect.parts import part_of
 from selfreflect.records import Record
 
 
@@ -20,6 +21,8 @@ class QuestionsConfig(Record, frozen=True, kw_only=True):
     split: str | None = None
     subset: str | None = None
     question_column: str | None = None
+    part: str | None = None
+    """``"3/16"``: of several run directories that share the questions, the third of sixteen."""
 
 
 class AnswersConfig(Record, frozen=True, kw_only=True):
@@ -65,6 +68,27 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
     """Which words come first, where there is a limit."""
 
 
+class Placement(Record, frozen=True, kw_only=True):
+    """How the actors of a stage are laid out on a Ray cluster. What is left out is chosen for the model and the cluster."""
+
+    actors: int | None = None
+    """Workers, each with its own copy of the model."""
+    gpus: float | None = None
+    """Of each actor. A fraction shares a GPU."""
+    cpus: float | None = None
+    """Of each actor."""
+    batch_questions: int | None = None
+    """Questions that an actor takes at a time."""
+
+
+class RayConfig(Record, frozen=True, kw_only=True):
+    """For ``--engine ray``; it changes no results, so a run directory does not remember it."""
+
+    answers: Placement = Placement()
+    summaries: Placement = Placement()
+    scores: Placement = Placement()
+
+
 class Price(Record, frozen=True, kw_only=True):
     """What a model costs, in any one currency; ``--dry-run`` reckons with it."""
 
@@ -75,12 +99,13 @@ class Price(Record, frozen=True, kw_only=True):
 
 
 class Config(Record, frozen=True, kw_only=True):
-    """One section per stage, and prices. A run directory keeps the sections of the stages it was made with, and refuses others."""
+    """One section per stage, actors and prices. A run directory keeps the sections of the stages it was made with, and refuses others."""
 
     questions: QuestionsConfig = QuestionsConfig()
     answers: AnswersConfig = AnswersConfig()
     summaries: SummariesConfig = SummariesConfig()
     scores: ScoresConfig = ScoresConfig()
+    ray: RayConfig = RayConfig()
     prices: dict[str, Price] = msgspec.field(default_factory=dict)
     """By the name of the model, as ``--model`` takes it."""
 
@@ -109,6 +134,9 @@ def load_config(
             raise ConfigError(f"{where}: [{section}] must be a table, not {excerpt(values)}")
         if section == "prices":
             _check_prices(where, values)
+            continue
+        if section == "ray":
+            _check_ray(where, values)
             continue
         for key in values:
             _check_known(where, f"key in [{section}]", key, _keys(known[section]))
@@ -149,6 +177,15 @@ def _keys(section: type[Record]) -> list[str]:
     return [field.name for field in msgspec.structs.fields(section)]
 
 
+def _check_ray(where: str, stages: dict[str, Any]) -> None:
+    for stage, values in stages.items():
+        _check_known(where, "section of [ray]", stage, _keys(RayConfig))
+        if not isinstance(values, dict):
+            raise ConfigError(f"{where}: [ray.{stage}] must be a table, not {excerpt(values)}")
+        for key in values:
+            _check_known(where, f"key in [ray.{stage}]", key, _keys(Placement))
+
+
 def _check_prices(where: str, prices: dict[str, Any]) -> None:
     for model, price in prices.items():
         if not isinstance(price, dict):
@@ -178,8 +215,12 @@ def _check_ranges(config: Config) -> None:
         raise ConfigError(f"answers.temperature must be 0 or more, not {config.answers.temperature}")
     if not 0 < config.answers.top_p <= 1:
         raise ConfigError(f"answers.top_p must be in (0, 1], not {config.answers.top_p}")
+    for stage in _keys(RayConfig):
+        _check_placement(f"ray.{stage}", getattr(config.ray, stage))
     for name, section in (("answers", config.answers), ("summaries", config.summaries)):
         _check_server(name, section)
+    if config.questions.part is not None:
+        part_of(config.questions.part)
     _check_judge(config.scores)
     _check_limits(config.scores)
     for name, value, choices in (
@@ -188,6 +229,16 @@ def _check_ranges(config: Config) -> None:
     ):
         if value not in choices:
             raise ConfigError(f"{name} must be one of {choices}, not {value!r}")
+
+
+def _check_placement(name: str, wanted: Placement) -> None:
+    for key, count in (("actors", wanted.actors), ("batch_questions", wanted.batch_questions)):
+        if count is not None and count < 1:
+            raise ConfigError(f"{name}.{key} must be at least 1, not {count}")
+    if wanted.cpus is not None and not 0 < wanted.cpus < float("inf"):
+        raise ConfigError(f"{name}.cpus must be above 0, not {wanted.cpus}")
+    if wanted.gpus is not None and not (0 <= wanted.gpus <= 1 or (wanted.gpus > 1 and wanted.gpus.is_integer())):
+        raise ConfigError(f"{name}.gpus must be a fraction of one GPU or a whole number, not {wanted.gpus}")
 
 
 def _check_server(name: str, section: AnswersConfig | SummariesConfig) -> None:

@@ -5,96 +5,53 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec.structs import replace
 
-from selfreflect.answers import draw_answers
 from selfreflect.config import Config
-from selfreflect.errors import BackendError, ConfigError, StoreError, excerpt
+from selfreflect.engines import Engines
+from selfreflect.errors import BackendError, StoreError
 from selfreflect.items import Item
 from selfreflect.journal import explained
-from selfreflect.models.base import Generator, Sampling
-from selfreflect.models.endpoint import POOLED, PREFIX, VLLM, endpoint
+from selfreflect.options import Counter, Options, Progress, Quiet
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.questions import load_questions
-from selfreflect.records import RETRIED, AnswerSet, Failure, Question, Score, Stage, Summary
+from selfreflect.records import RETRIED, Failure, Question, Score, Stage, Summary
 from selfreflect.report.tables import RunRecords
 from selfreflect.store import MANIFEST, Run, check_ours, joined_settings
 from selfreflect.strategies import load_strategy
-from selfreflect.strategies.driver import Named, summarize
-from selfreflect.strategies.task import GREEDY, THINKING
+from selfreflect.strategies.driver import Named
+from selfreflect.workers import Job, Outcome, Result, Task, load_generator, load_judge, load_metric, work_of
 
 if TYPE_CHECKING:
-    from selfreflect.metric.scorer import SelfReflect
-    from selfreflect.models.hf import HFGenerator
+    from selfreflect.models.base import Generator
     from selfreflect.models.judge import Judge
-    from selfreflect.models.openai import OpenAIGenerator
-    from selfreflect.models.vllm import VLLMGenerator
+
+__all__ = [
+    "DEFAULT_STRATEGIES",
+    "Counter",
+    "Experiment",
+    "Options",
+    "Progress",
+    "Quiet",
+    "load_generator",
+    "load_judge",
+    "load_metric",
+    "peek",
+    "run_items",
+    "run_records",
+    "settings_of",
+]
 
 _PROMPTED: tuple[Stage, ...] = ("answers", "summaries")
 """Stages whose results depend on the prompts file."""
 
 DEFAULT_STRATEGIES = ("greedy", "basic", "cot", "sample_and_summarize")
-
-
-class Counter(Protocol):
-    def advance(self, count: int = 1) -> None: ...
-
-
-class Progress(Protocol):
-    """What the experiment tells whoever watches it."""
-
-    def note(self, line: str) -> None: ...
-
-    def stage(self, name: str, total: int) -> AbstractContextManager[Counter]: ...
-
-
-class Quiet:
-    """A :class:`Progress` that says nothing."""
-
-    def note(self, line: str) -> None:
-        pass
-
-    def stage(self, name: str, total: int) -> AbstractContextManager[Counter]:
-        return nullcontext(self)
-
-    def advance(self, count: int = 1) -> None:
-        pass
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings that change speed and place but not results; they are not part of a run's configuration."""
-
-    device: str = "auto"
-    batch_size: int | None = None
-    batch_questions: int = 8
-    trust_remote_code: bool = False
-    max_connections: int = 16
-    """Calls to a server under way at a time."""
-    timeout: float = 600.0
-    """Seconds that a server has for one try of a call."""
-    prompts: Path | None = None
-    guesses: int = 0
-    """For each token task, how many of the judge's likeliest tokens in either context are kept beside its distance."""
-    cache: Path | None = None
-    """Where reference states are kept."""
-
-    def __post_init__(self) -> None:
-        if self.device not in ("auto", "cuda", "mps", "cpu"):
-            raise ConfigError(f"--device must be auto, cuda, mps or cpu, not {excerpt(self.device)}")
-        if self.batch_size is not None and self.batch_size < 1:
-            raise ConfigError(f"--batch-size must be at least 1, not {self.batch_size}")
-        if self.max_connections < 1:
-            raise ConfigError(f"--max-connections must be at least 1, not {self.max_connections}")
-        if not 0 < self.timeout < float("inf"):
-            raise ConfigError(f"--timeout must be a number of seconds above 0, not {self.timeout}")
-        if not 0 <= self.guesses <= 100:
-            raise ConfigError(f"--guesses must be between 0 and 100, not {self.guesses}")
 
 
 class Experiment:
@@ -108,7 +65,8 @@ class Experiment:
         self.prompts = prompts
         self._settings = _settings(config, stages, prompts)
         self._loaded: dict[Stage, dict[str, Any]] = {}
-        """Facts of generators that have not given anything yet."""
+        """Facts of models that have not given anything yet."""
+        self._engines = Engines(options)
 
     @classmethod
     @contextmanager
@@ -134,6 +92,7 @@ class Experiment:
         try:
             yield opened
         finally:
+            opened._engines.close()
             opened.run.close()
 
     def questions(self) -> None:
@@ -150,6 +109,7 @@ class Experiment:
                 split=wanted.split,
                 subset=wanted.subset,
                 question_column=wanted.question_column,
+                part=wanted.part,
             )
             self._begin("questions")
             facts = msgspec.to_builtins(found)
@@ -161,22 +121,8 @@ class Experiment:
         """Draw the answer distributions that are missing."""
         settled = self._settled("answers")
         todo = [question for key, question in self._asked().items() if key not in self.run.answers and (key, "") not in settled]
-        wanted = self.config.answers
-        if not todo:
-            return
-        generator = self._generator("answers", wanted.model, wanted.revision)
-        sampling = Sampling(temperature=wanted.temperature, top_p=wanted.top_p, max_new_tokens=wanted.max_new_tokens)
-        drawn = draw_answers(
-            todo,
-            generator,
-            num_answers=wanted.num_answers,
-            prompts=self.prompts,
-            sampling=sampling,
-            seed=wanted.seed,
-            thinking=wanted.thinking,
-            batch_questions=self._together(generator),
-        )
-        self._store("answers", drawn, len(todo))
+        if todo:
+            self._do(self._job("answers"), [Task(question=question) for question in todo], len(todo))
 
     def summaries(self, strategies: Sequence[Named]) -> None:
         """Make the summaries that are missing, with every strategy."""
@@ -184,47 +130,34 @@ class Experiment:
             if isinstance(strategy, str):
                 load_strategy(strategy)  # an unknown name is an error also where nothing is left to do
         names = [strategy if isinstance(strategy, str) else strategy[0] for strategy in strategies]
-        pairs = {(question, name) for question in self._asked() for name in names}
-        done = pairs & (set(self.run.summaries) | self._settled("summaries"))
-        wanted = self.config.summaries
-        if done == pairs:
-            return
-        open_ids = {question for question, _ in pairs - done}
-        generator = self._generator("summaries", wanted.model, wanted.revision)
-        made = summarize(
-            [question for question in self.run.questions.values() if question.id in open_ids],
-            strategies,
-            generator,
-            prompts=self.prompts,
-            sampling=replace(THINKING if wanted.thinking else GREEDY, max_new_tokens=wanted.max_new_tokens),
-            sample_sampling=Sampling(max_new_tokens=wanted.sample_max_new_tokens),
-            num_samples=wanted.num_samples,
-            seed=wanted.seed,
-            thinking=wanted.thinking,
-            batch_questions=self._together(generator),
-            done=done,
-        )
-        self._store("summaries", made, len(pairs) - len(done))
+        done = {*self.run.summaries, *self._settled("summaries")}
+        missing: dict[str, list[str]] = {}
+        for question in self._asked():
+            if lacking := [name for name in names if (question, name) not in done]:
+                missing[question] = lacking
+        if missing:
+            tasks = [Task(question=self.run.questions[key], names=tuple(lacking)) for key, lacking in missing.items()]
+            self._do(self._job("summaries", strategies), tasks, sum(map(len, missing.values())))
 
     def scores(self) -> None:
         """Score the summaries that are not scored yet, where the question has answers."""
         todo = self._unscored()
         if not todo:
             return
-        metric = load_metric(self._judge(), self.config, self.options, self.progress)
-        earlier: dict[str, list[Score]] = {}
+        beside: dict[str, list[Score]] = {}
         for (question, _), score in self.run.scores.items():
-            earlier.setdefault(question, []).append(score)
-
-        def scored() -> Iterator[list[Score | Failure]]:
-            for question, summaries in todo.items():
-                beside = earlier.get(question, ())
-                yield metric.score_records(self.run.questions[question], self.run.answers[question], summaries, beside=beside)
-
-        with self._timed("scores"), self.progress.stage("scores", sum(map(len, todo.values()))) as counter:
-            for results in scored():
-                self.run.append_all(results)
-                counter.advance(len(results))
+            if score.estimate is not None:  # exact ones limit nothing
+                beside.setdefault(question, []).append(replace(score, words=()))
+        tasks = [
+            Task(
+                question=self.run.questions[key],
+                answers=self.run.answers[key],
+                summaries=tuple(summaries),
+                beside=tuple(beside.get(key, ())),
+            )
+            for key, summaries in todo.items()
+        ]
+        self._do(self._job("scores"), tasks, sum(map(len, todo.values())))
 
     def _unscored(self) -> dict[str, list[Summary]]:
         """The summaries to score, by the id of their question."""
@@ -247,21 +180,57 @@ class Experiment:
             raise StoreError(f"{self.run.path} holds no questions yet. Give some with --questions SOURCE.")
         return self.run.questions
 
-    def _store(self, stage: Stage, results: Iterable[AnswerSet | Summary | Failure], total: int) -> None:
+    def _job(self, stage: Literal["answers", "summaries", "scores"], strategies: Sequence[Named] = ()) -> Job:
+        return Job(stage, self.config, self.prompts, self.options, tuple(strategies))
+
+    def _do(self, job: Job, tasks: Sequence[Task], total: int) -> None:
+        engine = self._engines.pick(job, len(tasks))
+        if engine is None:
+            self._store(job.stage, work_of(job, self._model(job), self.progress)(tasks), total)
+        else:
+            with closing(engine.outcomes(job, tasks)) as outcomes:
+                self._store(job.stage, self._given(job.stage, outcomes), total)
+
+    def _model(self, job: Job) -> Any:
+        if job.stage == "scores":
+            return self._judge()
+        wanted = getattr(self.config, job.stage)
+        return self._generator(job.stage, wanted.model, wanted.revision)
+
+    def _given(self, stage: Stage, outcomes: Iterable[Outcome]) -> Iterator[list[Result]]:
+        """The results of workers elsewhere. All must have the same model."""
+        first: dict[str, Any] | None = None
+        told: set[str] = set()
+        for outcome in outcomes:
+            for line in outcome.notes:
+                if line not in told:
+                    told.add(line)
+                    self.progress.note(line)
+            facts = outcome.facts
+            if facts is not None and first is None:
+                self._check_model(stage, facts)
+                first = self._loaded[stage] = facts
+            elif facts is not None and {**facts, "device": ""} != {**(first or {}), "device": ""}:
+                raise BackendError(f"Workers have different models: {first} and {facts}. Name a revision and a dtype.")
+            if outcome.results:
+                yield outcome.results
+            outcome.check()
+
+    def _store(self, stage: Stage, results: Iterable[list[Result]], total: int) -> None:
         done = 0
         with self._timed(stage), self.progress.stage(stage, total) as counter:
             try:
-                for result in results:
+                for some in results:
                     self._settle(stage)
-                    self.run.append(result)
-                    done += not isinstance(result, Failure)
-                    counter.advance()
+                    self.run.append_all(some)
+                    done += sum(not isinstance(result, Failure) for result in some)
+                    counter.advance(len(some))
             except BackendError as error:
                 kept = f"{done} of {total} {stage} were made and saved, {total - done} are missing. The same command goes on from there."
                 raise BackendError(f"{error} {kept}") from None
 
     def _settle(self, stage: Stage) -> None:
-        """Begin a stage once its generator has given something: a server may yet turn out not to know the model."""
+        """Begin a stage once its model has given something: a server may yet turn out not to know the model."""
         facts = self._loaded.pop(stage, None)
         if facts is not None:
             self._begin(stage)
@@ -290,10 +259,6 @@ class Experiment:
         self._check_model(part, generator.facts)
         self._loaded[part] = generator.facts
         return generator
-
-    def _together(self, generator: Generator) -> int:
-        """Questions sent to a generator together. Those of a server come back one by one, and more of them keep it busy."""
-        return max(self.options.batch_questions, 2 * self.options.max_connections if hasattr(generator, "stream") else 0)
 
     def _judge(self) -> Judge:
         judge = load_judge(self.config, self.options, self.progress)
@@ -361,84 +326,6 @@ def settings_of(path: Path) -> dict[str, dict[str, Any]]:
         return {}
     sections = Run.load(path).manifest.config
     return {name: {key: value for key, value in values.items() if key != "prompts"} for name, values in sections.items()}
-
-
-def load_generator(
-    model: str, revision: str | None, options: Options, progress: Progress, *, base_url: str | None = None
-) -> HFGenerator | OpenAIGenerator | VLLMGenerator:
-    """The generator that ``--model`` names."""
-    if model.startswith(PREFIX):
-        from selfreflect.models.openai import OpenAIGenerator
-
-        connections, timeout = options.max_connections, options.timeout
-        return OpenAIGenerator.load(model, base_url, max_connections=connections, timeout=timeout, progress=progress.note)
-    if model.startswith(VLLM):
-        from selfreflect.models.vllm import VLLMGenerator
-
-        progress.note(f"loading {model}")
-        return VLLMGenerator.load(
-            model,
-            device=options.device,  # type: ignore[arg-type]  # Options has checked it
-            revision=revision,
-            trust_remote_code=options.trust_remote_code,
-            progress=progress.note,
-        )
-    from selfreflect.models.hf import HFGenerator
-
-    progress.note(f"loading {model}")
-    return HFGenerator.load(
-        model,
-        device=options.device,  # type: ignore[arg-type]  # Options has checked it
-        revision=revision,
-        trust_remote_code=options.trust_remote_code,
-        batch_size=options.batch_size,
-        progress=progress.note,
-    )
-
-
-def load_judge(config: Config, options: Options, progress: Progress) -> Judge:
-    """The judge that ``--judge`` names. One whose decoder runs elsewhere is compared with a stored score, where there is one."""
-    from selfreflect.models.judge import Judge
-
-    wanted = config.scores
-    progress.note(f"loading judge {wanted.judge}")
-    settings: dict[str, Any] = {
-        "device": options.device,
-        "dtype": wanted.dtype,
-        "revision": wanted.revision,
-        "trust_remote_code": options.trust_remote_code,
-        "compat": wanted.compat,
-        "progress": progress.note,
-    }
-    if not wanted.judge.startswith((VLLM, POOLED)):
-        return Judge.load(wanted.judge, **settings)
-    from selfreflect.metric.parity import check_parity
-    from selfreflect.models.pooled import PooledJudge
-
-    if wanted.judge.startswith(VLLM):
-        judge = PooledJudge.in_process(wanted.judge, **settings)
-    else:
-        judge = PooledJudge.served(wanted.judge, endpoint(wanted.base_url), **settings)
-    if not check_parity(judge):
-        progress.note(f"there is no stored score for {wanted.judge} in {judge.lm.dtype}, so its hidden states are taken on trust")
-    return judge
-
-
-def load_metric(judge: Judge, config: Config, options: Options, progress: Progress) -> SelfReflect:
-    """The metric with the limits that the settings name."""
-    from selfreflect.metric.scorer import SelfReflect
-
-    wanted = config.scores
-    return SelfReflect(
-        judge,
-        budget=wanted.budget,
-        standard_error=wanted.standard_error,
-        race=wanted.race,
-        seed=wanted.seed,
-        guesses=options.guesses,
-        cache=options.cache,
-        warn=progress.note,
-    )
 
 
 def run_records(run: Run, label: str | None = None) -> RunRecords:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
+
+from msgspec.structs import replace
 
 from selfreflect.cost import NOTHING, UNKNOWN, Amount, Generation, StageCost, Trial, generation, limited_nodes, money_of, time_of
 from selfreflect.experiment import Experiment, Options, Progress, Quiet, load_generator, peek
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from selfreflect.models.base import Generator, Request
     from selfreflect.models.hf import HFGenerator
     from selfreflect.store import Run, Stored
+    from selfreflect.workers import Result
 
 MOST_STEPS = 20
 """Rounds of requests after which a strategy is followed no further: with made-up replies it may never end."""
@@ -105,7 +109,8 @@ class Rehearsal(Experiment):
         Raises:
             StoreError: it was made with other settings of these stages.
         """
-        options = options or Options()
+        # Only counted: no other process has anything to do.
+        options = replace(options or Options(), engine="local", ray_address=None, devices=())
         prompts = load_prompts(options.prompts)
         run = None if fresh else peek(path, config, stages, prompts)
         yield cls(cast("Run", Draft(path, run)), config, stages, prompts, options, progress or Quiet())
@@ -257,9 +262,9 @@ class Rehearsal(Experiment):
             self._stand_in = StandIn(model, self._kinds, revision=own, counted=lambda bare: _counted(generator, bare), window=window)
         return self._stand_in
 
-    def _store(self, stage: Stage, results: Iterable[AnswerSet | Summary | Failure], total: int) -> None:
+    def _store(self, stage: Stage, results: Iterable[list[Result]], total: int) -> None:
         self._to_do = total
-        for result in results:
+        for result in chain.from_iterable(results):
             self.run.append(result)
             if isinstance(result, Failure) and result.kind == "strategy":
                 self._note(f"strategy {result.name} could not be followed to its end with made-up replies: {result.message}")

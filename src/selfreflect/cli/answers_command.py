@@ -11,6 +11,7 @@ def command(
     out: o.Out,
     questions: o.Questions = None,
     limit: o.Limit = None,
+    part: o.Part = None,
     split: o.Split = None,
     subset: o.Subset = None,
     question_column: o.QuestionColumn = None,
@@ -24,7 +25,10 @@ def command(
     seed: o.Seed = None,
     config: o.ConfigFile = None,
     fresh: o.Fresh = False,
-    device: o.Device = "auto",
+    device: o.Devices = "auto",
+    shard: o.Shard = False,
+    engine: o.Engine = "local",
+    ray_address: o.RayAddress = None,
     batch_size: o.BatchSize = None,
     trust_remote_code: o.TrustRemoteCode = False,
     max_connections: o.MaxConnections = 16,
@@ -36,9 +40,10 @@ def command(
     from selfreflect.cli.stages import experiment, finish
     from selfreflect.records import Stage
 
-    if questions is None and (limit, split, subset, question_column) != (None,) * 4:
-        raise typer.BadParameter("--limit, --split, --subset and --question-column belong to --questions SOURCE")
-    asked = {"source": questions, "limit": limit, "split": split, "subset": subset, "question_column": question_column, "seed": seed}
+    if questions is None and (limit, part, split, subset, question_column) != (None,) * 5:
+        raise typer.BadParameter("--limit, --part, --split, --subset and --question-column belong to --questions SOURCE")
+    asked = {"source": questions, "limit": limit, "part": part, "split": split, "subset": subset}
+    asked |= {"question_column": question_column, "seed": seed}
     drawn = {
         "model": model,
         "revision": revision,
@@ -56,6 +61,9 @@ def command(
         config=config,
         fresh=fresh,
         device=device,
+        shard=shard,
+        engine=engine,
+        ray_address=ray_address,
         batch_size=batch_size,
         trust_remote_code=trust_remote_code,
         max_connections=max_connections,

@@ -17,6 +17,15 @@ Questions = Annotated[
     ),
 ]
 Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="Take only N questions or items.")]
+Part = Annotated[
+    str | None,
+    typer.Option(
+        "--part",
+        metavar="K/N",
+        help="Take part K of N of the questions (after --limit), so that N jobs share them, each with an --out of its own; join them with "
+        "`selfreflect import`.",
+    ),
+]
 Split = Annotated[str | None, typer.Option("--split", help="Split of a hub data set.")]
 Subset = Annotated[str | None, typer.Option("--subset", help="Subset (configuration) of a hub data set.")]
 QuestionColumn = Annotated[str | None, typer.Option("--question-column", help="Column that holds the question.")]
@@ -49,11 +58,14 @@ BaseUrl = Annotated[
     typer.Option(
         "--base-url",
         metavar="URL",
-        help="Where openai:NAME is served, such as http://localhost:8000/v1. A key is read from SELFREFLECT_API_KEY or OPENAI_API_KEY. "
-        "[default: https://api.openai.com/v1]",
+        help="Where openai:NAME is served, such as http://localhost:8000/v1. A key is read from SELFREFLECT_API_KEY, for OpenAI also from "
+        "OPENAI_API_KEY. [default: https://api.openai.com/v1]",
     ),
 ]
-MaxConnections = Annotated[int, typer.Option("--max-connections", metavar="N", help="Calls to a server under way at a time.")]
+MaxConnections = Annotated[
+    int,
+    typer.Option("--max-connections", metavar="N", help="Calls to a server under way at a time; with --engine ray, from each actor."),
+]
 Timeout = Annotated[
     float,
     typer.Option(
@@ -120,6 +132,37 @@ Cache = Annotated[
 ]
 Thinking = Annotated[bool | None, typer.Option("--thinking/--no-thinking", help="Let a reasoning model think; its trace is removed.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cuda, mps or cpu.")]
+Devices = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        help="auto, cuda, mps or cpu. Of several GPUs that are visible (CUDA_VISIBLE_DEVICES), each gets a copy of a local model and a "
+        "part of the questions.",
+    ),
+]
+Shard = Annotated[
+    bool,
+    typer.Option("--shard", help="Spread one copy of a local model over all visible GPUs, for models that are too large for one of them."),
+]
+Engine = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="local|ray",
+        help="Where the work is done: on this machine, or by actors of a Ray cluster. [ray.answers], [ray.summaries] and [ray.scores] in "
+        "--config have their number (actors), gpus and cpus of each, and batch_questions. A run begun with one engine goes on with the "
+        "other.",
+    ),
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray-address",
+        metavar="HOST:PORT",
+        help="A running Ray cluster; auto finds the one on this machine. Its machines need selfreflect, the models, and keys of servers in "
+        "the environment in which Ray was started there. [default: a cluster on this machine, for this command alone]",
+    ),
+]
 BatchSize = Annotated[int | None, typer.Option("--batch-size", help="Sequences decoded together; does not change results.")]
 TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that comes with a model from the hub.")]
 Prompts = Annotated[Path | None, typer.Option("--prompts", metavar="FILE", help="TOML file that replaces some of the prompts.")]

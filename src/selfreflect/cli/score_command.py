@@ -10,8 +10,10 @@ import typer
 from selfreflect.cli import options as o
 
 if TYPE_CHECKING:
+    from selfreflect.config import Config
     from selfreflect.items import Item
     from selfreflect.metric.scorer import SelfReflect
+    from selfreflect.options import Options
     from selfreflect.records import AnswerSet, Failure, Question, Score, Summary
 
 Items = Annotated[
@@ -40,7 +42,11 @@ def command(
     guesses: o.Guesses = 0,
     cache: o.Cache = None,
     config: o.ConfigFile = None,
-    device: o.Device = "auto",
+    device: o.Devices = "auto",
+    shard: o.Shard = False,
+    engine: o.Engine = "local",
+    ray_address: o.RayAddress = None,
+    timeout: o.Timeout = 600.0,
     trust_remote_code: o.TrustRemoteCode = False,
     dry_run: o.DryRun = False,
     json: o.Json = False,
@@ -55,11 +61,15 @@ def command(
     differences stay sharp. Such scores are estimates: they are shown behind ≈, and say in "estimate" how many words they come from.
     """
     from selfreflect.cli.stages import experiment, finish
+    from selfreflect.config import load_config
+    from selfreflect.options import Options
 
     wanted: dict[str, Any] = {"judge": judge, "base_url": judge_url, "revision": judge_revision, "dtype": judge_dtype, "compat": compat}
     wanted |= {"budget": budget, "standard_error": standard_error, "race": race, "seed": seed}
     if (items is None) == (out is None):
         raise typer.BadParameter("give either --items FILE or --out DIR")
+    if items is not None and (engine != "local" or ray_address is not None):
+        raise typer.BadParameter("--engine and --ray-address belong to --out DIR")
     if out is not None and (limit is not None or num_answers is not None or words):
         raise typer.BadParameter("--limit, --num-answers and --words belong to --items FILE")
     if out is not None:
@@ -69,6 +79,10 @@ def command(
             {"scores": wanted},
             config=config,
             device=device,
+            shard=shard,
+            engine=engine,
+            ray_address=ray_address,
+            timeout=timeout,
             trust_remote_code=trust_remote_code,
             guesses=guesses,
             cache=cache,
@@ -78,36 +92,30 @@ def command(
             finish(opened, json)
         return
     assert items is not None
-    _score_items(items, limit, num_answers, wanted, config, device, trust_remote_code, words, guesses, cache, dry_run, json)
+    options = Options(device=device, shard=shard, timeout=timeout, trust_remote_code=trust_remote_code, guesses=guesses, cache=cache)
+    _score_items(items, limit, num_answers, load_config(config, {"scores": wanted}), options, words, dry_run, json)
 
 
 def _score_items(
     source: str,
     limit: int | None,
     num_answers: int | None,
-    wanted: dict[str, Any],
-    config: Path | None,
-    device: str,
-    trust_remote_code: bool,
+    settings: Config,
+    options: Options,
     words: bool,
-    guesses: int,
-    cache: Path | None,
     dry_run: bool,
     json: bool,
 ) -> None:
     from selfreflect.cli.console import Watcher, emit
     from selfreflect.cli.costs import show_costs
     from selfreflect.cli.show import exit_with, print_report
-    from selfreflect.config import load_config
-    from selfreflect.experiment import Options, load_judge, load_metric
+    from selfreflect.experiment import load_judge, load_metric
     from selfreflect.items import read_items
     from selfreflect.records import Failure, Score
     from selfreflect.rehearsal import rehearse_items
 
     found = read_items(source, limit=limit, num_answers=num_answers)
     watcher = Watcher()
-    options = Options(device=device, trust_remote_code=trust_remote_code, guesses=guesses, cache=cache)
-    settings = load_config(config, {"scores": wanted})
     if dry_run:
         show_costs(rehearse_items((record for item in found for record in _item_records(item)), settings, options, watcher), json)
         return

@@ -23,6 +23,9 @@ def experiment(
     config: Path | None = None,
     fresh: bool = False,
     device: str = "auto",
+    shard: bool = False,
+    engine: str = "local",
+    ray_address: str | None = None,
     from_nothing: bool = False,
     batch_size: int | None = None,
     trust_remote_code: bool = False,
@@ -47,6 +50,10 @@ def experiment(
         Run.load(out)  # a mistyped name is an error, not a new directory
     options = Options(
         device=device,
+        devices=None,
+        shard=shard,
+        engine=engine,
+        ray_address=ray_address,
         batch_size=batch_size,
         trust_remote_code=trust_remote_code,
         max_connections=max_connections,

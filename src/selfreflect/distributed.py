@@ -1,0 +1,205 @@
+"""The stages as Ray Data pipelines: actors with a copy of the model each take batches of tasks, and outcomes stream back."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from selfreflect.config import Placement
+from selfreflect.engines import batches, each_once
+from selfreflect.errors import BackendError, ConfigError, MissingExtraError, excerpt
+from selfreflect.models.endpoint import VLLM
+from selfreflect.workers import Job, Outcome, Task, Worker, encoded
+
+if TYPE_CHECKING:
+    import numpy as np
+
+TRIES = 4
+"""How often a batch is begun before it is taken for what kills its actors. Ray would go on for ever."""
+
+_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal", "RAY_DEDUP_LOGS_SKIP_REGEX": "."}
+"""Where the environment says nothing else. Ray reads the last before it prints, and it would print to standard output."""
+
+
+class Tally:
+    """Counts how often batches are begun; it outlives the actors."""
+
+    def __init__(self) -> None:
+        self._begun: Counter[tuple[int, int]] = Counter()
+
+    def begin(self, stage: int, number: int) -> int:
+        """Which try this is of a batch, from 1."""
+        self._begun[stage, number] += 1
+        return self._begun[stage, number]
+
+
+class Actor:
+    """A :class:`~selfreflect.workers.Worker` as Ray Data calls it, with one batch in a row.
+
+    Args:
+        tally: handle of a :class:`Tally`, for which ``stage`` tells batches of this pipeline from those of others.
+    """
+
+    def __init__(self, job: Job, directory: str, tally: Any, stage: int) -> None:
+        with suppress(OSError):  # another machine need not have it
+            os.chdir(directory)  # relative paths of models and modules of strategies mean the same here
+        self._tally, self._stage = tally, stage
+        self._worker = Worker(job)
+
+    def __call__(self, rows: dict[str, np.ndarray[Any, Any]]) -> dict[str, list[bytes]]:
+        return {"outcome": [self._done(int(number), bytes(batch)) for number, batch in zip(rows["number"], rows["batch"], strict=True)]}
+
+    def _done(self, number: int, batch: bytes) -> bytes:
+        import ray
+
+        if ray.get(self._tally.begin.remote(self._stage, number)) > TRIES:
+            told = f"{TRIES} actors in a row ended while they worked on the same questions, mostly for lack of memory."
+            return encoded(Outcome(number=number, error=("BackendError", told)))
+        return self._worker(batch)
+
+
+class Cluster:
+    """An :class:`~selfreflect.engines.Engine` of actors.
+
+    Args:
+        address: of a running cluster; None starts one on this machine, which ends with :meth:`close`.
+
+    Raises:
+        MissingExtraError: Ray is not installed.
+        ConfigError: the address is of a kind that is not served.
+        BackendError: there is no cluster at the address, or none can be started.
+    """
+
+    def __init__(self, address: str | None) -> None:
+        if address is not None and "://" in address:
+            raise ConfigError(
+                f"--ray-address must be HOST:PORT or auto, not {excerpt(address)}: Ray's client is not served. "
+                "Start the command on a machine of the cluster."
+            )
+        if address is not None and address != "auto":
+            _knock(address)
+        for name, value in _QUIET.items():
+            os.environ.setdefault(name, value)
+        try:
+            import ray
+            import ray.data
+            import ray.util.scheduling_strategies
+        except ImportError:
+            raise MissingExtraError("--engine ray", "ray") from None
+        logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # what ends a run is raised as well
+        try:
+            with _muted():
+                ray.init(
+                    address=address or "local",
+                    include_dashboard=None if address else False,
+                    log_to_driver=False,
+                    logging_level=logging.CRITICAL,
+                )
+        except (OSError, RuntimeError, ValueError, AssertionError) as error:
+            place = f"at {excerpt(address)}" if address else "on this machine"
+            hint = " For a cluster that wants a token set RAY_AUTH_MODE=token." if address else ""
+            raise BackendError(f"Ray has no cluster {place}: {excerpt(' '.join(str(error).split()), 300)}.{hint}") from None
+        self._ray: Any = ray
+        strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+        here = strategy(ray.get_runtime_context().get_node_id(), soft=False)  # without this machine nothing can go on anyway
+        self._tally = ray.remote(Tally).options(num_cpus=0, scheduling_strategy=here).remote()
+        self._stages = count()
+
+    def close(self) -> None:
+        self._ray.shutdown()
+
+    def outcomes(self, job: Job, tasks: Sequence[Task]) -> Generator[Outcome, None, None]:
+        """See :class:`~selfreflect.engines.Engine`."""
+        machines = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        placement = placed(job, machines)
+        prepared = batches(tasks, placement.actors or 1, placement.batch_questions or 1)
+        yield from each_once(self._streamed(job, prepared, placement), len(prepared))
+
+    def _streamed(self, job: Job, prepared: Sequence[bytes], placement: Placement) -> Iterator[bytes]:
+        ray = self._ray
+        given = [{"number": number, "batch": batch} for number, batch in enumerate(prepared)]
+        made = ray.data.from_items(given, override_num_blocks=len(given)).map_batches(
+            Actor,
+            fn_constructor_args=(_at(job, placement), str(Path.cwd()), self._tally, next(self._stages)),
+            batch_size=1,
+            compute=ray.data.ActorPoolStrategy(size=min(placement.actors or 1, len(given)), max_tasks_in_flight_per_actor=2),
+            num_gpus=placement.gpus,
+            num_cpus=placement.cpus,
+        )
+        made.context.enable_progress_bars = False
+        made.context.execution_no_progress_timeout_s = -1  # one batch may take hours
+        try:
+            for rows in made.iter_batches(batch_size=None, prefetch_batches=0):
+                yield from (bytes(outcome) for outcome in rows["outcome"])
+        except ray.exceptions.RayTaskError:
+            raise  # a mistake of ours, with its traceback
+        except ray.exceptions.RayError as error:
+            raise BackendError(f"Ray lost workers or their results: {excerpt(' '.join(str(error).split()), 300)}.") from None
+
+
+@contextmanager
+def _muted() -> Iterator[None]:
+    """Ray's core writes to standard error whatever the log level. What goes wrong at its start is raised as well."""
+    kept = os.dup(2)
+    try:
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+            yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _knock(address: str) -> None:
+    """Raises BackendError where nothing listens at ``HOST:PORT``, which Ray would try for minutes."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=20).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise BackendError(f"Ray has no cluster at {excerpt(address)}: {excerpt(str(error), 200)}") from None
+
+
+def placed(job: Job, machines: Sequence[Mapping[str, float]]) -> Placement:
+    """How the actors of a job are laid out where the settings leave it open.
+
+    Args:
+        machines: resources (``CPU``, ``GPU``) of each machine of the cluster.
+
+    Raises:
+        ConfigError: an actor fits on no machine.
+    """
+    wanted: Placement = getattr(job.config.ray, job.stage)
+    heavy = job.local or job.model.startswith(VLLM)
+    total = sum(machine.get("GPU", 0) for machine in machines)
+    gpus = wanted.gpus
+    if gpus is None:
+        gpus = 1.0 if heavy and total and job.options.device in ("auto", "cuda") else 0.0
+    processors = [machine["CPU"] for machine in machines if machine.get("CPU")]
+    cpus = wanted.cpus or (min(processors, default=1.0) if heavy and not gpus else 1.0)
+    room = [min(int(machine.get("CPU", 0) / cpus), int(machine.get("GPU", 0) / gpus) if gpus else 10**9) for machine in machines]
+    where = f"[ray.{job.stage}]"
+    if not any(room):
+        raise ConfigError(
+            f"{where}: an actor with {cpus:g} cpus and {gpus:g} gpus fits on no machine of the cluster, whose largest has "
+            f"{max(processors, default=0):g} CPUs and {max((machine.get('GPU', 0) for machine in machines), default=0):g} GPUs"
+        )
+    if heavy and not gpus and job.options.device == "cuda":
+        raise ConfigError(f"{where}: with --device cuda an actor needs a GPU, and gpus is 0")
+    usual = sum(room) if heavy else 1
+    return Placement(actors=wanted.actors or usual, gpus=gpus, cpus=cpus, batch_questions=wanted.batch_questions or job.together)
+
+
+def _at(job: Job, placement: Placement) -> Job:
+    """The job for actors without GPUs: Ray does not hide those that others use."""
+    if placement.gpus or job.options.device != "auto":
+        return job
+    return Job(job.stage, job.config, job.prompts, replace(job.options, device="cpu"), job.strategies)

@@ -23,7 +23,7 @@ def best(product: Callable[[], torch.Tensor], seconds: float = 0.7) -> float:
 @torch.inference_mode()
 def main() -> None:
     print(f"{torch.get_num_threads()} threads, GFLOP/s by torch and by us")
-    shapes = ((ROWS, HIDDEN, HEADS), (ROWS, HIDDEN, HIDDEN), (ROWS, HIDDEN, FFN), (ROWS, FFN, HIDDEN), (128, HIDDEN, VOCABULARY))
+    shapes = ((ROWS, HIDDEN, HEADS), (ROWS, HIDDEN, HIDDEN), (ROWS, HIDDEN, FFN), (ROWS, FFN, HIDDEN), (64, HIDDEN, VOCABULARY))
     for rows, inner, outer in shapes:
         x, weight = torch.randn(rows, inner), torch.randn(outer, inner)
         flops = 2e-9 * rows * inner * outer

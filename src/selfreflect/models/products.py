@@ -1,4 +1,4 @@
-"""Products with weights, by the fastest exact kernel that torch brings for the device.
+"""Products with weights: oneDNN in float32 on a CPU, torch's own choice elsewhere.
 
 For float32 on a CPU torch calls MKL, which uses the widest vectors only on its maker's own processors. oneDNN, which torch ships as well,
 uses them wherever they exist: on an AMD Zen 5 its products took less than half the time (``benchmarks/products.py``). Both accumulate in

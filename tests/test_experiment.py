@@ -6,12 +6,20 @@ import json
 import signal
 import subprocess
 import time
+import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from command import COMMAND, environment, run, small, written
+from selfreflect import experiment
+from selfreflect.config import Config, load_config
+from selfreflect.errors import BackendError
+from selfreflect.experiment import Experiment, Options, Quiet
+from selfreflect.models import loading
 from selfreflect.store import Run
+from selfreflect.workers import Outcome
 
 DATA = ("questions.jsonl", "answers.jsonl", "summaries.jsonl", "scores.jsonl")
 TEXTS = ["What first?", "Who is it?", "Which pot?", "Why not?"]
@@ -163,6 +171,69 @@ def test_the_manifest_says_what_the_run_was_made_with(
     source = manifest.sources["questions"]
     assert (source["source"], source["total"], source["count"], len(source["sha256"])) == (str(questions), 4, 4, 64)
     assert "verysecret" not in (tmp_path / "r" / "manifest.json").read_text(encoding="utf-8")
+
+
+# --- models
+
+
+def test_workers_must_have_one_model_wherever_it_runs(tmp_path: Path) -> None:
+    facts = {"name": "m", "revision": "1", "device": "cuda:0", "dtype": "float32"}
+    told: list[str] = []
+
+    class Told(Quiet):
+        def note(self, line: str) -> None:
+            told.append(line)
+
+    with Experiment.open(tmp_path / "r", Config(), ["answers"], progress=Told()) as opened:
+        same = [Outcome(number=number, facts={**facts, "device": f"cuda:{number}"}, notes=("loading m",)) for number in range(2)]
+        assert list(opened._given("answers", same)) == []
+        assert told == ["loading m"]
+        for key, value in (("revision", "2"), ("dtype", "bfloat16")):
+            with pytest.raises(BackendError, match=rf"Workers have different models: .*{value}.*Name a revision and a dtype"):
+                list(opened._given("answers", [*same, Outcome(number=2, facts={**facts, key: value})]))
+
+
+def test_the_generator_is_let_go_before_a_judge_is_put_on_the_same_gpus(
+    model: Path, questions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With --shard both may need all the memory there is. Here the parts are all on the CPU."""
+    import tiny
+
+    generators: list[weakref.ref[Any]] = []
+    held: list[int] = []
+    load = experiment.load_generator
+
+    def loaded(*args: Any, **options: Any) -> Any:
+        found = load(*args, **options)
+        generators.append(weakref.ref(found.lm.model))
+        return found
+
+    def placed(parts: object, device: str) -> dict[str, Any]:
+        held.append(sum(generator() is not None for generator in generators))
+        return {}
+
+    monkeypatch.setattr(experiment, "load_generator", loaded)
+    monkeypatch.setattr(loading, "placement", placed)
+    judge = tiny.save(tmp_path / "judge", "llama")
+    config = load_config(
+        None,
+        {
+            "questions": {"source": str(questions), "limit": 2},
+            "answers": {"model": str(model), "num_answers": 2, "max_new_tokens": 6},
+            "summaries": {"model": str(model), "max_new_tokens": 8},
+            "scores": {"judge": str(judge)},
+        },
+    )
+    options = Options(device="cpu", shard=True)
+    with Experiment.open(tmp_path / "r", config, ["questions", "answers", "summaries", "scores"], options=options) as opened:
+        opened.questions()
+        opened.answers()
+        opened.summaries(["greedy"])
+        assert held == [0], "answers and summaries share their model"
+        assert generators[-1]() is not None
+        opened.scores()
+        assert held == [0, 0]
+        assert len(opened.run.scores) == 2
 
 
 # --- interrupted; test_kill.py kills

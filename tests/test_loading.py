@@ -7,14 +7,16 @@ import os
 import shutil
 import subprocess
 import sys
+import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from selfreflect.errors import BackendError
-from selfreflect.models import demo
+from selfreflect.models import demo, loading
 from selfreflect.models.hf import HFGenerator
 from selfreflect.models.judge import Judge
 from selfreflect.models.loading import load_causal_lm
@@ -98,6 +100,26 @@ def test_a_directory_that_was_written_again_is_read_again(tmp_path: Path) -> Non
     before = load_causal_lm(save_lm(tmp_path, chatml()))
     after = load_causal_lm(save_lm(tmp_path, chatml(), num_hidden_layers=3))
     assert (before.model.config.num_hidden_layers, after.model.config.num_hidden_layers) == (2, 3)
+
+
+def test_a_model_in_parts_finds_the_memory_of_an_earlier_one_free(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the parts are all on the CPU."""
+    earlier: list[weakref.ref[Any]] = []
+    held: list[bool] = []
+
+    def placed(parts: object, device: str) -> dict[str, Any]:
+        held.append(any(model() is not None for model in earlier))
+        return {}
+
+    monkeypatch.setattr(loading, "placement", placed)
+    said: list[str] = []
+    first = load_causal_lm(path, "cpu", progress=said.append, shard=True)
+    assert load_causal_lm(path, "cpu", progress=said.append, shard=True) is first
+    earlier.append(weakref.ref(first.model))
+    del first
+    load_causal_lm(save_lm(tmp_path / "other", chatml()), "cpu", progress=said.append, shard=True)
+    assert held == [False, False]
+    assert len(said) == 2, "each model says once how it computes"
 
 
 @pytest.mark.parametrize(("positions", "limit", "window"), [(64, None, 64), (64, 16, 16), (16, 64, 16), (64, int(1e30), 64)])

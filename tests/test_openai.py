@@ -254,10 +254,10 @@ def test_what_every_call_would_meet_ends_at_once_with_advice(code: int, said: An
 def test_a_response_that_never_ends_runs_out_of_time() -> None:
     for action in (fault.endless, fault.silent):
         started = time.monotonic()
-        refused, server = refusal(lambda call, action=action: action, timeout=0.3)
+        refused, server = refusal(lambda call, action=action: action, timeout=1.0)
         assert "no complete response came in time" in refused.message
         assert len(server.calls) >= 2
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 20
 
 
 def test_a_server_that_is_not_there() -> None:
@@ -460,7 +460,10 @@ def test_a_stream_that_is_dropped_leaves_no_thread_and_no_call_behind() -> None:
         stream = generator(server.url, max_connections=1).stream([ask(seed=number) for number in range(5)])
         next(stream)
         stream.close()  # type: ignore[attr-defined]
-        assert "selfreflect-requests" not in {thread.name for thread in threading.enumerate()}
+        deadline = time.monotonic() + 20
+        while "selfreflect-requests" in {thread.name for thread in threading.enumerate()}:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
     assert len(server.calls) <= 2
 
 

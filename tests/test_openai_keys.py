@@ -6,7 +6,7 @@ import pytest
 
 from fault_server import FaultServer, answers, status
 from selfreflect.errors import BackendError
-from selfreflect.models.base import Reply
+from selfreflect.models.base import Refusal, Reply
 from selfreflect.models.endpoint import endpoint
 from served import KEY, forget, only
 
@@ -44,6 +44,18 @@ def test_credentials_of_the_address_need_no_key() -> None:
     server = endpoint("https://me:word@host/v1", {"OPENAI_API_KEY": KEY})
     assert server.authorization.startswith("Basic ")
     assert server.withheld == ""
+
+
+def test_a_server_that_says_forbidden_where_only_the_key_of_openai_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FaultServer(lambda call: status(403, "no key")) as server:
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        withheld = only(server.url)
+        monkeypatch.setenv("SELFREFLECT_API_KEY", KEY)
+        sent = only(server.url)
+    assert isinstance(withheld, Refusal)
+    assert isinstance(sent, Refusal)
+    assert "put the key of this server into SELFREFLECT_API_KEY" in withheld.message
+    assert "SELFREFLECT_API_KEY" not in sent.message
 
 
 def test_a_server_that_wants_a_key_where_only_that_of_openai_is_set(monkeypatch: pytest.MonkeyPatch) -> None:

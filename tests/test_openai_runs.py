@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import time
@@ -151,18 +150,20 @@ def test_settings_that_cannot_be_are_refused(options: str, part: str, tmp_path: 
 def test_an_interrupt_stops_at_once_and_keeps_what_was_stored(tmp_path: Path) -> None:
     asked, out = questions(tmp_path / "q.txt", 40), tmp_path / "r"
     with FaultServer(lambda call: answers() if call.number < 10 else fault.silent) as server:
-        child = subprocess.Popen(
-            [*COMMAND, *command(out, server.url, asked)], env=environment(), stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
-        deadline = time.monotonic() + 60
-        while not ((out / "answers.jsonl").exists() and len(Run.load(out).answers) == 10):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        time.sleep(0.5)  # what can be read may not be safe on the disk yet, and an interrupt then takes it back
-        os.kill(child.pid, signal.SIGINT)
-        interrupted = time.monotonic()
-        _, said = child.communicate(timeout=30)
-        assert time.monotonic() - interrupted < 10
+        call = [*COMMAND, *command(out, server.url, asked)]
+        with subprocess.Popen(call, env=environment(), stderr=subprocess.PIPE, text=True, start_new_session=True) as child:
+            try:
+                deadline = time.monotonic() + 60
+                while not ((out / "answers.jsonl").exists() and len(Run.load(out).answers) == 10):
+                    assert time.monotonic() < deadline
+                    time.sleep(0.05)
+                child.send_signal(signal.SIGINT)
+                interrupted = time.monotonic()
+                _, said = child.communicate(timeout=30)
+                assert time.monotonic() - interrupted < 10
+            finally:
+                child.kill()
     assert child.returncode == 130
     assert "interrupted" in said
-    assert len(Run.load(out).answers) == 10
+    # An answer that can be read may not be safe on the disk yet: an interrupt takes it back, and no other.
+    assert len(Run.load(out).answers) in (9, 10)

@@ -14,7 +14,7 @@ import torch
 
 import tiny
 from command import run, written
-from fault_server import HTML, FaultServer, raw, status, unused_port
+from fault_server import HTML, FaultServer, raw, reset, status, unused_port
 from pooling import Vectors, last, mean, pooling, prompts, unit
 from selfreflect.config import load_config
 from selfreflect.errors import ConfigError, JudgeError
@@ -336,19 +336,28 @@ def test_people_are_told_of_a_judge_without_a_stored_score(tiny_judge: TinyJudge
     assert "taken on trust" in Told.lines[-1]
 
 
-def test_a_run_whose_judge_goes_away_goes_on_at_another_address(tiny_judge: TinyJudge, tmp_path: Path) -> None:
+def test_a_key_that_was_not_sent_is_told(tiny_judge: TinyJudge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-theirs")
+    said = refusal(tiny_judge("llama"), status(401, "no"))
+    assert "put the key of this server into SELFREFLECT_API_KEY" in said
+    assert "sk-theirs" not in said
+
+
+@pytest.mark.parametrize(("end", "why"), [(status(401, "gone"), "does not accept the key"), (reset, "the connection failed")])
+def test_a_run_whose_judge_goes_away_goes_on_at_another_address(tiny_judge: TinyJudge, tmp_path: Path, end: Any, why: str) -> None:
     local, out = tiny_judge("llama"), tmp_path / "run"
     name = f"vllm+http:{local.name}"
-    common = ("--device", "cpu", "--num-answers", 2, "--max-new-tokens", 6, "--summary-tokens", 8, "--strategies", "greedy")
+    common = ("--device", "cpu", "--timeout", 2, "--num-answers", 2, "--max-new-tokens", 6, "--summary-tokens", 8, "--strategies", "greedy")
     asked = written(tmp_path / "questions.txt", "What grows?\nWhat is it?\n")
     script = pooling(local)
     with FaultServer(script) as server:
         url = server.url.replace("http://", "http://me:hidden-word@")
         # Once the first question is scored, no address is there any more.
-        server.script = lambda call: status(401, "gone") if (out / "scores.jsonl").exists() else script(call)
+        server.script = lambda call: end if (out / "scores.jsonl").exists() else script(call)
         broken = run("run", "--questions", asked, "--model", local.name, "--judge", name, "--judge-url", url, *common, "--out", out)
     assert broken.code == 2
-    assert "does not accept the key" in broken.said
+    assert why in broken.said
+    assert "1 of 2 scores were made and saved, 1 are missing. The same command goes on from there." in broken.said
     assert len(Run.load(out).scores) == 1
     with FaultServer(script) as server:
         again = run("score", "--out", out, "--judge-url", server.url, "--device", "cpu")

@@ -1,5 +1,8 @@
 """Products with weights are torch's own but for rounding, whatever the rows, strides and types."""
 
+import platform
+import sys
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -41,6 +44,11 @@ def test_gradients_are_not_lost() -> None:
     x, weight = made(5, 8), made(3, 8, seed=1).requires_grad_()
     linear(x, weight).sum().backward()
     assert weight.grad is not None
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64" or sys.platform != "linux", reason="other builds of torch may lack oneDNN")
+def test_the_pinned_torch_has_the_fast_products() -> None:
+    assert products._has_onednn()
 
 
 def test_a_torch_without_onednn_multiplies_as_well(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,11 +174,27 @@ def test_a_metric_that_reads_only_the_form_seems_to_have_a_relation_and_has_none
     study = MultipleChoice()
     finding = study.finding(values(study, LOWER, lambda point: -point.summary.count(" 0%") + len(point.item)), [LOWER])
     net, _, within = finding.tables
-    assert within.rows[0][1] < -0.2
+    assert within.rows[0][1] == pytest.approx(-0.38, abs=0.01)
     assert within.rows[0][3] < 0
     assert net.rows[0][1:10] == (None,) * 6 + (128, 128, None)
     assert net.rows[0][10] == pytest.approx(1)
     assert finding.says[1] == "distance gives each statement the same value whatever is true, but for a level of each true distribution."
+
+
+@pytest.mark.parametrize(("turn", "said"), [(1, "follows"), (-1, "goes AGAINST")])
+def test_a_metric_without_exception_says_which_way(turn: int, said: str):
+    study = MultipleChoice()
+    finding = study.finding(values(study, LOWER, lambda point: turn * point.distance), [LOWER])
+    assert finding.says[1].startswith(
+        f"distance {said} the true distance without exception: rank correlation {turn:+}.00 (p = 0.0005) over 128 statements"
+    )
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_few_statements_allow_no_conclusion_however_well_they_agree(turn: int):
+    study = MultipleChoice(questions=[TWO], grid=3)
+    finding = study.finding(values(study, LOWER, lambda point: turn * point.distance), [LOWER])
+    assert finding.says[1].startswith(f"distance allows no conclusion: rank correlation {turn:+}.00 (p = 0.17) over 9 statements")
 
 
 def test_form_does_not_hide_a_relation():

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from selfreflect.config import Config
 from selfreflect.engines import Engines
-from selfreflect.errors import BackendError, StoreError
+from selfreflect.errors import BackendError, JudgeError, StoreError
 from selfreflect.items import Item
 from selfreflect.journal import explained
 from selfreflect.options import Counter, Options, Progress, Quiet
@@ -225,9 +225,9 @@ class Experiment:
                     self.run.append_all(some)
                     done += sum(not isinstance(result, Failure) for result in some)
                     counter.advance(len(some))
-            except BackendError as error:
+            except (BackendError, JudgeError) as error:
                 kept = f"{done} of {total} {stage} were made and saved, {total - done} are missing. The same command goes on from there."
-                raise BackendError(f"{error} {kept}") from None
+                raise type(error)(f"{str(error).removesuffix('.')}. {kept}") from None
 
     def _settle(self, stage: Stage) -> None:
         """Begin a stage once its model has given something: a server may yet turn out not to know the model."""

@@ -21,6 +21,14 @@ Items = Annotated[
     typer.Option("--items", metavar="FILE", help="JSON list or JSONL of questions with answers and summaries; - for stdin."),
 ]
 MaybeOut = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Score the summaries of this run directory.")]
+Devices = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        help="auto, cuda, mps or cpu. With --out, each of several visible GPUs (CUDA_VISIBLE_DEVICES) gets a copy of a local judge "
+        "and a part of the questions.",
+    ),
+]
 Words = Annotated[bool, typer.Option("--words", help="Add the distance of every masked word.")]
 
 
@@ -42,7 +50,7 @@ def command(
     guesses: o.Guesses = 0,
     cache: o.Cache = None,
     config: o.ConfigFile = None,
-    device: o.Devices = "auto",
+    device: Devices = "auto",
     shard: o.Shard = False,
     engine: o.Engine = "local",
     ray_address: o.RayAddress = None,

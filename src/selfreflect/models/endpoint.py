@@ -41,6 +41,11 @@ class Endpoint:
     withheld: str = ""
     """What to say to people whose key was not sent, because it is for another server."""
 
+    def advice(self, fault: str) -> str:
+        """What to do about an HTTP fault that a key would have spared, where one was withheld; empty otherwise."""
+        keyless = any(status in fault for status in ("HTTP 401", "HTTP 403"))  # which of the two depends on the server
+        return f". {self.withheld}" if self.withheld and keyless else ""
+
     def redacted(self, text: str) -> str:
         """``text`` without key and credentials, which a server may send back in an error."""
         for secret in self.secrets:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -60,9 +61,9 @@ def load_causal_lm(
     where = pick_device(device)
     kind = pick_dtype(dtype, where)
     source = resolve(name, progress)
-    usage, loads = read_usage(), _load.cache_info().misses
+    usage, hits = read_usage(), _load.cache_info().hits
     lm = _load(name, source, _last_change(source), where, kind, revision, trust_remote_code, parts_of(shard))
-    if _load.cache_info().misses == loads:
+    if _load.cache_info().hits > hits:
         return lm
     threads = apply_threads(usage) if where == "cpu" else None  # loading takes long enough to see how busy the machine is
     if progress and (places := told(lm.model)):
@@ -79,6 +80,11 @@ def _load(
     """``last_change`` only keeps a directory that was written again in the meantime from being answered from memory."""
     import transformers
 
+    if parts is not None:
+        # Placement counts the memory that is free, and an earlier model that only this cache still holds may fill the GPUs.
+        _load.cache_clear()
+        gc.collect()
+        torch.cuda.empty_cache()
     placed = placement(parts, where)
 
     transformers.utils.logging.set_verbosity_error()

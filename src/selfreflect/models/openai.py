@@ -185,7 +185,7 @@ class OpenAIGenerator:
         """A fault in words, without secrets: a server may send back what it was sent."""
         said = self.server.redacted(" ".join(fault.said.split()))
         words = f"{self.server.url}: {self.server.redacted(str(fault))}" + (f": {excerpt(said, 300)}" if said else "")
-        return words + (f". {self.server.withheld}" if self.server.withheld and "HTTP 401" in str(fault) else "")
+        return words + self.server.advice(str(fault))
 
     def _note(self, line: str) -> None:
         """Tell it, but once while nothing else happens: many requests meet the same fault."""

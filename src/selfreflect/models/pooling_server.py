@@ -176,7 +176,7 @@ class PoolingServer:
         """A fault in words, without secrets."""
         said = self.server.redacted(" ".join(fault.said.split()))
         words = self.server.redacted(str(fault)).replace("--base-url", "--judge-url")
-        return f"{self.server.url}: {words}" + (f": {excerpt(said, 300)}" if said else "")
+        return f"{self.server.url}: {words}" + (f": {excerpt(said, 300)}" if said else "") + self.server.advice(words)
 
 
 def _decoded(body: bytes, kind: type[T], what: str) -> T:

@@ -279,7 +279,9 @@ class _Result:
             f"rank correlation {with_interval(rho, _CORRELATION)}{p} over {rho.n} statements of {shown} true distributions, net of form"
         )
         if rho.low is None or rho.high is None:
-            said = "follows the true distance without exception" if rho.mean == 1 else "allows no conclusion"
+            sure = abs(rho.mean) == 1 and self.p is not None and self.p <= ALPHA
+            way = "follows" if rho.mean > 0 else "goes AGAINST"
+            said = f"{way} the true distance without exception" if sure else "allows no conclusion"
         elif rho.low <= 0 <= rho.high or self.p is None or self.p > ALPHA:
             said = "shows no clear relation to the true distance"
         else:

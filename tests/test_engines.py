@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from command import run, small, written
+from command import environment, run, small, written
 from fault_server import Action, Call, FaultServer, answers, silent, status
 from pooling import pooling
 from selfreflect.config import Config, load_config
@@ -162,6 +164,39 @@ def test_an_interrupt_ends_the_replicas(model: Path, questions: Path, tmp_path: 
             opened.summaries(["patient:ask"])
         replicas = [child for child in psutil.Process().children() if any("spawn_main" in part for part in child.cmdline())]
         assert [child for child in replicas if child.status() != psutil.STATUS_ZOMBIE] == []
+
+
+ABANDONED = """
+import sys
+from selfreflect.config import load_config
+from selfreflect.engines import Replicas
+from selfreflect.options import Options
+from selfreflect.prompts import load_prompts
+from selfreflect.records import Question
+from selfreflect.workers import Job, Task
+
+config = load_config(None, {"answers": {"model": "openai:m", "base_url": sys.argv[1], "num_answers": 1}})
+task = Task(question=Question(id="q", text="?"))
+next(Replicas(("cpu",)).outcomes(Job("answers", config, load_prompts(), Options()), [task]))
+"""
+
+
+def test_a_replica_at_work_ends_with_an_experiment_that_was_killed() -> None:
+    import psutil
+
+    with FaultServer(lambda call: silent) as server:
+        with subprocess.Popen([sys.executable, "-c", ABANDONED, server.url], env=environment()) as child:
+            try:
+                limit = time.monotonic() + 120
+                while not server.calls:
+                    assert child.poll() is None
+                    assert time.monotonic() < limit
+                    time.sleep(0.05)
+                family = psutil.Process(child.pid).children(recursive=True)
+            finally:
+                child.kill()
+        assert any("spawn_main" in part for process in family for part in process.cmdline())
+        assert psutil.wait_procs(family, timeout=30)[1] == []
 
 
 def test_a_replica_sees_its_own_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,8 @@ from command import environment, written
 from selfreflect.records import RETRIED
 from selfreflect.store import Run
 
+pytestmark = pytest.mark.timeout(900)  # some seventy lives
+
 SEED = 4
 KILLS = 50
 TORN = 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -20,6 +21,7 @@ import pytest
 
 from command import COMMAND, Outcome, environment, run, small, written
 from fault_server import Action, Call, FaultServer, answers, status
+from selfreflect.distributed import TRIES
 from selfreflect.store import Run
 
 pytestmark = pytest.mark.timeout(
@@ -61,7 +63,8 @@ def cluster() -> Iterator[Cluster]:
         *("--num-cpus=4", "--include-dashboard=false", "--disable-usage-stats", "--object-store-memory=100000000"),
         f"--temp-dir={folder}",
     ]
-    settings = environment(SELFREFLECT_API_KEY=KEY, RAY_memory_monitor_refresh_ms="0", RAY_AUTH_MODE="disabled")
+    changes = {"RAY_memory_monitor_refresh_ms": "0", "RAY_AUTH_MODE": "disabled", "HF_MODULES_CACHE": str(folder / "modules")}
+    settings = environment(SELFREFLECT_API_KEY=KEY, **changes)
     said = folder / "said"
     with said.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=file, env=settings) as head:
         try:
@@ -119,6 +122,13 @@ def lines(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
+def content(path: Path) -> bytes:
+    """Empty where the file is gone: those of a live cluster come and go."""
+    with suppress(FileNotFoundError):
+        return path.read_bytes()
+    return b""
+
+
 def wait_for(met: Callable[[], bool], child: subprocess.Popen[Any]) -> None:
     limit = time.monotonic() + 200
     while not met():
@@ -151,8 +161,10 @@ def asked(folder: Path) -> list[list[str]]:
     return [line.split() for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
-def test_a_run_on_a_cluster_equals_one_that_was_made_here(work: Path, model: Path, cluster: Cluster, tmp_path: Path) -> None:
-    out = tmp_path / "r"
+def test_a_run_on_a_cluster_equals_one_that_was_made_here(
+    work: Path, model: Path, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    out = tmp_path_factory.mktemp("made") / "r"
     done = elsewhere(
         *small(model, out, work / "q.txt"), "--engine", "ray", "--ray-address", cluster.address, "--config", work / "two.toml", "--json"
     )
@@ -163,7 +175,7 @@ def test_a_run_on_a_cluster_equals_one_that_was_made_here(work: Path, model: Pat
     assert (one.config, one.models, one.prompts) == (other.config, other.models, other.prompts)
     assert done.json, "only JSON lines on stdout"
     assert [line for line in done.stderr.splitlines() if "to do" in line] == ["answers: 6 to do", "summaries: 12 to do", "scores: 10 to do"]
-    assert "ray" not in done.stderr.lower().replace(str(tmp_path).lower(), ""), "Ray itself says nothing"
+    assert "ray" not in done.stderr.lower().replace(str(tmp_path_factory.getbasetemp()).lower(), ""), "Ray itself says nothing"
     again = run(*small(model, out, work / "q.txt"))
     assert (again.code, "to do" in again.stderr) == (1, False)
 
@@ -211,6 +223,39 @@ def test_an_interrupted_cluster_of_its_own_is_gone_and_the_run_goes_on_here(work
     assert records(tmp_path / "r") == expected
 
 
+def test_a_question_that_ends_every_actor_ends_the_stage_with_what_was_done(work: Path, cluster: Cluster, tmp_path: Path) -> None:
+    shutil.copytree(work / "calm", tmp_path / "r")
+    deadly = "    if task.question.text == 'When then?':\n        os.kill(os.getpid(), signal.SIGKILL)\n"
+    written(tmp_path / "deadly.py", STRATEGY.replace("import os", "import os, signal").replace("    time.sleep(SECONDS)\n", deadly))
+    command = ["summarize", "--out", "r", "--strategies", "deadly:ask", "--engine", "ray", "--ray-address", cluster.address]
+    failed = elsewhere(*command, "--config", work / "two.toml", cwd=tmp_path)
+    assert failed.code == 2, failed.stderr
+    assert f"{TRIES} actors in a row ended while they worked on the same questions" in failed.said
+    found = Run.load(tmp_path / "r")
+    [question] = [key for key, one in found.questions.items() if one.text == "When then?"]
+    assert [one for _, one in asked(tmp_path)].count(question) == TRIES
+    kept = [key for key in found.summaries if key not in Run.load(work / "calm").summaries]
+    assert kept
+    assert f"{len(kept)} of 6 summaries were made and saved" in failed.said
+
+
+def test_a_model_that_ends_every_actor_is_not_loaded_for_ever(work: Path, model: Path, cluster: Cluster, tmp_path: Path) -> None:
+    shutil.copytree(model, tmp_path / "huge")
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    written(tmp_path / "huge" / "config.json", {**config, "auto_map": {"AutoConfig": "own.OwnConfig"}})
+    ended = tmp_path / "ended"
+    code = f"import os\nimport signal\n\nwith open({str(ended)!r}, 'a') as file:\n    file.write('once\\n')\n"
+    written(tmp_path / "huge" / "own.py", code + "os.kill(os.getpid(), signal.SIGKILL)\n")
+    written(tmp_path / "one.toml", "[ray.answers]\nactors = 1\ncpus = 0.5\n")
+    command = ["answers", "--questions", work / "q.txt", "--num-answers", 1, "--out", tmp_path / "r", "--model", tmp_path / "huge"]
+    command += ["--trust-remote-code", "--engine", "ray", "--ray-address", cluster.address, "--config", tmp_path / "one.toml"]
+    failed = elsewhere(*command)
+    assert failed.code == 2, failed.stderr
+    assert "error: Actors ended again and again while they loaded " in failed.said
+    assert "Use fewer actors, more memory or a smaller dtype." in failed.said
+    assert lines(ended) == TRIES + 1
+
+
 def test_an_actors_error_is_one_line_here(work: Path, cluster: Cluster, tmp_path: Path) -> None:
     common = ["--questions", work / "q.txt", "--num-answers", 1, "--out", tmp_path / "r", "--device", "cpu"]
     failed = elsewhere("answers", *common, "--model", tmp_path / "none", "--engine", "ray", "--ray-address", cluster.address)
@@ -243,7 +288,7 @@ def test_keys_come_from_the_environment_of_the_actors_and_stay_there(work: Path,
     written(tmp_path / "said.txt", said)
     searched = [path for folder in (tmp_path, cluster.session) for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
     assert any("worker" in path.name and path.suffix == ".err" for path in searched), "logs of actors are among them"
-    assert [path for path in searched if KEY.encode() in path.read_bytes()] == []
+    assert [path for path in searched if KEY.encode() in content(path)] == []
 
 
 def test_no_cluster_at_an_address_is_told(work: Path, tmp_path: Path) -> None:
@@ -252,3 +297,12 @@ def test_no_cluster_at_an_address_is_told(work: Path, tmp_path: Path) -> None:
     assert failed.code == 2
     [error] = [line for line in failed.stderr.splitlines() if "to do" not in line]
     assert error.startswith("error: Ray has no cluster at '127.0.0.1:1'")
+
+
+def test_a_token_that_is_missing_is_told_with_where_it_belongs(work: Path, cluster: Cluster, tmp_path: Path) -> None:
+    common = ["--questions", work / "q.txt", "--num-answers", 1, "--out", tmp_path / "r"]
+    failed = elsewhere("answers", *common, "--engine", "ray", "--ray-address", cluster.address, RAY_AUTH_MODE="token", HOME=str(tmp_path))
+    assert failed.code == 2
+    assert f"error: Ray has no cluster at '{cluster.address}'" in failed.said
+    assert "put its token into ~/.ray/auth_token or RAY_AUTH_TOKEN" in failed.said
+    assert "Traceback" not in failed.stderr

@@ -11,6 +11,7 @@ import pytest
 from command import run, written
 from selfreflect.config import Config, Placement, load_config
 from selfreflect.distributed import placed
+from selfreflect.engines import Engines
 from selfreflect.errors import ConfigError
 from selfreflect.experiment import Options
 from selfreflect.prompts import load_prompts
@@ -21,12 +22,14 @@ CPUS = [{"CPU": 8.0}, {"CPU": 16.0}, {"memory": 1.0}]
 GPUS = [{"CPU": 16.0}, {"CPU": 32.0, "GPU": 4.0}, {"CPU": 8.0, "GPU": 1.0}]
 
 
-def layout(machines: Any, model: str = "smollm2", stage: Any = "answers", device: str = "auto", **wanted: Any) -> tuple[Any, ...]:
+def layout(
+    machines: Any, model: str = "smollm2", stage: Any = "answers", device: str = "auto", shard: bool = False, **wanted: Any
+) -> tuple[Any, ...]:
     settings: dict[str, Any] = {"ray": {stage: wanted}}
     settings[stage] = {"judge": model} if stage == "scores" else {"model": model}
     if model.startswith("vllm+http:"):
         settings[stage]["base_url"] = "http://localhost:8000/v1"
-    job = Job(stage, load_config(None, settings), load_prompts(), Options(engine="ray", device=device))
+    job = Job(stage, load_config(None, settings), load_prompts(), Options(engine="ray", device=device, shard=shard))
     found = placed(job, machines)
     return found.actors, found.gpus, found.cpus, found.batch_questions
 
@@ -41,8 +44,10 @@ def layout(machines: Any, model: str = "smollm2", stage: Any = "answers", device
         (CPUS, {}, (3, 0, 8, 8)),
         (GPUS, {}, (5, 1, 1, 8)),
         (GPUS, {"stage": "scores", "gpus": 0.5}, (10, 0.5, 1, 1)),
-        (GPUS, {"gpus": 2}, (2, 2, 1, 8)),
-        (GPUS, {"gpus": 4, "model": "vllm:big"}, (1, 4, 1, 8)),
+        (GPUS, {"stage": "scores", "gpus": 0.3}, (15, 0.3, 1, 1)),
+        (GPUS, {"gpus": 2, "shard": True}, (2, 2, 1, 8)),
+        (GPUS, {"gpus": 1, "model": "vllm:big"}, (5, 1, 1, 8)),
+        (GPUS, {"model": "openai:gpt", "shard": True}, (1, 0, 1, 32)),
         (GPUS, {"gpus": 0}, (7, 0, 8, 8)),
         (GPUS, {"device": "cpu"}, (7, 0, 8, 8)),
         (GPUS, {"model": "openai:gpt"}, (1, 0, 1, 32)),
@@ -61,9 +66,13 @@ def test_actors_fill_the_cluster_where_nothing_else_is_said(machines: Any, given
         (LAPTOP, {"stage": "scores", "cpus": 9}, ["[ray.scores]", "9 cpus and 0 gpus", "8 CPUs and 0 GPUs"]),
         (GPUS, {"gpus": 0, "device": "cuda"}, ["with --device cuda an actor needs a GPU, and gpus is 0"]),
         ([], {}, ["fits on no machine"]),
+        (GPUS, {"shard": True}, ["[ray.answers]: with --shard an actor needs gpus = 2 or more in --config, and has 1"]),
+        (LAPTOP, {"stage": "scores", "shard": True}, ["[ray.scores]: with --shard an actor needs gpus = 2 or more", "has 0"]),
+        (GPUS, {"gpus": 4, "model": "vllm:big"}, ["[ray.answers]: an actor with 'vllm:big' uses one GPU, and gpus is 4"]),
+        (GPUS, {"gpus": 2}, ["an actor with 'smollm2' uses one GPU, and gpus is 2; --shard spreads local models"]),
     ],
 )
-def test_an_actor_that_fits_nowhere_is_refused_at_once(machines: Any, given: dict[str, Any], parts: list[str]) -> None:
+def test_an_actor_that_cannot_work_is_refused_at_once(machines: Any, given: dict[str, Any], parts: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
         layout(machines, **given)
     assert [part for part in parts if part not in str(caught.value)] == []
@@ -143,6 +152,14 @@ def test_credentials_do_not_travel_through_ray(tmp_path: Path) -> None:
     assert refused.code == 2
     assert "Set SELFREFLECT_API_KEY in the environment of the workers" in refused.said
     assert "topsecret" not in refused.stdout + refused.stderr
+
+
+def test_credentials_of_another_stage_do_not_travel_either() -> None:
+    config = load_config(None, {"answers": {"model": "openai:m", "base_url": "http://me:topsecret@127.0.0.1:1/v1"}})
+    job = Job("scores", config, load_prompts(), Options(engine="ray"))
+    with pytest.raises(ConfigError, match="takes no base URL with credentials") as caught:
+        Engines(job.options).pick(job, 2)
+    assert "topsecret" not in str(caught.value)
 
 
 def test_a_rehearsal_needs_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

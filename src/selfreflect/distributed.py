@@ -24,17 +24,29 @@ if TYPE_CHECKING:
     import numpy as np
 
 TRIES = 4
-"""How often a batch is begun before it is taken for what kills its actors. Ray would go on for ever."""
+"""How often a batch is begun before it is taken for what kills its actors; so for models. Ray would go on for ever."""
 
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal", "RAY_DEDUP_LOGS_SKIP_REGEX": "."}
 """Where the environment says nothing else. Ray reads the last before it prints, and it would print to standard output."""
 
+_TOKEN = " For a cluster that wants a token set RAY_AUTH_MODE=token and put its token into ~/.ray/auth_token or RAY_AUTH_TOKEN."
+
 
 class Tally:
-    """Counts how often batches are begun; it outlives the actors."""
+    """Counts how often models and batches are begun; it outlives the actors."""
 
     def __init__(self) -> None:
         self._begun: Counter[tuple[int, int]] = Counter()
+        self._loading: Counter[int] = Counter()
+
+    def load(self, stage: int) -> int:
+        """How many actors have begun to load their model since the last one was done with it."""
+        self._loading[stage] += 1
+        return self._loading[stage]
+
+    def loaded(self, stage: int) -> None:
+        """An actor is done with loading."""
+        self._loading[stage] = 0
 
     def begin(self, stage: int, number: int) -> int:
         """Which try this is of a batch, from 1."""
@@ -47,13 +59,19 @@ class Actor:
 
     Args:
         tally: handle of a :class:`Tally`, for which ``stage`` tells batches of this pipeline from those of others.
+        actors: how many there are, all of which may load at once.
     """
 
-    def __init__(self, job: Job, directory: str, tally: Any, stage: int) -> None:
+    def __init__(self, job: Job, directory: str, tally: Any, stage: int, actors: int) -> None:
+        import ray
+
         with suppress(OSError):  # another machine need not have it
             os.chdir(directory)  # relative paths of models and modules of strategies mean the same here
-        self._tally, self._stage = tally, stage
-        self._worker = Worker(job)
+        self._tally, self._stage, self._model = tally, stage, job.model
+        self._worker: Worker | None = None
+        if ray.get(tally.load.remote(stage)) <= TRIES + actors:
+            self._worker = Worker(job)
+            ray.get(tally.loaded.remote(stage))
 
     def __call__(self, rows: dict[str, np.ndarray[Any, Any]]) -> dict[str, list[bytes]]:
         return {"outcome": [self._done(int(number), bytes(batch)) for number, batch in zip(rows["number"], rows["batch"], strict=True)]}
@@ -61,6 +79,12 @@ class Actor:
     def _done(self, number: int, batch: bytes) -> bytes:
         import ray
 
+        if self._worker is None:
+            told = (
+                f"Actors ended again and again while they loaded {excerpt(self._model)}, mostly for lack of memory. "
+                "Use fewer actors, more memory or a smaller dtype."
+            )
+            return encoded(Outcome(number=number, error=("BackendError", told)))
         if ray.get(self._tally.begin.remote(self._stage, number)) > TRIES:
             told = f"{TRIES} actors in a row ended while they worked on the same questions, mostly for lack of memory."
             return encoded(Outcome(number=number, error=("BackendError", told)))
@@ -104,9 +128,9 @@ class Cluster:
                     log_to_driver=False,
                     logging_level=logging.CRITICAL,
                 )
-        except (OSError, RuntimeError, ValueError, AssertionError) as error:
+        except (OSError, RuntimeError, ValueError, AssertionError, ray.exceptions.RayError) as error:
             place = f"at {excerpt(address)}" if address else "on this machine"
-            hint = " For a cluster that wants a token set RAY_AUTH_MODE=token." if address else ""
+            hint = _TOKEN if address else ""
             raise BackendError(f"Ray has no cluster {place}: {excerpt(' '.join(str(error).split()), 300)}.{hint}") from None
         self._ray: Any = ray
         strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
@@ -126,12 +150,13 @@ class Cluster:
 
     def _streamed(self, job: Job, prepared: Sequence[bytes], placement: Placement) -> Iterator[bytes]:
         ray = self._ray
+        actors = min(placement.actors or 1, len(prepared))
         given = [{"number": number, "batch": batch} for number, batch in enumerate(prepared)]
         made = ray.data.from_items(given, override_num_blocks=len(given)).map_batches(
             Actor,
-            fn_constructor_args=(_at(job, placement), str(Path.cwd()), self._tally, next(self._stages)),
+            fn_constructor_args=(_at(job, placement), str(Path.cwd()), self._tally, next(self._stages), actors),
             batch_size=1,
-            compute=ray.data.ActorPoolStrategy(size=min(placement.actors or 1, len(given)), max_tasks_in_flight_per_actor=2),
+            compute=ray.data.ActorPoolStrategy(size=actors, max_tasks_in_flight_per_actor=2),
             num_gpus=placement.gpus,
             num_cpus=placement.cpus,
         )
@@ -143,7 +168,10 @@ class Cluster:
         except ray.exceptions.RayTaskError:
             raise  # a mistake of ours, with its traceback
         except ray.exceptions.RayError as error:
-            raise BackendError(f"Ray lost workers or their results: {excerpt(' '.join(str(error).split()), 300)}.") from None
+            cause = str(error).strip().rpartition("\n")[2]  # after ids and traceback
+            raise BackendError(
+                f"Ray lost workers or their results: {excerpt(cause, 300)}. Its machines need the same selfreflect, extras and models."
+            ) from None
 
 
 @contextmanager
@@ -185,7 +213,7 @@ def placed(job: Job, machines: Sequence[Mapping[str, float]]) -> Placement:
         gpus = 1.0 if heavy and total and job.options.device in ("auto", "cuda") else 0.0
     processors = [machine["CPU"] for machine in machines if machine.get("CPU")]
     cpus = wanted.cpus or (min(processors, default=1.0) if heavy and not gpus else 1.0)
-    room = [min(int(machine.get("CPU", 0) / cpus), int(machine.get("GPU", 0) / gpus) if gpus else 10**9) for machine in machines]
+    room = [min(int(machine.get("CPU", 0) / cpus), _fitting(machine.get("GPU", 0), gpus)) for machine in machines]
     where = f"[ray.{job.stage}]"
     if not any(room):
         raise ConfigError(
@@ -194,8 +222,20 @@ def placed(job: Job, machines: Sequence[Mapping[str, float]]) -> Placement:
         )
     if heavy and not gpus and job.options.device == "cuda":
         raise ConfigError(f"{where}: with --device cuda an actor needs a GPU, and gpus is 0")
+    if job.local and job.options.shard:
+        if gpus < 2:
+            raise ConfigError(f"{where}: with --shard an actor needs gpus = 2 or more in --config, and has {gpus:g}")
+    elif gpus > 1:
+        raise ConfigError(f"{where}: an actor with {excerpt(job.model)} uses one GPU, and gpus is {gpus:g}; --shard spreads local models")
     usual = sum(room) if heavy else 1
     return Placement(actors=wanted.actors or usual, gpus=gpus, cpus=cpus, batch_questions=wanted.batch_questions or job.together)
+
+
+def _fitting(available: float, gpus: float) -> int:
+    """How many actors fit on a machine's GPUs. Ray lets none have parts of two."""
+    if not gpus:
+        return 10**9
+    return int(available) * int(1 / gpus + 1e-9) if gpus < 1 else int(available / gpus)
 
 
 def _at(job: Job, placement: Placement) -> Job:

@@ -9,6 +9,7 @@ import math
 import multiprocessing
 import os
 import signal
+import threading
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -71,8 +72,10 @@ class Engines:
         for strategy in job.strategies:
             if not isinstance(strategy, str):
                 raise ConfigError(f"strategy {excerpt(strategy[0])} is a function; with Ray name it as package.module:function")
-        url = getattr(job.config, job.stage).base_url
-        if url is not None and without_credentials(url) != url:
+        urls = [
+            getattr(job.config, stage).base_url for stage in ("answers", "summaries", "scores")
+        ]  # all of the settings travel with a job
+        if any(url is not None and without_credentials(url) != url for url in urls):
             raise ConfigError(
                 "--engine ray takes no base URL with credentials, since they would travel through Ray. "
                 "Set SELFREFLECT_API_KEY in the environment of the workers."
@@ -191,6 +194,8 @@ class _Replica:
 
     def end(self) -> None:
         self._process.terminate()
+        self._process.join(10)
+        self._process.kill()  # one that is deep in its model's code need not listen
         self._process.join()
         self.connection.close()
 
@@ -207,14 +212,24 @@ def environment_of(device: str) -> dict[str, str]:
 def serve(connection: Connection, environment: Mapping[str, str]) -> None:
     """What a replica's process does: makes a worker of every job, and gives every batch to the latest one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the experiment's, which ends this process
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.update(environment)
     worker: Worker | None = None
     with suppress(EOFError, OSError):  # the experiment has ended
         while True:
             message = connection.recv()
             if isinstance(message, Job):
+                worker = None  # frees its memory for the next one
                 worker = Worker(message)
                 connection.send_bytes(b"")
             else:
                 assert worker is not None  # a job comes before its batches
                 connection.send_bytes(worker(message))
+
+
+def _end_with_parent() -> None:
+    """A killed experiment cannot end its replicas, and one at work would hold its GPU until it wants to tell of its batch."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

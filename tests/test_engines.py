@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -184,19 +185,23 @@ next(Replicas(("cpu",)).outcomes(Job("answers", config, load_prompts(), Options(
 def test_a_replica_at_work_ends_with_an_experiment_that_was_killed() -> None:
     import psutil
 
-    with FaultServer(lambda call: silent) as server:
-        with subprocess.Popen([sys.executable, "-c", ABANDONED, server.url], env=environment()) as child:
-            try:
-                limit = time.monotonic() + 120
-                while not server.calls:
-                    assert child.poll() is None
-                    assert time.monotonic() < limit
-                    time.sleep(0.05)
-                family = psutil.Process(child.pid).children(recursive=True)
-            finally:
-                child.kill()
-        assert any("spawn_main" in part for process in family for part in process.cmdline())
-        assert psutil.wait_procs(family, timeout=30)[1] == []
+    command = [sys.executable, "-c", ABANDONED]
+    with FaultServer(lambda call: silent) as server, subprocess.Popen([*command, server.url], env=environment()) as child:
+        try:
+            eventually(lambda: bool(server.calls) or child.poll() is not None)
+            replicas = [one for one in psutil.Process(child.pid).children() if any("spawn_main" in part for part in one.cmdline())]
+        finally:
+            child.kill()
+        assert len(replicas) == 1
+        with suppress(psutil.NoSuchProcess):
+            eventually(lambda: replicas[0].status() == psutil.STATUS_ZOMBIE)  # where nobody asks for its end
+
+
+def eventually(met: Callable[[], bool]) -> None:
+    limit = time.monotonic() + 50  # less than the server is silent for
+    while not met():
+        assert time.monotonic() < limit
+        time.sleep(0.05)
 
 
 def test_a_replica_sees_its_own_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:

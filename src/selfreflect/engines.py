@@ -72,9 +72,8 @@ class Engines:
         for strategy in job.strategies:
             if not isinstance(strategy, str):
                 raise ConfigError(f"strategy {excerpt(strategy[0])} is a function; with Ray name it as package.module:function")
-        urls = [
-            getattr(job.config, stage).base_url for stage in ("answers", "summaries", "scores")
-        ]  # all of the settings travel with a job
+        # all of the settings travel with a job, those of other stages too
+        urls = [getattr(job.config, stage).base_url for stage in ("answers", "summaries", "scores")]
         if any(url is not None and without_credentials(url) != url for url in urls):
             raise ConfigError(
                 "--engine ray takes no base URL with credentials, since they would travel through Ray. "

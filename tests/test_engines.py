@@ -139,7 +139,7 @@ def test_an_error_in_a_replica_is_raised_once_as_here(questions: Path, tmp_path:
                 opened.answers()
         found[devices] = str(caught.value)
         assert "answers" not in Run.load(out).manifest.config, "a mistyped name does not stick"
-    assert found["cpu", "cpu"] == f"{found[()]} 0 of 6 answers were made and saved, 6 are missing. The same command goes on from there."
+    assert found["cpu", "cpu"] == f"{found[()]}. 0 of 6 answers were made and saved, 6 are missing. The same command goes on from there."
     assert "is not a directory with a model" in found[()]
 
 

@@ -198,6 +198,7 @@ def test_an_actor_that_is_killed_costs_nothing(work: Path, cluster: Cluster, exp
     assert "Traceback" not in stderr
 
 
+@pytest.mark.slow
 def test_an_interrupted_cluster_of_its_own_is_gone_and_the_run_goes_on_here(work: Path, expected: dict[str, Any], tmp_path: Path) -> None:
     command = [*COMMAND, *slow(work, tmp_path, 1.5)]  # whose cluster leaves a token in the home directory
     made = tmp_path / "r" / "summaries.jsonl"
@@ -223,6 +224,7 @@ def test_an_interrupted_cluster_of_its_own_is_gone_and_the_run_goes_on_here(work
     assert records(tmp_path / "r") == expected
 
 
+@pytest.mark.slow
 def test_a_question_that_ends_every_actor_ends_the_stage_with_what_was_done(work: Path, cluster: Cluster, tmp_path: Path) -> None:
     deadly = "    if task.question.text == 'When then?':\n        os.kill(os.getpid(), signal.SIGKILL)\n"
     written(tmp_path / "deadly.py", STRATEGY.replace("import os", "import os, signal").replace("    time.sleep(SECONDS)\n", deadly))
@@ -240,6 +242,7 @@ def test_a_question_that_ends_every_actor_ends_the_stage_with_what_was_done(work
     assert f"{len(found.summaries)} of 6 summaries were made and saved" in failed.said
 
 
+@pytest.mark.slow
 def test_a_model_that_ends_every_actor_is_not_loaded_for_ever(work: Path, model: Path, cluster: Cluster, tmp_path: Path) -> None:
     shutil.copytree(model, tmp_path / "huge")
     config = json.loads((model / "config.json").read_text(encoding="utf-8"))
@@ -260,7 +263,7 @@ def test_a_model_that_ends_every_actor_is_not_loaded_for_ever(work: Path, model:
 def test_an_actors_error_is_one_line_here(work: Path, cluster: Cluster, tmp_path: Path) -> None:
     common = ["--questions", work / "q.txt", "--num-answers", 1, "--out", tmp_path / "r", "--device", "cpu"]
     failed = elsewhere("answers", *common, "--model", tmp_path / "none", "--engine", "ray", "--ray-address", cluster.address)
-    assert failed.code == 2
+    assert failed.code == 2, failed.stderr
     [error] = [line for line in failed.stderr.splitlines() if "to do" not in line]
     assert error.startswith("error: ")
     assert "is not a directory with a model" in error
@@ -268,6 +271,7 @@ def test_an_actors_error_is_one_line_here(work: Path, cluster: Cluster, tmp_path
     assert "answers" not in Run.load(tmp_path / "r").manifest.config, "a mistyped name does not stick"
 
 
+@pytest.mark.slow
 def test_keys_come_from_the_environment_of_the_actors_and_stay_there(work: Path, cluster: Cluster, tmp_path: Path) -> None:
     refused = True
 
@@ -281,7 +285,7 @@ def test_keys_come_from_the_environment_of_the_actors_and_stay_there(work: Path,
         refused = False
         done = elsewhere(*command)
         assert {call.headers["authorization"] for call in server.calls} == {f"Bearer {KEY}"}, "though the command itself has no key"
-    assert failed.code == 2
+    assert failed.code == 2, failed.stderr
     assert "401" in failed.stderr
     assert done.code == 0, done.stderr
     assert len(Run.load(tmp_path / "r").answers) == 6
@@ -295,7 +299,7 @@ def test_keys_come_from_the_environment_of_the_actors_and_stay_there(work: Path,
 def test_no_cluster_at_an_address_is_told(work: Path, tmp_path: Path) -> None:
     common = ["--questions", work / "q.txt", "--num-answers", 1, "--out", tmp_path / "r"]
     failed = elsewhere("answers", *common, "--engine", "ray", "--ray-address", "127.0.0.1:1")
-    assert failed.code == 2
+    assert failed.code == 2, failed.stderr
     [error] = [line for line in failed.stderr.splitlines() if "to do" not in line]
     assert error.startswith("error: Ray has no cluster at '127.0.0.1:1'")
 
@@ -303,7 +307,7 @@ def test_no_cluster_at_an_address_is_told(work: Path, tmp_path: Path) -> None:
 def test_a_token_that_is_missing_is_told_with_where_it_belongs(work: Path, cluster: Cluster, tmp_path: Path) -> None:
     common = ["--questions", work / "q.txt", "--num-answers", 1, "--out", tmp_path / "r"]
     failed = elsewhere("answers", *common, "--engine", "ray", "--ray-address", cluster.address, RAY_AUTH_MODE="token", HOME=str(tmp_path))
-    assert failed.code == 2
+    assert failed.code == 2, failed.stderr
     assert f"error: Ray has no cluster at '{cluster.address}'" in failed.said
     assert "put its token into ~/.ray/auth_token or RAY_AUTH_TOKEN" in failed.said
     assert "Traceback" not in failed.stderr

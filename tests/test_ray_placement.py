@@ -10,7 +10,7 @@ import pytest
 
 from command import run, written
 from selfreflect.config import Config, Placement, load_config
-from selfreflect.distributed import placed
+from selfreflect.distributed import _counted, placed
 from selfreflect.engines import Engines
 from selfreflect.errors import ConfigError
 from selfreflect.experiment import Options
@@ -167,3 +167,13 @@ def test_a_rehearsal_needs_no_cluster(tmp_path: Path, monkeypatch: pytest.Monkey
     counted = answers(tmp_path, "--engine", "ray", "--model", "openai:m", "--base-url", "http://127.0.0.1:1/v1", "--dry-run", "--json")
     assert counted.code == 0, counted.stderr
     assert counted.json
+
+
+def test_a_tally_that_cannot_be_reached_ends_no_run() -> None:
+    import ray
+
+    class Away:
+        def remote(self, *arguments: int) -> int:
+            raise ray.exceptions.ActorUnavailableError("the machine is busy", None)
+
+    assert _counted(Away(), 1, 2) == 0

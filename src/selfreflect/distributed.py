@@ -63,32 +63,37 @@ class Actor:
     """
 
     def __init__(self, job: Job, directory: str, tally: Any, stage: int, actors: int) -> None:
-        import ray
-
         with suppress(OSError):  # another machine need not have it
             os.chdir(directory)  # relative paths of models and modules of strategies mean the same here
         self._tally, self._stage, self._model = tally, stage, job.model
         self._worker: Worker | None = None
-        if ray.get(tally.load.remote(stage)) <= TRIES + actors:
+        if _counted(tally.load, stage) <= TRIES + actors:
             self._worker = Worker(job)
-            ray.get(tally.loaded.remote(stage))
+            _counted(tally.loaded, stage)
 
     def __call__(self, rows: dict[str, np.ndarray[Any, Any]]) -> dict[str, list[bytes]]:
         return {"outcome": [self._done(int(number), bytes(batch)) for number, batch in zip(rows["number"], rows["batch"], strict=True)]}
 
     def _done(self, number: int, batch: bytes) -> bytes:
-        import ray
-
         if self._worker is None:
             told = (
                 f"Actors ended again and again while they loaded {excerpt(self._model)}, mostly for lack of memory. "
                 "Use fewer actors, more memory or a smaller dtype."
             )
             return encoded(Outcome(number=number, error=("BackendError", told)))
-        if ray.get(self._tally.begin.remote(self._stage, number)) > TRIES:
+        if _counted(self._tally.begin, self._stage, number) > TRIES:
             told = f"{TRIES} actors in a row ended while they worked on the same questions, mostly for lack of memory."
             return encoded(Outcome(number=number, error=("BackendError", told)))
         return self._worker(batch)
+
+
+def _counted(method: Any, *arguments: int) -> int:
+    """What a tally says, or 0 where it cannot be reached: counting guards against endless repetition, and must not end a run itself."""
+    import ray
+
+    with suppress(ray.exceptions.RayError):
+        return ray.get(method.remote(*arguments)) or 0
+    return 0
 
 
 class Cluster:

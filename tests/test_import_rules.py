@@ -141,7 +141,7 @@ def test_only_the_experiment_joins_settings_and_disk() -> None:
     assert {module for module in disk if not under(module, "experiment", "joining", "cli", "app")} == set()
 
 
-@pytest.mark.parametrize("module", ["options", "workers", "engines", "distributed"])
+@pytest.mark.parametrize("module", ["options", "workers", "engines", "cluster", "distributed"])
 def test_work_elsewhere_never_sees_the_run_directory(module: str) -> None:
     assert {target for target in ours(module) if under(target, "store", "journal", "experiment", "report", "cli", "app")} == set()
 

@@ -225,6 +225,62 @@ def test_an_interrupted_cluster_of_its_own_is_gone_and_the_run_goes_on_here(work
 
 
 @pytest.mark.slow
+def test_a_machine_that_is_lost_costs_nothing(work: Path, cluster: Cluster, expected: dict[str, Any], tmp_path: Path) -> None:
+    written(tmp_path / "wide.toml", "[ray.summaries]\nactors = 2\ncpus = 3\nbatch_questions = 1\n")  # one actor fits on a machine
+    join = [*(str(Path(sys.executable).with_name("ray")), "start", "--block", f"--address={cluster.address}", "--num-cpus=4")]
+    join += ["--disable-usage-stats", "--object-store-memory=100000000"]
+    command = [*COMMAND, *slow(work, tmp_path, 1.5), "--ray-address", cluster.address, "--config", str(tmp_path / "wide.toml")]
+    made = tmp_path / "r" / "summaries.jsonl"
+    before = lines(made)
+    joined = environment(SELFREFLECT_API_KEY=KEY, RAY_memory_monitor_refresh_ms="0", RAY_AUTH_MODE="disabled")
+    with (tmp_path / "said").open("wb") as said, subprocess.Popen(join, stdout=said, stderr=said, env=joined) as machine:
+        try:
+            wait_for(lambda: "will now block" in (tmp_path / "said").read_text(encoding="utf-8"), machine)
+            with subprocess.Popen(command, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True) as child:
+                wait_for(lambda: lines(made) > before and len({process for process, _ in asked(tmp_path)}) > 1, child)
+                end(psutil.Process(machine.pid))
+                _, stderr = child.communicate(timeout=280)
+        finally:
+            machine.kill()
+    assert child.returncode == 1, stderr  # for the long question
+    assert "Traceback" not in stderr
+    assert records(tmp_path / "r") == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", ["head", "driver"])
+def test_where_ray_ends_its_driver_what_was_done_is_kept_and_told(work: Path, tmp_path: Path, lost: str) -> None:
+    """The head of a cluster may be lost, upon which Ray ends the driver at once; so may the system, for lack of memory."""
+    command = [*COMMAND, *slow(work, tmp_path, 1.5)]
+    made = tmp_path / "r" / "summaries.jsonl"
+    before = lines(made)
+    settings = environment(HOME=str(tmp_path), RAY_gcs_rpc_server_reconnect_timeout_s="3")
+    with subprocess.Popen(command, cwd=tmp_path, env=settings, stderr=subprocess.PIPE, text=True) as child:
+        wait_for(lambda: lines(made) > before, child)
+        family = psutil.Process(child.pid).children(recursive=True)
+        name = {"head": "gcs_server", "driver": "spawn_main"}[lost]
+        [one] = [process for process in family if name in " ".join([process.name(), *process.cmdline()])]
+        one.kill()
+        _, stderr = child.communicate(timeout=120)
+    assert child.returncode == 2, stderr
+    assert "error: The process that drives Ray ended with status " in stderr
+    assert f"{lines(made) - before} of 6 summaries were made and saved" in stderr
+    assert "Traceback" not in stderr
+
+
+@pytest.mark.slow
+def test_a_killed_command_leaves_no_cluster_behind(work: Path, tmp_path: Path) -> None:
+    made = tmp_path / "r" / "summaries.jsonl"
+    command = [*COMMAND, *slow(work, tmp_path, 1.5)]
+    before = lines(made)
+    with subprocess.Popen(command, cwd=tmp_path, env=environment(HOME=str(tmp_path)), stderr=subprocess.DEVNULL) as child:
+        wait_for(lambda: lines(made) > before, child)
+        family = psutil.Process(child.pid).children(recursive=True)
+        child.kill()
+    assert psutil.wait_procs(family, timeout=60)[1] == []
+
+
+@pytest.mark.slow
 def test_a_question_that_ends_every_actor_ends_the_stage_with_what_was_done(work: Path, cluster: Cluster, tmp_path: Path) -> None:
     deadly = "    if task.question.text == 'When then?':\n        os.kill(os.getpid(), signal.SIGKILL)\n"
     written(tmp_path / "deadly.py", STRATEGY.replace("import os", "import os, signal").replace("    time.sleep(SECONDS)\n", deadly))

@@ -10,9 +10,9 @@ import pytest
 
 from command import run, written
 from selfreflect.config import Config, Placement, load_config
-from selfreflect.distributed import _counted, placed
+from selfreflect.distributed import _counted, _losses_told, placed
 from selfreflect.engines import Engines
-from selfreflect.errors import ConfigError
+from selfreflect.errors import BackendError, ConfigError
 from selfreflect.experiment import Options
 from selfreflect.prompts import load_prompts
 from selfreflect.workers import Job
@@ -120,7 +120,8 @@ def answers(tmp_path: Path, *more: object) -> Any:
 
 
 def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
+    written(tmp_path / "ray.py", "raise ModuleNotFoundError('ray')")
+    monkeypatch.syspath_prepend(tmp_path)  # which the driver's process inherits
     refused = answers(tmp_path, "--engine", "ray")
     assert refused.code == 2
     assert "--engine ray needs an optional package. Install it with: pip install 'selfreflect[ray]'" in refused.said
@@ -177,3 +178,14 @@ def test_a_tally_that_cannot_be_reached_ends_no_run() -> None:
             raise ray.exceptions.ActorUnavailableError("the machine is busy", None)
 
     assert _counted(Away(), 1, 2) == 0
+
+
+def test_what_ray_loses_is_told_and_mistakes_keep_their_traceback() -> None:
+    from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayTaskError
+
+    away = ActorUnavailableError("the machine is busy", None)
+    for lost in (GetTimeoutError("no answer\nthe machine is busy"), RayTaskError("begin", "...\nthe machine is busy", away)):
+        with pytest.raises(BackendError, match="Ray lost workers or their results: 'the machine is busy'"), _losses_told():
+            raise lost
+    with pytest.raises(RayTaskError), _losses_told():
+        raise RayTaskError("begin", "Traceback ...", KeyError("a mistake"))

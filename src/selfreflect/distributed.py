@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from selfreflect.config import Placement
-from selfreflect.engines import batches, each_once
+from selfreflect.engines import batches
 from selfreflect.errors import BackendError, ConfigError, MissingExtraError, excerpt
 from selfreflect.models.endpoint import VLLM
 from selfreflect.workers import Job, Outcome, Task, Worker, encoded
@@ -96,8 +96,8 @@ def _counted(method: Any, *arguments: int) -> int:
     return 0
 
 
-class Cluster:
-    """An :class:`~selfreflect.engines.Engine` of actors.
+class Driver:
+    """What starts actors and gives them batches.
 
     Args:
         address: of a running cluster; None starts one on this machine, which ends with :meth:`close`.
@@ -146,14 +146,20 @@ class Cluster:
     def close(self) -> None:
         self._ray.shutdown()
 
-    def outcomes(self, job: Job, tasks: Sequence[Task]) -> Generator[Outcome, None, None]:
-        """See :class:`~selfreflect.engines.Engine`."""
-        machines = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
-        placement = placed(job, machines)
-        prepared = batches(tasks, placement.actors or 1, placement.batch_questions or 1)
-        yield from each_once(self._streamed(job, prepared, placement), len(prepared))
+    def streams(self, job: Job, tasks: Sequence[Task]) -> Iterator[int | bytes]:
+        """How many batches the tasks make, then an encoded :class:`~selfreflect.workers.Outcome` of each, in any order, some perhaps twice.
 
-    def _streamed(self, job: Job, prepared: Sequence[bytes], placement: Placement) -> Iterator[bytes]:
+        Raises:
+            ConfigError: an actor fits on no machine.
+            BackendError: workers are lost.
+        """
+        with _losses_told():
+            placement = placed(job, [node["Resources"] for node in self._ray.nodes() if node["Alive"]])
+            prepared = batches(tasks, placement.actors or 1, placement.batch_questions or 1)
+            yield len(prepared)
+            yield from self._outcomes(job, prepared, placement)
+
+    def _outcomes(self, job: Job, prepared: Sequence[bytes], placement: Placement) -> Iterator[bytes]:
         ray = self._ray
         actors = min(placement.actors or 1, len(prepared))
         given = [{"number": number, "batch": batch} for number, batch in enumerate(prepared)]
@@ -167,16 +173,24 @@ class Cluster:
         )
         made.context.enable_progress_bars = False
         made.context.execution_no_progress_timeout_s = -1  # one batch may take hours
-        try:
-            for rows in made.iter_batches(batch_size=None, prefetch_batches=0):
-                yield from (bytes(outcome) for outcome in rows["outcome"])
-        except ray.exceptions.RayTaskError:
-            raise  # a mistake of ours, with its traceback
-        except ray.exceptions.RayError as error:
-            cause = str(error).strip().rpartition("\n")[2]  # after ids and traceback
-            raise BackendError(
-                f"Ray lost workers or their results: {excerpt(cause, 300)}. Its machines need the same selfreflect, extras and models."
-            ) from None
+        for rows in made.iter_batches(batch_size=None, prefetch_batches=0):
+            yield from (bytes(outcome) for outcome in rows["outcome"])
+
+
+@contextmanager
+def _losses_told() -> Iterator[None]:
+    """Ray's own errors, raised here or by what ran in an actor, as an error of ours. Any other is a mistake, and keeps its traceback."""
+    import ray
+
+    try:
+        yield
+    except ray.exceptions.RayError as error:
+        if isinstance(error, ray.exceptions.RayTaskError) and not isinstance(error.cause, ray.exceptions.RayError):
+            raise
+        cause = str(error).strip().rpartition("\n")[2]  # after ids and traceback
+        raise BackendError(
+            f"Ray lost workers or their results: {excerpt(cause, 300)}. Its machines need the same selfreflect, extras and models."
+        ) from None
 
 
 @contextmanager

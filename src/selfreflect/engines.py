@@ -80,7 +80,7 @@ class Engines:
                 "Set SELFREFLECT_API_KEY in the environment of the workers."
             )
         if "ray" not in self._started:
-            from selfreflect.distributed import Cluster
+            from selfreflect.cluster import Cluster
 
             self._started["ray"] = Cluster(self._options.ray_address)
         return self._started["ray"]

@@ -49,3 +49,12 @@ def nearest(name: str, known: list[str]) -> str:
 
     close = difflib.get_close_matches(name, known, n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def revived(name: str, message: str) -> SelfReflectError:
+    """An error from another process as it was raised there."""
+    kind = globals().get(name)
+    if not (isinstance(kind, type) and issubclass(kind, SelfReflectError)):
+        kind = SelfReflectError
+    error: SelfReflectError = kind.__new__(kind, message)  # MissingExtraError makes its message itself
+    return error

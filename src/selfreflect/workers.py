@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec.structs import replace
 
-from selfreflect import errors
 from selfreflect.answers import draw_answers
-from selfreflect.errors import SelfReflectError
+from selfreflect.errors import SelfReflectError, revived
 from selfreflect.models.base import Generator, Sampling
 from selfreflect.models.endpoint import POOLED, PREFIX, VLLM, endpoint
 from selfreflect.options import Options, Progress, Quiet
@@ -249,10 +248,7 @@ class Outcome(Record, frozen=True, kw_only=True):
     def check(self) -> None:
         """Raise the worker's error, if there was one, as it was raised there."""
         if self.error is not None:
-            name, message = self.error
-            kind = getattr(errors, name, SelfReflectError)
-            error: SelfReflectError = kind.__new__(kind, message)  # MissingExtraError makes its message itself
-            raise error
+            raise revived(*self.error)
 
 
 class Notes(Quiet):

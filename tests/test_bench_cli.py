@@ -27,8 +27,8 @@ KEYS = {
     *(f"{kind}_{name}" for kind in ("seconds", "tokens") for name in ("requests", "batched", "engine")),
     *(f"memory_{name}_bytes" for name in ("requests", "batched", "engine")),
     *("speedup_against_requests", "speedup_against_batched", "efficiency_of_gemm_peak", "efficiency_with_text", "tokens_tree", "requests"),
-    *("flop_per_second_engine", "flop_per_second_gemm_peak", "difference_largest", "tolerance", "machine", "n_items"),
-    *("batch_size", "batch_trials", "items", "scaling"),
+    *("flop_per_second_engine", "flop_per_second_gemm_peak", "flop_per_second_torch_gemm", "difference_largest"),
+    *("tolerance", "machine", "n_items", "batch_size", "batch_trials", "items", "scaling"),
 }
 
 

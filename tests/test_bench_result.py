@@ -15,7 +15,7 @@ from selfreflect.items import read_items
 
 def measured(a: float, b: float, c: float, difference: float | None = 1e-7) -> Measured:
     timings = {letter: Timing(seconds, 100, None) for letter, seconds in zip("abc", (a, b, c), strict=True)}
-    return Measured("i", 10, 80, timings, difference, flops=1000, model_seconds=c / 2, peak_seconds=c / 4)
+    return Measured("i", 10, 80, timings, difference, flops=1000, model_seconds=c / 2, peak_seconds=c / 4, usual_seconds=c)
 
 
 def result(*items: Measured, dtype: str = "float32") -> Result:
@@ -28,11 +28,12 @@ def test_ratios_are_taken_item_by_item_before_their_median() -> None:
     assert (found["efficiency_of_gemm_peak"], found["efficiency_with_text"]) == (0.5, 0.25)
     assert (found["tokens_engine"], found["tokens_tree"], found["requests"]) == (300, 240, 30)
     assert (found["flop_per_second_engine"], found["flop_per_second_gemm_peak"]) == (1000 / 1.5, 1000 / 0.75)
+    assert found["flop_per_second_torch_gemm"] == 1000 / 3
     assert found["memory_engine_bytes"] is None
 
 
 def test_what_did_not_run_is_none_and_its_rate_is_never_a_number() -> None:
-    alone = replace(measured(1, 1, 1, None), flops=None, peak_seconds=None)
+    alone = replace(measured(1, 1, 1, None), flops=None, peak_seconds=None, usual_seconds=None)
     alone.timings.pop("a"), alone.timings.pop("b")
     only = Result(machine={"dtype": "float32"}, only=("c",), items=[alone])
     found = figures(only)

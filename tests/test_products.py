@@ -24,6 +24,7 @@ def test_a_product_is_exact_but_for_rounding(rows: int, inner: int, outer: int, 
     exact = F.linear(x.double(), weight.double(), None if bias is None else bias.double())
     with torch.inference_mode():
         found = linear(x, weight, bias)
+        activated = linear(x, weight, bias, silu=True)
         total = made(rows, outer, seed=3)
         added = total.clone()
         add_linear(added, x, weight, bias)
@@ -32,6 +33,7 @@ def test_a_product_is_exact_but_for_rounding(rows: int, inner: int, outer: int, 
     assert found.dtype == torch.float32
     assert ((found - exact).abs() <= 1e-6 * size).all()
     assert ((added - total - exact).abs() <= 1e-6 * size).all()
+    assert ((activated - F.silu(exact)).abs() <= 2e-6 * size).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])

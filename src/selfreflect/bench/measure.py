@@ -61,6 +61,7 @@ class Bench:
         works = [work_of(self.judge, item) for item in items]
         self._get_ready(works[0])
         for work in works:
+            self._find_peak()
             self.result.items.append(self._measure(work))
             advance()
         for point in scaling:
@@ -69,18 +70,20 @@ class Bench:
             advance()
 
     def _get_ready(self, work: Work) -> None:
-        """Warm up, find the best batch, measure the peak. What the loaded model takes is known only once every weight has been read."""
+        """Warm up and find the best batch. What the loaded model takes is known only once every weight has been read."""
         if "c" in self.result.only:
             engine(self.metric, work.item)
-            if self.shape is not None:
-                rows = getattr(self.metric.engine, "budget", PASS)
-                self.peak = measure_peak(self.shape, rows, self.dtype, self.device)
         if "a" in self.result.only:
             first = [prompts[:1] for prompts in encode(self.judge, work.item)]
             one_by_one(self.judge, first, self.metric.temperature)
         self.loaded = allocated(self.device)
         if "b" in self.result.only:
             self._choose_batch(work)
+
+    def _find_peak(self) -> None:
+        """Before every item, since the speed of a shared machine drifts."""
+        if "c" in self.result.only and self.shape is not None:
+            self.peak = measure_peak(self.shape, getattr(self.metric.engine, "budget", PASS), self.dtype, self.device)
 
     def _choose_batch(self, work: Work) -> None:
         """Larger batches until one is slower than the one before, or would not fit into half of the free memory."""
@@ -115,7 +118,8 @@ class Bench:
             difference=float(np.max(np.ptp(found, axis=0))) if len(found) > 1 else None,
             flops=None if flops is None else flops.total,
             model_seconds=self._timed(lambda: through_model(self.metric, work))[0] if "c" in timings else None,
-            peak_seconds=None if self.peak is None or flops is None else self.peak.seconds(flops),
+            peak_seconds=None if self.peak is None or flops is None else self.peak.best.seconds(flops),
+            usual_seconds=None if self.peak is None or flops is None else self.peak.usual.seconds(flops),
         )
 
     def _time(self, letter: str, item: Item) -> tuple[Timing, Distances]:

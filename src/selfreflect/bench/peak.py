@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import itemgetter
 
 import torch
 
@@ -19,8 +20,8 @@ SECONDS = 0.2
 
 
 @dataclass(frozen=True)
-class Peak:
-    """Best rates in FLOP/s."""
+class Rates:
+    """In FLOP/s."""
 
     decoder: float
     """The matrices of one layer in turn, each as often as it occurs."""
@@ -31,22 +32,32 @@ class Peak:
         return work.decoder / self.decoder + work.head / self.head
 
 
+@dataclass(frozen=True)
+class Peak:
+    """What the machine reached at most."""
+
+    best: Rates
+    """Each shape by the kernel that was fastest at it."""
+    usual: Rates
+    """By the kernel that torch chooses."""
+
+
 @torch.inference_mode()
 def measure_peak(shape: Shape, rows: int, dtype: torch.dtype, device: torch.device) -> Peak:
-    """Time products for ``rows`` tokens a pass, and keep the best repetition of each shape by the best kernel."""
-    seconds: dict[tuple[int, int, int], float] = {}
-    head_rows = ROWS_OF_HEAD if device.type == "cpu" else 16 * ROWS_OF_HEAD
-    for size, count in ((rows, (*shape.key_value, *shape.rest)), (head_rows, (shape.head,))):
-        for inner, outer in count:
-            if (size, inner, outer) not in seconds:
-                seconds[size, inner, outer] = min(_best(product, device) for product in _products(size, inner, outer, dtype, device))
+    """Time products for ``rows`` tokens a pass, and keep the best repetition of each shape."""
     layer = (*shape.key_value, *shape.rest)
-    flops = sum(2 * rows * inner * outer for inner, outer in layer)
-    inner, outer = shape.head
-    return Peak(
-        decoder=flops / sum(seconds[rows, inner, outer] for inner, outer in layer),
-        head=2 * head_rows * inner * outer / seconds[head_rows, inner, outer],
-    )
+    head_rows = ROWS_OF_HEAD if device.type == "cpu" else 16 * ROWS_OF_HEAD
+    seconds: dict[tuple[int, int, int], tuple[float, ...]] = {}
+    for key in {*((rows, *matrix) for matrix in layer), (head_rows, *shape.head)}:
+        seconds[key] = tuple(_best(product, device) for product in _products(*key, dtype, device))
+
+    def rates(choice: Callable[[tuple[float, ...]], float]) -> Rates:
+        return Rates(
+            decoder=sum(2 * rows * inner * outer for inner, outer in layer) / sum(choice(seconds[rows, *matrix]) for matrix in layer),
+            head=2 * head_rows * shape.head[0] * shape.head[1] / choice(seconds[head_rows, *shape.head]),
+        )
+
+    return Peak(best=rates(min), usual=rates(itemgetter(0)))
 
 
 def _products(rows: int, inner: int, outer: int, dtype: torch.dtype, device: torch.device) -> tuple[Callable[[], torch.Tensor], ...]:

@@ -43,6 +43,8 @@ class Measured:
     """What the engine takes from token ids to distances, measured apart; None where it did not run."""
     peak_seconds: float | None
     """What its operations would take at the peak of the machine."""
+    usual_seconds: float | None
+    """The same with the kernel that torch itself chooses for matrix products."""
 
     def seconds(self, letter: str) -> float | None:
         return self.timings[letter].seconds if letter in self.timings else None
@@ -119,6 +121,7 @@ def figures(result: Result) -> dict[str, Any]:
         "efficiency_with_text": _median([one.efficiency_with_text for one in items]),
         "flop_per_second_engine": _median([rate(one.flops, one.model_seconds) for one in items]),
         "flop_per_second_gemm_peak": _median([rate(one.flops, one.peak_seconds) for one in items]),
+        "flop_per_second_torch_gemm": _median([rate(one.flops, one.usual_seconds) for one in items]),
         "difference_largest": result.difference,
         "tolerance": TOLERANCE if result.machine["dtype"] == "float32" else None,
         "batch_trials": [{"size": size, "seconds": seconds} for size, seconds in result.batch_trials.items()],

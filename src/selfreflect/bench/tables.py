@@ -48,15 +48,17 @@ def schedule_table(result: Result) -> Table:
 def efficiency_table(result: Result) -> Table:
     """How close the engine is to the machine's own speed; medians over the items."""
     found = figures(result)
+    peak, usual = found["flop_per_second_gemm_peak"], found["flop_per_second_torch_gemm"]
     rows: list[tuple[Cell, ...]] = [
-        ("matrix products alone, at the model's shapes (the peak)", _giga(found["flop_per_second_gemm_peak"]), 1.0),
+        ("matrix products alone, at the model's shapes (the peak)", _giga(peak), 1.0),
+        ("the same with torch's own choice of a kernel", _giga(usual), None if usual is None else usual / peak),
         ("engine, from token ids to distances", _giga(found["flop_per_second_engine"]), found["efficiency_of_gemm_peak"]),
     ]
     share = found["efficiency_with_text"]
-    overall = None if share is None else share * found["flop_per_second_gemm_peak"]
+    overall = None if share is None else share * peak
     rows.append(("engine, from texts to scores", _giga(overall), share))
     note = "Only operations that the trees need are counted: no padding, no repetition."
-    if found["flop_per_second_gemm_peak"] is None:
+    if peak is None:
         note = "The operations of this judge's architecture are not counted, so there is no rate."
     columns = (Column("what"), Column("GFLOP/s", ",.1f"), Column("share of peak", ".1%"))
     return Table(title="Speed against the machine's peak", columns=columns, rows=tuple(rows), notes=(note,))

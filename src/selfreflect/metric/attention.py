@@ -148,7 +148,10 @@ class TreeAttention:
             both = partial(q[None], *_batch(prefix), scale, None)
             other, other_lse = (x[0].unflatten(1, (stop - start, -1)).transpose(0, 1) for x in both)
             weight = torch.sigmoid(other_lse - lse[start:stop]).unsqueeze(-1)
-            out[start:stop] = torch.lerp(out[start:stop].float(), other.float(), weight).to(out.dtype)
+            if out.dtype == torch.float32:
+                out[start:stop].lerp_(other, weight)
+            else:
+                out[start:stop] = torch.lerp(out[start:stop].float(), other.float(), weight).to(out.dtype)
         seen: torch.Tensor = out.unflatten(2, (rows, group)).permute(0, 2, 1, 3, 4).flatten(2, 3)
         return seen
 

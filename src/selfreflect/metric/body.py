@@ -83,8 +83,9 @@ class OwnBody:
         _add_linear(x, part.o_proj, seen.flatten(1))
         mlp = layer.mlp
         h = _norm(layer.post_attention_layernorm, x)
-        gate = _linear(mlp.gate_proj, h)
-        gate = F.silu(gate, inplace=True) if type(mlp.act_fn).__name__ in _SILU else mlp.act_fn(gate)
+        silu = type(mlp.act_fn).__name__ in _SILU
+        gate = _linear(mlp.gate_proj, h, silu=silu)
+        gate = gate if silu else mlp.act_fn(gate)
         _add_linear(x, mlp.down_proj, gate.mul_(_linear(mlp.up_proj, h)))
         return x
 
@@ -138,7 +139,12 @@ def _is_plain(layer: Any) -> bool:
 
 
 def _norm(module: Any, x: torch.Tensor) -> torch.Tensor:
-    return F.rms_norm(x, x.shape[-1:], module.weight, module.variance_epsilon)
+    if x.device.type != "cpu" or x.dtype != torch.float32:
+        return F.rms_norm(x, x.shape[-1:], module.weight, module.variance_epsilon)
+    # A CPU has no kernel of its own for it, and torch writes the squares out.
+    scale = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().div_(x.shape[-1]).add_(module.variance_epsilon).rsqrt_()
+    normed: torch.Tensor = (x * scale).mul_(module.weight)
+    return normed
 
 
 def _split(x: torch.Tensor, size: int) -> torch.Tensor:
@@ -146,8 +152,8 @@ def _split(x: torch.Tensor, size: int) -> torch.Tensor:
     return x.view(len(x), x.shape[1] // size, size)
 
 
-def _linear(module: torch.nn.Linear, h: torch.Tensor) -> torch.Tensor:
-    return linear(h, module.weight, module.bias)
+def _linear(module: torch.nn.Linear, h: torch.Tensor, *, silu: bool = False) -> torch.Tensor:
+    return linear(h, module.weight, module.bias, silu=silu)
 
 
 def _add_linear(x: torch.Tensor, module: torch.nn.Linear, h: torch.Tensor) -> None:

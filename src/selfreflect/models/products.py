@@ -13,21 +13,24 @@ import torch
 import torch.nn.functional as F
 
 
-def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, *, silu: bool = False) -> torch.Tensor:
     """``x @ weight.T + bias``, as :func:`torch.nn.functional.linear` gives it but for rounding; not for training.
 
     Args:
         x: shape (rows, inner).
         weight: shape (outer, inner).
         bias: shape (outer,).
+        silu: apply SiLU to it, in the same kernel where there is one.
 
     Returns:
         Shape (rows, outer).
     """
-    if not (len(x) and _served(x, weight)):
-        return F.linear(x, weight, bias)
-    product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-    return product
+    product: torch.Tensor
+    if len(x) and _served(x, weight):
+        product = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "swish" if silu else "none", [], "")
+        return product
+    product = F.linear(x, weight, bias)
+    return F.silu(product, inplace=True) if silu else product
 
 
 def add_linear(total: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:

@@ -73,6 +73,7 @@ class Bench:
         """Warm up and find the best batch. What the loaded model takes is known only once every weight has been read."""
         if "c" in self.result.only:
             engine(self.metric, work.item)
+            self._find_peak()
         if "a" in self.result.only:
             first = [prompts[:1] for prompts in encode(self.judge, work.item)]
             one_by_one(self.judge, first, self.metric.temperature)

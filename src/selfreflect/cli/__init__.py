@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -36,10 +37,13 @@ COMMANDS = {
 
 def main() -> None:
     """Entry point of the console script."""
+    gc.set_threshold(50_000, 20, 100)  # torch and transformers make a million objects when they are imported, and none of them is garbage
     try:
         application()()
     except KeyboardInterrupt:  # before any command had begun
         sys.exit(130)
+    finally:
+        gc.freeze()  # nor is any looked for in a process that ends, which would take a second
 
 
 def _show_version(wanted: bool) -> None:

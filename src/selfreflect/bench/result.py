@@ -40,7 +40,7 @@ class Measured:
     flops: int | None
     """None for architectures whose operations are not counted."""
     model_seconds: float | None
-    """What the engine takes from token ids to distances, measured apart; None where it did not run."""
+    """What the engine takes from token ids to distances at best, measured apart; None where it did not run."""
     peak_seconds: float | None
     """What its operations would take at the peak of the machine."""
     usual_seconds: float | None

@@ -97,15 +97,9 @@ def _counted(method: Any, *arguments: int) -> int:
 
 
 class Driver:
-    """What starts actors and gives them batches.
+    """What starts actors and gives them batches, in the process of :func:`~selfreflect.cluster.drive`.
 
-    Args:
-        address: of a running cluster; None starts one on this machine, which ends with :meth:`close`.
-
-    Raises:
-        MissingExtraError: Ray is not installed.
-        ConfigError: the address is of a kind that is not served.
-        BackendError: there is no cluster at the address, or none can be started.
+    The argument and the errors are those of :class:`~selfreflect.cluster.Cluster`.
     """
 
     def __init__(self, address: str | None) -> None:

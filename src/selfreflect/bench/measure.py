@@ -76,7 +76,7 @@ class Bench:
         """Warm up and find the best batch. What the loaded model takes is known only once every weight has been read."""
         if "c" in self.result.only:
             engine(self.metric, work.item)
-            self._find_peak()
+            self._find_peak()  # it is found again for every item; what it keeps of memory must not count as the engine's
         if "a" in self.result.only:
             first = [prompts[:1] for prompts in encode(self.judge, work.item)]
             one_by_one(self.judge, first, self.metric.temperature)

@@ -85,7 +85,8 @@ class OwnBody:
         h = _norm(layer.post_attention_layernorm, x)
         silu = type(mlp.act_fn).__name__ in _SILU
         gate = _linear(mlp.gate_proj, h, silu=silu)
-        gate = gate if silu else mlp.act_fn(gate)
+        if not silu:
+            gate = mlp.act_fn(gate)
         _add_linear(x, mlp.down_proj, gate.mul_(_linear(mlp.up_proj, h)))
         return x
 

@@ -20,6 +20,7 @@ from selfreflect.metric.body import ForeignBody, OwnBody, tree_attention
 from selfreflect.metric.distance import total_variation
 from selfreflect.metric.engine import RotaryLimitEngine, TreeEngine, choose_engine, distances
 from selfreflect.metric.fallback import SequenceEngine
+from selfreflect.metric.native import library, native
 from selfreflect.metric.packing import pack
 from selfreflect.metric.plan import Plan, Prompt, build_plan
 from selfreflect.metric.scorer import SelfReflect
@@ -218,7 +219,17 @@ FULL = {"use_sliding_window": False, "sliding_window": None, "layer_types": None
 KNOWN = {"llama": {}, "qwen2": FULL, "qwen3": {}, "mistral": {"sliding_window": None}}
 
 
-@pytest.mark.parametrize(("body", "fused"), [(OwnBody, True), (OwnBody, False), (ForeignBody, True), (ForeignBody, False)])
+@pytest.fixture(params=["compiled", "torch's kernel", "written out"])
+def fused(request, monkeypatch) -> bool:
+    """Each way to compute attention on a CPU, as the engine's setting of that name."""
+    if request.param == "compiled" and native() is None:
+        pytest.skip(str(library()))
+    if request.param != "compiled":
+        monkeypatch.setattr(attention_module, "native", lambda: None)
+    return request.param != "written out"
+
+
+@pytest.mark.parametrize("body", [OwnBody, ForeignBody])
 @pytest.mark.parametrize("architecture", KNOWN)
 def test_every_way_to_run_the_known_decoders_scores_alike(tiny_metric, architecture, body, fused):
     metric = tiny_metric(architecture, **KNOWN[architecture])
@@ -241,6 +252,7 @@ def test_a_device_whose_fused_attention_is_wrong_is_served_without_it(tiny_judge
     def broken(q, k, v, scale, bias):
         return torch.zeros_like(q), q.new_zeros(q.shape[:-1])
 
+    monkeypatch.setattr(attention_module, "native", lambda: None)
     monkeypatch.setitem(attention_module._PARTIAL, "cpu", broken)
     engine = choose_engine(judge.lm.model, judge.decoder, judge.head)
     assert type(engine) is TreeEngine
@@ -264,6 +276,7 @@ def test_the_path_of_a_gpu_meets_what_its_kernel_asks_for(tiny_judge, monkeypatc
         return torch.softmax(logits, -1) @ v, lse, None, None
 
     monkeypatch.setattr(torch.ops.aten, "_scaled_dot_product_efficient_attention", kernel)
+    monkeypatch.setattr(attention_module, "native", lambda: None)
     monkeypatch.setitem(attention_module._PARTIAL, "cpu", attention_module._partial_cuda)
     judge = tiny_judge("llama")
     engine = choose_engine(judge.lm.model, judge.decoder, judge.head)
@@ -369,7 +382,6 @@ def by_loops(plan: Plan, q, k, v, extras: Extras) -> torch.Tensor:
     return out
 
 
-@pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("extras", EXTRAS, ids=str)
 @pytest.mark.parametrize("block", [1, 3, 64])
 @pytest.mark.parametrize("budget", [1, 4, 10, 11, 100])

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from selfreflect.metric.packing import Blocks, Pass, pack
 from selfreflect.metric.plan import Plan, build_plan
+from selfreflect.metric.tiles import Tiles, cut
 from test_metric_plan import prompts
 
 Row = tuple[int, int | str]
@@ -38,8 +39,26 @@ def seen_by(blocks: Blocks, queries: list[Row], keys: list[Row]) -> dict[Row, se
     return seen
 
 
-@given(st.lists(prompts(), min_size=1, max_size=4), st.integers(1, 40), st.integers(1, 5))
-def test_every_row_goes_through_once_and_sees_its_path(asked, budget, block):
+def seen_by_lanes(tiles: Tiles, group: int, queries: list[Row], keys: list[Row]) -> dict[Row, set[Row]]:
+    """What each query of the tiles sees, its prefix included; all heads of a query must see the same."""
+    seen = {}
+    for at, context in enumerate(np.array(tiles.contexts)[tiles.context].tolist()):
+        listed = [keys[key] for key in tiles.keys[at, : tiles.count[at]]]
+        assert len(listed) == len(set(listed))  # no key counts twice
+        for i, query in enumerate(tiles.queries[at].tolist()):
+            lanes = [[int(bits) >> (i * group + head) & 1 for head in range(group)] for bits in tiles.seen[at, : tiles.count[at]]]
+            assert all(len(set(heads)) == 1 for heads in lanes)
+            found = {key for key, heads in zip(listed, lanes, strict=True) if heads[0]}
+            if query < 0:
+                assert not found
+                continue
+            assert queries[query] not in seen
+            seen[queries[query]] = found | {(context, f"prefix {place}") for place in range(tiles.before[at])}
+    return seen
+
+
+@given(st.lists(prompts(), min_size=1, max_size=4), st.integers(1, 40), st.integers(1, 5), st.integers(1, 4))
+def test_every_row_goes_through_once_and_sees_its_path(asked, budget, block, tile):
     plans = [build_plan(some) for some in asked]
     done: list[Row] = []
     wanted: list[Row] = []
@@ -53,6 +72,10 @@ def test_every_row_goes_through_once_and_sees_its_path(asked, budget, block):
         assert seen_by(packed.nodes, rows, keys) == truth
         targets = [rows[row] for row in packed.wanted]
         assert seen_by(packed.last, targets, keys) == {row: truth[row] for row in targets}
+        whole = {row: truth.get(row, set()) | before(plans, row) for row in rows}
+        prefixes = {context: len(plan.prefix) for context, plan in enumerate(plans)}
+        assert seen_by_lanes(cut(packed, prefixes, tile, 3, last=False), 3, rows, keys) == whole
+        assert seen_by_lanes(cut(packed, prefixes, tile, 1, last=True), 1, targets, keys) == {row: whole[row] for row in targets}
         assert [context for context, count in packed.wanted_of(plans) for _ in range(count)] == [context for context, _ in targets]
         done, wanted, carried = done + rows, wanted + targets, [keys[key] for key in packed.keep]
     expected = [[(c, f"prefix {i}") for i in range(len(p.prefix))] + [(c, n) for n in range(len(p.tokens))] for c, p in enumerate(plans)]
@@ -76,6 +99,13 @@ def check_rows(packed: Pass, plans: list[Plan], rows: list[Row], keys: list[Row]
 def path(plans: list[Plan], row: Row) -> set[Row]:
     context, node = row
     return {row, *((context, int(above)) for above in plans[context].ancestors(node))}
+
+
+def before(plans: list[Plan], row: Row) -> set[Row]:
+    """The rows of prefixes that a row sees."""
+    context, node = row
+    stop = int(node.removeprefix("prefix ")) + 1 if isinstance(node, str) else len(plans[context].prefix)
+    return {(context, f"prefix {place}") for place in range(stop)}
 
 
 @given(st.lists(prompts(), min_size=1, max_size=4), st.integers(1, 40))

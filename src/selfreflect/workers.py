@@ -202,8 +202,11 @@ def load_judge(config: Config, options: Options, progress: Progress) -> Judge:
 
 def load_metric(judge: Judge, config: Config, options: Options, progress: Progress) -> SelfReflect:
     """The metric with the limits that the settings name."""
+    from selfreflect.metric.native import library
     from selfreflect.metric.scorer import SelfReflect
 
+    if judge.last_states is None and judge.lm.device == "cpu" and isinstance(why := library(), str):
+        progress.note(f"scoring is slower than it could be, since its attention is not compiled: {why}")
     wanted = config.scores
     return SelfReflect(
         judge,

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from selfreflect.metric.native import native
+
 if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
 
@@ -25,6 +27,7 @@ def machine(judge: Judge) -> dict[str, Any]:
         "processor": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
         "cores": cores,
         "threads": torch.get_num_threads(),
+        "attention": "compiled" if native() else "torch",
         "load": round(os.getloadavg()[0], 2),
         "torch": str(torch.__version__),
         "transformers": version("transformers"),

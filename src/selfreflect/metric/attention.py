@@ -17,7 +17,9 @@ import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
+from selfreflect.metric.native import native
 from selfreflect.metric.packing import Blocks, Pass
+from selfreflect.metric.tiles import Tiles, cut
 
 KeyValue = tuple[torch.Tensor, torch.Tensor]
 
@@ -76,6 +78,7 @@ class TreeAttention:
         self.prefix = {key: value for key, value in self.prefix.items() if key[0] in open_contexts}
         self.packed = packed
         self._layouts: dict[tuple[bool, int, torch.dtype, torch.device], _Layout] = {}
+        self._tiles: dict[tuple[bool, int], Tiles] = {}
         self._keep: dict[torch.device, torch.Tensor] = {}
         self._farthest = int(packed.positions.max())
 
@@ -107,6 +110,9 @@ class TreeAttention:
             keep = self._kept(query.device)
             self.carry[layer] = (local[0][keep], local[1][keep])
         group = query.shape[1] // key.shape[1]
+        if self.fused and extras.plain and (compiled := native()) and compiled.serves(query, key, value):
+            tiles = self._cut(layer, compiled.lanes // group, group, last)
+            return compiled.attend(query, local, [self.prefix.get((context, layer)) for context in tiles.contexts], tiles, scale)
         layout = self._layout(last, group, query.dtype, query.device)
         out = torch.empty_like(query)
         if not last:
@@ -176,6 +182,14 @@ class TreeAttention:
             seen = torch.cat([near, visible], dim=-1)[:, None]
             found.append(_general(q, *_batch(prefix), k, v, seen, scale, extras))
         return torch.cat(found).transpose(1, 2)
+
+    def _cut(self, layer: int, size: int, group: int, last: bool) -> Tiles:
+        """Layers share them."""
+        if (last, group) not in self._tiles:
+            held = {context: keys.shape[1] for (context, of), (keys, _) in self.prefix.items() if of == layer}
+            prefixes = {s.context: held.get(s.context, 0) for s in self.packed.segments}
+            self._tiles[last, group] = cut(self.packed, prefixes, size, group, last=last)
+        return self._tiles[last, group]
 
     def _positions(self, layout: _Layout, last: bool) -> tuple[torch.Tensor, torch.Tensor]:
         rows = self.packed.positions[self.packed.wanted] if last else self.packed.positions

@@ -12,7 +12,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || command -v sudo)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv model chromium demo bench test test-slow test-vllm lint docs-check format clean
+.PHONY: help .venv model chromium compiler demo bench test test-slow test-vllm lint docs-check format clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[.a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -20,17 +20,17 @@ help: ## list these targets
 demo: model ## run the demonstration with the embedded model
 	@$(BIN)/selfreflect demo $(ARGS)
 
-test: model chromium ## run the tests, except those that take minutes
+test: model chromium compiler ## run the tests, except those that take minutes
 	@$(BIN)/pytest -m "not slow and not vllm" $(ARGS)
 
-test-slow: model chromium ## run the tests that take minutes
+test-slow: model chromium compiler ## run the tests that take minutes
 	@$(BIN)/pytest -m "slow and not vllm" $(ARGS)
 
 test-vllm: model ## run the tests against vLLM: make test-vllm VLLM_PYTHON=/path/to/python
 	@test -x "$(VLLM_PYTHON)" || { echo "name the Python of an environment with vLLM: make test-vllm VLLM_PYTHON=/path/to/python"; exit 1; }
 	@VLLM_PYTHON="$(VLLM_PYTHON)" $(BIN)/pytest -m vllm $(ARGS)
 
-bench: model ## time this engine against the published schedule, on an idle machine
+bench: model compiler ## time this engine against the published schedule, on an idle machine
 	@$(BIN)/selfreflect bench $(ARGS)
 
 chromium: ## install the browser that the tests of pages open, where apt-get can
@@ -38,6 +38,11 @@ chromium: ## install the browser that the tests of pages open, where apt-get can
 	if ! command -v apt-get >/dev/null; then echo "the tests of pages need chromium: install it with your system's packages"; exit 1; fi; \
 	echo "installing chromium"; \
 	$(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends chromium >/dev/null
+
+compiler: ## install the C compiler that makes scoring on a CPU faster, where apt-get can
+	@if command -v gcc >/dev/null || ! command -v apt-get >/dev/null; then exit 0; fi; \
+	echo "installing gcc"; \
+	$(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends gcc libc6-dev >/dev/null
 
 lint: .venv ## check style, formatting and types
 	@$(BIN)/ruff check .

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 # A shell that starts the tests in the background ignores interrupts, and the commands that the tests interrupt would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What differs between the places where tests are started: what output looks like, keys, and who may read new files.
+# What differs between the places where tests are started: what output looks like, keys, who computes, and who may read new files.
 for _name in (
     *("FORCE_COLOR", "NO_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "COLUMNS", "LINES", "TERMINAL_WIDTH"),
-    *("SELFREFLECT_API_KEY", "OPENAI_API_KEY", "SELFREFLECT_APP_TOKEN"),
+    *("SELFREFLECT_API_KEY", "OPENAI_API_KEY", "SELFREFLECT_APP_TOKEN", "SELFREFLECT_NATIVE"),
 ):
     os.environ.pop(_name, None)
 os.umask(0o022)

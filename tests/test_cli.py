@@ -17,7 +17,7 @@ import pytest
 import selfreflect
 import tiny
 from command import COMMAND, environment, run, small, written
-from selfreflect.cli import COMMANDS, application
+from selfreflect.cli import COMMANDS, application, console
 from selfreflect.store import Run
 
 FIELDS = {"id", "summary", "score", "stderr", "token_tasks", "judge"}
@@ -338,3 +338,13 @@ def test_json_goes_to_the_pipe_while_progress_goes_to_the_terminal(items: Path, 
 def test_version_is_that_of_the_package():
     done = subprocess.run([sys.executable, "-m", "selfreflect", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"selfreflect {selfreflect.__version__}\n"
+
+
+def test_a_log_file_gets_a_line_a_minute(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where stderr is no terminal there is no bar, and a run of hours must not look dead."""
+    clock = iter([0.0, 30.0, 65.0, 100.0, 130.0, 7000.0])
+    monkeypatch.setattr(console, "monotonic", lambda: next(clock))
+    with console.Watcher().stage("scores", 5) as bar:
+        for _ in range(5):
+            bar.advance()
+    assert capsys.readouterr().err.splitlines() == ["scores: 5 to do", "scores: 2 of 5 after 1 min", "scores: 4 of 5 after 2 min"]

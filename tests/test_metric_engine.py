@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -20,7 +21,7 @@ from selfreflect.metric.body import ForeignBody, OwnBody, tree_attention
 from selfreflect.metric.distance import total_variation
 from selfreflect.metric.engine import RotaryLimitEngine, TreeEngine, choose_engine, distances
 from selfreflect.metric.fallback import SequenceEngine
-from selfreflect.metric.native import library, native
+from selfreflect.metric.native import Native, library, native
 from selfreflect.metric.packing import pack
 from selfreflect.metric.plan import Plan, Prompt, build_plan
 from selfreflect.metric.scorer import SelfReflect
@@ -220,13 +221,21 @@ KNOWN = {"llama": {}, "qwen2": FULL, "qwen3": {}, "mistral": {"sliding_window": 
 
 
 @pytest.fixture(params=["compiled", "torch's kernel", "written out"])
-def fused(request, monkeypatch) -> bool:
+def fused(request, monkeypatch) -> Iterator[bool]:
     """Each way to compute attention on a CPU, as the engine's setting of that name."""
-    if request.param == "compiled" and native() is None:
-        pytest.skip(str(library()))
     if request.param != "compiled":
         monkeypatch.setattr(attention_module, "native", lambda: None)
-    return request.param != "written out"
+        yield request.param != "written out"
+        return
+    if native() is None:
+        pytest.skip(str(library()))
+    calls = []
+    attend = Native.attend
+    monkeypatch.setattr(Native, "attend", lambda *arguments: (calls.append(1), attend(*arguments))[1])
+    yield True
+    extras = request.node.callspec.params.get("extras")
+    if extras is None or extras.window is None:  # some windows hide nothing
+        assert bool(calls) == (extras is None or extras.plain)
 
 
 @pytest.mark.parametrize("body", [OwnBody, ForeignBody])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,12 +13,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from selfreflect.errors import BackendError
 from selfreflect.metric import native as module
 from selfreflect.metric.native import library, native
 from selfreflect.metric.tiles import Tiles
 
 needs_compiler = pytest.mark.skipif(native() is None, reason=str(library()))
 afresh = library.__wrapped__
+
+LOADS = "from selfreflect.metric.native import native; assert native()"
 
 
 @st.composite
@@ -82,18 +86,40 @@ def test_logits_beyond_what_an_exponential_can_hold_are_no_trouble(logit: float)
     compiled = native()
     assert compiled
     key = torch.tensor([1.0, 1.0, 0.5]).view(3, 1, 1)
+    key = key if logit > 0 else key + torch.tensor([0.0, 0.0, 1.0]).view(3, 1, 1)
     value = torch.tensor([2.0, 4.0, 100.0]).view(3, 1, 1)
     tile = Tiles(
         context=np.zeros(1, dtype=np.int64),
         before=np.zeros(1, dtype=np.int64),
         queries=np.array([[0, *[-1] * (compiled.lanes - 1)]]),
         keys=np.array([[0, 1, 2]]),
-        count=np.array([3 if logit > 0 else 2]),
+        count=np.array([3]),
         seen=np.ones((1, 3), dtype=np.uint64),
         contexts=(0,),
     )
     found = compiled.attend(torch.full((1, 1, 1), logit), (key, value), [None], tile, 1.0)
     assert found.item() == 3.0
+
+
+@needs_compiler
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("where", [0, 5, 99])
+def test_what_is_not_finite_does_not_vanish(bad: float, where: int) -> None:
+    compiled = native()
+    assert compiled
+    key = torch.zeros(100, 1, 4)
+    key[where] = bad
+    tile = Tiles(
+        context=np.zeros(1, dtype=np.int64),
+        before=np.zeros(1, dtype=np.int64),
+        queries=np.array([[0, *[-1] * (compiled.lanes - 1)]]),
+        keys=np.arange(100)[None],
+        count=np.array([100]),
+        seen=np.ones((1, 100), dtype=np.uint64),
+        contexts=(0,),
+    )
+    found = compiled.attend(torch.ones(1, 1, 4), (key, torch.ones(100, 1, 4)), [None], tile, 1.0)
+    assert found.isnan().all()
 
 
 def test_kinds_and_shapes_that_it_does_not_know_are_refused() -> None:
@@ -119,8 +145,11 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_it_is_compiled_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not isinstance(afresh(), str)
     (kept,) = cache.iterdir()
-    monkeypatch.setenv("CC", "/bin/false")
+    monkeypatch.setattr(module, "_compile", lambda target: pytest.fail("compiled twice"))
     assert not isinstance(afresh(), str)
+    monkeypatch.undo()
+    monkeypatch.setenv("SELFREFLECT_CACHE", str(cache.parent))
+    monkeypatch.setenv("CC", "/bin/false")
     monkeypatch.setattr(module, "_processor", lambda: "another machine that shares the home directory")
     assert "compiler failed" in str(afresh())
     assert list(cache.iterdir()) == [kept]
@@ -128,25 +157,39 @@ def test_it_is_compiled_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 @needs_compiler
 def test_several_processes_may_compile_it_at_once(cache: Path) -> None:
-    code = "from selfreflect.metric.native import native; assert native()"
-    running = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(3)]
+    running = [subprocess.Popen([sys.executable, "-c", LOADS]) for _ in range(3)]
     assert [process.wait() for process in running] == [0, 0, 0]
     assert len(list(cache.iterdir())) == 1
 
 
 @needs_compiler
-def test_a_library_that_others_could_have_written_is_not_loaded(cache: Path) -> None:
-    cache.mkdir(parents=True)
-    cache.chmod(0o777)
-    assert not isinstance(afresh(), str)
-    assert list(cache.iterdir()) == []  # compiled for this process alone
-    cache.chmod(0o700)
-    assert not isinstance(afresh(), str)
+def test_a_library_that_others_could_have_written_is_not_loaded(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[Path] = []
+    monkeypatch.setattr(module, "Native", lambda path: loaded.append(path) or path)
+    afresh()
     (kept,) = cache.iterdir()
-    kept.write_bytes(b"not ours")
-    kept.chmod(0o666)
-    assert not isinstance(afresh(), str)
-    assert kept.read_bytes() == b"not ours"
+    assert loaded == [kept]
+    kept.chmod(0o777)
+    afresh()
+    kept.chmod(0o700)
+    cache.chmod(0o777)
+    afresh()
+    assert loaded[1:].count(kept) == 0
+    assert len(loaded) == 3  # compiled for this process alone
+    cache.chmod(0o700)
+    afresh()
+    assert loaded[3] == kept
+
+
+@needs_compiler
+def test_it_is_kept_where_new_files_are_open_to_the_group(cache: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        assert not isinstance(afresh(), str)
+    finally:
+        os.umask(before)
+    (kept,) = cache.iterdir()
+    assert kept.stat().st_mode & 0o777 == 0o700
 
 
 @needs_compiler
@@ -154,11 +197,26 @@ def test_a_cache_that_cannot_be_made_does_not_stop_it(tmp_path: Path, monkeypatc
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SELFREFLECT_CACHE", str(tmp_path / "file"))
     assert not isinstance(afresh(), str)
+    monkeypatch.setenv("SELFREFLECT_CACHE", "~nobody-of-this-name")
+    assert not isinstance(afresh(), str)
+
+    def homeless() -> Path:
+        raise BackendError("there is no home directory")
+
+    monkeypatch.setattr(module, "cache_directory", homeless)
+    assert not isinstance(afresh(), str)
+
+
+@needs_compiler
+def test_the_compiler_may_have_arguments(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "gcc -g0")
+    assert not isinstance(afresh(), str)
+    assert len(list(cache.iterdir())) == 1
 
 
 @pytest.mark.parametrize(
     ("variables", "said"),
-    [({"SELFREFLECT_NATIVE": "0"}, "is 0"), ({"CC": "/bin/false"}, "compiler failed"), ({"CC": "/nowhere/cc"}, "/nowhere/cc")],
+    [({"SELFREFLECT_NATIVE": "0"}, "is 0"), ({"CC": "/bin/false"}, "compiler failed"), ({"CC": "/nowhere/cc"}, "install gcc")],
 )
 def test_without_it_there_is_a_reason(cache: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], said: str) -> None:
     for name, value in variables.items():
@@ -173,10 +231,11 @@ def test_a_machine_without_a_compiler_is_told_what_to_install(cache: Path, monke
 
 
 @needs_compiler
-def test_a_torn_library_is_replaced_for_this_process(cache: Path) -> None:
-    assert not isinstance(afresh(), str)
-    (kept,) = cache.iterdir()
-    replaced = kept.with_name("torn")
-    replaced.write_bytes(b"torn")
-    replaced.replace(kept)
-    assert not isinstance(afresh(), str)
+def test_a_torn_library_is_not_kept(cache: Path) -> None:
+    """Each time by another process, since one that has loaded a library does not read its file again."""
+    for kept_after in (True, False, True):
+        subprocess.run([sys.executable, "-c", LOADS], check=True)
+        kept = list(cache.iterdir())
+        assert bool(kept) == kept_after
+        for library_file in kept:
+            library_file.write_bytes(b"torn")

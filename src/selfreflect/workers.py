@@ -205,7 +205,8 @@ def load_metric(judge: Judge, config: Config, options: Options, progress: Progre
     from selfreflect.metric.native import library
     from selfreflect.metric.scorer import SelfReflect
 
-    if judge.last_states is None and judge.lm.device == "cpu" and isinstance(why := library(), str):
+    on_cpu = judge.last_states is None and (judge.lm.device, judge.lm.dtype) == ("cpu", "float32")
+    if on_cpu and isinstance(why := library(), str):
         progress.note(f"scoring is slower than it could be, since its attention is not compiled: {why}")
     wanted = config.scores
     return SelfReflect(

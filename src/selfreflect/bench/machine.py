@@ -27,7 +27,7 @@ def machine(judge: Judge) -> dict[str, Any]:
         "processor": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
         "cores": cores,
         "threads": torch.get_num_threads(),
-        "attention": "compiled" if native() else "torch",
+        "attention": "compiled" if (device.type, judge.lm.dtype) == ("cpu", "float32") and native() else "torch",
         "load": round(os.getloadavg()[0], 2),
         "torch": str(torch.__version__),
         "transformers": version("transformers"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import Any
 
 from rich.console import Console
@@ -24,6 +25,8 @@ from rich.text import Text
 
 from selfreflect.records import dump_line
 from selfreflect.report.text import printable
+
+SECONDS_BETWEEN_LINES = 60
 
 
 class _Console(Console):
@@ -66,17 +69,34 @@ class _Bar:
         self._progress.advance(self._task, count)
 
 
+class _Lines:
+    """For a log file: a line when a stage begins, and at most one a minute from then on."""
+
+    def __init__(self, name: str, total: int) -> None:
+        self._name, self._total, self._done = name, total, 0
+        self._began = self._said = monotonic()
+        say(f"{name}: {total} to do")
+
+    def advance(self, count: int = 1) -> None:
+        self._done += count
+        now = monotonic()
+        if now - self._said >= SECONDS_BETWEEN_LINES and self._done < self._total:
+            self._said = now
+            say(f"{self._name}: {self._done} of {self._total} after {(now - self._began) / 60:.0f} min")
+
+
 class Watcher:
-    """The experiment's progress as bars with rate and time left. A stderr that is no terminal gets one line per stage instead."""
+    """The experiment's progress as bars with rate and time left, or as lines where stderr is no terminal."""
 
     def note(self, line: str) -> None:
         if stderr.is_terminal:
             stderr.print(Text(printable(line), style="dim"))
 
     @contextmanager
-    def stage(self, name: str, total: int) -> Iterator[_Bar]:
+    def stage(self, name: str, total: int) -> Iterator[_Bar | _Lines]:
         if not stderr.is_terminal:
-            say(f"{name}: {total} to do")
+            yield _Lines(name, total)
+            return
         columns = (
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -88,5 +108,5 @@ class Watcher:
             TimeRemainingColumn(),
         )
         # Rich would redirect stdout through this console, and JSON lines that were piped elsewhere would end in the terminal.
-        with Progress(*columns, console=stderr, disable=not stderr.is_terminal, redirect_stdout=False, redirect_stderr=False) as progress:
+        with Progress(*columns, console=stderr, redirect_stdout=False, redirect_stderr=False) as progress:
             yield _Bar(progress, progress.add_task(name, total=total))

@@ -11,11 +11,13 @@ import ctypes
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -27,7 +29,8 @@ from selfreflect.metric.tiles import Tiles
 from selfreflect.models.demo import cache_directory
 
 SOURCE = Path(__file__).with_name("tree_attention.c")
-FLAGS = ("-std=c11", "-O3", "-march=native", "-fPIC", "-fopenmp")
+FLAGS = ("-std=c11", "-O3", "-march=native", "-ffp-contract=fast", "-fPIC", "-fopenmp")
+"""By the letter of c11 GCC would not join a multiplication and an addition, and half the speed would be gone."""
 SECONDS = 60
 """How long a compiler may take; it is done in one."""
 
@@ -104,31 +107,42 @@ def library() -> Native | str:
     try:
         return _cached() or _compiled_elsewhere()
     except subprocess.CalledProcessError as error:
-        return f"the C compiler failed: {excerpt(error.stderr.strip() or f'exit status {error.returncode}', 300)}"
-    except (OSError, subprocess.TimeoutExpired, AttributeError) as error:
-        return str(error)
+        said = excerpt(error.stderr.strip() or f"exit status {error.returncode}", 300)
+        return f"the C compiler failed; let CC name a GCC that works here ({said})"
+    except FileNotFoundError as error:
+        return f"there is no C compiler; install gcc, or let CC name one ({error})"
+    except (OSError, ValueError, subprocess.TimeoutExpired, AttributeError) as error:
+        return f"the compiled library does not load; let CC name a GCC ({error})"
 
 
 def _cached() -> Native | None:
     """From the cache; None where that cannot be, or others could have left code for us to run there."""
-    name = hashlib.sha256("\n".join((SOURCE.read_text("utf-8"), *FLAGS, platform.machine(), _processor())).encode()).hexdigest()[:20]
-    folder = cache_directory() / "native"
-    path = folder / f"tree_attention-{name}.so"
+    parts = (SOURCE.read_text("utf-8"), *FLAGS, *_compiler(), platform.machine(), _processor())
+    name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]
     try:
+        folder = cache_directory() / "native"
+        path = folder / f"tree_attention-{name}.so"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not _ours(folder):
             return None
         if not path.exists():
-            with tempfile.TemporaryDirectory(dir=folder) as scratch:
-                _compile(Path(scratch) / "library.so").replace(path)
-        return Native(path) if _ours(path) else None
-    except (OSError, BackendError):
+            # A link, since nothing may be put in the place of a library that another process may have loaded.
+            with tempfile.TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as scratch, suppress(FileExistsError):
+                path.hardlink_to(_compile(Path(scratch) / "library.so"))
+        if not _ours(path):
+            return None
+    except (OSError, RuntimeError, BackendError):  # no home directory, or one that cannot be written
+        return None
+    try:
+        return Native(path)
+    except (OSError, AttributeError):
+        path.unlink(missing_ok=True)  # torn, or by a compiler that this torch cannot work with: the next process tries anew
         return None
 
 
 def _compiled_elsewhere() -> Native:
     """For this process alone: a library that is loaded needs its file no more."""
-    with tempfile.TemporaryDirectory(prefix="selfreflect-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="selfreflect-", ignore_cleanup_errors=True) as scratch:
         return Native(_compile(Path(scratch) / "library.so"))
 
 
@@ -137,14 +151,17 @@ def _ours(path: Path) -> bool:
     return status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
+def _compiler() -> list[str]:
+    return shlex.split(os.environ.get("CC", "")) or [shutil.which("gcc") or "cc"]
+
+
 def _compile(target: Path) -> Path:
-    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        raise FileNotFoundError("there is no C compiler; install gcc")
     part = target.with_suffix(".o")
     # Linked by itself, without OpenMP's library: torch brings its own, and two would be two sets of threads.
     for arguments in ((*FLAGS, "-c", str(SOURCE), "-o", str(part)), ("-shared", str(part), "-o", str(target))):
-        subprocess.run([compiler, *arguments], check=True, capture_output=True, text=True, errors="replace", timeout=SECONDS)
+        command = [*_compiler(), *arguments]
+        subprocess.run(command, check=True, capture_output=True, text=True, errors="replace", timeout=SECONDS)
+    target.chmod(0o700)
     return target
 
 

@@ -1,4 +1,4 @@
-"""Queries of a pass as tiles for the compiled attention: a few neighbouring nodes, all of a prefix and some more keys. Token ids only.
+"""Queries of a pass as tiles for the compiled attention: a few neighbouring rows, the start of a prefix, and some more keys. Indices only.
 
 Shapes: T tiles of N queries; K keys in the longest list of a tile.
 """

@@ -5,7 +5,7 @@
    then the same loop over registers, and the softmax never leaves its lane. Keys come in chunks whose weights stay in the nearest cache;
    maximum and sum of a lane are carried from chunk to chunk, and what has been summed is scaled down where the maximum grows.
 
-   Compiled for the machine at hand by native.py, which also describes the arguments. */
+   Compiled for the machine at hand by native.py; the arguments from `tiles` on are those of Tiles in tiles.py. */
 
 #include <stdint.h>
 
@@ -31,9 +31,10 @@ static inline Vector pick(Integers where, Vector yes, Vector no) {
     return (Vector)((where & (Integers)yes) | (~where & (Integers)no));
 }
 
-static inline Vector larger(Vector a, Vector b) { return pick(a > b, a, b); }
+/* a where either is no number: what is not finite must reach the result and not vanish in a maximum. */
+static inline Vector larger(Vector a, Vector b) { return pick(b > a, b, a); }
 
-/* exp(x) for x <= 0 within a few units of the last place; exp(-87) below that. */
+/* exp(x) for x <= 0 within a few units of the last place; exp(-87) below that, NaN for NaN. */
 static inline Vector exponential(Vector x) {
     const Vector zero = {0}, magic = zero + 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer, left in the low bits */
     x = larger(x, zero - 87.0f);

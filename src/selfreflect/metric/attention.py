@@ -17,11 +17,9 @@ import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
-from selfreflect.metric.native import native
+from selfreflect.metric.native import KeyValue, native
 from selfreflect.metric.packing import Blocks, Pass
 from selfreflect.metric.tiles import Tiles, cut
-
-KeyValue = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -184,7 +182,7 @@ class TreeAttention:
         return torch.cat(found).transpose(1, 2)
 
     def _cut(self, layer: int, size: int, group: int, last: bool) -> Tiles:
-        """Layers share them."""
+        """Tiles of the pass; layers share them."""
         if (last, group) not in self._tiles:
             held = {context: keys.shape[1] for (context, of), (keys, _) in self.prefix.items() if of == layer}
             prefixes = {s.context: held.get(s.context, 0) for s in self.packed.segments}

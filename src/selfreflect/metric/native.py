@@ -30,7 +30,7 @@ from selfreflect.models.demo import cache_directory
 
 SOURCE = Path(__file__).with_name("tree_attention.c")
 FLAGS = ("-std=c11", "-O3", "-march=native", "-ffp-contract=fast", "-fPIC", "-fopenmp")
-"""By the letter of c11 GCC would not join a multiplication and an addition, and half the speed would be gone."""
+"""By the letter of c11 GCC would not join a multiplication and an addition into one instruction."""
 SECONDS = 60
 """How long a compiler may take; it is done in one."""
 

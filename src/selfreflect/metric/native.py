@@ -24,9 +24,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from selfreflect.cache import cache_directory
 from selfreflect.errors import BackendError, excerpt
 from selfreflect.metric.tiles import Tiles
-from selfreflect.models.demo import cache_directory
 
 SOURCE = Path(__file__).with_name("tree_attention.c")
 FLAGS = ("-std=c11", "-O3", "-march=native", "-ffp-contract=fast", "-fPIC", "-fopenmp")
@@ -106,13 +106,14 @@ def library() -> Native | str:
         return f"it is not built on {sys.platform}"
     try:
         return _cached() or _compiled_elsewhere()
-    except subprocess.CalledProcessError as error:
-        said = excerpt(error.stderr.strip() or f"exit status {error.returncode}", 300)
-        return f"the C compiler failed; let CC name a GCC that works here ({said})"
-    except FileNotFoundError as error:
-        return f"there is no C compiler; install gcc, or let CC name one ({error})"
-    except (OSError, ValueError, subprocess.TimeoutExpired, AttributeError) as error:
+    except _CompilerError as error:
+        return str(error)
+    except (OSError, AttributeError) as error:
         return f"the compiled library does not load; let CC name a GCC ({error})"
+
+
+class _CompilerError(Exception):
+    """Why there is no library, and what to do."""
 
 
 def _cached() -> Native | None:
@@ -131,7 +132,7 @@ def _cached() -> Native | None:
                 path.hardlink_to(_compile(Path(scratch) / "library.so"))
         if not _ours(path):
             return None
-    except (OSError, RuntimeError, BackendError):  # no home directory, or one that cannot be written
+    except (OSError, BackendError):  # no home directory, or one that cannot be written
         return None
     try:
         return Native(path)
@@ -152,7 +153,10 @@ def _ours(path: Path) -> bool:
 
 
 def _compiler() -> list[str]:
-    return shlex.split(os.environ.get("CC", "")) or [shutil.which("gcc") or "cc"]
+    try:
+        return shlex.split(os.environ.get("CC", "")) or [shutil.which("gcc") or "cc"]
+    except ValueError as error:
+        raise _CompilerError(f"CC is no command that a shell would read ({error})") from error
 
 
 def _compile(target: Path) -> Path:
@@ -160,7 +164,15 @@ def _compile(target: Path) -> Path:
     # Linked by itself, without OpenMP's library: torch brings its own, and two would be two sets of threads.
     for arguments in ((*FLAGS, "-c", str(SOURCE), "-o", str(part)), ("-shared", str(part), "-o", str(target))):
         command = [*_compiler(), *arguments]
-        subprocess.run(command, check=True, capture_output=True, text=True, errors="replace", timeout=SECONDS)
+        try:
+            subprocess.run(command, check=True, capture_output=True, text=True, errors="replace", timeout=SECONDS)
+        except subprocess.CalledProcessError as error:
+            said = excerpt(error.stderr.strip() or f"exit status {error.returncode}", 300)
+            raise _CompilerError(f"the C compiler failed; let CC name a GCC that works here ({said})") from error
+        except subprocess.TimeoutExpired as error:
+            raise _CompilerError(f"the C compiler was not done after {SECONDS} seconds") from error
+        except OSError as error:
+            raise _CompilerError(f"there is no C compiler; install gcc, or let CC name one ({error})") from error
     target.chmod(0o700)
     return target
 

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from selfreflect.cache import cache_directory
 from selfreflect.errors import BackendError, excerpt
 
 Progress = Callable[[str], None]
@@ -45,23 +46,6 @@ class Source:
     """Gets the GGUF file and an existing directory, and writes the model and its tokenizer there."""
     room: int
     """Bytes that must be free before work starts."""
-
-
-def cache_directory() -> Path:
-    """``$SELFREFLECT_CACHE``, else ``$XDG_CACHE_HOME/selfreflect``, else ``~/.cache/selfreflect``. Creates nothing.
-
-    Raises:
-        BackendError: none of these variables is set and the user has no home directory.
-    """
-    if own := os.environ.get("SELFREFLECT_CACHE"):
-        return Path(own).expanduser().absolute()
-    shared = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if shared.is_absolute():  # the XDG rules say that a relative path is to be ignored
-        return shared / "selfreflect"
-    try:
-        return Path.home() / ".cache" / "selfreflect"
-    except RuntimeError as error:
-        raise BackendError("there is no home directory for the embedded model's cache; set SELFREFLECT_CACHE to a directory") from error
 
 
 def model_directory(progress: Progress | None = None) -> Path:

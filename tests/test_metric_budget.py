@@ -116,10 +116,16 @@ def test_first_words_come_with_probability_by_their_token_tasks():
     assert np.mean(firsts) == pytest.approx(0.8, abs=0.03)
 
 
-@pytest.mark.parametrize("size", [0, 1, 3, 4, 6, 9])
+@pytest.mark.parametrize("size", [1, 3, 4, 6, 9])
 def test_the_size_of_an_earlier_sample_is_found_again(size):
     words = population()
     assert words.size_of(len(words.chosen(size))) == size
+
+
+def test_a_sample_has_a_word_even_if_its_copies_are_more_than_wanted():
+    words = population(["a b"] * 5)
+    assert len(words.chosen(1)) == 5
+    assert words.size_of(2) == 1
 
 
 def test_drawn_words_carry_their_values_in_the_order_of_the_draws():

@@ -12,6 +12,7 @@ from tokenizers import normalizers
 import oracle
 import tiny
 from selfreflect.errors import ConfigError, DataError
+from selfreflect.metric import scorer
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.metric.tasks import masked_words, reference_context, summary_context
 from selfreflect.models.judge import Judge
@@ -49,6 +50,44 @@ def longest_task(judge: Judge, context) -> int:
 @pytest.fixture(scope="module")
 def metric(tiny_metric) -> SelfReflect:
     return tiny_metric("llama")
+
+
+# --- many summaries
+
+MANY = {f"s{index}": f"Maybe {index} rows of radishes." for index in range(5)}
+
+
+class Watched:
+    """An engine that notes the plans of each call."""
+
+    def __init__(self, engine):
+        self.head, self.states_of, self.calls = engine.head, engine.states, []
+
+    def states(self, plans):
+        self.calls.append(list(plans))
+        return self.states_of(plans)
+
+
+@pytest.mark.parametrize(("ids", "calls"), [(10**9, [6]), (1, [2, 1, 1, 1, 1])])
+def test_many_summaries_run_a_few_at_a_time_beside_one_reference(metric, monkeypatch, ids, calls):
+    monkeypatch.setattr(scorer, "IDS_AT_ONCE", ids)
+    watched = SelfReflect(metric.judge)
+    watched.engine = Watched(watched.engine)
+    found = records(watched, {**MANY, "twin": MANY["s0"]})
+    assert [one.summary for one in found] == [*MANY, "twin"]
+    assert [len(plans) for plans in watched.engine.calls] == calls
+    assert token_distances(found[-1]) == token_distances(found[0])
+    for one in found:
+        assert token_distances(one) == pytest.approx(token_distances(score(metric, {**MANY, "twin": MANY["s0"]}[one.summary])), abs=1e-6)
+
+
+def test_summaries_that_do_not_fit_leave_groups_without_any(tiny_metric, monkeypatch):
+    monkeypatch.setattr(scorer, "IDS_AT_ONCE", 1)
+    small = tiny_metric("llama", max_position_embeddings=300)
+    found = records(small, {"long": "word " * 200, "fine": "Radishes.", "longer": "word " * 250})
+    assert [type(one) for one in found] == [Failure, Score, Failure]
+    assert [one.name for one in (found[0], found[2])] == ["long", "longer"]
+    assert [type(one) for one in records(small, {"long": "word " * 200})] == [Failure]
 
 
 # --- what a score says
@@ -342,6 +381,16 @@ def test_a_summary_scored_later_gets_the_words_of_those_before(metric):
     [later] = limited.score_records(QUESTION, drawn, [Summary(question_id=QUESTION.id, name="c", text="Kale.")], beside=before)
     assert [(w.answer, w.word) for w in later.words] == [(w.answer, w.word) for w in before[0].words]
     assert later.estimate.stopped == "paired"
+
+
+def test_beside_a_score_of_every_word_nothing_stops_short(metric):
+    limited = SelfReflect(metric.judge, budget=900)
+    estimated = records(limited, TEXTS, LONGER)
+    exact = records(metric, {"all": "Kale, or peas."}, LONGER)
+    drawn = AnswerSet(question_id=QUESTION.id, masked_out=LONGER, conditioning=TOLD)
+    named = [Summary(question_id=QUESTION.id, name="c", text="Kale.")]
+    [later] = SelfReflect(metric.judge, budget=10**6).score_records(QUESTION, drawn, named, beside=[*estimated, *exact])
+    assert later.estimate is None
 
 
 def test_a_summary_that_fails_does_not_stop_the_estimates_of_others(tiny_metric):

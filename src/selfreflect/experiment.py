@@ -146,8 +146,7 @@ class Experiment:
             return
         beside: dict[str, list[Score]] = {}
         for (question, _), score in self.run.scores.items():
-            if score.estimate is not None:  # exact ones limit nothing
-                beside.setdefault(question, []).append(replace(score, words=()))
+            beside.setdefault(question, []).append(replace(score, words=()))
         tasks = [
             Task(
                 question=self.run.questions[key],

@@ -150,9 +150,8 @@ class Population:
         return sorted(copy[place] for stratum, quota in picked for place in stratum.order[:quota] for copy in stratum.copies)
 
     def size_of(self, words: int) -> int:
-        """The largest sample that covers at most ``words`` words, copies counted."""
-        sizes = (size for size in range(self.size, 0, -1) if len(self.chosen(size)) <= words)
-        return next(sizes, 0)
+        """The largest sample that covers at most ``words`` words, copies counted; at least 1, even if its copies are more."""
+        return next((size for size in range(self.size, 1, -1) if len(self.chosen(size)) <= words), 1)
 
     def drawn(self, size: int, values: Mapping[int, float]) -> list[Drawn]:
         """The sample with its values (one for each word index), for :func:`~selfreflect.stats.sampled_mean`."""

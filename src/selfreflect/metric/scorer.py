@@ -7,15 +7,14 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.metric.budget import Limits, Population, limits
 from selfreflect.metric.contexts import CannotScoreError, Task, prepare, summary_prompts
-from selfreflect.metric.engine import Guesses, distances, engine_of, guesses
-from selfreflect.metric.plan import Ints, Plan, Prompt, build_plan
+from selfreflect.metric.engine import Guesses, engine_of
+from selfreflect.metric.plan import Prompt, build_plan
+from selfreflect.metric.reference import Reference
 from selfreflect.metric.reference_cache import ReferenceCache, judge_key
 from selfreflect.metric.rounds import Outcome, OverBudgetError, Rounds
 from selfreflect.metric.tasks import JUDGE_TEMPERATURE
@@ -24,6 +23,9 @@ from selfreflect.stats import clustered_mean, sampled_mean
 
 if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
+
+IDS_AT_ONCE = 2_000_000
+"""Token ids of the prompts that exist at once, unless a single summary has more. With trees and final states each takes some 30 bytes."""
 
 
 class SelfReflect:
@@ -123,95 +125,97 @@ class SelfReflect:
         """Score every summary of one question; the reference context is computed once for all of them.
 
         A question that cannot be scored gives one Failure per summary, a summary that cannot be scored gives one of its own. ``beside``
-        are scores of the same question under the same limits: no more words are scored than for them, so that all stay comparable.
+        are scores of the same question: no more words are scored than for the longest of them, so that all stay comparable.
         """
         try:
             task = prepare(self.judge, question, answers)
         except CannotScoreError as error:
             return [error.record(question, summary) for summary in summaries]
-        contexts: dict[int, list[Prompt]] = {}
-        failed: dict[int, Failure] = {}
-        for index, summary in enumerate(summaries):
-            try:
-                contexts[index] = summary_prompts(self.judge, task, summary)
-            except CannotScoreError as error:
-                failed[index] = error.record(question, summary)
-        try:
-            measured = dict(zip(contexts, self._score_words(task, list(contexts.values()), beside), strict=True))
-        except CannotScoreError as error:
-            failed |= {index: error.record(question, summaries[index]) for index in contexts}
-            measured = {}
+        found = self._every_word(task, summaries) if self.limits is None else self._some_words(task, summaries, beside)
+        names = [summary.name for index, summary in enumerate(summaries) if not isinstance(found[index], CannotScoreError)]
         results: list[Score | Failure] = []
-        names = [summaries[index].name for index in contexts]
         for index, summary in enumerate(summaries):
             try:
-                results.append(failed[index] if index in failed else self._record(summary, task, measured[index], names))
+                results.append(self._record(summary, task, found[index], names))
             except CannotScoreError as error:
                 results.append(error.record(question, summary))
         return results
 
-    def _score_words(self, task: Task, contexts: list[list[Prompt]], beside: Sequence[Score]) -> Sequence[Outcome | Words]:
-        """The words of every context: all of them, or where there are limits a subset in an Outcome."""
-        if self.limits is None:
-            return self._measure(task, contexts, range(len(task.words)))
+    def _every_word(self, task: Task, summaries: Sequence[Summary]) -> dict[int, Found]:
+        """All words under every summary, a few summaries at a time, so that memory does not grow with their number."""
+        found: dict[int, Found] = {}
+        every = range(len(task.words))
+        reference = self._reference(task, every)
+        texts = list(dict.fromkeys(summary.text for summary in summaries))
+        at_once = max(1, IDS_AT_ONCE // sum(len(prompt.ids) for prompt in task.reference))
+        for start in range(0, len(texts), at_once):
+            group = set(texts[start : start + at_once])
+            contexts = self._prompts(task, {index: summary for index, summary in enumerate(summaries) if summary.text in group}, found)
+            if contexts:
+                found |= dict(zip(contexts, self._measure(task, reference, list(contexts.values()), every), strict=True))
+        return found
+
+    def _some_words(self, task: Task, summaries: Sequence[Summary], beside: Sequence[Score]) -> dict[int, Found]:
+        """The words that the limits allow, the same under every summary."""
+        assert self.limits is not None
+        found: dict[int, Found] = {}
+        contexts = self._prompts(task, dict(enumerate(summaries)), found)
+        prompts = list(contexts.values())
         population = _population(task, self.limits)
         earlier = [score.estimate.words_scored for score in beside if score.estimate]
         rounds = Rounds(
             population,
             task.reference,
-            contexts,
+            prompts,
             self.limits,
-            lambda words, live: self._measure(task, [contexts[index] for index in live], words),
-            at_most=population.size_of(max(earlier)) if earlier else None,
+            lambda words, live: self._measure(task, self._reference(task, words), [prompts[index] for index in live], words),
+            at_most=population.size_of(max(earlier)) if earlier and len(earlier) == len(beside) else None,  # an exact one has every word
         )
         try:
-            return rounds.run()
+            return found | dict(zip(contexts, rounds.run(), strict=True))
         except OverBudgetError as error:
-            raise CannotScoreError(
+            refused = CannotScoreError(
                 "over_budget",
                 f"a budget of {self.limits.tokens} tokens per question does not suffice for a single masked word: the reference and "
                 f"{len(contexts)} summaries need up to {error.needed}",
-            ) from error
-
-    def _measure(self, task: Task, contexts: Sequence[Sequence[Prompt]], words: Sequence[int]) -> list[Words]:
-        """Distances of the given words under every context. Equal token tasks are computed once, and so are equal contexts."""
-        firsts = [next(i for i, other in enumerate(contexts) if other == prompts) for prompts in contexts]
-        if len(once := sorted(set(firsts))) < len(contexts):
-            measured = dict(zip(once, self._measure(task, [contexts[i] for i in once], words), strict=True))
-            return [measured[first] for first in firsts]
-        reference = build_plan([task.reference[word] for word in words])
-        plans = [build_plan([prompts[word] for word in words]) for prompts in contexts]
-        distinct = [np.unique(_pairs(plan, reference), axis=0, return_inverse=True) for plan in plans]
-        expected, states = self._states(task, reference, plans)
-        others = [(rows, pairs) for rows, (pairs, _) in zip(states, distinct, strict=True)]
-        found = distances(self.engine.head, expected, others, self.temperature)
-        held = guesses(self.engine.head, expected, others, self.temperature, self.guesses) if self.guesses else None
-        results = []
-        for index, ((_, back), plan) in enumerate(zip(distinct, plans, strict=True)):
-            tasks = iter(back.reshape(-1).tolist())
-            each = zip((task.words[word] for word in words), ([next(tasks) for _ in rows] for rows in plan.rows), strict=True)
-            results.append(
-                tuple(
-                    WordDistance(
-                        answer=w.answer,
-                        word=w.word,
-                        text=w.text,
-                        distances=tuple(found[index][places].tolist()),
-                        guesses=tuple(self._spelled(held[index], place) for place in places) if held else (),
-                    )
-                    for w, places in each
-                )
             )
-        return results
+            return found | dict.fromkeys(contexts, refused)
 
-    def _states(self, task: Task, reference: Plan, plans: list[Plan]) -> tuple[Any, list[Any]]:
-        """States of the reference and of each plan. They share passes, unless those of the reference are at hand."""
-        if self.cache is not None and (held := self.cache.get(task.context, reference)) is not None:
-            return held.to(self.judge.lm.model.device), self.engine.states(plans)
-        expected, *states = self.engine.states([reference, *plans])
-        if self.cache is not None:
-            self.cache.put(task.context, reference, expected)
-        return expected, states
+    def _prompts(self, task: Task, summaries: Mapping[int, Summary], failed: dict[int, Found]) -> dict[int, list[Prompt]]:
+        """The prompts of each summary, equal texts once; why there are none goes into ``failed``."""
+        found: dict[int, list[Prompt]] = {}
+        by_text: dict[str, list[Prompt]] = {}
+        for index, summary in summaries.items():
+            try:
+                found[index] = by_text.get(summary.text) or summary_prompts(self.judge, task, summary)
+                by_text[summary.text] = found[index]
+            except CannotScoreError as error:
+                failed[index] = error
+        return found
+
+    def _measure(self, task: Task, reference: Reference, contexts: Sequence[Sequence[Prompt]], words: Sequence[int]) -> list[Words]:
+        """Distances of the given words under every context. Equal token tasks are computed once, and so are equal contexts."""
+        distinct = [prompts for place, prompts in enumerate(contexts) if prompts not in contexts[:place]]
+        compared = reference.beside([build_plan([prompts[word] for word in words]) for prompts in distinct])
+        found = compared.distances(self.temperature)
+        held = compared.guesses(self.temperature, self.guesses) if self.guesses else None
+        measured = [
+            tuple(
+                WordDistance(
+                    answer=task.words[word].answer,
+                    word=task.words[word].word,
+                    text=task.words[word].text,
+                    distances=tuple(found[index][tasks].tolist()),
+                    guesses=tuple(self._spelled(held[index], place) for place in tasks) if held else (),
+                )
+                for word, tasks in zip(words, each, strict=True)
+            )
+            for index, each in enumerate(compared.tasks)
+        ]
+        return [measured[distinct.index(prompts)] for prompts in contexts]
+
+    def _reference(self, task: Task, words: Sequence[int]) -> Reference:
+        return Reference(self.engine, build_plan([task.reference[word] for word in words]), self.cache, task.context)
 
     def _spelled(self, held: Guesses, place: int) -> tuple[Guess, ...]:
         """One token task's guesses, each token once; probabilities to four significant digits, as there are many."""
@@ -221,7 +225,9 @@ class SelfReflect:
                 spelled[token] = Guess(self.judge.chat.tokenizer.decode([token]), *(float(f"{p:.4g}") for p in probabilities))
         return tuple(spelled.values())
 
-    def _record(self, summary: Summary, task: Task, measured: Outcome | Words, names: Sequence[str]) -> Score:
+    def _record(self, summary: Summary, task: Task, measured: Found, names: Sequence[str]) -> Score:
+        if isinstance(measured, CannotScoreError):
+            raise measured
         words = measured if isinstance(measured, tuple) else tuple(measured.words[index] for index in sorted(measured.words))
         if not all(math.isfinite(distance) for word in words for distance in word.distances):
             advice = "load it in another dtype" if self.judge.lm.dtype == "float16" else "its weights may be damaged"
@@ -253,10 +259,8 @@ Answers = tuple[str, ...]
 
 Words = tuple[WordDistance, ...]
 
-
-def _pairs(plan: Plan, reference: Plan) -> Ints:
-    """Rows of a summary's wanted nodes beside those of the reference, one pair per token task: shape (tasks, 2)."""
-    return np.array([pair for both in zip(plan.rows, reference.rows, strict=True) for pair in zip(*both, strict=True)])
+Found = Outcome | Words | CannotScoreError
+"""Of one summary: some of its words, all of them, or why there is no score."""
 
 
 def _population(task: Task, limits: Limits) -> Population:

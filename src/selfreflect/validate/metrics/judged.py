@@ -6,27 +6,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from selfreflect.metric.contexts import CannotScoreError
-from selfreflect.metric.plan import Plan, Prompt, build_plan
+from selfreflect.metric.plan import Prompt, build_plan
 from selfreflect.validate.base import Undefined
 
 if TYPE_CHECKING:
-    import torch
-
-    from selfreflect.metric.distance import Formula
     from selfreflect.metric.engine import Engine
     from selfreflect.models.judge import Judge
 
 GROUP = 6
 """Summaries whose prompts and states exist at once. A study may give thirty of an item; each projects the reference anew, so not fewer."""
 
-Floats = npt.NDArray[np.float64]
 T = TypeVar("T")
 
 
@@ -55,42 +49,6 @@ def grouped(summaries: Mapping[str, str], encode: Callable[[str, str], T]) -> It
             except CannotScoreError as error:
                 held[text] = undefined(error)
         yield held
-
-
-class Reference:
-    """What a judge predicts for masked words after the conditioning answers. It is computed once, with the first group of summaries."""
-
-    def __init__(self, engine: Engine, prompts: Sequence[Prompt]) -> None:
-        self._engine = engine
-        self._plan = build_plan(prompts)
-        self._states: torch.Tensor | None = None
-
-    def distances(self, contexts: Sequence[Sequence[Prompt]], temperature: float, formulas: Sequence[Formula]) -> list[list[Floats]]:
-        """For each context and each of its prompts the distances of the word from those of the reference, shape (tokens, formulas).
-
-        Args:
-            contexts: prompts in the order of the reference's; a context may end before it does.
-        """
-        from selfreflect.metric.engine import distances
-
-        plans = [build_plan(prompts) for prompts in contexts]
-        if self._states is None:
-            self._states, *states = self._engine.states([self._plan, *plans])
-        else:
-            states = self._engine.states(plans)
-        distinct = [np.unique(self._pairs(plan), axis=0, return_inverse=True) for plan in plans]
-        others = [(rows, pairs) for rows, (pairs, _) in zip(states, distinct, strict=True)]
-        found = distances(self._engine.head, self._states, others, temperature, formulas)
-        return [_by_word(values[back.reshape(-1)], plan) for values, (_, back), plan in zip(found, distinct, plans, strict=True)]
-
-    def _pairs(self, plan: Plan) -> npt.NDArray[np.int64]:
-        rows = self._plan.rows[: len(plan.rows)]
-        return np.array([pair for both in zip(plan.rows, rows, strict=True) for pair in zip(*both, strict=True)])
-
-
-def _by_word(values: Floats, plan: Plan) -> list[Floats]:
-    ends = accumulate(len(rows) for rows in plan.rows)
-    return [values[end - len(rows) : end] for end, rows in zip(ends, plan.rows, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from selfreflect.metric.distance import Formula
     from selfreflect.metric.plan import Prompt
     from selfreflect.models.judge import Judge
-    from selfreflect.validate.metrics.judged import Floats
+    from selfreflect.stats import Floats
 
 
 def _ablation(name: str, about: str) -> MetricInfo:
@@ -116,18 +116,23 @@ class Masked:
 
     def _found(self, item: Item, task: Task) -> dict[str, _Found]:
         """By text of the summaries."""
-        from selfreflect.validate.metrics.judged import Reference, grouped
+        from selfreflect.metric.plan import build_plan
+        from selfreflect.metric.reference import Reference
+        from selfreflect.validate.metrics.judged import grouped
 
         stopwords = self._stopwords(item, task)
-        reference = Reference(self.engine, _Prompts(task.reference, _reference(stopwords)).all)
+        reference = Reference(self.engine, build_plan(_Prompts(task.reference, _reference(stopwords)).all))
         formulas = self._formulas()
         found: dict[str, _Found] = {}
         for group in grouped(item.summaries, lambda name, text: self._prompts(name, text, task, stopwords)):
             found |= {text: self._nothing(why) for text, why in group.items() if isinstance(why, Undefined)}
             asked = {text: prompts for text, prompts in group.items() if not isinstance(prompts, Undefined)}
-            measured = reference.distances([prompts.all for prompts in asked.values()], self.temperature, list(formulas.values()))
-            for (text, prompts), words in zip(asked.items(), measured, strict=True):
-                found[text] = self._numbers(task, prompts, words, list(formulas))
+            if not asked:
+                continue
+            compared = reference.beside([build_plan(prompts.all) for prompts in asked.values()])
+            distances = compared.distances(self.temperature, list(formulas.values()))
+            for (text, prompts), values, tasks in zip(asked.items(), distances, compared.tasks, strict=True):
+                found[text] = self._numbers(task, prompts, [values[word] for word in tasks], list(formulas))
         return found
 
     def _stopwords(self, item: Item, task: Task) -> Task | Undefined:

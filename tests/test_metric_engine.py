@@ -141,6 +141,20 @@ def test_how_much_runs_at_once_changes_nothing(tiny_metric, architecture, budget
         )
 
 
+@pytest.mark.parametrize("architecture", ["mistral", "gemma2", "gpt_oss"])
+def test_how_many_logits_are_written_out_at_once_changes_nothing(tiny_metric, monkeypatch, architecture):
+    metric, name = tiny_metric(architecture), "duplicates, stopwords, blanks"
+    written = []
+    general = attention_module._general
+    monkeypatch.setattr(attention_module, "_general", lambda q, *rest: (written.append(q.shape), general(q, *rest))[1])
+    for limit in (attention_module.WRITTEN_OUT, 1):
+        written.clear()
+        monkeypatch.setattr(attention_module, "WRITTEN_OUT", limit)
+        assert_same(scored(metric, name), expected(metric, name), 1e-5)
+    assert {1} == {batch for batch, *_ in written}  # a block at a time, and of a prefix a row
+    assert 1 in {rows for _, _, rows, _ in written}
+
+
 words = st.lists(st.integers(3, 20), min_size=2, max_size=12)
 
 

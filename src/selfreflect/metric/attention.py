@@ -21,6 +21,9 @@ from selfreflect.metric.native import KeyValue, native
 from selfreflect.metric.packing import Blocks, Pass
 from selfreflect.metric.tiles import Tiles, cut
 
+WRITTEN_OUT = 2**26
+"""Logits that exist at once where no fused kernel serves: 256 MiB of them, and a few more arrays of that size."""
+
 
 @dataclass(frozen=True)
 class Extras:
@@ -108,7 +111,8 @@ class TreeAttention:
             keep = self._kept(query.device)
             self.carry[layer] = (local[0][keep], local[1][keep])
         group = query.shape[1] // key.shape[1]
-        if self.fused and extras.plain and (compiled := native()) and compiled.serves(query, key, value):
+        served = query.device.type == "cpu" and query.dtype == torch.float32  # asked first: for others nothing need be compiled
+        if served and self.fused and extras.plain and (compiled := native()) and compiled.serves(query, key, value):
             tiles = self._cut(layer, compiled.lanes // group, group, last)
             return compiled.attend(query, local, [self.prefix.get((context, layer)) for context in tiles.contexts], tiles, scale)
         layout = self._layout(last, group, query.dtype, query.device)
@@ -131,9 +135,14 @@ class TreeAttention:
             k, v = (part[None] for part in self.prefix[s.context, layer])
             if extras.plain:
                 seen = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=True)
-            else:
-                seen = _general(q, k, v, None, None, _causal(s.prefix, extras.window, query.device), scale, extras)
-            out[rows] = seen[0].transpose(0, 1)
+                out[rows] = seen[0].transpose(0, 1)
+                continue
+            size = max(1, WRITTEN_OUT // (query.shape[1] * s.prefix))
+            for start in range(0, s.prefix, size):
+                stop = min(start + size, s.prefix)
+                visible = _causal(start, stop, extras.window, query.device)
+                seen = _general(q[:, :, start:stop], k[:, :, :stop], v[:, :, :stop], None, None, visible, scale, extras)
+                out[rows][start:stop] = seen[0].transpose(0, 1)
 
     def _merged(self, layer: int, query: torch.Tensor, local: KeyValue, layout: _Layout, scale: float, extras: Extras) -> torch.Tensor:
         """The part of the tree, blocks as a batch, and the part of the prefixes, merged: (B, R, H, D)."""
@@ -162,24 +171,28 @@ class TreeAttention:
     def _written_out(self, layer: int, query: torch.Tensor, local: KeyValue, layout: _Layout, scale: float, extras: Extras) -> torch.Tensor:
         """The same for any device and any extras, in plain operations: (B, R, H, D)."""
         at_query, at_key = self._positions(layout, last=query.shape[0] != len(self.packed.tokens))
-        found = []
-        for context, start, stop in layout.contexts:
-            q = query[layout.queries[start:stop]].transpose(1, 2)
-            k, v = (part[layout.keys[start:stop]].transpose(1, 2) for part in local)
-            visible = layout.visible[start:stop]
-            if extras.window is not None:
-                visible = visible & (at_key[start:stop, None, :] > at_query[start:stop, :, None] - extras.window)
+        _, heads, size = query.shape
+        found = query.new_empty(*layout.queries.shape, heads, size)
+        for context, first, end in layout.contexts:
             prefix = self.prefix.get((context, layer))
-            if prefix is None:
-                found.append(_general(q, k, v, None, None, visible[:, None], scale, extras))
-                continue
-            before = torch.arange(prefix[0].shape[1], device=query.device)
-            near = torch.ones_like(visible[..., :1]).expand(-1, -1, len(before))
-            if extras.window is not None:
-                near = before > at_query[start:stop, :, None] - extras.window
-            seen = torch.cat([near, visible], dim=-1)[:, None]
-            found.append(_general(q, *_batch(prefix), k, v, seen, scale, extras))
-        return torch.cat(found).transpose(1, 2)
+            before = 0 if prefix is None else prefix[0].shape[1]
+            blocks = max(1, WRITTEN_OUT // (heads * layout.queries.shape[1] * (before + layout.keys.shape[1])))
+            for start in range(first, end, blocks):
+                some = slice(start, min(start + blocks, end))
+                q = query[layout.queries[some]].transpose(1, 2)
+                k, v = (part[layout.keys[some]].transpose(1, 2) for part in local)
+                visible = layout.visible[some]
+                if extras.window is not None:
+                    visible = visible & (at_key[some, None, :] > at_query[some, :, None] - extras.window)
+                if prefix is None:
+                    seen = _general(q, k, v, None, None, visible[:, None], scale, extras)
+                else:
+                    near = torch.ones_like(visible[..., :1]).expand(-1, -1, before)
+                    if extras.window is not None:
+                        near = torch.arange(before, device=query.device) > at_query[some, :, None] - extras.window
+                    seen = _general(q, *_batch(prefix), k, v, torch.cat([near, visible], dim=-1)[:, None], scale, extras)
+                found[some] = seen.transpose(1, 2)
+        return found
 
     def _cut(self, layer: int, size: int, group: int, last: bool) -> Tiles:
         """Tiles of the pass; layers share them."""
@@ -248,10 +261,12 @@ _PARTIAL: dict[str, Any] = {"cpu": _partial_cpu, "cuda": _partial_cuda}
 """Attention to some of the keys, (batch, KV, rows, D), and its log-sum-exp, (batch, KV, rows), by the device's fused kernel."""
 
 
-def _causal(length: int, window: int | None, device: torch.device) -> torch.Tensor:
-    at = torch.arange(length, device=device)
-    visible = at[None, :] <= at[:, None]
-    return visible if window is None else visible & (at[None, :] > at[:, None] - window)
+def _causal(start: int, stop: int, window: int | None, device: torch.device) -> torch.Tensor:
+    """Which of the keys up to ``stop`` the queries from ``start`` on may see: shape (stop - start, stop)."""
+    keys = torch.arange(stop, device=device)
+    queries = keys[start:, None]
+    visible = keys <= queries
+    return visible if window is None else visible & (keys > queries - window)
 
 
 def _general(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import torch
 import tiny
 from command import Outcome, run, written
 from selfreflect.bench import measure, peak, scaling
+from selfreflect.items import Item
+from selfreflect.models.judge import Judge
 
 ITEM = {
     "id": "i1",
@@ -113,6 +116,34 @@ def test_distances_that_differ_are_an_error(model: Path, tmp_path: Path, monkeyp
     assert outcome.json[0]["difference_largest"] > 1e-5
     assert "error: Distances of the schedules differ by at most 2.0e-05, and 1e-05 is allowed" in outcome.said
     assert "'i1' (2.0e-05)" in outcome.said
+
+
+def test_distances_that_are_no_numbers_end_it_and_keep_what_there_is(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = measure.one_by_one
+    calls: list[int] = []
+
+    def sometimes(*given: Any) -> Any:
+        calls.append(1)
+        return [values * (float("nan") if len(calls) > 2 else 1) for values in right(*given)]  # the first call only warms up
+
+    monkeypatch.setattr(measure, "one_by_one", sometimes)
+    outcome = bench(model, [ITEM, {**ITEM, "id": "i2"}], tmp_path, "--no-scaling", "--json", "--output", tmp_path / "out")
+    assert outcome.code == 2
+    assert [one["id"] for one in outcome.json[0]["items"]] == ["i1"]
+    assert "item 'i2' cannot be timed: (a) gives distances that are not finite numbers" in outcome.said
+    assert (tmp_path / "out" / "bench.json").exists()
+
+
+def test_progress_counts_schedules_and_batch_sizes(tiny_judge: Callable[..., Judge]) -> None:
+    item = Item(id="i1", question="What?", masked_out=("a b",), conditioning=("c",), summaries={"s": "d"})
+    for only in (["c"], ["a", "b", "c"]):
+        timed = measure.Bench(tiny_judge("llama"), only)
+        seen: list[str] = []
+        timed.advance, timed.keep = partial(seen.append, "step"), partial(seen.append, "kept")
+        timed.run([item, item], [])
+        assert seen.count("step") == measure.steps(only, 2)
+        assert seen.count("kept") == 2
+        assert seen[-1] == "kept"
 
 
 def test_an_interrupted_run_shows_what_it_has(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

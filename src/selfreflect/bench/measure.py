@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,14 +15,14 @@ import torch
 from selfreflect.bench.flops import read_shape, trees_flops
 from selfreflect.bench.machine import machine
 from selfreflect.bench.memory import allocated, available, watch
-from selfreflect.bench.peak import Peak, measure_peak, synchronise
+from selfreflect.bench.peak import measure_peak, synchronise
 from selfreflect.bench.result import Measured, Result, Scaled, Timing
 from selfreflect.bench.scaling import Point
 from selfreflect.bench.schedules import Distances, batched, one_by_one, token_bytes
 from selfreflect.bench.work import Work, encode, records, work_of
 from selfreflect.errors import DataError, excerpt
 from selfreflect.items import Item
-from selfreflect.metric.engine import distances
+from selfreflect.metric.reference import Reference
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.judge import Judge
 from selfreflect.records import Failure
@@ -34,7 +34,10 @@ TIMES = 3
 PASS = 512
 """Rows of the matrices whose speed is the peak, for engines that do not say how many tokens they take at once."""
 
-Advance = Callable[[], None]
+
+def steps(only: Sequence[str], items: int) -> int:
+    """How often :class:`Bench` calls its ``advance`` for so many items and points, if no point is left out."""
+    return items * len(only) + len(BATCH_SIZES) * ("b" in only)
 
 
 class Bench:
@@ -43,51 +46,54 @@ class Bench:
     Args:
         judge: shared by all schedules.
         only: letters of the schedules to run.
+
+    Attributes:
+        advance: called after each schedule of each item and each try of a batch size, of which one takes minutes at most.
+        keep: called when there is more in ``result``.
     """
 
     def __init__(self, judge: Judge, only: Sequence[str]) -> None:
         self.judge = judge
+        self.advance: Callable[[], None] = lambda: None
+        self.keep: Callable[[], None] = lambda: None
         self.metric = SelfReflect(judge)
         self.shape = read_shape(judge.lm.model.config.get_text_config())
         weight = next(judge.lm.model.parameters())
         self.device, self.dtype = weight.device, weight.dtype
         self.result = Result(machine=machine(judge), only=tuple(only))
-        self.peak: Peak | None = None
         self.loaded: int | None = None
 
-    def run(self, items: Sequence[Item], scaling: Sequence[Point], advance: Advance) -> None:
-        """Time every item and every point of the curves; ``advance`` is called after each.
+    def run(self, items: Sequence[Item], scaling: Sequence[Point]) -> None:
+        """Time every item and every point of the curves.
 
         Raises:
             DataError: an item has no score. All are looked at before the first is timed, except that curves leave out what does not fit.
         """
         works = [work_of(self.judge, item) for item in items]
-        self._get_ready(works[0])
+        self._get_ready(sorted(works, key=lambda work: work.requests)[len(works) // 2])
         for work in works:
-            self._find_peak()
             self.result.items.append(self._measure(work))
-            advance()
+            self.keep()
         for point in scaling:
-            with suppress(DataError):
-                self.result.scaling.append(Scaled(point.axis, point.value, self._measure(work_of(self.judge, point.item))))
-            advance()
+            try:
+                work = work_of(self.judge, point.item)
+            except DataError:
+                continue
+            self.result.scaling.append(Scaled(point.axis, point.value, self._measure(work)))
+            self.keep()
 
     def _get_ready(self, work: Work) -> None:
-        """Warm up and find the best batch. What the loaded model takes is known only once every weight has been read."""
+        """See what the loaded model takes, warm up and find the best batch."""
+        for weight in self.judge.lm.model.parameters():
+            weight.sum()  # weights are in memory once they have been read
+        self.loaded = allocated(self.device)
         if "c" in self.result.only:
             engine(self.metric, work.item)
-            self._find_peak()  # it is found again for every item; what it keeps of memory must not count as the engine's
         if "a" in self.result.only:
             first = [prompts[:1] for prompts in encode(self.judge, work.item)]
             one_by_one(self.judge, first, self.metric.temperature)
-        self.loaded = allocated(self.device)
         if "b" in self.result.only:
             self._choose_batch(work)
-
-    def _find_peak(self) -> None:
-        """Before every item, since the speed of a shared machine drifts."""
-        if "c" in self.result.only and self.shape is not None:
-            self.peak = measure_peak(self.shape, getattr(self.metric.engine, "budget", PASS), self.dtype, self.device)
 
     def _choose_batch(self, work: Work) -> None:
         """Larger batches until one is slower than the one before, or would not fit into half of the free memory."""
@@ -104,8 +110,11 @@ class Bench:
                 if not trials:
                     raise
                 break
+            self.advance()
             if trials[size] > min(trials.values()):
                 break
+        for _ in range(len(BATCH_SIZES) - len(trials)):
+            self.advance()
         self.result.batch_size = min(trials, key=trials.__getitem__)
 
     def _measure(self, work: Work) -> Measured:
@@ -113,18 +122,26 @@ class Bench:
         for letter in reversed(self.result.only):  # the smallest first: what it leaves in memory disturbs the others least
             timings[letter], distances_found = self._time(letter, work.item)
             found.append(np.concatenate(distances_found))
-        flops = None if self.shape is None else trees_flops(work.plans, self.shape)
+            if not np.isfinite(found[-1]).all():
+                raise DataError(f"item {excerpt(work.item.id)} cannot be timed: ({letter}) gives distances that are not finite numbers")
+            self.advance()
         return Measured(
             id=work.item.id,
             requests=work.requests,
             tree_tokens=work.tree_tokens,
             timings=dict(sorted(timings.items())),
             difference=float(np.max(np.ptp(found, axis=0))) if len(found) > 1 else None,
-            flops=None if flops is None else flops.total,
-            model_seconds=min(self._timed(lambda: through_model(self.metric, work))[0] for _ in range(TIMES)) if "c" in timings else None,
-            peak_seconds=None if self.peak is None or flops is None else self.peak.best.seconds(flops),
-            usual_seconds=None if self.peak is None or flops is None else self.peak.usual.seconds(flops),
+            **(self._beside_peak(work) if "c" in timings else {}),
         )
+
+    def _beside_peak(self, work: Work) -> dict[str, Any]:
+        """The engine without texts and the machine's peak, one right after the other, since the speed of a shared machine drifts."""
+        found: dict[str, Any] = {"model_seconds": min(self._timed(lambda: through_model(self.metric, work))[0] for _ in range(TIMES))}
+        if self.shape is not None:
+            flops = trees_flops(work.plans, self.shape)
+            peak = measure_peak(self.shape, getattr(self.metric.engine, "budget", PASS), self.dtype, self.device)
+            found |= {"flops": flops.total, "peak_seconds": peak.best.seconds(flops), "usual_seconds": peak.usual.seconds(flops)}
+        return found
 
     def _time(self, letter: str, item: Item) -> tuple[Timing, Distances]:
         schedules: dict[str, Callable[[], Distances]] = {
@@ -161,14 +178,9 @@ def engine(metric: SelfReflect, item: Item) -> Distances:
 
 
 def through_model(metric: SelfReflect, work: Work) -> Distances:
-    """What the engine does between token ids and distances: the part that the machine's peak bounds."""
+    """What the engine does between trees and distances: the part that the machine's peak bounds."""
     reference, *plans = work.plans
-    expected, *states = metric.engine.states([reference, *plans])
-    pairs = [
-        np.unique([pair for both in zip(plan.rows, reference.rows, strict=True) for pair in zip(*both, strict=True)], axis=0)
-        for plan in plans
-    ]
-    return distances(metric.engine.head, expected, list(zip(states, pairs, strict=True)), metric.temperature)
+    return Reference(metric.engine, reference).beside(plans).distances(metric.temperature)
 
 
 @dataclass

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import torch
 
-_STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+_STATUS, _RESET, _MACHINE = Path("/proc/self/status"), Path("/proc/self/clear_refs"), Path("/proc/meminfo")
+_GROUP = Path("/sys/fs/cgroup")
 
 
 class Watch:
@@ -80,15 +81,26 @@ def _sampled(found: Watch) -> Iterator[None]:
 
 def _status(field: str) -> int | None:
     """A field of /proc/self/status in bytes."""
-    try:
-        lines = _STATUS.read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    return next((1024 * int(line.split()[1]) for line in lines if line.startswith(field + ":")), None)
+    return _kilobytes(_STATUS, field)
 
 
 def available(device: torch.device) -> int:
-    """Bytes that are free now, of the GPU or of the machine."""
+    """Bytes that can still be had of the GPU, or of the machine and of the group that the process belongs to."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    free = _kilobytes(_MACHINE, "MemAvailable")
+    if free is None:
+        free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2  # macOS does not tell: what other programs leave, as a guess
+    try:
+        limit, used = (int((_GROUP / name).read_text()) for name in ("memory.max", "memory.current"))
+    except (OSError, ValueError):  # no such group, or "max": no limit
+        return free
+    return max(0, min(free, limit - used))
+
+
+def _kilobytes(path: Path, field: str) -> int | None:
+    try:
+        lines = path.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith(field + ":")), None)

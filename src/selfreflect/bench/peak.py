@@ -85,3 +85,5 @@ def synchronise(device: torch.device) -> None:
     """Wait until a GPU has done what it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()

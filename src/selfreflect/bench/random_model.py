@@ -10,7 +10,8 @@ import torch
 from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.models.demo import model_directory
 from selfreflect.models.judge import Judge
-from selfreflect.models.loading import CausalLM, Device, DType, pick_device, pick_dtype
+from selfreflect.models.loading import CausalLM, Device, DType, add_up_in_float32, pick_device, pick_dtype
+from selfreflect.models.threads import apply_threads, read_usage
 
 _WINDOW = 32768
 
@@ -51,10 +52,14 @@ def random_judge(shape: str, *, device: Device = "auto", dtype: DType = "auto", 
 
     where = pick_device(device)
     kind = pick_dtype(dtype, where)
+    add_up_in_float32(where)
+    usage = read_usage()
     config = transformers.Qwen2Config(**SHAPES[shape], max_position_embeddings=_WINDOW)
     torch.manual_seed(0)
     with torch.device(where):
         model = transformers.AutoModelForCausalLM.from_config(config, dtype=kind).eval()
+    if where == "cpu":
+        apply_threads(usage)
     return Judge(
         CausalLM(
             model=model,

@@ -37,13 +37,13 @@ class Measured:
     """By letter."""
     difference: float | None
     """Largest between two schedules in any distance; None where only one ran."""
-    flops: int | None
-    """None for architectures whose operations are not counted."""
-    model_seconds: float | None
-    """What the engine takes from token ids to distances at best, measured apart; None where it did not run."""
-    peak_seconds: float | None
+    model_seconds: float | None = None
+    """What the engine takes from trees to distances at best, measured apart; None where it did not run."""
+    flops: int | None = None
+    """None for architectures whose operations are not counted, and where the engine did not run."""
+    peak_seconds: float | None = None
     """What its operations would take at the peak of the machine."""
-    usual_seconds: float | None
+    usual_seconds: float | None = None
     """The same with the kernel that torch itself chooses for matrix products."""
 
     def seconds(self, letter: str) -> float | None:
@@ -84,7 +84,7 @@ class Result:
     """Letters of the schedules."""
     batch_size: int | None = None
     batch_trials: dict[int, float] = field(default_factory=dict)
-    """Size to seconds, on the reference and the first summary of the first item."""
+    """Size to seconds, on the reference and the first summary of an item of middling size."""
     items: list[Measured] = field(default_factory=list)
     scaling: list[Scaled] = field(default_factory=list)
 
@@ -101,7 +101,7 @@ class Result:
         """Items whose schedules differ by more than they may; only float32 is held to it."""
         if self.machine["dtype"] != "float32":
             return []
-        return [one for one in self.everything if one.difference is not None and not one.difference <= TOLERANCE]  # catches NaN, too
+        return [one for one in self.everything if one.difference is not None and one.difference > TOLERANCE]
 
 
 def figures(result: Result) -> dict[str, Any]:

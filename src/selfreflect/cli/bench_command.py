@@ -53,35 +53,40 @@ def command(
     speed in matrix products, the memory, and how cost grows. Exit code 1: the distances differ. Run it on an idle machine.
     """
     from selfreflect.cli.console import Watcher, say
+    from selfreflect.errors import DataError
+    from selfreflect.models.endpoint import POOLED, VLLM
 
     letters = _letters(only)
     if random_model is not None and (judge is not None or judge_revision is not None):
         raise typer.BadParameter("--random-model takes the place of --judge")
-    if judge is not None and judge.startswith("vllm"):
+    if judge is not None and judge.startswith((VLLM, POOLED)):
         raise typer.BadParameter("bench times the engine of this package, and --judge vllm... runs another one")
     found = _items(items, limit, num_answers)
     if output is not None:
         _made(output)
     watcher = Watcher()
     chosen = _judge(random_model, {"judge": judge, "revision": judge_revision, "dtype": judge_dtype}, device, trust_remote_code, watcher)
-    from selfreflect.bench.measure import Bench
+    from selfreflect.bench.measure import Bench, steps
     from selfreflect.bench.scaling import points
 
     bench = Bench(chosen, letters)
     curves = list(points(_items(None, None, None))) if scaling else []
     try:
-        with watcher.stage("bench", len(found) + len(curves)) as counter:
+        with watcher.stage("bench", steps(letters, len(found) + len(curves))) as counter:
 
-            def done() -> None:
-                counter.advance()
+            def keep() -> None:
                 if output is not None:
                     _write_figures(bench.result, output)
 
-            bench.run(found, curves, done)
+            bench.advance, bench.keep = counter.advance, keep
+            bench.run(found, curves)
     except KeyboardInterrupt:
         say("interrupted; what had been measured:" if bench.result.items else "interrupted before the first item was measured.")
         _show(bench.result, json, output)
         raise typer.Exit(130) from None
+    except DataError:
+        _show(bench.result, json, output)
+        raise
     _show(bench.result, json, output)
     if bench.result.disagreeing:
         raise typer.Exit(1)

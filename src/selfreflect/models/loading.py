@@ -73,6 +73,13 @@ def load_causal_lm(
     return lm
 
 
+def add_up_in_float32(where: str) -> None:
+    """Torch's default lets cuBLAS add up parts of a sum in half precision."""
+    if where == "cuda":
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+
+
 @lru_cache(maxsize=2)
 def _load(
     name: str, source: str, last_change: int, where: str, kind: torch.dtype, revision: str | None, trust_remote_code: bool, parts: Parts
@@ -89,10 +96,7 @@ def _load(
 
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    if where == "cuda":
-        # Torch's default lets cuBLAS add up parts of a sum in bfloat16.
-        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
-        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    add_up_in_float32(where)
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     with explained(name, source):
         if not Path(source).is_dir():

@@ -14,6 +14,7 @@ from selfreflect.models.loading import (
     CausalLM,
     Device,
     DType,
+    add_up_in_float32,
     explained,
     family,
     local_revision,
@@ -23,6 +24,7 @@ from selfreflect.models.loading import (
     resolve,
     window_of,
 )
+from selfreflect.models.threads import apply_threads
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -62,6 +64,9 @@ def load_projection(
 
     where = pick_device(device)
     kind = pick_dtype(dtype, where)
+    add_up_in_float32(where)
+    if where == "cpu":
+        apply_threads()
     source = resolve(name, progress)
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     with explained(name, source):

@@ -4,6 +4,7 @@ PYTHON ?= python3
 TORCH_INDEX ?=
 ARGS ?=
 VLLM_PYTHON ?=
+WORKERS ?= 2
 
 TORCH := $(shell grep '^torch==' constraints.txt)
 BIN := .venv/bin
@@ -21,7 +22,7 @@ demo: model ## run the demonstration with the embedded model
 	@$(BIN)/selfreflect demo $(ARGS)
 
 test: model chromium compiler ## run the tests, except those that take minutes
-	@$(BIN)/pytest -m "not slow and not vllm" $(ARGS)
+	@$(BIN)/pytest -m "not slow and not vllm" --numprocesses $(WORKERS) --dist loadfile $(ARGS)
 
 test-slow: model chromium compiler ## run the tests that take minutes
 	@$(BIN)/pytest -m "slow and not vllm" $(ARGS)

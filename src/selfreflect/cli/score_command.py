@@ -29,7 +29,7 @@ Devices = Annotated[
         "and a part of the questions.",
     ),
 ]
-Words = Annotated[bool, typer.Option("--words", help="Add the distance of every masked word.")]
+Words = Annotated[bool, typer.Option("--words", help="With --json: add the distance of every masked word.")]
 
 
 def command(

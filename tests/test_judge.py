@@ -132,7 +132,8 @@ def test_head_gives_the_logits_of_the_model(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("kind", ["gemma2", "phi"])
-def test_half_precision_judges_give_float32_logits(tmp_path: Path, kind: str, dtype: str) -> None:
+def test_half_precision_judges_give_float32_logits(tmp_path: Path, kind: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("selfreflect.models.judge._VOCABULARY_AT_ONCE", 100)
     made = judge(tmp_path, chatml(), kind, dtype=dtype)
     ids = torch.arange(40)[None]
     with torch.inference_mode():
@@ -146,7 +147,7 @@ def test_half_precision_judges_give_float32_logits(tmp_path: Path, kind: str, dt
         getattr(torch, dtype),
         torch.float32,
     )
-    assert torch.equal(logits, expected), "nothing is lost after the decoder"
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-6)  # nothing is lost after the decoder
     torch.testing.assert_close(logits, rounded.float(), rtol=0.05, atol=0.05)
 
 

@@ -10,10 +10,8 @@ from operator import itemgetter
 import torch
 
 from selfreflect.bench.flops import Flops, Shape
+from selfreflect.metric.engine import ROWS_OF_LOGITS
 from selfreflect.models.products import linear
-
-ROWS_OF_HEAD = 64
-"""Rows that meet the vocabulary projection together on a CPU, as in the metric's engine; sixteen times as many elsewhere."""
 
 SECONDS = 0.2
 """How long each shape is tried."""
@@ -46,7 +44,7 @@ class Peak:
 def measure_peak(shape: Shape, rows: int, dtype: torch.dtype, device: torch.device) -> Peak:
     """Time products for ``rows`` tokens a pass, and keep the best repetition of each shape."""
     layer = (*shape.key_value, *shape.rest)
-    head_rows = ROWS_OF_HEAD if device.type == "cpu" else 16 * ROWS_OF_HEAD
+    head_rows = ROWS_OF_LOGITS if device.type == "cpu" else 16 * ROWS_OF_LOGITS  # as the engine does it
     seconds: dict[tuple[int, int, int], tuple[float, ...]] = {}
     for key in {*((rows, *matrix) for matrix in layer), (head_rows, *shape.head)}:
         seconds[key] = tuple(_best(product, device) for product in _products(*key, dtype, device))

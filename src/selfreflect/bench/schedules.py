@@ -1,4 +1,5 @@
-"""The schedules that this project's engine is compared with, at their best: ideal caches, no copies that a paged cache would not make.
+"""The schedules that this project's engine is compared with, at their best: ideal caches, and copies of keys and values only where a batch
+needs the shared prefix in each of its rows.
 
 Both run the model's own transformers attention, project the last position of a request only, and compute distances from the same float32
 rows with the metric's own formula. Neither keeps anything from one item to the next.

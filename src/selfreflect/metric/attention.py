@@ -1,8 +1,9 @@
 """Attention over prefix trees.
 
 Keys and values of a shared prefix are computed once and attended to by every node without a mask; inside the tree a node attends to its
-ancestors only, of which a block of neighbours shares most. The two parts are softmaxes over disjoint keys, so they merge exactly through
-their log-sum-exps.
+ancestors only, of which a block of neighbours shares most. There are three ways: compiled code of our own on a CPU (``native``); two
+softmaxes by the device's fused kernel, which merge exactly through their log-sum-exps since their keys are disjoint; plain operations for
+whatever neither serves.
 
 Shapes as in :mod:`selfreflect.metric.packing`; H query heads in KV groups of G, head dimension D.
 """
@@ -150,16 +151,17 @@ class TreeAttention:
         blocks, rows = layout.queries.shape
         group = query.shape[1] // kv
         # Heads that share a key are stacked as more rows. Key heads go first, so that all blocks of a context are one stretch of rows.
-        stacked = _rows(query, layout.queries).view(blocks, rows, kv, group, size).permute(2, 0, 1, 3, 4).reshape(kv, blocks, -1, size)
+        grouped = _rows(query, layout.queries).view(blocks, rows, kv, group, size)
+        stacked = grouped.permute(2, 0, 1, 3, 4).reshape(kv, blocks, rows * group, size)
         k, v = (_rows(part, layout.keys).transpose(1, 2) for part in local)
         partial = _PARTIAL[query.device.type]
         out, lse = partial(stacked.transpose(0, 1), k, v, scale, layout.bias)
         for context, start, stop in layout.contexts:
             if (prefix := self.prefix.get((context, layer))) is None:
                 continue
-            q = stacked[:, start:stop].flatten(1, 2)
+            q = stacked[:, start:stop].flatten(1, 2)  # (KV, all rows of the context, D)
             both = partial(q[None], *_batch(prefix), scale, None)
-            other, other_lse = (x[0].unflatten(1, (stop - start, -1)).transpose(0, 1) for x in both)
+            other, other_lse = (x[0].unflatten(1, (stop - start, -1)).transpose(0, 1) for x in both)  # as out and lse: blocks first
             weight = torch.sigmoid(other_lse - lse[start:stop]).unsqueeze(-1)
             if out.dtype == torch.float32:
                 out[start:stop].lerp_(other, weight)

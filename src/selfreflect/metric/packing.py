@@ -139,13 +139,18 @@ def _pass(plans: Sequence[Plan], segments: tuple[Segment, ...], carried: Ints, p
 
 @dataclass(frozen=True)
 class _Columns:
-    """Where a segment's nodes and their ancestors stand among the keys of a pass."""
+    """Where a segment's nodes and their ancestors stand among the keys of a pass: first the path that was carried over, then the rows.
+
+    A segment that goes on with nodes 5, 6, 7 of a tree whose node 5 has the ancestors 0, 1, 4 finds those three carried, at keys 0, 1, 2.
+    If it is the first of its pass, its own nodes follow as keys 3, 4, 5.
+    """
 
     segment: Segment
     carried: Ints
     offset: int
 
     def of(self, nodes: Ints) -> Ints:
+        """The key of each node; one from before the segment is on the path, whose nodes ascend."""
         here = nodes - self.segment.start + self.segment.nodes_row + self.offset
         return np.where(nodes < self.segment.start, np.searchsorted(self.carried, nodes), here)
 

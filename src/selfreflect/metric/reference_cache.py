@@ -45,8 +45,8 @@ _ABANDONED = 3600.0
 class ReferenceCache:
     """A directory of reference states of one judge.
 
-    It never fails and never changes a score: what cannot be read is computed again, and what cannot be written is not kept; each is said
-    once.
+    It never fails and changes a score by no more than rounding: what cannot be read is computed again, and what cannot be written is not
+    kept; each is said once.
 
     Args:
         root: created when first needed, for its owner only, because the states derive from the answers.

@@ -94,9 +94,11 @@ static void multiply_values(Tile *t, int count, int size) {
             for (int v = 0; v < VECTORS; v++) t->out[d][v] += t->weight[j][v] * t->value[j][d];
 }
 
+/* Takes `count` more keys into each lane's softmax. With top' = max(top, logits): out and sum shrink by exp(top - top'), then
+   sum += exp(logit - top') and out += exp(logit - top') * value. At the very end out / sum is the result. */
 static void chunk(Tile *t, int count, int size, int masked) {
     const Vector zero = {0}, never = zero - 1e30f;
-    Integers lane[VECTORS];
+    Integers lane[VECTORS]; /* one bit for each lane, 16 lanes to a number, since a vector's numbers have 32 bits and `seen` has 64 */
     for (int v = 0; v < VECTORS; v++)
         for (int i = 0; i < WIDTH; i++) lane[v][i] = 1 << (v * WIDTH + i) % 16;
     multiply_keys(t, count, size);

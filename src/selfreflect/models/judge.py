@@ -20,6 +20,9 @@ Compat = Literal["", "published"]
 LastStates = Callable[[Sequence[Sequence[int]]], torch.Tensor]
 """Prompts of token ids -> final normed hidden states of the last token of each, shape (prompts, width)."""
 
+_VOCABULARY_AT_ONCE = 16384
+"""Rows of a half-precision projection that exist in float32 at once on a CPU."""
+
 
 class Judge:
     """What the metric needs of a language model: token ids of its conversations, a decoder, and its vocabulary projection.
@@ -106,8 +109,9 @@ class Judge:
         elif hidden.is_cuda:
             logits = torch.mm(hidden, weight.t(), out_dtype=torch.float32)
             logits = logits if bias is None else logits + bias.float()
-        else:
-            logits = linear(hidden.float(), weight.float(), None if bias is None else bias.float())
+        else:  # a part at a time: a whole vocabulary in float32 would be gigabytes
+            logits = torch.cat([linear(hidden.float(), part.float()) for part in weight.split(_VOCABULARY_AT_ONCE)], dim=1)
+            logits = logits if bias is None else logits + bias.float()
         return self._rescale(logits)
 
     def _rescale(self, logits: torch.Tensor) -> torch.Tensor:

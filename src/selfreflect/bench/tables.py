@@ -52,7 +52,7 @@ def efficiency_table(result: Result) -> Table:
     rows: list[tuple[Cell, ...]] = [
         ("matrix products alone, at the model's shapes (the peak)", _giga(peak), 1.0),
         ("the same with torch's own choice of a kernel", _giga(usual), None if usual is None else usual / peak),
-        ("engine, from token ids to distances", _giga(found["flop_per_second_engine"]), found["efficiency_of_gemm_peak"]),
+        ("engine, from trees to distances", _giga(found["flop_per_second_engine"]), found["efficiency_of_gemm_peak"]),
     ]
     share = found["efficiency_with_text"]
     overall = None if share is None else share * peak

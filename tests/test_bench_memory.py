@@ -51,7 +51,8 @@ def test_what_can_be_had_is_the_machine_s_or_the_group_s(
 ) -> None:
     (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemFree: 1 kB\nMemAvailable: 8000 kB\n")
     (tmp_path / "memory.max").write_text(limit + "\n")
-    (tmp_path / "memory.current").write_text(f"{used}\n")
+    (tmp_path / "memory.current").write_text(f"{used + MIB}\n")
+    (tmp_path / "memory.stat").write_text(f"anon {used}\ninactive_file {MIB}\nactive_file 5\n")  # of which a MiB can be had back
     monkeypatch.setattr(memory, "_MACHINE", tmp_path / "meminfo")
     monkeypatch.setattr(memory, "_GROUP", tmp_path)
     assert memory.available(CPU) == left * 1024

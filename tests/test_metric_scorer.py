@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections import Counter
 from dataclasses import replace
 
@@ -79,6 +80,44 @@ def test_many_summaries_run_a_few_at_a_time_beside_one_reference(metric, monkeyp
     assert token_distances(found[-1]) == token_distances(found[0])
     for one in found:
         assert token_distances(one) == pytest.approx(token_distances(score(metric, {**MANY, "twin": MANY["s0"]}[one.summary])), abs=1e-6)
+
+
+def test_groups_share_what_the_cache_has_and_keep_their_guesses(metric, monkeypatch, tmp_path):
+    together = records(SelfReflect(metric.judge, guesses=2), MANY)
+    monkeypatch.setattr(scorer, "IDS_AT_ONCE", 1)
+    first, second = (SelfReflect(metric.judge, guesses=2, cache=tmp_path) for _ in range(2))
+    for grouped, calls in ((first, [2, 1, 1, 1, 1]), (second, [1, 1, 1, 1, 1])):
+        grouped.engine = Watched(grouped.engine)
+        found = records(grouped, MANY)
+        assert [len(plans) for plans in grouped.engine.calls] == calls
+        for one, other in zip(found, together, strict=True):
+            assert token_distances(one) == pytest.approx(token_distances(other), abs=1e-6)
+            for word, same in zip(one.words, other.words, strict=True):
+                assert [[guess.token for guess in task] for task in word.guesses] == [
+                    [guess.token for guess in task] for task in same.guesses
+                ]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("summaries", [MANY, {"long": "word " * 200, "fine": "Kale.", "longer": "word " * 250, "last": "Peas."}])
+def test_prompts_of_one_group_are_gone_when_those_of_the_next_come(tiny_metric, monkeypatch, summaries):
+    monkeypatch.setattr(scorer, "IDS_AT_ONCE", 1)
+    alive: list[int] = []
+    held: list[weakref.ref] = []
+    encode = scorer.summary_prompts
+
+    class Prompts(list):
+        """A list that can be referred to weakly."""
+
+    def watched(*given):
+        alive.append(sum(reference() is not None for reference in held))
+        prompts = Prompts(encode(*given))
+        held.append(weakref.ref(prompts))
+        return prompts
+
+    monkeypatch.setattr(scorer, "summary_prompts", watched)
+    records(tiny_metric("llama", max_position_embeddings=300), summaries)
+    assert alive == [0] * len(summaries)
 
 
 def test_summaries_that_do_not_fit_leave_groups_without_any(tiny_metric, monkeypatch):

@@ -36,7 +36,7 @@ PASS = 512
 
 
 def steps(only: Sequence[str], items: int) -> int:
-    """How often :class:`Bench` calls its ``advance`` for so many items and points, if no point is left out."""
+    """How often :class:`Bench` calls its ``advance`` for so many items and points."""
     return items * len(only) + len(BATCH_SIZES) * ("b" in only)
 
 
@@ -67,7 +67,8 @@ class Bench:
         """Time every item and every point of the curves.
 
         Raises:
-            DataError: an item has no score. All are looked at before the first is timed, except that curves leave out what does not fit.
+            DataError: an item has no score; all are looked at before the first is timed, and curves leave out what does not fit. Or a
+                schedule gives distances that are not finite.
         """
         works = [work_of(self.judge, item) for item in items]
         self._get_ready(sorted(works, key=lambda work: work.requests)[len(works) // 2])
@@ -78,6 +79,8 @@ class Bench:
             try:
                 work = work_of(self.judge, point.item)
             except DataError:
+                for _ in self.result.only:
+                    self.advance()
                 continue
             self.result.scaling.append(Scaled(point.axis, point.value, self._measure(work)))
             self.keep()
@@ -119,11 +122,14 @@ class Bench:
 
     def _measure(self, work: Work) -> Measured:
         timings, found = {}, []
+        beside_peak: dict[str, Any] = {}
         for letter in reversed(self.result.only):  # the smallest first: what it leaves in memory disturbs the others least
             timings[letter], distances_found = self._time(letter, work.item)
             found.append(np.concatenate(distances_found))
             if not np.isfinite(found[-1]).all():
                 raise DataError(f"item {excerpt(work.item.id)} cannot be timed: ({letter}) gives distances that are not finite numbers")
+            if letter == "c":
+                beside_peak = self._beside_peak(work)
             self.advance()
         return Measured(
             id=work.item.id,
@@ -131,7 +137,7 @@ class Bench:
             tree_tokens=work.tree_tokens,
             timings=dict(sorted(timings.items())),
             difference=float(np.max(np.ptp(found, axis=0))) if len(found) > 1 else None,
-            **(self._beside_peak(work) if "c" in timings else {}),
+            **beside_peak,
         )
 
     def _beside_peak(self, work: Work) -> dict[str, Any]:
@@ -178,7 +184,7 @@ def engine(metric: SelfReflect, item: Item) -> Distances:
 
 
 def through_model(metric: SelfReflect, work: Work) -> Distances:
-    """What the engine does between trees and distances: the part that the machine's peak bounds."""
+    """What the engine does between the trees of all summaries, as one group, and distances: the part that the machine's peak bounds."""
     reference, *plans = work.plans
     return Reference(metric.engine, reference).beside(plans).distances(metric.temperature)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -85,7 +86,7 @@ def _status(field: str) -> int | None:
 
 
 def available(device: torch.device) -> int:
-    """Bytes that can still be had of the GPU, or of the machine and of the group that the process belongs to."""
+    """Bytes that can still be had of the GPU, or of the machine and, in a container, of its share."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     free = _kilobytes(_MACHINE, "MemAvailable")
@@ -93,9 +94,10 @@ def available(device: torch.device) -> int:
         free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2  # macOS does not tell: what other programs leave, as a guess
     try:
         limit, used = (int((_GROUP / name).read_text()) for name in ("memory.max", "memory.current"))
+        cached = re.search(r"^inactive_file (\d+)$", (_GROUP / "memory.stat").read_text(), re.MULTILINE)
     except (OSError, ValueError):  # no such group, or "max": no limit
         return free
-    return max(0, min(free, limit - used))
+    return max(0, min(free, limit - used + (int(cached[1]) if cached else 0)))
 
 
 def _kilobytes(path: Path, field: str) -> int | None:

@@ -23,7 +23,7 @@ from selfreflect.metric.packing import Blocks, Pass
 from selfreflect.metric.tiles import Tiles, cut
 
 WRITTEN_OUT = 2**26
-"""Logits that exist at once where no fused kernel serves: 256 MiB of them, and a few more arrays of that size."""
+"""Logits that exist at once where no fused kernel serves, or those of one block: 256 MiB of them, and a few more arrays of that size."""
 
 
 @dataclass(frozen=True)

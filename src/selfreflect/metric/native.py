@@ -109,7 +109,7 @@ def library() -> Native | str:
     except _CompilerError as error:
         return str(error)
     except (OSError, AttributeError) as error:
-        return f"the compiled library does not load; let CC name a GCC ({error})"
+        return f"the compiled library cannot be stored or loaded; let CC name a GCC ({error})"
 
 
 class _CompilerError(Exception):
@@ -119,7 +119,7 @@ class _CompilerError(Exception):
 def _cached() -> Native | None:
     """From the cache; None where that cannot be, or others could have left code for us to run there."""
     parts = (SOURCE.read_text("utf-8"), *FLAGS, *_compiler(), platform.machine(), _processor())
-    name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]
+    name = hashlib.sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:20]
     try:
         folder = cache_directory() / "native"
         path = folder / f"tree_attention-{name}.so"
@@ -171,8 +171,10 @@ def _compile(target: Path) -> Path:
             raise _CompilerError(f"the C compiler failed; let CC name a GCC that works here ({said})") from error
         except subprocess.TimeoutExpired as error:
             raise _CompilerError(f"the C compiler was not done after {SECONDS} seconds") from error
-        except OSError as error:
+        except FileNotFoundError as error:
             raise _CompilerError(f"there is no C compiler; install gcc, or let CC name one ({error})") from error
+        except OSError as error:
+            raise _CompilerError(f"the C compiler cannot be started ({error})") from error
     target.chmod(0o700)
     return target
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
 
 IDS_AT_ONCE = 2_000_000
-"""Token ids of the prompts that exist at once, unless a single summary has more. With trees and final states each takes some 30 bytes."""
+"""Token ids at which the prompts of a group of summaries are enough. With trees and final states each takes some 30 bytes."""
 
 
 class SelfReflect:
@@ -132,11 +132,12 @@ class SelfReflect:
         except CannotScoreError as error:
             return [error.record(question, summary) for summary in summaries]
         found = self._every_word(task, summaries) if self.limits is None else self._some_words(task, summaries, beside)
-        names = [summary.name for index, summary in enumerate(summaries) if not isinstance(found[index], CannotScoreError)]
+        names = [summary.name for index, summary in enumerate(summaries) if not isinstance(found[index], Failure)]
         results: list[Score | Failure] = []
         for index, summary in enumerate(summaries):
+            measured = found[index]
             try:
-                results.append(self._record(summary, task, found[index], names))
+                results.append(measured if isinstance(measured, Failure) else self._record(summary, task, measured, names))
             except CannotScoreError as error:
                 results.append(error.record(question, summary))
         return results
@@ -146,20 +147,16 @@ class SelfReflect:
         found: dict[int, Found] = {}
         every = range(len(task.words))
         reference = self._reference(task, every)
-        texts = list(dict.fromkeys(summary.text for summary in summaries))
-        at_once = max(1, IDS_AT_ONCE // sum(len(prompt.ids) for prompt in task.reference))
-        for start in range(0, len(texts), at_once):
-            group = set(texts[start : start + at_once])
-            contexts = self._prompts(task, {index: summary for index, summary in enumerate(summaries) if summary.text in group}, found)
-            if contexts:
-                found |= dict(zip(contexts, self._measure(task, reference, list(contexts.values()), every), strict=True))
+        for contexts in self._groups(task, summaries, found, IDS_AT_ONCE):
+            found |= dict(zip(contexts, self._measure(task, reference, list(contexts.values()), every), strict=True))
+            contexts.clear()  # before those of the next group come
         return found
 
     def _some_words(self, task: Task, summaries: Sequence[Summary], beside: Sequence[Score]) -> dict[int, Found]:
         """The words that the limits allow, the same under every summary."""
         assert self.limits is not None
         found: dict[int, Found] = {}
-        contexts = self._prompts(task, dict(enumerate(summaries)), found)
+        contexts = next(self._groups(task, summaries, found, math.inf), {})
         prompts = list(contexts.values())
         population = _population(task, self.limits)
         earlier = [score.estimate.words_scored for score in beside if score.estimate]
@@ -179,19 +176,34 @@ class SelfReflect:
                 f"a budget of {self.limits.tokens} tokens per question does not suffice for a single masked word: the reference and "
                 f"{len(contexts)} summaries need up to {error.needed}",
             )
-            return found | dict.fromkeys(contexts, refused)
+            return found | {index: refused.record(task.question, summaries[index]) for index in contexts}
 
-    def _prompts(self, task: Task, summaries: Mapping[int, Summary], failed: dict[int, Found]) -> dict[int, list[Prompt]]:
-        """The prompts of each summary, equal texts once; why there are none goes into ``failed``."""
-        found: dict[int, list[Prompt]] = {}
-        by_text: dict[str, list[Prompt]] = {}
-        for index, summary in summaries.items():
-            try:
-                found[index] = by_text.get(summary.text) or summary_prompts(self.judge, task, summary)
-                by_text[summary.text] = found[index]
-            except CannotScoreError as error:
-                failed[index] = error
-        return found
+    def _groups(
+        self, task: Task, summaries: Sequence[Summary], failed: dict[int, Found], at_once: float
+    ) -> Iterator[dict[int, list[Prompt]]]:
+        """The prompts of some summaries by their index, until they have ``at_once`` token ids; equal texts together and encoded once.
+
+        Why a summary has none goes into ``failed``: as a record, since an exception would keep its frames and all prompts in them.
+        """
+        places: dict[str, list[int]] = {}
+        for index, summary in enumerate(summaries):
+            places.setdefault(summary.text, []).append(index)
+        group: dict[int, list[Prompt]] = {}
+        ids = 0
+        for indices in places.values():
+            prompts: list[Prompt] = []
+            for index in indices:
+                try:
+                    prompts = group[index] = prompts or summary_prompts(self.judge, task, summaries[index])
+                except CannotScoreError as error:
+                    failed[index] = error.record(task.question, summaries[index])
+            ids += sum(len(prompt.ids) for prompt in prompts)
+            del prompts
+            if group and ids >= at_once:
+                yield group
+                group, ids = {}, 0
+        if group:
+            yield group
 
     def _measure(self, task: Task, reference: Reference, contexts: Sequence[Sequence[Prompt]], words: Sequence[int]) -> list[Words]:
         """Distances of the given words under every context. Equal token tasks are computed once, and so are equal contexts."""
@@ -225,9 +237,7 @@ class SelfReflect:
                 spelled[token] = Guess(self.judge.chat.tokenizer.decode([token]), *(float(f"{p:.4g}") for p in probabilities))
         return tuple(spelled.values())
 
-    def _record(self, summary: Summary, task: Task, measured: Found, names: Sequence[str]) -> Score:
-        if isinstance(measured, CannotScoreError):
-            raise measured
+    def _record(self, summary: Summary, task: Task, measured: Outcome | Words, names: Sequence[str]) -> Score:
         words = measured if isinstance(measured, tuple) else tuple(measured.words[index] for index in sorted(measured.words))
         if not all(math.isfinite(distance) for word in words for distance in word.distances):
             advice = "load it in another dtype" if self.judge.lm.dtype == "float16" else "its weights may be damaged"
@@ -259,7 +269,7 @@ Answers = tuple[str, ...]
 
 Words = tuple[WordDistance, ...]
 
-Found = Outcome | Words | CannotScoreError
+Found = Outcome | Words | Failure
 """Of one summary: some of its words, all of them, or why there is no score."""
 
 

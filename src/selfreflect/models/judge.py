@@ -21,7 +21,7 @@ LastStates = Callable[[Sequence[Sequence[int]]], torch.Tensor]
 """Prompts of token ids -> final normed hidden states of the last token of each, shape (prompts, width)."""
 
 _VOCABULARY_AT_ONCE = 16384
-"""Rows of a half-precision projection that exist in float32 at once on a CPU."""
+"""Rows of a half-precision projection that exist in float32 at once where no CUDA kernel returns float32."""
 
 
 class Judge:

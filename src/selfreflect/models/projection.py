@@ -24,7 +24,7 @@ from selfreflect.models.loading import (
     resolve,
     window_of,
 )
-from selfreflect.models.threads import apply_threads
+from selfreflect.models.threads import apply_threads, read_usage
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -65,8 +65,7 @@ def load_projection(
     where = pick_device(device)
     kind = pick_dtype(dtype, where)
     add_up_in_float32(where)
-    if where == "cpu":
-        apply_threads()
+    usage = read_usage()
     source = resolve(name, progress)
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     with explained(name, source):
@@ -77,6 +76,8 @@ def load_projection(
         with torch.device("meta"):
             skeleton = family(source, options).from_config(config, trust_remote_code=trust_remote_code)
         projection = Projection(_linear(skeleton, source, options), config).to(where, kind).eval().requires_grad_(False)
+    if where == "cpu":
+        apply_threads(usage)
     lm = CausalLM(
         model=projection,
         tokenizer=tokenizer,

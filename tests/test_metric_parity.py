@@ -13,6 +13,7 @@ import oracle
 from selfreflect.metric.engine import TreeEngine
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.judge import Judge
+from selfreflect.records import Score
 
 DATA = Path(__file__).parent / "data"
 ITEMS: dict[str, dict[str, Any]] = {item["id"]: item for item in json.loads((DATA / "parity_items.json").read_text(encoding="utf-8"))}
@@ -40,26 +41,28 @@ def test_no_item_is_missing():
     assert sum(len(item["summaries"]) for item in ITEMS.values()) == sum(len(item["scores"]) for item in PUBLISHED.values())
 
 
+def scored(metric: SelfReflect, item: dict[str, Any]) -> dict[str, Score]:
+    halves = {"masked_out": item["masked_out_task_answers"], "conditioning": item["conditioning_answers"]}
+    return metric.score(item["question"], summaries=item["summaries"], **halves)
+
+
 @pytest.mark.parametrize("name", ITEMS)
 def test_the_engine_reproduces_the_published_scores(metric, name):
     assert type(metric.engine) is TreeEngine
-    item = ITEMS[name]
-    found = metric.score(
-        item["question"],
-        masked_out=item["masked_out_task_answers"],
-        conditioning=item["conditioning_answers"],
-        summaries=item["summaries"],
-    )
+    found = scored(metric, ITEMS[name])
     assert {summary: score.value for summary, score in found.items()} == pytest.approx(PUBLISHED[name]["scores"], abs=TOLERANCE, rel=0)
     assert {score.token_tasks for score in found.values()} == {PUBLISHED[name]["token_tasks_per_context"]}
 
 
 @pytest.mark.parametrize("name", ORACLE_ITEMS)
-def test_the_oracle_reproduces_the_published_scores(metric, name):
+def test_the_oracle_reproduces_the_published_scores_and_the_engine_the_oracle_s(metric, name):
     item, lm = ITEMS[name], metric.judge.lm
     found = oracle.score(
         lm.model, lm.tokenizer, item["question"], item["masked_out_task_answers"], item["conditioning_answers"], item["summaries"]
     )
     assert {summary: score.value for summary, score in found.items()} == pytest.approx(PUBLISHED[name]["scores"], abs=TOLERANCE, rel=0)
-    for score in found.values():
-        assert sum(len(word) for answer in score.distances for word in answer) == PUBLISHED[name]["token_tasks_per_context"]
+    ours = scored(metric, item)
+    for summary, score in found.items():
+        distances = [distance for answer in score.distances for word in answer for distance in word]
+        assert len(distances) == PUBLISHED[name]["token_tasks_per_context"]
+        assert [distance for word in ours[summary].words for distance in word.distances] == pytest.approx(distances, abs=1e-5, rel=0)

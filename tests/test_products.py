@@ -1,6 +1,8 @@
 """Products with weights are torch's own but for rounding, whatever the rows, strides and types."""
 
+import os
 import platform
+import subprocess
 import sys
 
 import pytest
@@ -62,3 +64,17 @@ def test_a_torch_without_onednn_multiplies_as_well(monkeypatch: pytest.MonkeyPat
         added = total.clone()
         add_linear(added, x, weight)
     torch.testing.assert_close(added, total + ours)
+
+
+def test_ever_new_numbers_of_rows_do_not_fill_the_memory() -> None:
+    """A kernel is compiled for each of them, and a thousand kept ones would be half a gigabyte."""
+    code = (
+        "from selfreflect.models.products import linear\nfrom selfreflect.bench.memory import allocated\nimport torch\n"
+        "torch.set_num_threads(1)\n"
+        "x, weight = torch.randn(1024, 576), torch.randn(1536, 576)\n"
+        "def kept(rows): [linear(x[:n], weight) for n in rows]; return allocated(torch.device('cpu'))\n"
+        "few = kept(range(1, 100)); print((kept(range(100, 500)) - few) / 2**20)"
+    )
+    environment = {k: v for k, v in os.environ.items() if k not in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert float(done.stdout) < 30

@@ -163,7 +163,8 @@ def test_a_server_that_ends_everything_ends_the_command_and_what_was_measured_is
         server.script = lambda call: chat(choice("5"))
         server.calls.clear()
         assert validate(model, ITEMS, tmp_path, *asked, server.url).code == 0
-        assert len(server.calls) == 6
+        # What the first command had given up may reach the server only now: it is among what the second one asks.
+        assert len({json.dumps(call.body, sort_keys=True) for call in server.calls}) == 6
     assert len(stored(tmp_path / "out")) == 2 * 4 * 3
 
 

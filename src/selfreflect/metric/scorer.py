@@ -198,7 +198,6 @@ class SelfReflect:
                 except CannotScoreError as error:
                     failed[index] = error.record(task.question, summaries[index])
             ids += sum(len(prompt.ids) for prompt in prompts)
-            del prompts
             if group and ids >= at_once:
                 yield group
                 group, ids = {}, 0

@@ -28,7 +28,7 @@ def _batch_note(result: Result) -> list[str]:
     if result.batch_size is None:
         return []
     tried = ", ".join(f"{size} took {seconds:.2f} s" for size, seconds in result.batch_trials.items())
-    return [f"(b) runs {result.batch_size} requests at a time, the fastest size on part of the first item: {tried}."]
+    return [f"(b) runs {result.batch_size} requests at a time, the fastest size on part of an item of middling size: {tried}."]
 
 
 def schedule_table(result: Result) -> Table:

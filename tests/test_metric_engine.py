@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +24,7 @@ from selfreflect.metric.body import ForeignBody, OwnBody, tree_attention
 from selfreflect.metric.distance import total_variation
 from selfreflect.metric.engine import RotaryLimitEngine, TreeEngine, choose_engine, distances
 from selfreflect.metric.fallback import SequenceEngine
+from selfreflect.metric.kept import Shelf, keep
 from selfreflect.metric.native import Native, library, native
 from selfreflect.metric.packing import pack
 from selfreflect.metric.plan import Plan, Prompt, build_plan
@@ -381,6 +385,46 @@ def test_distances_are_those_of_each_pair():
     for found, (rows, which) in zip(distances(lambda rows: rows @ weight.T, reference, others, 5.0), others, strict=True):
         truth = [total_variation((rows[i] @ weight.T)[None], (reference[j] @ weight.T)[None], 5.0).item() for i, j in which]
         assert found.tolist() == pytest.approx(truth, abs=1e-6)
+
+
+def test_tasks_of_all_contexts_fill_blocks_together():
+    reference, weight, projected = torch.randn(100, 5), torch.randn(30, 5), []
+
+    def head(rows: torch.Tensor) -> torch.Tensor:
+        projected.append(len(rows))
+        return rows @ weight.T
+
+    others = [(torch.randn(9, 5), np.array([(i % 9, i) for i in range(90)])) for _ in range(3)]
+    distances(head, reference, others, 5.0)
+    assert projected == [64, 64, 64, 64, 36, 64, 14]  # rows of the reference, then blocks of the 3 * 64 and 3 * 26 tasks that need them
+
+
+def test_a_shelf_keeps_contiguous_copies_many_in_one_piece():
+    shelf = Shelf()
+    values = [torch.full((4, 3), float(i)).T for i in range(40)]
+    kept = [shelf.put(value) for value in values]
+    other = shelf.put(torch.ones(2, dtype=torch.bfloat16))
+    for value in values:
+        value.zero_()
+    assert all(copy.is_contiguous() and copy.shape == (3, 4) and bool((copy == i).all()) for i, copy in enumerate(kept))
+    assert len({copy.untyped_storage().data_ptr() for copy in kept}) == 3
+    assert other.dtype == torch.bfloat16
+    assert other.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
+def test_what_is_kept_goes_back_to_the_system_at_once():
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    keep(torch.ones(5_000_000))  # once so many are freed, malloc takes what is smaller from the heap, and keeps what is freed there
+    values = torch.ones(250_000)
+    before = resident()
+    held = [keep(values) for _ in range(10)]
+    assert resident() - before > 9_000_000
+    held.clear()
+    assert resident() - before < 3_000_000
+    assert keep(torch.ones(0, 3)).shape == (0, 3)
 
 
 PARENTS = [-1, 0, 1, 0, -1, 4, 5, 4]

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
+from selfreflect.metric.kept import Shelf
 from selfreflect.metric.native import KeyValue, native
 from selfreflect.metric.packing import Blocks, Pass
 from selfreflect.metric.tiles import Tiles, cut
@@ -79,6 +80,7 @@ class TreeAttention:
         open_contexts = {s.context for s in packed.segments}
         self.prefix = {key: value for key, value in self.prefix.items() if key[0] in open_contexts}
         self.packed = packed
+        self._shelf = Shelf()
         self._layouts: dict[tuple[bool, int, torch.dtype, torch.device], _Layout] = {}
         self._tiles: dict[tuple[bool, int], Tiles] = {}
         self._keep: dict[torch.device, torch.Tensor] = {}
@@ -104,13 +106,13 @@ class TreeAttention:
         for s in self.packed.segments:
             if s.prefix:
                 rows = slice(s.first_row, s.nodes_row)
-                self.prefix[s.context, layer] = (key[rows].transpose(0, 1).contiguous(), value[rows].transpose(0, 1).contiguous())
+                self.prefix[s.context, layer] = self._shelf.put(key[rows].transpose(0, 1)), self._shelf.put(value[rows].transpose(0, 1))
         local = (key, value)
         if (carried := self.carry.pop(layer, None)) is not None:
             local = (torch.cat([carried[0], key]), torch.cat([carried[1], value]))
         if self.packed.keep.size:
             keep = self._kept(query.device)
-            self.carry[layer] = (local[0][keep], local[1][keep])
+            self.carry[layer] = self._shelf.put(local[0][keep]), self._shelf.put(local[1][keep])
         group = query.shape[1] // key.shape[1]
         served = query.device.type == "cpu" and query.dtype == torch.float32  # asked first: for others nothing need be compiled
         if served and self.fused and extras.plain and (compiled := native()) and compiled.serves(query, key, value):

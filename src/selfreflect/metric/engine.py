@@ -19,6 +19,7 @@ from selfreflect.metric.attention import TreeAttention
 from selfreflect.metric.body import Body, ForeignBody, OwnBody, windowed
 from selfreflect.metric.distance import Formula, total_variation
 from selfreflect.metric.fallback import Head, SequenceEngine
+from selfreflect.metric.kept import keep
 from selfreflect.metric.packing import pack
 from selfreflect.metric.plan import Ints, Plan, Prompt, build_plan
 from selfreflect.metric.prompted import PromptEngine
@@ -81,7 +82,7 @@ class TreeEngine:
             counts = packed.wanted_of(plans)
             rows = self.body.run(packed, attention)
             for (context, _), states in zip(counts, torch.split(rows, [count for _, count in counts]), strict=True):
-                found[context].append(states)
+                found[context].append(keep(states))
         self.windows |= attention.windows
         return [torch.cat(states).to(self.device) for states in found]
 
@@ -105,17 +106,23 @@ def distances(
         One array for each other context, a distance for each of its pairs: shape (tasks,), with ``formulas`` (tasks, K).
     """
     measured = formulas or (_variation(reference.device),)
-    found = [np.zeros((len(pairs), len(measured))) for _, pairs in others]
     # A formula that is not compiled into one kernel writes several more arrays of full vocabularies.
     size = ROWS_OF_LOGITS if reference.device.type == "cpu" or formulas else 16 * ROWS_OF_LOGITS
-    for start in range(0, len(reference), size):
+    # The tasks of all contexts fill blocks together, the reference's rows in order: blocks of one size after another fit into the same
+    # memory, and each row of the reference is projected once.
+    states = torch.cat([states for states, _ in others])
+    before = np.cumsum([0, *(len(states) for states, _ in others[:-1])])
+    tasks = np.concatenate([pairs + np.array([offset, 0]) for (_, pairs), offset in zip(others, before, strict=True)])
+    order = np.argsort(tasks[:, 1], kind="stable")
+    firsts = range(0, len(reference), size)
+    found = np.zeros((len(tasks), len(measured)))
+    for start, here in zip(firsts, np.split(order, np.searchsorted(tasks[order, 1], firsts[1:])), strict=True):
         expected = head(reference[start : start + size])
-        for values, (states, pairs) in zip(found, others, strict=True):
-            (here,) = np.nonzero((start <= pairs[:, 1]) & (pairs[:, 1] < start + size))
-            for block in np.array_split(here, -(-len(here) // size)) if here.size else ():
-                rows = torch.from_numpy(pairs[block]).to(states.device)
-                values[block] = _columns(head(states[rows[:, 0]]), expected, rows[:, 1] - start, temperature, measured)
-    return found if formulas else [values[:, 0] for values in found]
+        for block in (here[i : i + size] for i in range(0, len(here), size)):
+            rows = torch.from_numpy(tasks[block]).to(states.device)
+            found[block] = _columns(head(states[rows[:, 0]]), expected, rows[:, 1] - start, temperature, measured)
+    each = np.split(found, np.cumsum([len(pairs) for _, pairs in others[:-1]]))
+    return each if formulas else [values[:, 0] for values in each]
 
 
 def _columns(

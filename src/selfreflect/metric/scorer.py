@@ -24,7 +24,7 @@ from selfreflect.stats import clustered_mean, sampled_mean
 if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
 
-IDS_AT_ONCE = 2_000_000
+IDS_AT_ONCE = 500_000
 """Token ids at which the prompts of a group of summaries are enough. With trees and final states each takes some 30 bytes."""
 
 

@@ -17,7 +17,7 @@ ROOT = Path(selfreflect.__file__).parent
 STAGES = ("questions", "answers", "strategies", "metric")
 GENERATORS = ("models.hf", "models.openai", "models.vllm", "models.scripted", "models.decode", "models.sampling")
 TORCH = {
-    *(f"metric.{name}" for name in ("engine", "body", "attention", "fallback", "distance", "reference_cache", "native")),
+    *(f"metric.{name}" for name in ("engine", "body", "attention", "kept", "fallback", "distance", "reference_cache", "native")),
     *(
         f"models.{name}"
         for name in ("loading", "threads", "judge", "hf", "decode", "sampling", "demo", "pooled", "products", "projection", "devices")

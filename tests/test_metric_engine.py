@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -19,12 +19,13 @@ from hypothesis import strategies as st
 import oracle
 from selfreflect.metric import attention as attention_module
 from selfreflect.metric import engine as engine_module
+from selfreflect.metric import kept as kept_module
 from selfreflect.metric.attention import Extras, TreeAttention
 from selfreflect.metric.body import ForeignBody, OwnBody, tree_attention
 from selfreflect.metric.distance import total_variation
 from selfreflect.metric.engine import RotaryLimitEngine, TreeEngine, choose_engine, distances
 from selfreflect.metric.fallback import SequenceEngine
-from selfreflect.metric.kept import Shelf, keep
+from selfreflect.metric.kept import Shelf, room
 from selfreflect.metric.native import Native, library, native
 from selfreflect.metric.packing import pack
 from selfreflect.metric.plan import Plan, Prompt, build_plan
@@ -415,16 +416,48 @@ def test_a_shelf_keeps_contiguous_copies_many_in_one_piece():
 @pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
 def test_what_is_kept_goes_back_to_the_system_at_once():
     def resident() -> int:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return 1024 * int(re.search(r"^Rss:\s+(\d+)", Path("/proc/self/smaps_rollup").read_text(), re.MULTILINE)[1])
 
-    keep(torch.ones(5_000_000))  # once so many are freed, malloc takes what is smaller from the heap, and keeps what is freed there
-    values = torch.ones(250_000)
+    like = torch.empty(5_000_000).fill_(1)
+    del like  # once these 20 MB are freed, malloc takes what is smaller from the heap, and keeps what is freed there
+    like = torch.empty(0)
     before = resident()
-    held = [keep(values) for _ in range(10)]
+    held = [room((250_000,), like).fill_(1) for _ in range(10)]
     assert resident() - before > 9_000_000
     held.clear()
     assert resident() - before < 3_000_000
-    assert keep(torch.ones(0, 3)).shape == (0, 3)
+
+
+def test_room_that_cannot_be_mapped_is_tensors_like_others(monkeypatch):
+    def full(*args: object, **kwargs: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(kept_module.mmap, "mmap", full)
+    assert room((2, 3), torch.empty(1, dtype=torch.float64)).shape == (2, 3)
+    assert room((0, 3), torch.empty(1)).shape == (0, 3)
+
+
+def test_prefixes_lie_together_by_context_and_states_in_one_piece(tiny_judge, monkeypatch):
+    made = []
+
+    def noted(shape, like):
+        made.append(room(shape, like))
+        return made[-1]
+
+    plans = [plan_of(4, PARENTS, [1, 2, 7]) for _ in range(2)]
+    attention = TreeAttention()
+    [packed] = pack(plans, 100, 64)
+    attention.begin(packed)
+    q = torch.randn(len(packed.tokens), 4, 8)
+    for layer in range(3):
+        attention.attend(layer, q, q[:, :2], q[:, :2], 1.0, Extras())
+    pieces = [{part.untyped_storage().data_ptr() for layer in range(3) for part in attention.prefix[context, layer]} for context in (0, 1)]
+    assert [len(piece) for piece in pieces] == [1, 1]
+    assert pieces[0] != pieces[1]
+    monkeypatch.setattr(engine_module, "room", noted)
+    judge = tiny_judge("llama")
+    states = TreeEngine(OwnBody(judge.decoder), judge.head, torch.device("cpu"), budget=6).states(plans)
+    assert {each.data_ptr() for each in states} <= {each.data_ptr() for each in made}
 
 
 PARENTS = [-1, 0, 1, 0, -1, 4, 5, 4]

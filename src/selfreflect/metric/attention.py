@@ -80,7 +80,8 @@ class TreeAttention:
         open_contexts = {s.context for s in packed.segments}
         self.prefix = {key: value for key, value in self.prefix.items() if key[0] in open_contexts}
         self.packed = packed
-        self._shelf = Shelf()
+        self._shelves: dict[int, Shelf] = {s.context: Shelf() for s in packed.segments if s.prefix}
+        self._path = Shelf()
         self._layouts: dict[tuple[bool, int, torch.dtype, torch.device], _Layout] = {}
         self._tiles: dict[tuple[bool, int], Tiles] = {}
         self._keep: dict[torch.device, torch.Tensor] = {}
@@ -106,13 +107,14 @@ class TreeAttention:
         for s in self.packed.segments:
             if s.prefix:
                 rows = slice(s.first_row, s.nodes_row)
-                self.prefix[s.context, layer] = self._shelf.put(key[rows].transpose(0, 1)), self._shelf.put(value[rows].transpose(0, 1))
+                put = self._shelves[s.context].put
+                self.prefix[s.context, layer] = put(key[rows].transpose(0, 1)), put(value[rows].transpose(0, 1))
         local = (key, value)
         if (carried := self.carry.pop(layer, None)) is not None:
             local = (torch.cat([carried[0], key]), torch.cat([carried[1], value]))
         if self.packed.keep.size:
             keep = self._kept(query.device)
-            self.carry[layer] = self._shelf.put(local[0][keep]), self._shelf.put(local[1][keep])
+            self.carry[layer] = self._path.put(local[0][keep]), self._path.put(local[1][keep])
         group = query.shape[1] // key.shape[1]
         served = query.device.type == "cpu" and query.dtype == torch.float32  # asked first: for others nothing need be compiled
         if served and self.fused and extras.plain and (compiled := native()) and compiled.serves(query, key, value):

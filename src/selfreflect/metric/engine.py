@@ -19,7 +19,7 @@ from selfreflect.metric.attention import TreeAttention
 from selfreflect.metric.body import Body, ForeignBody, OwnBody, windowed
 from selfreflect.metric.distance import Formula, total_variation
 from selfreflect.metric.fallback import Head, SequenceEngine
-from selfreflect.metric.kept import keep
+from selfreflect.metric.kept import room
 from selfreflect.metric.packing import pack
 from selfreflect.metric.plan import Ints, Plan, Prompt, build_plan
 from selfreflect.metric.prompted import PromptEngine
@@ -76,15 +76,19 @@ class TreeEngine:
     def states(self, plans: Sequence[Plan]) -> list[torch.Tensor]:
         """Final normed hidden states at the wanted nodes, shape (W, hidden) for each plan."""
         attention = TreeAttention(fused=self.fused)
-        found: list[list[torch.Tensor]] = [[] for _ in plans]
+        found: list[torch.Tensor | None] = [None] * len(plans)
+        filled = [0] * len(plans)
         for packed in pack(plans, self.budget, self.block):
             attention.begin(packed)
             counts = packed.wanted_of(plans)
             rows = self.body.run(packed, attention)
             for (context, _), states in zip(counts, torch.split(rows, [count for _, count in counts]), strict=True):
-                found[context].append(keep(states))
+                if (kept := found[context]) is None:
+                    kept = found[context] = room((len(plans[context].wanted), *states.shape[1:]), states)
+                kept[filled[context] : filled[context] + len(states)] = states
+                filled[context] += len(states)
         self.windows |= attention.windows
-        return [torch.cat(states).to(self.device) for states in found]
+        return [states.to(self.device) for states in found if states is not None]
 
 
 @torch.inference_mode()
@@ -108,21 +112,29 @@ def distances(
     measured = formulas or (_variation(reference.device),)
     # A formula that is not compiled into one kernel writes several more arrays of full vocabularies.
     size = ROWS_OF_LOGITS if reference.device.type == "cpu" or formulas else 16 * ROWS_OF_LOGITS
-    # The tasks of all contexts fill blocks together, the reference's rows in order: blocks of one size after another fit into the same
-    # memory, and each row of the reference is projected once.
-    states = torch.cat([states for states, _ in others])
-    before = np.cumsum([0, *(len(states) for states, _ in others[:-1])])
-    tasks = np.concatenate([pairs + np.array([offset, 0]) for (_, pairs), offset in zip(others, before, strict=True)])
-    order = np.argsort(tasks[:, 1], kind="stable")
-    firsts = range(0, len(reference), size)
+    # The tasks of all contexts that need these rows of the reference fill blocks together: blocks of one size, one after another, fit into
+    # the same memory, and products of many rows are faster.
+    tasks = np.concatenate([pairs for _, pairs in others])
+    context = np.repeat(np.arange(len(others)), [len(pairs) for _, pairs in others])
     found = np.zeros((len(tasks), len(measured)))
-    for start, here in zip(firsts, np.split(order, np.searchsorted(tasks[order, 1], firsts[1:])), strict=True):
+    for start in range(0, len(reference), size):
         expected = head(reference[start : start + size])
+        (here,) = np.nonzero((start <= tasks[:, 1]) & (tasks[:, 1] < start + size))
         for block in (here[i : i + size] for i in range(0, len(here), size)):
-            rows = torch.from_numpy(tasks[block]).to(states.device)
-            found[block] = _columns(head(states[rows[:, 0]]), expected, rows[:, 1] - start, temperature, measured)
+            at = _index(tasks[block, 1] - start, reference)
+            found[block] = _columns(head(_gathered(others, context[block], tasks[block, 0])), expected, at, temperature, measured)
     each = np.split(found, np.cumsum([len(pairs) for _, pairs in others[:-1]]))
     return each if formulas else [values[:, 0] for values in each]
+
+
+def _gathered(others: Sequence[tuple[torch.Tensor, Ints]], context: Ints, rows: Ints) -> torch.Tensor:
+    """Row ``rows[i]`` of the states of ``context[i]``, for each i; contexts ascend."""
+    stretches = np.split(np.arange(len(context)), np.flatnonzero(np.diff(context)) + 1)
+    return torch.cat([(states := others[context[of[0]]][0])[_index(rows[of], states)] for of in stretches])
+
+
+def _index(rows: Ints, of: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(rows).to(of.device)
 
 
 def _columns(

@@ -8,16 +8,19 @@ has torch's own allocator for that.
 
 from __future__ import annotations
 
+import math
 import mmap
+from collections.abc import Sequence
+from contextlib import suppress
 
 import torch
 
 TOGETHER = 16
-"""Copies of a shape that share a piece of memory: each in a mapping of its own would be thousands in a long pass of a deep model."""
+"""Copies of a shape that share a mapping: with one each there would be thousands in a long pass of a deep model."""
 
 
 class Shelf:
-    """Keeps copies. A piece of memory lives as long as any of the copies in it, so those of one shelf should go at about the same time."""
+    """Keeps copies. A mapping lives as long as any of the copies in it, so what lies on one shelf should go at about the same time."""
 
     def __init__(self) -> None:
         self._empty: dict[tuple[torch.Size, torch.dtype, torch.device], list[torch.Tensor]] = {}
@@ -26,19 +29,19 @@ class Shelf:
         """A contiguous copy."""
         empty = self._empty.setdefault((values.shape, values.dtype, values.device), [])
         if not empty:
-            empty += _piece(values, TOGETHER).unbind()
+            empty += room((TOGETHER if _mapped(values) else 1, *values.shape), values).unbind()
         return empty.pop().copy_(values)
 
 
-def keep(values: torch.Tensor) -> torch.Tensor:
-    """A contiguous copy in a piece of its own."""
-    return _piece(values, 1)[0].copy_(values)
+def room(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
+    """A tensor to be filled, of the type of ``like`` and on its device."""
+    if _mapped(like) and (size := math.prod(shape) * like.element_size()):
+        with suppress(OSError):  # too many mappings, or no memory: torch says which
+            # Private, since shared memory, the default, is what containers give little of.
+            memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            return torch.frombuffer(memory, dtype=like.dtype).view(*shape)
+    return like.new_empty(*shape)
 
 
-def _piece(like: torch.Tensor, count: int) -> torch.Tensor:
-    """Room for ``count`` tensors, shape (count, *shape of ``like``), uninitialised."""
-    size = count * like.numel() * like.element_size()
-    if like.device.type != "cpu" or not size or not hasattr(mmap, "MAP_ANONYMOUS"):
-        return like.new_empty(count, *like.shape)
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # its default is shared memory, which containers limit
-    return torch.frombuffer(memory, dtype=like.dtype).view(count, *like.shape)
+def _mapped(values: torch.Tensor) -> bool:
+    return values.device.type == "cpu" and hasattr(mmap, "MAP_ANONYMOUS")

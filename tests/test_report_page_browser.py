@@ -95,6 +95,7 @@ def test_a_reader_finds_a_question_and_what_a_summary_missed(opened):
     assert page.locator(".list tbody tr").count() == 1
     page.get_by_role("link", name="Which city?").click()
     groups = page.locator(".groups > li")
+    groups.first.wait_for()
     assert groups.all_inner_texts()[0].split() == ["Lyon", "2", "·", "33", "%", "0.400"]
     assert "2 spellings" in groups.nth(2).inner_text() or "2 spellings" in groups.nth(1).inner_text()
     assert page.locator(".card .score").all_inner_texts() == ["0.1500", "0.3000", "no score"]

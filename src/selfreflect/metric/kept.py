@@ -44,4 +44,4 @@ def room(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
 
 
 def _mapped(values: torch.Tensor) -> bool:
-    return values.device.type == "cpu" and hasattr(mmap, "MAP_ANONYMOUS")
+    return values.device == torch.device("cpu") and hasattr(mmap, "MAP_ANONYMOUS")

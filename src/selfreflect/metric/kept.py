@@ -1,9 +1,8 @@
 """Tensors that outlive the layer or the pass that made them, where they are in nobody's way.
 
 On a CPU large tensors come and go on the heap with every layer. What stays there among them takes a corner of the space that they leave
-behind, so that those of the next layer do not fit and the heap grows: after thirty layers most of it was such space, several times what was
-in use, and more with every question. So what stays is copied into memory of its own, which goes back to the system with the tensor. A GPU
-has torch's own allocator for that.
+behind, so that those of the next layer do not fit and the heap grows: with SmolLM2 such space came to as much as twice what was in use. So
+what stays is copied into memory of its own, which goes back to the system with the tensor. A GPU has torch's own allocator for that.
 """
 
 from __future__ import annotations

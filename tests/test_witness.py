@@ -1,0 +1,174 @@
+"""A witness from before the package was rebuilt: what the earlier code wrote, today's code must still open, continue and reproduce.
+
+``data/witness`` holds a run directory, a validation folder, a report, and the output of every command that speaks JSON, all made by the
+code of the commit that added them. People have such folders and scripts, and a rebuilt house must not lock them out. So this proves, on
+copies, that
+
+- the run directory opens in Python and on the command line, and a command whose work is done redoes nothing, to the byte;
+- what was cut out of it (a question, all scores, half of the validation) is computed again with the same result to 1e-6;
+- scores of a file of items, exact, by the word and estimated, are the same, from the command line and from Python;
+- reports, findings, imports and exports state the same numbers in the same columns;
+- no key of any JSON output and no flag of any command is lost. New ones are welcome, and wording may improve.
+
+Only the command line and names that the README shows are used; ``witness.py`` says what counts as equal. Times, package versions and
+measured speeds do not count. Answers and summaries are sampled again, which gives the same text on processors that round alike.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import witness as w
+from selfreflect import Judge, Run, SelfReflect
+
+
+def kept(name: str) -> Any:
+    return json.loads((w.WITNESS / name).read_text(encoding="utf-8"))
+
+
+class Work:
+    """What the commands did, each in a folder of its own."""
+
+    def __init__(self, root: Path, done: dict[str, w.Done]) -> None:
+        self.done, self._root = done, root
+
+    def folder(self, name: str) -> Path:
+        return self._root / name
+
+
+def cut(path: Path, keep: int) -> None:
+    """Leave only the first lines of a record file."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert keep < len(lines)
+    path.write_bytes(b"".join(lines[:keep]))
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
+    root = tmp_path_factory.mktemp("witness")
+    commands = {"resumed": w.RUN, "rescored": "score --out run --guesses 2 --device cpu --json", **w.JUDGED, **w.CHEAP}
+    places = {name: w.workplace(root / name) for name in commands}
+    for name, lines in {"answers": 2, "summaries": 4, "scores": 4}.items():  # all of the last of three questions
+        cut(places["resumed"] / "run" / f"{name}.jsonl", lines)
+    cut(places["rescored"] / "run" / "scores.jsonl", 0)
+    cut(places["validate"] / "validation" / "values.jsonl", 14)
+    return Work(root, w.calls({name: (command, places[name]) for name, command in commands.items()}))
+
+
+def test_the_run_directory_opens_in_python(tmp_path: Path) -> None:
+    run = Run.load(w.workplace(tmp_path / "work") / "run")
+    lines = w.records(w.WITNESS / "run")
+    assert list(run.questions) == [line["id"] for line in lines["questions.jsonl"]]
+    assert [(*one.masked_out, *one.conditioning) for one in run.answers.values()] == [
+        (*line["masked_out"], *line["conditioning"]) for line in lines["answers.jsonl"]
+    ]
+    summaries = {(line["question_id"], line["name"]): line["text"] for line in lines["summaries.jsonl"]}
+    assert {key: one.text for key, one in run.summaries.items()} == summaries
+    scores = {(line["question_id"], line["summary"]): line["value"] for line in lines["scores.jsonl"]}
+    assert {key: one.value for key, one in run.scores.items()} == scores
+    assert run.failures == []
+    assert run.manifest.config == lines["manifest.json"]["config"]
+    assert len(run.to_pandas()) == len(run.scores)
+
+
+@pytest.mark.parametrize("name", ["run", "run, dry", "answers", "summarize", "score", "report", "compare"])
+def test_a_command_whose_work_is_done_redoes_nothing(work: Work, name: str) -> None:
+    assert work.done[name].code == 0, work.done[name].stderr
+    for path in (w.WITNESS / "run").glob("*.jsonl"):
+        assert (work.folder(name) / "run" / path.name).read_bytes() == path.read_bytes(), path.name
+    assert not w.differences(kept("run/manifest.json"), json.loads((work.folder(name) / "run" / "manifest.json").read_text()))
+
+
+@pytest.mark.parametrize("name", ["resumed", "rescored"])
+def test_what_was_cut_out_of_a_run_comes_back_the_same(work: Work, name: str) -> None:
+    assert not w.differences(kept("outputs.json")["run"], work.done[name].lines)
+    assert not w.differences(w.records(w.WITNESS / "run"), w.records(work.folder(name) / "run"))
+
+
+def test_a_resumed_run_keeps_what_it_had(work: Work) -> None:
+    for name, lines in {"answers": 2, "summaries": 4, "scores": 4}.items():
+        old, new = (folder / "run" / f"{name}.jsonl" for folder in (w.WITNESS, work.folder("resumed")))
+        assert old.read_bytes().splitlines()[:lines] == new.read_bytes().splitlines()[:lines]
+
+
+def test_a_validation_goes_on_and_finds_the_same(work: Work) -> None:
+    now = work.folder("validate") / "validation"
+    old, new = ((folder / "values.jsonl").read_bytes().splitlines() for folder in (w.WITNESS / "validation", now))
+    assert old[:14] == new[:14]  # not measured again
+    assert not w.differences(w.records(w.WITNESS / "validation"), w.records(now))
+
+
+@pytest.mark.parametrize("name", [*w.JUDGED, *(name for name in w.CHEAP if name not in ("import", "export"))])
+def test_json_output_says_the_same(work: Work, name: str) -> None:
+    now = work.done[name].lines
+    assert not w.lost(kept("shapes.json")[name], w.shape(now))
+    assert not w.differences(kept("outputs.json")[name], now)
+
+
+def test_a_report_states_the_same_numbers(work: Work) -> None:
+    folder = work.folder("report")
+    old, new = ((place / "report.csv").read_text(encoding="utf-8") for place in (w.WITNESS, folder))
+    assert not w.differences(w.table(old), w.table(new))
+    old, new = ((place / "report.md").read_text(encoding="utf-8") for place in (w.WITNESS, folder))
+    assert w.numbers(old) == pytest.approx(w.numbers(new))
+    assert not w.differences(kept("page.json"), w.page_data((folder / "page.html").read_text(encoding="utf-8")))
+
+
+def test_imports_and_exports_write_the_same(work: Work) -> None:
+    assert work.done["import"].code == work.done["export"].code == 0
+    assert not w.differences(kept("imported.json"), w.records(work.folder("import") / "imported"))
+    assert not w.differences(kept("published.json"), w.records(work.folder("export") / "published"))
+
+
+def test_python_scores_as_the_command_line_did() -> None:
+    item = kept("items.json")[0]
+    scores = SelfReflect(Judge.load("smollm2", device="cpu")).score(item["question"], answers=item["answers"], summaries=item["summaries"])
+    for line in kept("outputs.json")["score items"]:
+        if line["id"] == item["id"]:
+            score = scores[line["summary"]]
+            assert (score.value, score.stderr) == pytest.approx((line["score"], line["stderr"]), abs=1e-6)
+            assert score.answer_means == pytest.approx(line["answer_means"], abs=1e-6)
+            assert [word.text for word in score.words] == [word["text"] for word in line["words"]]
+            assert [word.mean for word in score.words] == pytest.approx([word["mean"] for word in line["words"]], abs=1e-6)
+
+
+def test_no_flag_is_lost(tmp_path: Path) -> None:
+    done = w.calls({name: (f"{name} --help", tmp_path) for name in w.NAMES})
+    for name, flags in kept("flags.json").items():
+        now = w.flags(done[name].stdout)
+        assert {w.RENAMED.get((name, flag), flag) for flag in flags} <= {*now}, name
+    for (name, flag), new in w.RENAMED.items():
+        told = w.call(f"{name} {flag}", tmp_path, translate=False).stderr
+        assert new in told or "No such option" not in told, f"{name} {flag} is neither taken nor answered with {new}"
+
+
+@pytest.mark.slow
+def test_estimated_scores_are_the_same(tmp_path: Path) -> None:
+    [(name, command)] = w.ESTIMATED.items()
+    now = w.call(command, w.workplace(tmp_path / "work")).lines
+    assert not w.lost(kept("shapes.json")[name], w.shape(now))
+    assert not w.differences(kept("outputs.json")[name], now)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", w.COSTLY)
+def test_costly_commands_keep_the_keys_of_their_json(tmp_path: Path, name: str) -> None:
+    assert not w.lost(kept("shapes.json")[name], w.shape(w.call(w.COSTLY[name], w.workplace(tmp_path / "work")).lines))
+
+
+def test_the_witness_can_accuse() -> None:
+    """A number off by 1e-5, a lost key, a retyped one, a lost entry: each is seen."""
+    old = kept("outputs.json")["score items"]
+    changed = [json.loads(json.dumps(old)) for _ in range(4)]
+    changed[0][0]["score"] += 1e-5
+    del changed[1][-1]["words"][0]["mean"]
+    changed[2][0]["token_tasks"] = "many"
+    del changed[3][0]["words"][-1]
+    assert not w.differences(old, old)
+    assert all(w.differences(old, one) for one in changed)
+    assert [bool(w.lost(w.shape(old), w.shape(one))) for one in changed] == [False, False, True, False]
+    assert w.lost(w.shape(old), w.shape([{key: value for key, value in line.items() if key != "stderr"} for line in old]))

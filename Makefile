@@ -58,7 +58,7 @@ format: .venv ## fix style and formatting where that can be done safely
 	@$(BIN)/ruff format .
 
 model: .venv ## fetch and convert the embedded model, if it is not in the cache
-	@$(BIN)/python -m selfreflect.models.demo >/dev/null
+	@$(BIN)/python -m selfreflect.models.smollm2 >/dev/null
 
 .venv: .venv/.ready ## install the package and its tools into .venv, if they are not
 

@@ -1,11 +1,11 @@
-"""How fast matrix products are at SmolLM2's shapes: by torch's own choice of a kernel and by ``selfreflect.models.products``."""
+"""How fast matrix products are at SmolLM2's shapes: by torch's own choice of a kernel and by ``selfreflect.models.linear``."""
 
 import time
 from collections.abc import Callable
 
 import torch
 
-from selfreflect.models.products import linear
+from selfreflect.models.linear import linear
 
 ROWS, HIDDEN, HEADS, FFN, VOCABULARY = 1024, 576, 192, 1536, 49152
 

@@ -19,17 +19,17 @@ from transformers import Qwen2Config
 from selfreflect.bench.flops import Shape, read_shape, trees_flops
 from selfreflect.bench.random_model import SHAPES, random_judge
 from selfreflect.bench.work import work_of
-from selfreflect.items import Item, read_items
 from selfreflect.metric.tasks import masked_words
-from selfreflect.models.demo import model_directory
+from selfreflect.models.smollm2 import model_directory
+from selfreflect.sources.items import Item, read_items
 
 PEAK, SHARE = 790e12, 0.6
 """Operations a second of an H200 in bfloat16 matrix products, and the share that the engine is meant to reach. Neither is measured here."""
 
 
 def made_up(args: argparse.Namespace) -> list[Item]:
-    from selfreflect.forecast import TYPICAL
-    from selfreflect.questions import load_questions
+    from selfreflect.pipeline.judge_cost import TYPICAL
+    from selfreflect.sources.questions import load_questions
 
     asked = load_questions("bundled").questions
     known = " ".join([TYPICAL, *(question.text for question in asked)]).split()

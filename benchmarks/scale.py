@@ -25,7 +25,7 @@ from pathlib import Path
 
 from selfreflect.metric.tasks import masked_words
 from selfreflect.records import AnswerSet, Question, Score, Summary, WordDistance, dump_line
-from selfreflect.store import Run
+from selfreflect.store.run import Run
 
 COMMON = "the of and to in is that it for as with on be at by this are from or have not but what they can which one you were there".split()
 SYLLABLES = [a + b for a in "b c d f g k l m n p r s t v st tr".split() for b in "a e i o u ai er on".split()]

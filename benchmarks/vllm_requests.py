@@ -20,9 +20,9 @@ from pathlib import Path
 def export(items: str, output: Path, limit: int, num_answers: int, skip: int) -> None:
     """Write every request of each item, after timing the engine on it."""
     from selfreflect import Judge, SelfReflect
-    from selfreflect.items import read_items
     from selfreflect.metric.tasks import masked_words, reference_context, summary_context
     from selfreflect.records import AnswerSet, Question, Summary
+    from selfreflect.sources.items import read_items
 
     judge = Judge.load("smollm2")
     metric = SelfReflect(judge)

@@ -53,9 +53,9 @@ def small_heap() -> None:
 @pytest.fixture(scope="session")
 def tiny_judge(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Judge]:
     """``tiny_judge("llama", dtype="bfloat16", max_position_embeddings=100)``: a tiny random judge, made on the first call."""
+    import tiny
     import torch
 
-    import tiny
     from selfreflect.models.judge import Judge
 
     torch.set_num_threads(1)  # more threads only wait for each other at this size

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from command import written
+
 from selfreflect.config import Config, load_config
 from selfreflect.errors import ConfigError
 

@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from selfreflect.errors import SelfReflectError as SelfReflectError
     from selfreflect.metric.scorer import SelfReflect as SelfReflect
-    from selfreflect.models.hf import HFGenerator as HFGenerator
     from selfreflect.models.judge import Judge as Judge
+    from selfreflect.models.local.generator import HFGenerator as HFGenerator
     from selfreflect.records import AnswerSet as AnswerSet
     from selfreflect.records import Failure as Failure
     from selfreflect.records import Question as Question
     from selfreflect.records import Score as Score
     from selfreflect.records import Summary as Summary
-    from selfreflect.store import Run as Run
+    from selfreflect.store.run import Run as Run
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "AnswerSet": "records",
     "Failure": "records",
-    "HFGenerator": "models.hf",
+    "HFGenerator": "models.local.generator",
     "Judge": "models.judge",
     "Question": "records",
-    "Run": "store",
+    "Run": "store.run",
     "Score": "records",
     "SelfReflect": "metric.scorer",
     "SelfReflectError": "errors",

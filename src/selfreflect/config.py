@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from selfreflect.errors import ConfigError, excerpt, nearest
-from selfreflect.parts import part_of
 from selfreflect.records import Record
+from selfreflect.sources.shards import part_of
 
 
 class QuestionsConfig(Record, frozen=True, kw_only=True):
@@ -242,7 +242,7 @@ def _check_placement(name: str, wanted: Placement) -> None:
 
 
 def _check_server(name: str, section: AnswersConfig | SummariesConfig) -> None:
-    from selfreflect.models.endpoint import PREFIX, endpoint
+    from selfreflect.models.openai.endpoint import PREFIX, endpoint
 
     if section.model.startswith(PREFIX):
         endpoint(section.base_url)
@@ -253,7 +253,7 @@ def _check_server(name: str, section: AnswersConfig | SummariesConfig) -> None:
 
 
 def _check_judge(scores: ScoresConfig) -> None:
-    from selfreflect.models.endpoint import POOLED, endpoint
+    from selfreflect.models.openai.endpoint import POOLED, endpoint
 
     if scores.judge.startswith(POOLED):
         if scores.base_url is None:
@@ -266,7 +266,7 @@ def _check_judge(scores: ScoresConfig) -> None:
 def _check_limits(scores: ScoresConfig) -> None:
     if not limited(scores):
         return
-    from selfreflect.metric.budget import limits
+    from selfreflect.metric.sampling.population import limits
 
     try:
         limits(scores.budget, scores.standard_error, scores.race)

@@ -15,7 +15,7 @@ from http import HTTPStatus
 from secrets import compare_digest
 from typing import Any, NamedTuple
 
-from selfreflect.report.text import one_line
+from selfreflect.render.text import one_line
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from selfreflect.errors import StoreError
-from selfreflect.experiment import run_records
-from selfreflect.journal import explained
+from selfreflect.pipeline.experiment import run_records
 from selfreflect.records import AnswerSet
-from selfreflect.report.tables import RunRecords
-from selfreflect.store import MANIFEST, Run
+from selfreflect.report.overview import RunRecords
+from selfreflect.store.journal import explained
+from selfreflect.store.run import MANIFEST, Run
 
 DEPTH = 3
 """How far below the root runs are looked for."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from selfreflect.report.text import printable
+from selfreflect.render.text import printable
 
 _START = r"(?:file:[/\\]+|~(?:[A-Za-z_][\w.-]{0,63})?[/\\]+|[A-Za-z]:[/\\]+|\.{1,2}[/\\]+|/+|\\{2,}|\\(?=[\w.$-]+\\))"
 """A URL of a file, a home, a drive, a relative path with dots, the root, a Windows share, a drive's root."""

@@ -12,14 +12,14 @@ from urllib.parse import quote
 
 import uvicorn
 
+from selfreflect.app.grouping import Meaning
 from selfreflect.app.guard import LOCAL, Access
 from selfreflect.app.jobs import JobQueue
 from selfreflect.app.library import Library
-from selfreflect.app.meaning import Meaning
 from selfreflect.app.server import application
 from selfreflect.app.work import Models, Worker
 from selfreflect.errors import ConfigError
-from selfreflect.experiment import Options
+from selfreflect.pipeline.experiment import Options
 
 _CONNECTIONS = 200
 _PATIENCE = 5.0

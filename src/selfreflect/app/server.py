@@ -19,10 +19,10 @@ from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 
 from selfreflect import __version__
+from selfreflect.app.grouping import Meaning
 from selfreflect.app.guard import Access, Guard
 from selfreflect.app.jobs import WAITING, Job, JobQueue, QueueFullError
 from selfreflect.app.library import Found, Library, UnknownRunError, models
-from selfreflect.app.meaning import Meaning
 from selfreflect.app.safe import without_paths
 from selfreflect.app.schemas import (
     MAX_ANSWERS,
@@ -45,9 +45,9 @@ from selfreflect.app.schemas import (
 from selfreflect.app.work import Models
 from selfreflect.errors import ConfigError, SelfReflectError
 from selfreflect.records import Failure, Question, dump_line
+from selfreflect.render.table import to_csv
+from selfreflect.report.overview import RunRecords, judges, question_table, strategy_results
 from selfreflect.report.page.view import Outcome, guesses_view, question_view
-from selfreflect.report.render import to_csv
-from selfreflect.report.tables import RunRecords, judges, question_table, strategy_results
 from selfreflect.strategies import STRATEGIES
 
 _HEARTBEAT = 15.0

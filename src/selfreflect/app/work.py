@@ -17,10 +17,10 @@ from selfreflect.app.safe import without_paths
 from selfreflect.app.schemas import AskBody, ScoreBody
 from selfreflect.config import load_config
 from selfreflect.errors import ConfigError, excerpt
-from selfreflect.experiment import Counter, Experiment, Options
+from selfreflect.grouping import normal_form
 from selfreflect.models.base import Generator, Refusal, Reply, Request
+from selfreflect.pipeline.experiment import Counter, Experiment, Options
 from selfreflect.records import STAGES, AnswerSet, Question, Stage, Summary, halves, question_id
-from selfreflect.report.groups import normal_form
 
 ANSWER_TOKENS = 64
 SUMMARY_TOKENS = 256
@@ -212,7 +212,7 @@ class _Watched(Experiment):
 
 
 class _Teller:
-    """The :class:`~selfreflect.experiment.Progress` that makes events, and stops the stages when the job is cancelled."""
+    """The :class:`~selfreflect.pipeline.experiment.Progress` that makes events, and stops the stages when the job is cancelled."""
 
     def __init__(self, job: Job) -> None:
         self.job = job

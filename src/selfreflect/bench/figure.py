@@ -7,9 +7,9 @@ from pathlib import Path
 
 from selfreflect.bench.result import NAMES, Result
 from selfreflect.bench.scaling import LABELS
-from selfreflect.report.curves import draw_curves
-from selfreflect.report.drawing import LINE, drawing
-from selfreflect.report.text import one_line
+from selfreflect.render.curves import draw_curves
+from selfreflect.render.plots import LINE, drawing
+from selfreflect.render.text import one_line
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from selfreflect.metric.plan import Plan
+from selfreflect.metric.engine.tree import Plan
 
 COUNTED = ("llama", "mistral", "qwen2", "qwen3")
 """Model types whose layers have the matrices of :class:`Shape` and nothing else."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from selfreflect.metric.native import native
+from selfreflect.metric.engine.native import native
 
 if TYPE_CHECKING:
     from selfreflect.models.judge import Judge

@@ -21,11 +21,11 @@ from selfreflect.bench.scaling import Point
 from selfreflect.bench.schedules import Distances, batched, one_by_one, token_bytes
 from selfreflect.bench.work import Work, encode, records, work_of
 from selfreflect.errors import DataError, excerpt
-from selfreflect.items import Item
-from selfreflect.metric.reference import Reference
+from selfreflect.metric.engine.reference import Reference
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.judge import Judge
 from selfreflect.records import Failure
+from selfreflect.sources.items import Item
 
 BATCH_SIZES = (1, 4, 16, 64, 256, 1024)
 TIMES = 3

@@ -10,8 +10,8 @@ from operator import itemgetter
 import torch
 
 from selfreflect.bench.flops import Flops, Shape
-from selfreflect.metric.engine import ROWS_OF_LOGITS
-from selfreflect.models.products import linear
+from selfreflect.metric.engine.tree_engine import ROWS_OF_LOGITS
+from selfreflect.models.linear import linear
 
 SECONDS = 0.2
 """How long each shape is tried."""

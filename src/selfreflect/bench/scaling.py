@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from selfreflect.items import Item
+from selfreflect.sources.items import Item
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from transformers.cache_utils import DynamicLayer
 from selfreflect.bench.work import Ids, common, requests, visiting_order
 from selfreflect.errors import JudgeError
 from selfreflect.metric.distance import total_variation
-from selfreflect.metric.engine import ROWS_OF_LOGITS
-from selfreflect.metric.plan import Prompt
+from selfreflect.metric.engine.tree import Prompt
+from selfreflect.metric.engine.tree_engine import ROWS_OF_LOGITS
 
 if TYPE_CHECKING:
     from selfreflect.models.judge import Judge

@@ -5,7 +5,7 @@ from __future__ import annotations
 from selfreflect.bench.result import NAMES, SCHEDULES, TOLERANCE, Measured, Result, figures, most_memory
 from selfreflect.bench.scaling import LABELS
 from selfreflect.errors import excerpt
-from selfreflect.report.render import Cell, Column, Table
+from selfreflect.render.table import Cell, Column, Table
 
 
 def item_table(result: Result) -> Table:

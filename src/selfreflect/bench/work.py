@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from selfreflect.errors import DataError, excerpt
-from selfreflect.metric.contexts import CannotScoreError, prepare, summary_prompts
-from selfreflect.metric.plan import Plan, Prompt, build_plan
+from selfreflect.metric.engine.tree import Plan, Prompt, build_plan
+from selfreflect.metric.prompts import CannotScoreError, prepare, summary_prompts
 from selfreflect.records import AnswerSet, Question, Summary
 
 if TYPE_CHECKING:
-    from selfreflect.items import Item
     from selfreflect.models.judge import Judge
+    from selfreflect.sources.items import Item
 
 Ids = tuple[int, ...]
 

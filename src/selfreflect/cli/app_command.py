@@ -38,7 +38,7 @@ def command(
     from selfreflect.cli.console import say
     from selfreflect.cli.show import where
     from selfreflect.errors import MissingExtraError
-    from selfreflect.experiment import Options
+    from selfreflect.pipeline.experiment import Options
 
     try:
         from selfreflect.app.serve import access, listen, serve, url

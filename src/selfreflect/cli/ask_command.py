@@ -9,7 +9,7 @@ import typer
 from selfreflect.cli import options as o
 
 if TYPE_CHECKING:
-    from selfreflect.experiment import Experiment
+    from selfreflect.pipeline.experiment import Experiment
 
 Text = Annotated[str, typer.Argument(metavar="QUESTION", help="The question.", show_default=False)]
 Strategy = Annotated[str, typer.Option("--strategies", metavar="A,B", help="How the model summarises its belief.")]
@@ -83,7 +83,7 @@ def _show(opened: Experiment, key: str, json: bool) -> None:
 
     from selfreflect.cli.console import emit
     from selfreflect.cli.show import exit_with, print_question
-    from selfreflect.experiment import run_records
+    from selfreflect.pipeline.experiment import run_records
     from selfreflect.report.detail import question_detail
 
     records = run_records(opened.run)

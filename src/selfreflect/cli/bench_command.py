@@ -13,8 +13,8 @@ from selfreflect.cli import options as o
 if TYPE_CHECKING:
     from selfreflect.bench.result import Result
     from selfreflect.cli.console import Watcher
-    from selfreflect.items import Item
     from selfreflect.models.judge import Judge
+    from selfreflect.sources.items import Item
 
 Items = Annotated[
     str | None,
@@ -54,7 +54,7 @@ def command(
     """
     from selfreflect.cli.console import Watcher, say
     from selfreflect.errors import DataError
-    from selfreflect.models.endpoint import POOLED, VLLM
+    from selfreflect.models.openai.endpoint import POOLED, VLLM
 
     letters = _letters(only)
     if random_model is not None and (judge is not None or judge_revision is not None):
@@ -102,7 +102,7 @@ def _letters(only: str) -> tuple[str, ...]:
 
 
 def _items(source: str | None, limit: int | None, num_answers: int | None) -> list[Item]:
-    from selfreflect.items import read_items
+    from selfreflect.sources.items import read_items
 
     if source is not None:
         return read_items(source, limit=limit, num_answers=num_answers)
@@ -112,7 +112,7 @@ def _items(source: str | None, limit: int | None, num_answers: int | None) -> li
 
 def _judge(random_model: str | None, wanted: dict[str, str | None], device: str, trust_remote_code: bool, watcher: Watcher) -> Judge:
     from selfreflect.config import load_config
-    from selfreflect.experiment import Options, load_judge
+    from selfreflect.pipeline.experiment import Options, load_judge
 
     options = Options(device=device, trust_remote_code=trust_remote_code)
     config = load_config(None, {"scores": wanted})
@@ -156,7 +156,7 @@ def _write(result: Result, folder: Path) -> None:
     from selfreflect.cli.console import say
     from selfreflect.cli.show import where
     from selfreflect.errors import MissingExtraError
-    from selfreflect.report.render import to_csv
+    from selfreflect.render.table import to_csv
 
     written = [_write_figures(result, folder)]
     if result.scaling:

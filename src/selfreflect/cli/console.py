@@ -24,7 +24,7 @@ from rich.progress import (
 from rich.text import Text
 
 from selfreflect.records import dump_line
-from selfreflect.report.text import printable
+from selfreflect.render.text import printable
 
 SECONDS_BETWEEN_LINES = 60
 

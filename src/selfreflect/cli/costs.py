@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from selfreflect.cli.console import emit, say
 from selfreflect.cli.show import print_table
-from selfreflect.cost import Amount, StageCost, total
-from selfreflect.report.render import Cell, Column, Table
-from selfreflect.report.text import one_line
+from selfreflect.pipeline.cost import Amount, StageCost, total
+from selfreflect.render.table import Cell, Column, Table
+from selfreflect.render.text import one_line
 
 if TYPE_CHECKING:
-    from selfreflect.rehearsal import Rehearsal
+    from selfreflect.pipeline.dry_run import Rehearsal
 
 _AMOUNTS = ("calls", "completions", "prompt_tokens", "completion_tokens", "judge_tokens", "seconds", "money")
 _HEADINGS = {"prompt_tokens": "prompt tokens", "completion_tokens": "completion tokens", "judge_tokens": "judge tokens", "seconds": "time"}

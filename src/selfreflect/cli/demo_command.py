@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from selfreflect.cli.options import Fresh, Json, Out
 
 if TYPE_CHECKING:
-    from selfreflect.report.tables import RunRecords
+    from selfreflect.report.overview import RunRecords
 
 DEMO: dict[str, dict[str, Any]] = {
     "questions": {"source": "bundled", "limit": 8},
@@ -25,7 +25,7 @@ def command(out: Out = Path("runs/demo"), fresh: Fresh = False, json: Json = Fal
     from selfreflect.cli.console import Watcher, say, stdout
     from selfreflect.cli.show import emit_overview, print_question, print_report, where
     from selfreflect.config import load_config
-    from selfreflect.experiment import DEFAULT_STRATEGIES, Experiment, Options, run_records
+    from selfreflect.pipeline.experiment import DEFAULT_STRATEGIES, Experiment, Options, run_records
     from selfreflect.records import STAGES
 
     config = load_config(None, DEMO)

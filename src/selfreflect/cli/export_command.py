@@ -17,8 +17,8 @@ def command(run: RunDirectory, output: Output, suffix: Suffix = "_summary", over
     """Write questions.json, test_answers.json and summaries.json as the published scorer reads them."""
     from selfreflect.cli.console import say
     from selfreflect.cli.show import exit_with, where
-    from selfreflect.published import write_published
-    from selfreflect.store import Run
+    from selfreflect.sources.published import write_published
+    from selfreflect.store.run import Run
 
     loaded = Run.load(run)
     left_out = write_published(

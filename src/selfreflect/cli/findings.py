@@ -12,7 +12,7 @@ from selfreflect import __version__
 from selfreflect.cli.console import emit, say, stdout
 from selfreflect.cli.show import print_table, where
 from selfreflect.errors import MissingExtraError
-from selfreflect.report.text import printable
+from selfreflect.render.text import printable
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.finding import Finding
 from selfreflect.validate.folder import draw, rows, write

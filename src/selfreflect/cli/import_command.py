@@ -45,10 +45,10 @@ def command(
     """Turn existing files into a run directory, to be scored resumably and compared with other runs; or join the parts of a run."""
     from selfreflect.cli.console import say
     from selfreflect.cli.show import where
-    from selfreflect.items import read_items
-    from selfreflect.published import read_published
     from selfreflect.records import AnswerSet, Question, Summary
-    from selfreflect.store import Run
+    from selfreflect.sources.items import read_items
+    from selfreflect.sources.published import read_published
+    from selfreflect.store.run import Run
 
     published = (questions, answers, summaries)
     if [items is not None, any(published), bool(runs)].count(True) != 1:
@@ -79,9 +79,9 @@ def _join(runs: Sequence[Path], out: Path, leave_out: Sequence[str]) -> None:
     from selfreflect.cli.console import say
     from selfreflect.cli.show import where
     from selfreflect.errors import excerpt
-    from selfreflect.joining import join
     from selfreflect.records import AnswerSet, Question, Record, Score, Summary
-    from selfreflect.report.page.lean import PARTS
+    from selfreflect.store.merge import join
+    from selfreflect.store.trim import PARTS
 
     for part in leave_out:
         if part not in PARTS:

@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from selfreflect.experiment import Options, Progress
     from selfreflect.models.base import Generator
     from selfreflect.models.judge import Judge
+    from selfreflect.pipeline.experiment import Options, Progress
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,13 @@ class Models:
 
     def _judge(self, name: str | None) -> Judge:
         from selfreflect.config import load_config
-        from selfreflect.experiment import load_judge
+        from selfreflect.pipeline.experiment import load_judge
 
         wanted = {"judge": name, "base_url": self.judge_url, "revision": self.judge_revision, "dtype": self.dtype, "compat": self.compat}
         return load_judge(load_config(None, {"scores": wanted}), self.options, self.progress)
 
     def _generator(self) -> Generator:
-        from selfreflect.experiment import load_generator
+        from selfreflect.pipeline.experiment import load_generator
 
         assert self.model is not None
         return load_generator(self.model, self.revision, self.options, self.progress, base_url=self.base_url)

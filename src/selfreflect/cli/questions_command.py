@@ -27,7 +27,7 @@ def command(
     """Show the questions of a source, or store them. Sampling with --limit is seeded and recorded."""
     from selfreflect.cli.console import emit, say, stdout
     from selfreflect.cli.stages import experiment, finish
-    from selfreflect.questions import load_questions
+    from selfreflect.sources.questions import load_questions
 
     chosen: dict[str, Any] = {"limit": limit, "split": split, "subset": subset, "question_column": question_column, "part": part}
     if out is not None:
@@ -37,7 +37,7 @@ def command(
         return
     from rich.text import Text
 
-    from selfreflect.report.text import one_line
+    from selfreflect.render.text import one_line
 
     found = load_questions(questions or "bundled", seed=seed or 0, **chosen)
     for question in found.questions:

@@ -11,8 +11,8 @@ import typer
 from selfreflect.cli import options as o
 
 if TYPE_CHECKING:
+    from selfreflect.report.overview import RunRecords
     from selfreflect.report.page.view import Grouping
-    from selfreflect.report.tables import RunRecords
 
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.", show_default=False)]
 Outputs = Annotated[
@@ -81,7 +81,7 @@ def command(
 
 def _check(output: Sequence[Path], groups: str, left_out: Sequence[str]) -> None:
     """Raises BadParameter for options that are wrong, or of a page that is not written."""
-    from selfreflect.report.page.lean import PARTS
+    from selfreflect.store.trim import PARTS
 
     for path in output:
         if path.suffix not in _SUFFIXES:
@@ -100,7 +100,7 @@ def _html(records: Sequence[RunRecords], paths: Sequence[Path], baseline: str | 
     from msgspec import to_builtins
 
     from selfreflect.report.page.build import report_page
-    from selfreflect.store import Run
+    from selfreflect.store.run import Run
 
     return report_page(
         records, [to_builtins(Run.load(path).manifest) for path in paths], baseline=baseline, grouping=grouping, left_out=left_out
@@ -110,7 +110,8 @@ def _html(records: Sequence[RunRecords], paths: Sequence[Path], baseline: str | 
 def _warn_of_size(path: Path, size: int, records: Sequence[RunRecords], left_out: Sequence[str]) -> None:
     from selfreflect.cli.console import say
     from selfreflect.cli.show import where
-    from selfreflect.report.page.lean import PARTS, parts_of
+    from selfreflect.report.page.trim import parts_of
+    from selfreflect.store.trim import PARTS
 
     if size <= _LARGE:
         return
@@ -123,13 +124,13 @@ def _warn_of_size(path: Path, size: int, records: Sequence[RunRecords], left_out
 
 
 def _by_spelling() -> Grouping:
-    from selfreflect.report.groups import group_indices
+    from selfreflect.grouping import group_indices
 
     return group_indices
 
 
 def _by_meaning() -> Grouping:
-    from selfreflect.embedding import MeaningGroups
+    from selfreflect.models.embedder import MeaningGroups
 
     return MeaningGroups()
 
@@ -138,8 +139,8 @@ _GROUPS = {"spelling": _by_spelling, "meaning": _by_meaning}
 
 
 def _markdown(records: list[RunRecords]) -> str:
-    from selfreflect.report.render import to_markdown
-    from selfreflect.report.tables import failure_table, overview
+    from selfreflect.render.table import to_markdown
+    from selfreflect.report.overview import failure_table, overview
 
     parts = []
     for one in records:
@@ -150,8 +151,8 @@ def _markdown(records: list[RunRecords]) -> str:
 
 
 def _csv(records: list[RunRecords]) -> str:
-    from selfreflect.report.render import to_csv
-    from selfreflect.report.tables import joined, question_table
+    from selfreflect.render.table import to_csv
+    from selfreflect.report.overview import joined, question_table
 
     return to_csv(joined({one.label: question_table(one) for one in records}))
 

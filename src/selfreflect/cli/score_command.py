@@ -11,10 +11,10 @@ from selfreflect.cli import options as o
 
 if TYPE_CHECKING:
     from selfreflect.config import Config
-    from selfreflect.items import Item
     from selfreflect.metric.scorer import SelfReflect
-    from selfreflect.options import Options
+    from selfreflect.pipeline.options import Options
     from selfreflect.records import AnswerSet, Failure, Question, Score, Summary
+    from selfreflect.sources.items import Item
 
 Items = Annotated[
     str | None,
@@ -70,7 +70,7 @@ def command(
     """
     from selfreflect.cli.stages import experiment, finish
     from selfreflect.config import load_config
-    from selfreflect.options import Options
+    from selfreflect.pipeline.options import Options
 
     wanted: dict[str, Any] = {"judge": judge, "base_url": judge_url, "revision": judge_revision, "dtype": judge_dtype, "compat": compat}
     wanted |= {"budget": budget, "standard_error": standard_error, "race": race, "seed": seed}
@@ -117,10 +117,10 @@ def _score_items(
     from selfreflect.cli.console import Watcher, emit
     from selfreflect.cli.costs import show_costs
     from selfreflect.cli.show import exit_with, print_report
-    from selfreflect.experiment import load_judge, load_metric
-    from selfreflect.items import read_items
+    from selfreflect.pipeline.dry_run import rehearse_items
+    from selfreflect.pipeline.experiment import load_judge, load_metric
     from selfreflect.records import Failure, Score
-    from selfreflect.rehearsal import rehearse_items
+    from selfreflect.sources.items import read_items
 
     found = read_items(source, limit=limit, num_answers=num_answers)
     watcher = Watcher()
@@ -183,7 +183,7 @@ def _line(result: Score | Failure, words: bool) -> dict[str, Any]:
 
 def _records(source: str, items: list[Item], scores: list[Score], failures: list[Failure]) -> Any:
     from selfreflect.records import Question, Summary
-    from selfreflect.report.tables import RunRecords
+    from selfreflect.report.overview import RunRecords
 
     return RunRecords(
         label="standard input" if source == "-" else Path(source).name,

@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.text import Text
 
 from selfreflect.cli.console import emit, say, stdout
-from selfreflect.experiment import run_records
+from selfreflect.pipeline.experiment import run_records
+from selfreflect.render.table import Table, to_rich
+from selfreflect.render.text import one_line, printable
 from selfreflect.report.detail import QuestionDetail, SummaryDetail, question_detail
-from selfreflect.report.render import Table, to_rich
-from selfreflect.report.tables import RunRecords, failure_table, overview, strategy_results
-from selfreflect.report.text import one_line, printable
-from selfreflect.store import Run
+from selfreflect.report.overview import RunRecords, failure_table, overview, strategy_results
+from selfreflect.store.run import Run
 
 
 def loaded_records(paths: Sequence[Path], *, detail: bool) -> list[RunRecords]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from selfreflect.cli.console import Watcher
 
 if TYPE_CHECKING:
-    from selfreflect.experiment import Experiment
+    from selfreflect.pipeline.experiment import Experiment
     from selfreflect.records import Stage
 
 
@@ -42,9 +42,9 @@ def experiment(
     With ``dry_run`` it is a rehearsal, which only counts.
     """
     from selfreflect.config import load_config
-    from selfreflect.experiment import Experiment, Options, settings_of
-    from selfreflect.rehearsal import Rehearsal
-    from selfreflect.store import Run
+    from selfreflect.pipeline.dry_run import Rehearsal
+    from selfreflect.pipeline.experiment import Experiment, Options, settings_of
+    from selfreflect.store.run import Run
 
     if stages[0] != "questions" and not from_nothing:
         Run.load(out)  # a mistyped name is an error, not a new directory
@@ -92,9 +92,9 @@ def finish(opened: Experiment, json: bool) -> None:
     from selfreflect.cli.console import say
     from selfreflect.cli.costs import show_costs
     from selfreflect.cli.show import emit_overview, exit_with, print_report, where
-    from selfreflect.experiment import run_records
-    from selfreflect.rehearsal import Rehearsal
-    from selfreflect.report.text import one_line
+    from selfreflect.pipeline.dry_run import Rehearsal
+    from selfreflect.pipeline.experiment import run_records
+    from selfreflect.render.text import one_line
 
     if isinstance(opened, Rehearsal):
         show_costs(opened, json)

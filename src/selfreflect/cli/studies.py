@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from selfreflect.items import Item
     from selfreflect.models.base import Generator
-    from selfreflect.validate.studies.base import Study
+    from selfreflect.sources.items import Item
+    from selfreflect.validate.study import Study
 
 BUNDLED = "bundled"
 
@@ -97,7 +97,7 @@ def load(wanted: Wanted) -> tuple[Study, str]:
 
 
 def _items(wanted: Wanted) -> tuple[list[Item], str]:
-    from selfreflect.items import read_items
+    from selfreflect.sources.items import read_items
 
     assert wanted.source is not None
     if wanted.source == BUNDLED:
@@ -112,8 +112,8 @@ def _of_run(path: Path, num_answers: int | None) -> tuple[list[Item], str]:
     from msgspec.structs import replace
 
     from selfreflect.errors import DataError
-    from selfreflect.experiment import run_items
-    from selfreflect.store import Run
+    from selfreflect.pipeline.experiment import run_items
+    from selfreflect.store.run import Run
 
     run = Run.load(path)
     found = run_items(run)
@@ -126,16 +126,16 @@ def _of_run(path: Path, num_answers: int | None) -> tuple[list[Item], str]:
 
 def _grouping(groups: str | None) -> Any:
     if groups == "meaning":
-        from selfreflect.embedding import MeaningGroups
+        from selfreflect.models.embedder import MeaningGroups
 
         return MeaningGroups()
-    from selfreflect.report.groups import group_indices
+    from selfreflect.grouping import group_indices
 
     return group_indices
 
 
 def _choice(wanted: Wanted) -> Study:
-    from selfreflect.validate.studies.choice import MultipleChoice
+    from selfreflect.validate.edits.choice import MultipleChoice
 
     make = partial(MultipleChoice, wanted.seed)
     if wanted.limit is not None:
@@ -144,46 +144,46 @@ def _choice(wanted: Wanted) -> Study:
 
 
 def _ranked(items: list[Item], wanted: Wanted) -> Study:
-    from selfreflect.validate.studies.ranked import RankedSets
+    from selfreflect.validate.ranked.study import RankedSets
 
     return RankedSets(items, wanted.order, wanted.controls, padding=wanted.pad, seed=wanted.seed)
 
 
 def _interventions(items: list[Item], wanted: Wanted) -> Study:
-    from selfreflect.validate.studies.interventions import Interventions
+    from selfreflect.validate.edits.interventions import Interventions
 
     return Interventions(items, wanted.seed, _grouping(wanted.groups), wanted.writer() if wanted.writer else None)
 
 
 def _dose(items: list[Item], wanted: Wanted) -> Study:
-    from selfreflect.validate.studies.dose import ShiftedPercentages
+    from selfreflect.validate.edits.dose import ShiftedPercentages
 
     return ShiftedPercentages(items, wanted.seed, _grouping(wanted.groups))
 
 
 def _convergence(items: list[Item], wanted: Wanted) -> Study:
-    from selfreflect.validate.studies.convergence import Convergence
+    from selfreflect.validate.convergence.study import Convergence
 
     return Convergence(items, wanted.seed)
 
 
 def _judges(items: list[Item], wanted: Wanted) -> Study:
-    from selfreflect.validate.studies.judges import JudgeAgreement
+    from selfreflect.validate.ranked.judges import JudgeAgreement
 
     return JudgeAgreement(items)
 
 
 def _raters(items: list[Item], wanted: Wanted) -> Study:
     """Ratings of items beyond the limit are no mistake, so the file is held against all of them."""
-    from selfreflect.validate.ratings import read_ratings
-    from selfreflect.validate.studies.raters import HumanAgreement
+    from selfreflect.validate.raters.ratings import read_ratings
+    from selfreflect.validate.raters.study import HumanAgreement
 
     assert wanted.ratings is not None
     return HumanAgreement(items[: wanted.limit], read_ratings(wanted.ratings, items), wanted.seed)
 
 
 def _length(items: list[Item], wanted: Wanted) -> Study:
-    from selfreflect.validate.studies.length import LengthAudit
+    from selfreflect.validate.ranked.length import LengthAudit
 
     return LengthAudit(items)
 

@@ -15,10 +15,10 @@ from selfreflect.cli.studies import STUDIES, Wanted
 
 if TYPE_CHECKING:
     from selfreflect.cli.models import Models
-    from selfreflect.journal import Journal
     from selfreflect.models.judge import Judge
+    from selfreflect.store.journal import Journal
     from selfreflect.validate.base import MetricInfo, Value
-    from selfreflect.validate.studies.base import Study
+    from selfreflect.validate.study import Study
 
 Source = Annotated[
     str | None,
@@ -162,7 +162,7 @@ def command(
         return
     from selfreflect.cli.models import Models
     from selfreflect.errors import BackendError
-    from selfreflect.experiment import Options
+    from selfreflect.pipeline.experiment import Options
 
     judges = tuple(name.strip() for given in judge or [] for name in given.split(",") if name.strip())
     options = Options(device=device, trust_remote_code=trust_remote_code, max_connections=max_connections, timeout=timeout)
@@ -227,7 +227,7 @@ def _validate(wanted: Wanted, models: Models, names: Sequence[str] | None, out: 
 
 def _by_design(study: Study, value: Value) -> bool:
     """Whether it is undefined because a study's own summary is blank, which is no failure."""
-    from selfreflect.validate.studies.ranked import RankedSets
+    from selfreflect.validate.ranked.study import RankedSets
 
     own = isinstance(study, RankedSets) and value.summary in study.controls
     return own and value.undefined is not None and value.undefined.reason == "blank"
@@ -282,7 +282,7 @@ def _list_metrics(json: bool) -> None:
     from msgspec import to_builtins
 
     from selfreflect.cli.console import emit, stdout
-    from selfreflect.report.render import Column, Table, to_rich
+    from selfreflect.render.table import Column, Table, to_rich
     from selfreflect.validate.catalogue import METRICS
 
     if json:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from selfreflect.errors import ConfigError, DataError
-from selfreflect.metric.budget import Limits, Population, limits
-from selfreflect.metric.contexts import CannotScoreError, Task, prepare, summary_prompts
-from selfreflect.metric.engine import Guesses, engine_of
-from selfreflect.metric.plan import Prompt, build_plan
-from selfreflect.metric.reference import Reference
-from selfreflect.metric.reference_cache import ReferenceCache, judge_key
-from selfreflect.metric.rounds import Outcome, OverBudgetError, Rounds
+from selfreflect.metric.engine.reference import Reference
+from selfreflect.metric.engine.reference_cache import ReferenceCache, judge_key
+from selfreflect.metric.engine.tree import Prompt, build_plan
+from selfreflect.metric.engine.tree_engine import Guesses, engine_of
+from selfreflect.metric.prompts import CannotScoreError, Task, prepare, summary_prompts
+from selfreflect.metric.sampling.population import Limits, Population, limits
+from selfreflect.metric.sampling.sequential import Outcome, OverBudgetError, Rounds
 from selfreflect.metric.tasks import JUDGE_TEMPERATURE
 from selfreflect.records import AnswerSet, Failure, Guess, Question, Sampled, Score, Summary, WordDistance, halves, question_id
 from selfreflect.stats import clustered_mean, sampled_mean
@@ -51,7 +51,7 @@ class SelfReflect:
         seed: which words come first, with the question's id.
         guesses: keep for each token task this many of the judge's likeliest tokens after the summary, and after the conditioning answers.
         cache: a directory that keeps what the judge knows after the conditioning answers, so that one more summary of a question costs
-            only itself; see :class:`~selfreflect.metric.reference_cache.ReferenceCache`.
+            only itself; see :class:`~selfreflect.metric.engine.reference_cache.ReferenceCache`.
         warn: gets a sentence for people when the cache cannot be used.
 
     With several limits the first one to be reached ends the scoring. What stops by the distances themselves (``standard_error``, ``race``)

@@ -11,7 +11,7 @@ from typing import Any
 
 from selfreflect.errors import JudgeError, excerpt
 from selfreflect.models.base import Message
-from selfreflect.models.pieces import common_start, cuts_cleanly, works_between_markers
+from selfreflect.models.segments import common_start, cuts_cleanly, works_between_markers
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 

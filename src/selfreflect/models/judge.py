@@ -10,10 +10,10 @@ import torch
 from selfreflect.errors import BackendError, JudgeError, excerpt
 from selfreflect.models.base import Message
 from selfreflect.models.chat import ChatTokenizer
-from selfreflect.models.endpoint import POOLED, PREFIX, VLLM
-from selfreflect.models.loading import CausalLM, Device, DType, load_causal_lm
-from selfreflect.models.products import linear
-from selfreflect.models.sharding import Shard
+from selfreflect.models.linear import linear
+from selfreflect.models.local.device_map import Shard
+from selfreflect.models.local.loading import CausalLM, Device, DType, load_causal_lm
+from selfreflect.models.openai.endpoint import POOLED, PREFIX, VLLM
 
 Compat = Literal["", "published"]
 
@@ -27,7 +27,7 @@ _VOCABULARY_AT_ONCE = 16384
 class Judge:
     """What the metric needs of a language model: token ids of its conversations, a decoder, and its vocabulary projection.
 
-    Make one with :meth:`load`, or from a :class:`~selfreflect.models.loading.CausalLM`.
+    Make one with :meth:`load`, or from a :class:`~selfreflect.models.local.loading.CausalLM`.
 
     Attributes:
         last_states: for a judge whose decoder runs elsewhere, what asks it; None where the decoder is here.
@@ -58,7 +58,7 @@ class Judge:
         Args:
             compat: ``"published"`` tokenises as the published scorer does, with a second BOS for models that have one.
             shard: spread a judge that is too large for one GPU over all visible ones, or a device map of one's own; see
-                :data:`~selfreflect.models.sharding.Shard`.
+                :data:`~selfreflect.models.local.device_map.Shard`.
 
         Raises:
             JudgeError: the model cannot be loaded, does not fit, or cannot be a judge.
@@ -66,7 +66,7 @@ class Judge:
         if name.startswith((VLLM, POOLED)):
             raise JudgeError(
                 f"{excerpt(name)} is a judge whose decoder runs in vLLM. Load it with PooledJudge.in_process or PooledJudge.served of "
-                "selfreflect.models.pooled."
+                "selfreflect.models.vllm.judge."
             )
         if name.startswith(PREFIX):
             raise JudgeError(

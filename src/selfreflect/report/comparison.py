@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from selfreflect.errors import DataError, excerpt, nearest
 from selfreflect.records import Sampled
-from selfreflect.report.render import Column, Table
-from selfreflect.report.tables import METHOD, RunRecords, approximate, estimate_note, judges
+from selfreflect.render.table import Column, Table
+from selfreflect.report.overview import METHOD, RunRecords, approximate, estimate_note, judges
 from selfreflect.stats import PairedEstimate, paired_difference
 
 _DIFFERENCE = "+z.4f"

@@ -7,9 +7,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from selfreflect.errors import DataError, excerpt, nearest
+from selfreflect.grouping import AnswerGroup, answer_groups, most_common, normal_form
 from selfreflect.records import Failure, Question, Score, Summary, WordDistance
-from selfreflect.report.groups import AnswerGroup, answer_groups, most_common, normal_form
-from selfreflect.report.tables import RunRecords, estimated_from
+from selfreflect.report.overview import RunRecords, estimated_from
 
 
 @dataclass(frozen=True)

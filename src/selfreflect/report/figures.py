@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from selfreflect.render.plots import DOT, LINE, MARK, QUIET, SIZE, Style, drawing, short_name, svg
+from selfreflect.render.table import Cell, Table, to_csv
 from selfreflect.report.comparison import Contender, comparison, contender
-from selfreflect.report.drawing import DOT, LINE, MARK, QUIET, SIZE, Style, drawing, short_name, svg
 from selfreflect.report.length import LengthAudit, length_audit, point_table
-from selfreflect.report.render import Cell, Table, to_csv
-from selfreflect.report.tables import RunRecords, joined, overview
+from selfreflect.report.overview import RunRecords, joined, overview
 
 _COLUMNS: dict[Style, int] = {"paper": 4, "page": 2}
 _TICKS: dict[Style, int] = {"paper": 8, "page": 5}

@@ -10,8 +10,8 @@ from statistics import NormalDist, median
 
 import numpy as np
 
-from selfreflect.report.render import Cell, Column, Table
-from selfreflect.report.tables import RunRecords
+from selfreflect.render.table import Cell, Column, Table
+from selfreflect.report.overview import RunRecords
 from selfreflect.stats import Floats
 
 _CORRELATION = "+z.2f"

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from selfreflect.items import Item
 from selfreflect.records import FailureKind, Record, dump_line, halves, question_id
+from selfreflect.sources.items import Item
 
 Better = Literal["lower", "higher"]
 Need = Literal["judge", "generator", "embedder"]

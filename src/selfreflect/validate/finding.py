@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from selfreflect.report.render import Table
+from selfreflect.render.table import Table
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from selfreflect.errors import StoreError
-from selfreflect.journal import Journal, explained, lock
 from selfreflect.records import dump_line
-from selfreflect.report.render import Cell, Table, to_csv, to_markdown
-from selfreflect.report.text import markdown_text
+from selfreflect.render.table import Cell, Table, to_csv, to_markdown
+from selfreflect.render.text import markdown_text
+from selfreflect.store.journal import Journal, explained, lock
 from selfreflect.validate.base import Value
 from selfreflect.validate.finding import Curve, Finding
 from selfreflect.validate.measure import VALUES, journal
@@ -82,7 +82,7 @@ def draw(finding: Finding, folder: Path) -> None:
         MissingExtraError: matplotlib is not installed.
         StoreError: the system refuses.
     """
-    from selfreflect.report.curves import curves_figure
+    from selfreflect.render.curves import curves_figure
     from selfreflect.report.figures import intervals_figure
 
     for name, plot in zip(_names([plot.name for plot in finding.plots]), finding.plots, strict=True):

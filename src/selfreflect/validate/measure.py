@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from selfreflect.items import Item
-from selfreflect.journal import Journal
+from selfreflect.sources.items import Item
+from selfreflect.store.journal import Journal
 from selfreflect.validate.base import Family, Value, digest
 
 VALUES = "values.jsonl"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from selfreflect.report.render import Column, Table
+from selfreflect.render.table import Column, Table
 from selfreflect.validate.base import Reason, Value
 
 COLUMNS = (Column("metric"), Column("reason"), Column("count", "d"), Column("example"))

@@ -13,17 +13,18 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from selfreflect.grouping import group_indices
+from selfreflect.render.table import Table, to_csv
+from selfreflect.render.text import printable
 from selfreflect.report.comparison import Contender, comparison
 from selfreflect.report.figures import contenders, differences_figure, length_figure, means_figure
-from selfreflect.report.groups import group_indices
 from selfreflect.report.length import length_audit, length_table, point_table
+from selfreflect.report.overview import RunRecords, failure_table, overview
 from selfreflect.report.page.data import packed, run_data
 from selfreflect.report.page.facts import facts_tables
-from selfreflect.report.page.lean import PARTS, without
+from selfreflect.report.page.trim import without
 from selfreflect.report.page.view import Grouping
-from selfreflect.report.render import Table, to_csv
-from selfreflect.report.tables import RunRecords, failure_table, overview
-from selfreflect.report.text import printable
+from selfreflect.store.trim import PARTS
 
 COMPARED = 60_000
 """Scores that go through the intervals of all differences together, which bounds their time and the size of their plots."""
@@ -59,7 +60,7 @@ def report_page(
     Args:
         manifests: the manifest of each run as plain values.
         baseline: strategy of the first run to compare with at first; by default its first.
-        left_out: those of :data:`~selfreflect.report.page.lean.PARTS` that the page does without.
+        left_out: those of :data:`~selfreflect.store.trim.PARTS` that the page does without.
 
     Raises:
         DataError: the first run has no such strategy.

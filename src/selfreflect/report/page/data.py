@@ -7,10 +7,10 @@ import gzip
 from collections.abc import Iterator
 from typing import Any
 
+from selfreflect.grouping import spread
 from selfreflect.records import dump_line
-from selfreflect.report.groups import spread
+from selfreflect.report.overview import RunRecords
 from selfreflect.report.page.view import Grouping, Outcome, question_view
-from selfreflect.report.tables import RunRecords
 
 CHUNK = 32
 """Questions per chunk: enough for the compression, and few enough to be unpacked between a click and its answer."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from selfreflect.records import STAGES
-from selfreflect.report.render import Column, Table
-from selfreflect.report.tables import RunRecords
+from selfreflect.render.table import Column, Table
+from selfreflect.report.overview import RunRecords
 
 _SECTIONS = ("sources", "config", "models", "prompts")
 

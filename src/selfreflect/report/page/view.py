@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
+from selfreflect.grouping import group_indices
 from selfreflect.records import AnswerSet, Failure, Question, Score, Summary, WordDistance
-from selfreflect.report.groups import group_indices
 
 Grouping = Callable[[Sequence[str]], list[list[int]]]
 """Answers that say the same as lists of indices, the typical one of each first, the largest list first."""

@@ -9,9 +9,9 @@ from functools import cache
 from importlib import resources
 
 from selfreflect.errors import excerpt
-from selfreflect.items import Item
 from selfreflect.models.base import Generator, Message, Refusal, Reply, Request, Sampling, as_done
 from selfreflect.records import dump_line
+from selfreflect.sources.items import Item
 from selfreflect.text import fill, normalise_question, numbered
 from selfreflect.validate.base import Undefined
 from selfreflect.validate.metrics.naming import named

@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 from statistics import harmonic_mean
 
-from selfreflect.items import Item
 from selfreflect.models.base import Generator
+from selfreflect.sources.items import Item
 from selfreflect.text import numbered
 from selfreflect.validate.base import MetricInfo, Undefined, Value
 from selfreflect.validate.metrics.asking import ask, asked_by, prompts, quoted, shown, unparsed

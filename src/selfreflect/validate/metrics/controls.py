@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from selfreflect.items import Item
+from selfreflect.sources.items import Item
 from selfreflect.validate.base import MetricInfo, Value, valued
 
 METRICS = (

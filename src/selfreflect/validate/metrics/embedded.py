@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from selfreflect.errors import MissingExtraError
-from selfreflect.items import Item
+from selfreflect.sources.items import Item
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.metrics.naming import chosen
 from selfreflect.validate.metrics.texts import answers, scorable, values
@@ -72,7 +72,7 @@ class Embedded:
     """
 
     def __init__(self, names: Sequence[str] | None = None) -> None:
-        from selfreflect.embedding import SentenceEmbedder
+        from selfreflect.models.embedder import SentenceEmbedder
 
         self.metrics = chosen(METRICS, names)
         if find_spec("ot") is None and any(info.name == "embedding_transport" for info in self.metrics):

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from selfreflect.metric.contexts import CannotScoreError
-from selfreflect.metric.plan import Prompt, build_plan
+from selfreflect.metric.engine.tree import Prompt, build_plan
+from selfreflect.metric.prompts import CannotScoreError
 from selfreflect.validate.base import Undefined
 
 if TYPE_CHECKING:
-    from selfreflect.metric.engine import Engine
+    from selfreflect.metric.engine.tree_engine import Engine
     from selfreflect.models.judge import Judge
 
 GROUP = 6
@@ -62,7 +62,7 @@ class Query:
 
 def log_probabilities(engine: Engine, contexts: Sequence[Sequence[Query]]) -> list[list[list[float]]]:
     """For each context, query and event the natural logarithm of its probability."""
-    from selfreflect.metric import engine as tensors
+    from selfreflect.metric.engine import tree_engine as tensors
 
     plans = [build_plan([query.prompt for query in queries]) for queries in contexts]
     found = []

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from selfreflect.items import Item
 from selfreflect.metric.tasks import SYSTEM, Context, reference_context, summary_context
 from selfreflect.models.base import Message
+from selfreflect.sources.items import Item
 from selfreflect.text import normalise_question
 from selfreflect.validate.base import MetricInfo, Undefined, Value, valued
 from selfreflect.validate.metrics.naming import chosen, judged_by
@@ -98,7 +98,7 @@ class Likelihood:
     """
 
     def __init__(self, judge: Judge, names: Sequence[str] | None = None) -> None:
-        from selfreflect.metric.engine import engine_of
+        from selfreflect.metric.engine.tree_engine import engine_of
 
         self.metrics = chosen(METRICS, names)
         self.by = judged_by(judge)
@@ -115,7 +115,7 @@ class Likelihood:
 
     def _found(self, ablation: _Ablation, item: Item, answers: Mapping[str, int]) -> dict[str, float | Undefined]:
         """By text of the summaries."""
-        from selfreflect.metric.contexts import CannotScoreError
+        from selfreflect.metric.prompts import CannotScoreError
         from selfreflect.validate.metrics.judged import finite, grouped, log_probabilities, undefined
 
         def queries(name: str, text: str) -> list[Query]:
@@ -139,7 +139,7 @@ class Likelihood:
 
 
 def _refuse_nothing(item: Item, answers: Mapping[str, int], ablation: _Ablation) -> None:
-    from selfreflect.metric.contexts import CannotScoreError
+    from selfreflect.metric.prompts import CannotScoreError
 
     if not answers:
         raise CannotScoreError("no_answers", "there are no masked-out answers with words in them")
@@ -148,7 +148,7 @@ def _refuse_nothing(item: Item, answers: Mapping[str, int], ablation: _Ablation)
 
 
 def _yes_or_no(judge: Judge, item: Item, summary: str | None, answers: Sequence[str], what: str) -> list[Query]:
-    from selfreflect.metric.contexts import encode
+    from selfreflect.metric.prompts import encode
 
     context = reference_context(item.question, item.conditioning) if summary is None else summary_context(item.question, summary)
     spelled = YES + NO
@@ -160,8 +160,8 @@ def _yes_or_no(judge: Judge, item: Item, summary: str | None, answers: Sequence[
 
 def _choice(judge: Judge, yes: Sequence[tuple[int, ...]], no: Sequence[tuple[int, ...]]) -> Query:
     """The prompt where yes and no part, and the tokens that begin either there. A spelling that parts elsewhere is left out."""
-    from selfreflect.metric.contexts import CannotScoreError
-    from selfreflect.metric.plan import Prompt
+    from selfreflect.metric.engine.tree import Prompt
+    from selfreflect.metric.prompts import CannotScoreError
     from selfreflect.validate.metrics.judged import Query
 
     at = next((i for i, (a, b) in enumerate(zip(yes[0], no[0], strict=False)) if a != b), 0)
@@ -174,7 +174,7 @@ def _choice(judge: Judge, yes: Sequence[tuple[int, ...]], no: Sequence[tuple[int
 
 
 def _whole_answers(judge: Judge, item: Item, summary: str | None, answers: Sequence[str], what: str) -> list[Query]:
-    from selfreflect.metric.contexts import encode
+    from selfreflect.metric.prompts import encode
     from selfreflect.validate.metrics.judged import Query
 
     named = f"{'the question' if summary is None else what} with a masked-out answer"

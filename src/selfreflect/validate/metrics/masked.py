@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from selfreflect.errors import ConfigError
-from selfreflect.items import Item
 from selfreflect.metric.tasks import JUDGE_TEMPERATURE, masked_words, reference_context
 from selfreflect.records import AnswerSet, Question, Summary
+from selfreflect.sources.items import Item
 from selfreflect.validate.base import MetricInfo, Parts, Undefined, Value, valued
 from selfreflect.validate.metrics.naming import chosen, judged_by
 
 if TYPE_CHECKING:
-    from selfreflect.metric.contexts import Task
     from selfreflect.metric.distance import Formula
-    from selfreflect.metric.plan import Prompt
+    from selfreflect.metric.engine.tree import Prompt
+    from selfreflect.metric.prompts import Task
     from selfreflect.models.judge import Judge
     from selfreflect.stats import Floats
 
@@ -83,7 +83,7 @@ class Masked:
     """
 
     def __init__(self, judge: Judge, names: Sequence[str] | None = None, *, temperature: float = JUDGE_TEMPERATURE) -> None:
-        from selfreflect.metric.engine import engine_of
+        from selfreflect.metric.engine.tree_engine import engine_of
 
         if not temperature > 0:
             raise ConfigError(f"the judge's temperature must be above 0, not {temperature}; the metric's own is {JUDGE_TEMPERATURE}")
@@ -96,7 +96,7 @@ class Masked:
 
     def score(self, item: Item) -> list[Value]:
         """One value for each summary and metric; those of ``selfreflect`` have their parts."""
-        from selfreflect.metric.contexts import CannotScoreError, prepare
+        from selfreflect.metric.prompts import CannotScoreError, prepare
         from selfreflect.validate.metrics.judged import undefined
 
         question = Question(id=item.id, text=item.question)
@@ -116,8 +116,8 @@ class Masked:
 
     def _found(self, item: Item, task: Task) -> dict[str, _Found]:
         """By text of the summaries."""
-        from selfreflect.metric.plan import build_plan
-        from selfreflect.metric.reference import Reference
+        from selfreflect.metric.engine.reference import Reference
+        from selfreflect.metric.engine.tree import build_plan
         from selfreflect.validate.metrics.judged import grouped
 
         stopwords = self._stopwords(item, task)
@@ -137,7 +137,7 @@ class Masked:
 
     def _stopwords(self, item: Item, task: Task) -> Task | Undefined:
         """What ``all_words`` masks beyond the words of the metric."""
-        from selfreflect.metric.contexts import CannotScoreError, encode
+        from selfreflect.metric.prompts import CannotScoreError, encode
         from selfreflect.validate.metrics.judged import undefined
 
         held = set(task.words)
@@ -152,7 +152,7 @@ class Masked:
         return replace(task, words=words, reference=prompts)
 
     def _prompts(self, name: str, text: str, task: Task, stopwords: Task | Undefined) -> _Prompts:
-        from selfreflect.metric.contexts import CannotScoreError, summary_prompts
+        from selfreflect.metric.prompts import CannotScoreError, summary_prompts
         from selfreflect.validate.metrics.judged import undefined
 
         summary = Summary(question_id=task.question.id, name=name, text=text)

@@ -9,7 +9,7 @@ import re
 from statistics import fmean
 
 from selfreflect.errors import MissingExtraError
-from selfreflect.items import Item
+from selfreflect.sources.items import Item
 from selfreflect.validate.base import MetricInfo, Undefined, Value
 from selfreflect.validate.metrics.texts import answers, scorable, values
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from selfreflect.items import Item
 from selfreflect.models.base import Generator
+from selfreflect.sources.items import Item
 from selfreflect.validate.base import MetricInfo, Undefined, Value
 from selfreflect.validate.metrics.asking import ask, asked_by, prompts, quoted, shown, unparsed
 from selfreflect.validate.metrics.texts import scorable, values

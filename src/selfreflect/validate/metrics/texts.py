@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from selfreflect.items import Item
+from selfreflect.sources.items import Item
 from selfreflect.validate.base import Family, Undefined, Value, valued
 
 

@@ -1,0 +1,129 @@
+"""The local torch decoder: prompts in, token ids out. Batched with left padding, cached keys and values, one stop per sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
+
+from selfreflect.models.base import Sampling
+from selfreflect.models.local.device_map import entrance
+from selfreflect.models.local.sampling import choose, random_source
+
+
+@dataclass
+class Draw:
+    """One completion to draw, and what was drawn."""
+
+    prompt: tuple[int, ...]
+    sampling: Sampling
+    seed: int
+    limit: int
+    """New tokens at most: those asked for, or fewer where the model's window ends."""
+    tokens: list[int] = field(default_factory=list)
+    stopped: bool = False
+    """Whether it ended with a stop token, which is not kept in ``tokens``."""
+
+
+@torch.inference_mode()
+def decode(model: Any, draws: Sequence[Draw], stop_ids: frozenset[int], pad_id: int) -> None:
+    """Extend every draw, all with the same sampling settings, as one batch. Equal prompts are computed once."""
+    device = entrance(model)
+    prompts = sorted({draw.prompt for draw in draws})
+    row_of = {prompt: row for row, prompt in enumerate(prompts)}
+    ids, mask = _left_padded(prompts, pad_id, device)
+    cache = _growing_cache(model)
+
+    def following(ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Logits after the last token, on ``device``, where a model in parts need not leave them."""
+        output = model(input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1)
+        logits: torch.Tensor = output.logits[:, -1]
+        return logits.to(device)
+
+    logits = following(ids, _positions(mask))
+    active = list(draws)
+    rows = torch.tensor([row_of[draw.prompt] for draw in active], device=device)
+    cache.reorder_cache(rows)  # unlike batch_select_indices it goes where each layer's keys are
+    logits, mask = logits[rows], mask[rows]
+    sources = [random_source(draw.seed, device) for draw in active]
+    while True:
+        chosen = choose(logits, active[0].sampling, sources)
+        going = [i for i, (draw, token) in enumerate(zip(active, chosen.tolist(), strict=True)) if _extend(draw, token, stop_ids)]
+        if not going:
+            return
+        if len(going) < len(active):
+            kept = torch.tensor(going, device=device)
+            cache.reorder_cache(kept)
+            chosen, mask = chosen[kept], mask[kept]
+            active, sources = [active[i] for i in going], [sources[i] for i in going]
+        mask = torch.cat([mask, mask.new_ones(len(active), 1)], dim=1)
+        logits = following(chosen[:, None], _positions(mask)[:, -1:])
+
+
+def _extend(draw: Draw, token: int, stop_ids: frozenset[int]) -> bool:
+    """Take one token; whether the draw goes on."""
+    if token in stop_ids:
+        draw.stopped = True
+        return False
+    draw.tokens.append(token)
+    return len(draw.tokens) < draw.limit
+
+
+def _left_padded(prompts: Sequence[tuple[int, ...]], pad_id: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Token ids and attention mask, each (prompts, longest)."""
+    longest = max(len(prompt) for prompt in prompts)
+    ids = np.full((len(prompts), longest), pad_id, dtype=np.int64)
+    mask = np.zeros((len(prompts), longest), dtype=np.int64)
+    for row, prompt in enumerate(prompts):
+        ids[row, longest - len(prompt) :] = prompt
+        mask[row, longest - len(prompt) :] = 1
+    return torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
+
+
+def _positions(mask: torch.Tensor) -> torch.Tensor:
+    """Positions that do not count the padding, so that a prompt gives the same logits however far it is padded."""
+    return (mask.cumsum(dim=1) - 1).clamp_(min=0)
+
+
+class _GrowingLayer(DynamicLayer):  # type: ignore[misc]
+    """A cache layer with spare room: appending one token writes one column instead of copying all that came before."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        super().lazy_initialization(key_states, value_states)
+        self.buffer: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        before = self.keys.shape[-2] if self.keys.numel() else 0
+        after = before + key_states.shape[-2]
+        if self.buffer is None or self.buffer[0].shape[-2] < after or self.buffer[0].shape[0] != key_states.shape[0]:
+            self.buffer = self._with_room(key_states, before, after), self._with_room(value_states, before, after, values=True)
+        for room, new in zip(self.buffer, (key_states, value_states), strict=True):
+            room[..., before:after, :] = new
+        self.keys, self.values = self.buffer[0][..., :after, :], self.buffer[1][..., :after, :]
+        return self.keys, self.values
+
+    def _with_room(self, new: torch.Tensor, before: int, after: int, values: bool = False) -> torch.Tensor:
+        room = new.new_empty(*new.shape[:-2], after + max(32, after // 2), new.shape[-1])
+        if before:
+            room[..., :before, :] = self.values if values else self.keys
+        return room
+
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
+        super().reorder_cache(beam_idx)
+        self.buffer = None
+
+
+def _growing_cache(model: Any) -> DynamicCache:
+    cache = DynamicCache(config=model.config)
+    cache.layers = [_GrowingLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    return cache

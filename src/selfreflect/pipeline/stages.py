@@ -1,0 +1,313 @@
+"""The work of each stage, wherever it happens: a model from settings, and tasks in, records out.
+
+Workers call the stages and know nothing of the run directory: what is still to do, and what becomes of the records, is the experiment's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from msgspec.structs import replace
+
+from selfreflect.answers import draw_answers
+from selfreflect.errors import SelfReflectError, revived
+from selfreflect.models.base import Generator, Sampling
+from selfreflect.models.openai.endpoint import POOLED, PREFIX, VLLM, endpoint
+from selfreflect.pipeline.options import Options, Progress, Quiet
+from selfreflect.prompts import Prompts
+from selfreflect.records import AnswerSet, Failure, Question, R, Record, Score, Summary, dump_line, from_plain
+from selfreflect.strategies.driver import Named, summarize
+from selfreflect.strategies.task import GREEDY, THINKING
+
+if TYPE_CHECKING:
+    from selfreflect.config import Config
+    from selfreflect.metric.scorer import SelfReflect
+    from selfreflect.models.judge import Judge
+    from selfreflect.models.local.generator import HFGenerator
+    from selfreflect.models.openai.generator import OpenAIGenerator
+    from selfreflect.models.vllm.engine import VLLMGenerator
+
+Result: TypeAlias = AnswerSet | Summary | Score | Failure
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker is made from. It holds no key: workers read theirs from their own environment."""
+
+    stage: Literal["answers", "summaries", "scores"]
+    config: Config
+    prompts: Prompts
+    options: Options
+    strategies: tuple[Named, ...] = ()
+
+    @property
+    def model(self) -> str:
+        """The name of the model that does it."""
+        return self.config.scores.judge if self.stage == "scores" else str(getattr(self.config, self.stage).model)
+
+    @property
+    def local(self) -> bool:
+        """Whether that is a torch model of ours, rather than vLLM's or a server's."""
+        return not self.model.startswith((PREFIX, VLLM, POOLED))
+
+    @property
+    def together(self) -> int:
+        """Questions that a worker takes at a time. Those of a server come back one by one, and more of them keep it busy."""
+        if self.stage == "scores":
+            return 1
+        return max(self.options.batch_questions, 2 * self.options.max_connections if self.model.startswith(PREFIX) else 0)
+
+
+class Task(Record, frozen=True, kw_only=True):
+    """What is to be done for one question, with all that it takes."""
+
+    question: Question
+    names: tuple[str, ...] = ()
+    """Strategies whose summaries are wanted."""
+    answers: AnswerSet | None = None
+    summaries: tuple[Summary, ...] = ()
+    """To be scored."""
+    beside: tuple[Score, ...] = ()
+    """Estimates of other summaries of the question, with which theirs are to be comparable."""
+
+
+Work: TypeAlias = Callable[[Sequence[Task]], Iterator[list[Result]]]
+"""Tasks to results, in lists that belong together on disk, each as soon as it is there."""
+
+
+def load_model(job: Job, progress: Progress) -> Any:
+    """The generator or judge that a job needs."""
+    if job.stage == "scores":
+        return load_judge(job.config, job.options, progress)
+    wanted = getattr(job.config, job.stage)
+    return load_generator(wanted.model, wanted.revision, job.options, progress, base_url=wanted.base_url)
+
+
+def work_of(job: Job, model: Any, progress: Progress) -> Work:
+    """What a job does with its model."""
+    return _WORK[job.stage](job, model, progress)
+
+
+def _drawing(job: Job, generator: Generator, progress: Progress) -> Work:
+    wanted = job.config.answers
+
+    def work(tasks: Sequence[Task]) -> Iterator[list[Result]]:
+        drawn = draw_answers(
+            [task.question for task in tasks],
+            generator,
+            num_answers=wanted.num_answers,
+            prompts=job.prompts,
+            sampling=Sampling(temperature=wanted.temperature, top_p=wanted.top_p, max_new_tokens=wanted.max_new_tokens),
+            seed=wanted.seed,
+            thinking=wanted.thinking,
+            batch_questions=job.together,
+        )
+        return ([result] for result in drawn)
+
+    return work
+
+
+def _summarizing(job: Job, generator: Generator, progress: Progress) -> Work:
+    wanted = job.config.summaries
+    names = [strategy if isinstance(strategy, str) else strategy[0] for strategy in job.strategies]
+
+    def work(tasks: Sequence[Task]) -> Iterator[list[Result]]:
+        made = summarize(
+            [task.question for task in tasks],
+            job.strategies,
+            generator,
+            prompts=job.prompts,
+            sampling=replace(THINKING if wanted.thinking else GREEDY, max_new_tokens=wanted.max_new_tokens),
+            sample_sampling=Sampling(max_new_tokens=wanted.sample_max_new_tokens),
+            num_samples=wanted.num_samples,
+            seed=wanted.seed,
+            thinking=wanted.thinking,
+            batch_questions=job.together,
+            done={(task.question.id, name) for task in tasks for name in names if name not in task.names},
+        )
+        return ([result] for result in made)
+
+    return work
+
+
+def _scoring(job: Job, judge: Judge, progress: Progress) -> Work:
+    metric = load_metric(judge, job.config, job.options, progress)
+
+    def work(tasks: Sequence[Task]) -> Iterator[list[Result]]:
+        for task in tasks:
+            assert task.answers is not None  # a question without answers is not scored
+            yield [*metric.score_records(task.question, task.answers, task.summaries, beside=task.beside)]
+
+    return work
+
+
+_WORK: dict[str, Callable[[Job, Any, Progress], Work]] = {"answers": _drawing, "summaries": _summarizing, "scores": _scoring}
+
+
+def load_generator(
+    model: str, revision: str | None, options: Options, progress: Progress, *, base_url: str | None = None
+) -> HFGenerator | OpenAIGenerator | VLLMGenerator:
+    """The generator that ``--model`` names."""
+    if model.startswith(PREFIX):
+        from selfreflect.models.openai.generator import OpenAIGenerator
+
+        connections, timeout = options.max_connections, options.timeout
+        return OpenAIGenerator.load(model, base_url, max_connections=connections, timeout=timeout, progress=progress.note)
+    progress.note(f"loading {model}")
+    settings: dict[str, Any] = {
+        "device": options.device,
+        "revision": revision,
+        "trust_remote_code": options.trust_remote_code,
+        "progress": progress.note,
+    }
+    if model.startswith(VLLM):
+        from selfreflect.models.vllm.engine import VLLMGenerator
+
+        return VLLMGenerator.load(model, **settings)
+    from selfreflect.models.local.generator import HFGenerator
+
+    return HFGenerator.load(model, batch_size=options.batch_size, shard=options.shard, **settings)
+
+
+def load_judge(config: Config, options: Options, progress: Progress) -> Judge:
+    """The judge that ``--judge`` names. One whose decoder runs elsewhere is compared with a stored score, where there is one."""
+    from selfreflect.models.judge import Judge
+
+    wanted = config.scores
+    progress.note(f"loading judge {wanted.judge}")
+    settings: dict[str, Any] = {
+        "device": options.device,
+        "dtype": wanted.dtype,
+        "revision": wanted.revision,
+        "trust_remote_code": options.trust_remote_code,
+        "compat": wanted.compat,
+        "progress": progress.note,
+    }
+    if not wanted.judge.startswith((VLLM, POOLED)):
+        return Judge.load(wanted.judge, shard=options.shard, **settings)
+    from selfreflect.metric.parity import check_parity
+    from selfreflect.models.vllm.judge import PooledJudge
+
+    if wanted.judge.startswith(VLLM):
+        judge = PooledJudge.in_process(wanted.judge, **settings)
+    else:
+        judge = PooledJudge.served(wanted.judge, endpoint(wanted.base_url), timeout=options.timeout, **settings)
+    if not check_parity(judge):
+        progress.note(f"there is no stored score for {wanted.judge} in {judge.lm.dtype}, so its hidden states are taken on trust")
+    return judge
+
+
+def load_metric(judge: Judge, config: Config, options: Options, progress: Progress) -> SelfReflect:
+    """The metric with the limits that the settings name."""
+    from selfreflect.metric.engine.native import library
+    from selfreflect.metric.scorer import SelfReflect
+
+    on_cpu = judge.last_states is None and (judge.lm.device, judge.lm.dtype) == ("cpu", "float32")
+    if on_cpu and isinstance(why := library(), str):
+        progress.note(f"scoring is slower than it could be, since its attention is not compiled: {why}")
+    wanted = config.scores
+    return SelfReflect(
+        judge,
+        budget=wanted.budget,
+        standard_error=wanted.standard_error,
+        race=wanted.race,
+        seed=wanted.seed,
+        guesses=options.guesses,
+        cache=options.cache,
+        warn=progress.note,
+    )
+
+
+# --- across a process boundary
+
+
+class Batch(Record, frozen=True, kw_only=True):
+    """Tasks on their way to a worker in another process."""
+
+    number: int
+    tasks: tuple[Task, ...]
+
+
+class Outcome(Record, frozen=True, kw_only=True):
+    """What became of a batch: all of its results, or those up to an error that ends the run."""
+
+    number: int
+    facts: dict[str, Any] | None = None
+    """What a manifest says of the worker's model; None where it could not be loaded."""
+    answers: tuple[AnswerSet, ...] = ()
+    summaries: tuple[Summary, ...] = ()
+    scores: tuple[Score, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    notes: tuple[str, ...] = ()
+    error: tuple[str, str] | None = None
+    """Class and message of a SelfReflectError."""
+
+    @property
+    def results(self) -> list[Result]:
+        return [*self.answers, *self.summaries, *self.scores, *self.failures]
+
+    def check(self) -> None:
+        """Raise the worker's error, if there was one, as it was raised there."""
+        if self.error is not None:
+            raise revived(*self.error)
+
+
+class Notes(Quiet):
+    """Keeps what a worker says until the next outcome takes it along."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def note(self, line: str) -> None:
+        self._lines.append(line)
+
+    def taken(self) -> tuple[str, ...]:
+        lines, self._lines = tuple(self._lines), []
+        return lines
+
+
+class Worker:
+    """A worker in a process of its own: loads its model when it is made, then turns batches into outcomes, both as JSON.
+
+    An expected error travels in the outcome, so that the command reports it as if it had happened there.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._stage = job.stage
+        self._notes = Notes()
+        self._facts: dict[str, Any] | None = None
+        self._error: SelfReflectError | None = None
+        try:
+            model = load_model(job, self._notes)
+            self._work = work_of(job, model, self._notes)
+            self._facts = model.facts
+        except SelfReflectError as error:
+            self._error = error
+
+    def __call__(self, data: bytes) -> bytes:
+        batch = decoded(Batch, data)
+        results: list[Result] = []
+        error = self._error
+        if error is None:
+            try:
+                for some in self._work(batch.tasks):
+                    results += some
+            except SelfReflectError as found:
+                error = found
+        made: dict[str, Any] = {
+            self._stage: tuple(one for one in results if not isinstance(one, Failure)),
+            "failures": tuple(one for one in results if isinstance(one, Failure)),
+        }
+        told = None if error is None else (type(error).__name__, str(error))
+        return encoded(Outcome(number=batch.number, facts=self._facts, notes=self._notes.taken(), error=told, **made))
+
+
+def encoded(record: Record) -> bytes:
+    return dump_line(record).encode()
+
+
+def decoded(kind: type[R], data: bytes) -> R:
+    return from_plain(kind, json.loads(data))

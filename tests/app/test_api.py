@@ -1,0 +1,438 @@
+"""Asking and scoring with a tiny model over a real socket: events, stopping, resuming, and what stays on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import tiny
+from app_server import ANSWERS, Client, by_first_letter, process, serving
+from command import run
+
+from selfreflect.app import grouping as app_meaning
+from selfreflect.app.grouping import Meaning
+from selfreflect.app.jobs import WAITING, Job, StopRequested
+from selfreflect.app.library import Library
+from selfreflect.app.schemas import AskBody, ScoreBody
+from selfreflect.app.work import FIRST_BATCH, GUESSES, LARGEST_BATCH, Models, Streaming, Worker, _Teller, batches
+from selfreflect.errors import DataError
+from selfreflect.models import embedder as embedding
+from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling
+from selfreflect.models.scripted import Scripted
+from selfreflect.pipeline.experiment import Options
+from selfreflect.store.run import Run
+
+if TYPE_CHECKING:
+    from selfreflect.metric.scorer import SelfReflect
+    from selfreflect.models.judge import Judge
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import torch
+
+    torch.set_num_threads(1)
+    return tiny.save(tmp_path_factory.mktemp("models") / "model", "llama")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("root")
+
+
+@pytest.fixture(scope="module")
+def client(root: Path, model: Path) -> Iterator[Client]:
+    with serving(root, model=model) as served:
+        yield served
+
+
+def asked_runs(root: Path) -> set[Path]:
+    return set(root.glob("ask-*"))
+
+
+def test_a_question_becomes_answers_summaries_scores_and_a_run(client: Client, root: Path) -> None:
+    before = asked_runs(root)
+    job = client.ask(strategies=["greedy", "basic"], num_answers=3)
+    events = client.events(job)
+    assert [number for number, _, _ in events] == list(range(1, len(events) + 1))
+    kinds = [kind for _, kind, _ in events]
+    told = [kind for kind in dict.fromkeys(kinds) if kind not in ("note", "stage", "status")]
+    assert told == ["begun", "answers", "summary", "score", "end"]
+    drawn = [text for _, kind, data in events if kind == "answers" for text in data["texts"]]
+    assert kinds.count("answers") == 2
+    end = events[-1][2]
+    assert (end["status"], end["error"]) == ("done", None)
+
+    [folder] = asked_runs(root) - before
+    stored = Run.load(folder)
+    [answers] = stored.answers.values()
+    assert list(answers.answers) == drawn
+    assert len(drawn) == 6
+    assert {name for _, name in stored.scores} == {"greedy", "basic"}
+    view = client.get(f"/api/runs/{end['run']}/questions/0").json()
+    assert view["answers"] == drawn
+    assert all(summary["distances"] and summary["score"] and summary["guesses"] for summary in view["summaries"])
+    assert {data["name"]: data["value"] for _, kind, data in events if kind == "score"} == {
+        one["name"]: one["score"] for one in view["summaries"]
+    }
+    shown = run("report", folder, "--json")
+    assert (shown.code, [line["strategy"] for line in shown.json]) == (0, ["greedy", "basic"])
+
+
+def test_the_answers_are_those_that_one_batch_gives(client: Client, model: Path, tmp_path: Path) -> None:
+    asked = "What now?"
+    job = client.ask(asked, num_answers=3, seed=5)
+    run_id = client.finished(job)["run"]
+    page = client.get(f"/api/runs/{run_id}/questions/0").json()["answers"]
+    (tmp_path / "q.txt").write_text(asked + "\n")
+    wanted = f"--questions {tmp_path / 'q.txt'} --num-answers 3 --max-new-tokens 64 --seed 5"
+    command = f"answers {wanted} --model {model} --device cpu --out {tmp_path / 'run'}"
+    assert run(*command.split()).code == 0
+    [answers] = Run.load(tmp_path / "run").answers.values()
+    assert list(answers.answers) == page
+
+
+def test_events_are_resumed_after_the_last_one_that_arrived(client: Client) -> None:
+    job = client.ask("Again?")
+    first = client.events(job, limit=3)
+    rest = client.events(job, after=first[-1][0])
+    assert [number for number, _, _ in first + rest] == list(range(1, rest[-1][0] + 1))
+    assert client.events(job) == first + rest
+    assert client.events(job, after=rest[-1][0]) == []
+    assert client.get(f"/api/jobs/{job}/events", headers={"Last-Event-ID": "rubbish"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"answers": ANSWERS}, {"masked_out": ANSWERS[:2], "conditioning": ANSWERS[2:]}],
+    ids=["one list", "two halves"],
+)
+def test_summaries_of_given_answers_are_scored(client: Client, given: dict[str, list[str]]) -> None:
+    body = {"question": "What first?", "judge": "model", "summaries": {"good": "Radishes or lettuce.", "bad": "It is not clear."}, **given}
+    answer = client.post("/api/score", json=body)
+    assert answer.status_code == 202
+    job = client.finished(answer.json()["id"])
+    assert job["status"] == "done"
+    view = client.get(f"/api/runs/{job['run']}/questions/0").json()
+    assert view["answers"] == ANSWERS
+    assert {one["name"] for one in view["summaries"] if one["score"] is not None} == {"good", "bad"}
+
+
+def test_what_the_judge_expected_can_be_asked_for_word_by_word(client: Client) -> None:
+    given = {"masked_out": [f"Radish number {number}" for number in range(120)], "conditioning": ["Lettuce", "Radish"]}
+    body = {"question": "What first?", "judge": "model", "summaries": {"good": "Lettuce.", "bad": "Why?"}, **given}
+    job = client.finished(client.post("/api/score", json=body).json()["id"])
+    page = f"/api/runs/{job['run']}/questions/0"
+    view = client.get(page).json()
+    assert [one["guesses"] for one in view["summaries"]] == [True, True]
+    found = [client.get(f"{page}/guesses", params={"summary": place, "answer": 119}).json() for place in (0, 1)]
+    assert list(found[0]) == [str(word) for word in view["words"][119]] != []
+    for word, place in zip(found[0].values(), view["summaries"][0]["distances"][119], strict=True):
+        assert sum(distance for distance, _ in word) / len(word) == pytest.approx(place, abs=1)
+        assert all(len(tokens) >= GUESSES and all(len(token) == 5 for token in tokens) for _, tokens in word)
+    assert found[0] != found[1]
+    assert client.get(f"{page}/guesses", params={"summary": 0, "answer": 120}).json() == {}
+    assert client.get(f"{page}/guesses", params={"summary": 2, "answer": 0}).status_code == 404
+
+
+def test_guesses_are_kept_unless_long_answers_would_make_too_many() -> None:
+    worker = Worker(Library(Path()), Models(), Options())
+    asked = AskBody(question="?", num_answers=200, strategies=["greedy", "basic", "cot"])
+    short, long = (ScoreBody(question="?", answers=["x" * size] * 400, summaries={"a": "b"}) for size in (1000, 2100))
+    assert [worker._adapted(body, None).guesses for body in (asked, short, long)] == [GUESSES, GUESSES, 0]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{}, {"answers": ["one"]}, {"masked_out": ["a"]}, {"answers": ANSWERS, "masked_out": ["a"]}, {"answers": ANSWERS, "summaries": {}}],
+)
+def test_scores_of_nothing_are_refused(client: Client, wrong: dict[str, object]) -> None:
+    answer = client.post("/api/score", json={"question": "What?", "judge": "model", "summaries": {"a": "b"}, **wrong})
+    assert answer.status_code == 422
+    assert answer.json()["error"]["kind"] == "invalid"
+
+
+def test_what_cannot_be_scored_is_a_failure_that_is_shown(client: Client) -> None:
+    body = {"question": "What?", "judge": "model", "answers": [" ", "", "x", "y"], "summaries": {"a": "b"}}
+    job = client.post("/api/score", json=body).json()["id"]
+    events = client.events(job)
+    [failure] = [data for _, kind, data in events if kind == "failure"]
+    assert failure["kind"] == "no_answers"
+    view = client.get(f"/api/runs/{events[-1][2]['run']}/questions/0").json()
+    assert view["summaries"][0]["why"].startswith("no_answers")
+
+
+def test_a_model_that_cannot_be_loaded_fails_its_job_without_a_path(root: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    with serving(root, model=broken) as client:
+        job = client.finished(client.ask(model="broken"))
+    assert job["status"] == "failed"
+    assert job["error"]["kind"] == "backend"
+    assert "…/broken" in job["error"]["message"]
+    assert str(tmp_path) not in json.dumps(job)
+
+
+def test_a_long_job_stops_at_once_and_leaves_what_was_finished(model: Path, tmp_path: Path) -> None:
+    with serving(tmp_path, model=model) as client:
+        job = client.ask(num_answers=200)
+        client.events(job, limit=7)  # some answers are there
+        assert client.post(f"/api/jobs/{job}/cancel").status_code == 202
+        ended = client.finished(job)
+        assert ended["status"] == "cancelled"
+        events = client.events(job)
+        assert sum(len(data["texts"]) for _, kind, data in events if kind == "answers") < 400
+        assert events[-1][1] == "end"
+        assert client.finished(client.ask("Next?"))["status"] == "done"
+        assert client.get(f"/api/runs/{ended['run']}").json()["total"] == 1
+
+
+def test_scoring_stops_at_the_next_pass_and_works_again_afterwards(
+    tiny_judge: Callable[..., Judge], tiny_metric: Callable[..., SelfReflect]
+) -> None:
+    metric, judge = tiny_metric("llama"), tiny_judge("llama")
+    scored = {"answers": ANSWERS, "summaries": {"mine": "Radishes or lettuce."}}
+    before = metric.score("What first?", **scored)  # type: ignore[arg-type]
+    job = Job(None, "score", "What first?")
+    teller = _Teller(job)
+    with teller.stage("scores", 1):
+        teller.interrupts(judge)
+        job.stop()
+        with pytest.raises(StopRequested):
+            metric.score("What first?", **scored)  # type: ignore[arg-type]
+    assert metric.score("What first?", **scored) == before  # type: ignore[arg-type]
+
+
+def test_requests_at_one_time_wait_for_each_other(tmp_path: Path) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def work(job: Job) -> None:
+        begun.set()
+        assert go.wait(60)
+
+    with serving(tmp_path, work=work) as client:
+        jobs: list[str] = []
+        threads = [threading.Thread(target=lambda n=n: jobs.append(client.ask(f"Question {n}?", model="smollm2"))) for n in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert begun.wait(60)
+        states = [client.get(f"/api/jobs/{job}").json() for job in jobs]
+        assert sorted((state["place"], state["status"]) for state in states) == [
+            (0, "running"),
+            *((place, "waiting") for place in range(1, 6)),
+        ]
+        go.set()
+        assert {client.finished(job)["status"] for job in jobs} == {"done"}
+
+
+def test_fifty_may_wait_and_memory_stays_bounded(tmp_path: Path) -> None:
+    import psutil
+
+    go = threading.Event()
+
+    def work(job: Job) -> None:
+        for number in range(400):
+            job.events.add("answers", texts=["x" * 5_000], groups=[number])
+        while not go.wait(0.01):
+            job.check()
+
+    with serving(tmp_path, work=work) as client:
+        client.ask(model="smollm2")
+        before = psutil.Process().memory_info().rss
+        answers = [client.post("/api/ask", json={"question": "x" * 10_000, "strategies": ["greedy"]}) for _ in range(WAITING + 5)]
+        codes = [answer.status_code for answer in answers]
+        assert set(codes[:WAITING]) == {202}
+        assert set(codes[WAITING + 1 :]) == {429}
+        assert answers[-1].json()["error"]["kind"] == "busy"
+        assert "retry-after" in answers[-1].headers
+        go.set()
+        for answer in answers[:WAITING]:
+            client.finished(answer.json()["id"])
+        assert psutil.Process().memory_info().rss - before < 30e6
+
+
+def test_small_batches_give_the_texts_in_order_and_stop_at_a_refusal() -> None:
+    assert list(batches(50)) == [(0, 2), (2, 4), (6, 8), (14, 16), (30, 16), (46, 4)]
+    assert list(batches(1)) == [(0, 1)]
+    assert max(count for _, count in batches(400)) == LARGEST_BATCH > FIRST_BATCH
+    told: list[Reply] = []
+    request = Request(messages=(Message(role="user", content="?"),), sampling=Sampling(), n=5, seed=10)
+    inner = Scripted(lambda asked: [f"{asked.seed + place}" for place in range(asked.n)])
+    [reply] = Streaming(inner, told.append, lambda: None).generate([request])
+    assert isinstance(reply, Reply)
+    assert [one.text for one in reply.completions] == ["10", "11", "12", "13", "14"]
+    assert [len(one.completions) for one in told] == [2, 3]
+    refusal = Refusal(kind="too_long", message="no")
+    assert Streaming(Scripted(lambda _: refusal), told.append, lambda: None).generate([request]) == [refusal]
+
+
+def test_short_answers_are_asked_for_with_the_prompts_of_the_demo(client: Client, root: Path) -> None:
+    hashes = []
+    for brief in (True, False):
+        before = asked_runs(root)
+        client.finished(client.ask(f"Brief {brief}?", brief=brief, num_answers=1))
+        [folder] = asked_runs(root) - before
+        hashes.append(Run.load(folder).manifest.prompts["answers"])
+    assert hashes[0] != hashes[1]
+
+
+def test_answers_are_grouped_by_meaning_while_they_come(tmp_path: Path) -> None:
+    drawn, go = threading.Event(), threading.Event()
+
+    def work(job: Job) -> None:
+        job.events.add("answers", texts=["Rome", "Lyon"], groups=[0, 1])
+        drawn.set()
+        assert go.wait(60)
+        job.events.add("answers", texts=["Reims"], groups=[2])
+
+    with serving(tmp_path, work=work) as client:
+        job = client.ask(model="smollm2")
+        assert drawn.wait(60)
+        assert client.get(f"/api/jobs/{job}/groups").json() == {"answers": 2, "groups": [[1], [0]]}
+        go.set()
+        client.finished(job)
+        assert client.get(f"/api/jobs/{job}/groups").json() == {"answers": 3, "groups": [[2, 0], [1]]}
+        assert client.get("/api/jobs/0123456789abcdef/groups").status_code == 404
+
+
+def test_grouping_waits_for_no_job_and_no_job_for_it(tmp_path: Path) -> None:
+    asked, go = threading.Event(), threading.Event()
+
+    def slow(answers: Sequence[str]) -> list[list[int]]:
+        asked.set()
+        assert go.wait(60)
+        return by_first_letter(answers)
+
+    with serving(tmp_path, work=lambda job: job.events.add("answers", texts=["a"], groups=[0]), meaning=Meaning(lambda: slow)) as client:
+        job = client.ask(model="smollm2")
+        client.finished(job)
+        waiting = threading.Thread(target=client.get, args=(f"/api/jobs/{job}/groups",))
+        waiting.start()
+        assert asked.wait(60)
+        assert client.finished(client.ask(model="smollm2"))["status"] == "done"
+        go.set()
+        waiting.join(60)
+
+
+def test_too_many_answers_are_not_grouped_by_meaning() -> None:
+    meaning = Meaning(lambda: by_first_letter)
+    texts = [f"{number}" for number in range(1000)]
+    assert asyncio.run(meaning.groups(lambda: texts))[0] == 1000
+    with pytest.raises(DataError, match="more than 1,000 different answers"):
+        asyncio.run(Meaning(lambda: by_first_letter).groups(lambda: [*texts, "one more"]))
+
+
+def test_without_its_extra_meaning_is_not_offered_and_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Meaning().installed
+    monkeypatch.setattr(app_meaning, "_NEEDED", ("not_there",))
+    monkeypatch.setattr(embedding, "_CARRIER", "not_there")
+    with serving(tmp_path, work=lambda job: None, meaning=Meaning()) as client:
+        assert client.get("/api/options").json()["meaning"] is False
+        job = client.ask(model="smollm2")
+        answer = client.get(f"/api/jobs/{job}/groups")
+        assert (answer.status_code, answer.json()["error"]["kind"]) == (422, "missingextra")
+        assert "pip install 'selfreflect[embed]'" in answer.json()["error"]["message"]
+
+
+def test_half_a_surrogate_pair_is_taken_as_it_is_or_refused(client: Client) -> None:
+    body = json.dumps({"question": "half \ud83d?", "model": "model", "judge": "model", "strategies": ["greedy"], "num_answers": 1})
+    answer = client.post("/api/ask", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code in (202, 422)
+    if answer.status_code == 202:
+        assert client.finished(answer.json()["id"])["question"] == "half \ud83d?"
+
+
+def test_what_may_be_asked_for_is_said_and_described(client: Client) -> None:
+    options = client.get("/api/options").json()
+    assert [one["name"] for one in options["models"]] == ["model", "smollm2"]
+    assert "sample_and_summarize" in options["strategies"]
+    api = client.get("/api/openapi.json").json()
+    assert {"/api/ask", "/api/score", "/api/runs", "/api/jobs/{id}/events"} <= api["paths"].keys()
+
+
+# --- as a process of its own
+
+
+def test_a_killed_app_keeps_its_runs(model: Path, tmp_path: Path) -> None:
+    with process(tmp_path, "--model", model) as (first, url):
+        client = Client(url)
+        done = client.finished(client.ask("First?"))
+        cut = client.ask("Second?", num_answers=200)
+        client.events(cut, limit=6)
+        os.kill(first.pid, signal.SIGKILL)
+        first.wait(60)
+    with serving(tmp_path, model=model) as client:
+        runs = {run["question"]: run for run in client.get("/api/runs").json()["runs"]}
+        assert runs.keys() == {"First?", "Second?"}
+        assert runs["First?"]["id"] == done["run"]
+        assert client.get(f"/api/runs/{done['run']}/questions/0").json()["summaries"][0]["score"] is not None
+        assert client.get(f"/api/runs/{runs['Second?']['id']}").status_code == 200
+        assert client.get(f"/api/jobs/{cut}").status_code == 404
+        assert client.finished(client.ask("Third?"))["status"] == "done"
+
+
+def test_ctrl_c_stops_at_once_and_says_where_things_are(model: Path, tmp_path: Path) -> None:
+    with process(tmp_path, "--model", model) as (app, url):
+        client = Client(url)
+        job = client.ask(num_answers=200)
+        client.events(job, limit=6)
+        reader = threading.Thread(target=lambda: client.events(job), daemon=True)  # a page that is still open
+        reader.start()
+        app.send_signal(signal.SIGINT)
+        assert app.wait(60) == 130
+        assert app.stderr is not None
+        said = app.stderr.read()
+        assert f"What was finished is in {tmp_path}" in said
+        assert "Traceback" not in said
+    [folder] = asked_runs(tmp_path)
+    assert Run.load(folder).scores == {}
+
+
+def test_a_port_that_is_taken_is_said_to_be(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        outcome = run("app", "--port", port, "--root", tmp_path)
+    assert outcome.code == 2
+    assert f"cannot listen on 127.0.0.1, port {port}: Address already in use" in outcome.said
+    assert "--port 0" in outcome.said
+
+
+def test_other_machines_are_let_in_only_on_purpose_and_with_a_token(tmp_path: Path) -> None:
+    refused = run("app", "--host", "0.0.0.0", "--root", tmp_path, "--port", 0)
+    assert refused.code == 2
+    assert "--allow-remote" in refused.said
+    with process(tmp_path, "--host", "0.0.0.0", "--allow-remote") as (_, url):
+        address, _, token = url.partition("/#token=")
+        assert len(token) >= 32
+        port = address.rpartition(":")[2]
+        assert Client(f"http://127.0.0.1:{port}").get("/api/runs").status_code == 401
+        assert Client(f"http://127.0.0.1:{port}", token).get("/api/runs").status_code == 200
+
+
+def test_a_token_from_the_environment_is_used_and_must_be_a_good_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = "0123456789abcdef-mine"
+    with process(tmp_path, SELFREFLECT_APP_TOKEN=mine) as (_, url):
+        assert url.endswith(f"/#token={mine}")
+        assert Client(url.partition("/#")[0]).get("/api/runs").status_code == 401
+        assert Client(url.partition("/#")[0], mine).get("/api/runs").status_code == 200
+    monkeypatch.setenv("SELFREFLECT_APP_TOKEN", "short")
+    assert "16 or more" in run("app", "--root", tmp_path, "--port", 0).said
+
+
+def test_without_its_packages_the_command_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.delitem(sys.modules, "selfreflect.app.serve", raising=False)
+    outcome = run("app", "--root", tmp_path)
+    assert outcome.code == 2
+    assert "pip install 'selfreflect[app]'" in outcome.said

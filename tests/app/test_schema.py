@@ -1,0 +1,82 @@
+"""Whatever the OpenAPI document allows, and much that it does not: the app never fails in a way that it did not foresee."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import schemathesis
+from app_server import Client, serving
+from finished_run import made
+from hypothesis import HealthCheck, given, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
+
+CHECKS = (not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    root = tmp_path_factory.mktemp("root")
+    made(root / "one", count=3, failed="no")
+    with serving(root, work=lambda job: job.events.add("note", text="worked")) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def described(served: Client) -> schemathesis.BaseSchema:
+    return schemathesis.openapi.from_url(f"{served.url}/api/openapi.json")
+
+
+OPERATIONS = (
+    ("POST", "/api/ask"),
+    ("POST", "/api/score"),
+    ("POST", "/api/jobs/{id}/cancel"),
+    ("GET", "/api/jobs"),
+    ("GET", "/api/jobs/{id}"),
+    ("GET", "/api/jobs/{id}/events"),
+    ("GET", "/api/jobs/{id}/groups"),
+    ("GET", "/api/options"),
+    ("GET", "/api/runs"),
+    ("GET", "/api/runs/{id}"),
+    ("GET", "/api/runs/{id}/questions/{index}"),
+    ("GET", "/api/runs/{id}/questions/{index}/groups"),
+    ("GET", "/api/runs/{id}/questions/{index}/guesses"),
+    ("GET", "/api/runs/{id}/export"),
+)
+
+
+def test_every_operation_is_tried(described: schemathesis.BaseSchema) -> None:
+    found = {(one.ok().method.upper(), one.ok().path) for one in described.get_all_operations()}
+    assert found == set(OPERATIONS)
+
+
+@pytest.mark.parametrize("mode", list(schemathesis.GenerationMode), ids=lambda mode: mode.value)
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+def test_no_request_makes_the_server_fail(
+    described: schemathesis.BaseSchema, served: Client, method: str, path: str, mode: schemathesis.GenerationMode
+) -> None:
+    operation = described[path][method]
+    if mode is schemathesis.GenerationMode.NEGATIVE and method == "GET" and path in ("/api/jobs", "/api/options"):
+        assert not list(operation.iter_parameters())  # there is nothing that could be wrong
+        return
+
+    @given(case=operation.as_strategy(generation_mode=mode))
+    @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+    def tried(case: schemathesis.Case) -> None:
+        case.call_and_validate(base_url=served.url, checks=CHECKS, timeout=30)
+
+    tried()
+
+
+@pytest.mark.parametrize("path", [path for _, path in OPERATIONS if path.startswith("/api/runs/{id}")])
+def test_with_a_run_that_is_there(described: schemathesis.BaseSchema, served: Client, path: str) -> None:
+    [run] = served.get("/api/runs").json()["runs"]
+
+    @given(case=described[path]["GET"].as_strategy())
+    @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+    def tried(case: schemathesis.Case) -> None:
+        case.path_parameters["id"] = run["id"]
+        case.call_and_validate(base_url=served.url, checks=CHECKS, timeout=30)
+
+    tried()

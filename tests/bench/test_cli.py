@@ -1,0 +1,203 @@
+"""``selfreflect bench`` as people and scripts use it."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from command import Outcome, run, written
+
+from selfreflect.bench import measure, peak, scaling
+from selfreflect.models.judge import Judge
+from selfreflect.sources.items import Item
+
+ITEM = {
+    "id": "i1",
+    "question": "What first?",
+    "answers": ["Radishes, quickly.", "Lettuce.", "Radishes.", "Tomatoes and basil."],
+    "summaries": {"good": "Radishes or lettuce.", "bad": "It is not clear."},
+}
+pytestmark = pytest.mark.usefixtures("small_heap")
+
+KEYS = {
+    *(f"{kind}_{name}" for kind in ("seconds", "tokens") for name in ("requests", "batched", "engine")),
+    *(f"memory_{name}_bytes" for name in ("requests", "batched", "engine")),
+    *("speedup_against_requests", "speedup_against_batched", "efficiency_of_gemm_peak", "efficiency_with_text", "tokens_tree", "requests"),
+    *("flop_per_second_engine", "flop_per_second_gemm_peak", "flop_per_second_torch_gemm", "difference_largest"),
+    *("tolerance", "machine", "n_items", "batch_size", "batch_trials", "items", "scaling"),
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.save(tmp_path_factory.mktemp("model"), "llama")
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(peak, "SECONDS", 0.01)
+    monkeypatch.setattr(scaling, "AXES", {"answers": (1, 2), "words": (2,), "summaries": (1,), "context": (3, 1500)})
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+TITLES = ("Time per item", "(a)/(c)", "(b)/(c)", "i1", "median", "(b) runs", "Work", "Speed against the machine's peak", "How cost grows")
+
+
+def bench(model: Path, items: object, folder: Path, *more: object) -> Outcome:
+    return run("bench", "--items", written(folder / "items.json", items), "--judge", model, "--device", "cpu", *more)
+
+
+def test_json_is_one_line_with_every_figure(model: Path, tmp_path: Path) -> None:
+    outcome = bench(model, [ITEM, {**ITEM, "id": "i2"}], tmp_path, "--no-scaling", "--json")
+    assert outcome.code == 0
+    [found] = outcome.json
+    assert found.keys() == KEYS
+    assert [one["id"] for one in found["items"]] == ["i1", "i2"]
+    assert found["n_items"] == 2
+    assert found["tokens_engine"] == found["tokens_tree"] > 0
+    assert found["speedup_against_requests"] > 0
+    assert found["speedup_against_batched"] > 0
+    assert 0 < found["efficiency_with_text"] < 1
+    assert 0 <= found["difference_largest"] <= found["tolerance"] == 1e-5
+    assert found["batch_size"] in [trial["size"] for trial in found["batch_trials"]]
+    assert found["machine"]["dtype"] == "float32"
+    assert {"cores", "threads", "torch", "processor", "device"} <= found["machine"].keys()
+    assert "1e-05 is allowed" in outcome.said
+
+
+def test_people_get_tables_and_curves_are_written(model: Path, tmp_path: Path) -> None:
+    outcome = bench(model, [ITEM], tmp_path, "--output", tmp_path / "new" / "out")
+    assert outcome.code == 0
+    words = " ".join(outcome.stdout.split())
+    assert all(text in words for text in TITLES)
+    out = tmp_path / "new" / "out"
+    assert sorted(path.name for path in out.iterdir()) == ["bench.json", "scaling.csv", "scaling.png", "scaling.svg"]
+    rows = list(csv.DictReader((out / "scaling.csv").open(encoding="utf-8")))
+    assert [(row["what grows"].split()[0], row["to"]) for row in rows] == [
+        *(("answers", "1"), ("answers", "2"), ("words", "2"), ("summaries", "1"), ("words", "3"))
+    ]  # 1500 words of context do not fit the judge
+    assert "<svg" in (out / "scaling.svg").read_text(encoding="utf-8")
+
+
+def test_without_matplotlib_the_numbers_are_written(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    outcome = bench(model, [ITEM], tmp_path, "--only", "c", "--output", tmp_path / "out")
+    assert outcome.code == 0
+    assert "pip install 'selfreflect[plots]'" in outcome.said
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["bench.json", "scaling.csv"]
+
+
+@pytest.mark.parametrize("only", ["c", "b,a", " c , a "])
+def test_only_some_schedules_run(model: Path, tmp_path: Path, only: str) -> None:
+    outcome = bench(model, [ITEM], tmp_path, "--no-scaling", "--json", "--only", only)
+    assert outcome.code == 0
+    [found] = outcome.json
+    ran = {letter for letter, name in (("a", "requests"), ("b", "batched"), ("c", "engine")) if found[f"seconds_{name}"] is not None}
+    assert ran == {letter.strip() for letter in only.split(",")}
+    assert (found["speedup_against_requests"] is not None) is ({"a", "c"} <= ran)
+    assert (found["difference_largest"] is None) is (len(ran) == 1)
+
+
+def test_distances_that_differ_are_an_error(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = measure.one_by_one
+    monkeypatch.setattr(measure, "one_by_one", lambda *given: [values + 2e-5 for values in right(*given)])
+    outcome = bench(model, [ITEM], tmp_path, "--no-scaling", "--json")
+    assert outcome.code == 1
+    assert outcome.json[0]["difference_largest"] > 1e-5
+    assert "error: Distances of the schedules differ by at most 2.0e-05, and 1e-05 is allowed" in outcome.said
+    assert "'i1' (2.0e-05)" in outcome.said
+
+
+def test_distances_that_are_no_numbers_end_it_and_keep_what_there_is(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = measure.one_by_one
+    calls: list[int] = []
+
+    def sometimes(*given: Any) -> Any:
+        calls.append(1)
+        return [values * (float("nan") if len(calls) > 2 else 1) for values in right(*given)]  # the first call only warms up
+
+    monkeypatch.setattr(measure, "one_by_one", sometimes)
+    outcome = bench(model, [ITEM, {**ITEM, "id": "i2"}], tmp_path, "--no-scaling", "--json", "--output", tmp_path / "out")
+    assert outcome.code == 2
+    assert [one["id"] for one in outcome.json[0]["items"]] == ["i1"]
+    assert "item 'i2' cannot be timed: (a) gives distances that are not finite numbers" in outcome.said
+    assert (tmp_path / "out" / "bench.json").exists()
+
+
+def test_progress_counts_schedules_and_batch_sizes(tiny_judge: Callable[..., Judge]) -> None:
+    item = Item(id="i1", question="What?", masked_out=("a b",), conditioning=("c",), summaries={"s": "d"})
+    for only in (["c"], ["a", "b", "c"]):
+        timed = measure.Bench(tiny_judge("llama"), only)
+        seen: list[str] = []
+        timed.advance, timed.keep = partial(seen.append, "step"), partial(seen.append, "kept")
+        timed.run([item, item], [])
+        assert seen.count("step") == measure.steps(only, 2)
+        assert seen.count("kept") == 2
+        assert seen[-1] == "kept"
+
+
+def test_an_interrupted_run_shows_what_it_has(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = measure.Bench._measure
+
+    def stopped(self: measure.Bench, work: Any) -> Any:
+        if work.item.id == "i2":
+            raise KeyboardInterrupt
+        return whole(self, work)
+
+    monkeypatch.setattr(measure.Bench, "_measure", stopped)
+    outcome = bench(model, [ITEM, {**ITEM, "id": "i2"}], tmp_path, "--json", "--only", "c")
+    assert outcome.code == 130
+    assert [one["id"] for one in outcome.json[0]["items"]] == ["i1"]
+    outcome = bench(model, [{**ITEM, "id": "i2"}], tmp_path, "--only", "c")
+    assert (outcome.code, outcome.stdout) == (130, "")
+    assert "before the first item" in outcome.said
+
+
+@pytest.mark.parametrize(
+    ("items", "reason"),
+    [
+        ("", "is empty"),
+        ([], "items.json"),
+        ([{**ITEM, "summaries": {}}], "'summaries' is empty"),
+        ([ITEM, {**ITEM, "id": "blank", "answers": ["", " ", "a", "b"]}], "item 'blank' cannot be timed"),
+    ],
+)
+def test_bad_items_are_refused_before_anything_is_timed(model: Path, tmp_path: Path, items: object, reason: str) -> None:
+    outcome = bench(model, items, tmp_path, "--json")
+    assert (outcome.code, outcome.stdout) == (2, "")
+    assert reason in outcome.said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--only", "a,d"], "--only takes some of a, b, c, not 'd'"),
+        (["--random-model", "huge"], "unknown shape 'huge'"),
+        (["--random-model", "tiny", "--judge", "smollm2"], "--random-model takes the place of --judge"),
+        (["--limit", "0"], "limit must be at least 1"),
+        (["--output", "/dev/null/here"], "cannot be made"),
+        (["--device", "abacus"], "abacus"),
+    ],
+)
+def test_bad_options_are_refused(arguments: list[str], reason: str) -> None:
+    outcome = run("bench", *arguments)
+    assert (outcome.code, outcome.stdout) == (2, "")
+    assert reason in outcome.said
+
+
+def test_a_random_model_times_the_bundled_items() -> None:
+    arguments = ["--random-model", "tiny", "--device", "cpu", "--limit", 1, "--num-answers", 2, "--no-scaling", "--json", "--only", "b,c"]
+    outcome = run("bench", *arguments)
+    assert outcome.code == 0
+    assert outcome.json[0]["machine"]["judge"] == "tiny, random weights"
+    assert outcome.json[0]["items"][0]["id"] == "first-vegetable"

@@ -1,0 +1,99 @@
+"""Operations of a tree against closed forms and brute force."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import Qwen2Config
+
+from selfreflect.bench.flops import Flops, Shape, read_shape, tree_flops, trees_flops
+from selfreflect.bench.peak import Rates, measure_peak
+from selfreflect.metric.engine.tree import Plan, Prompt, build_plan
+from selfreflect.models.judge import Judge
+
+SHAPE = Shape(layers=3, hidden=10, heads=4, kv_heads=2, head_dim=5, ffn=7, vocabulary=11)
+KEY_VALUE, REST = 2 * 10 * 10, 10 * 20 + 20 * 10 + 3 * 10 * 7
+
+PROMPTS = st.lists(
+    st.tuples(st.lists(st.integers(0, 2), min_size=2, max_size=7), st.integers(1, 6)).map(
+        lambda drawn: Prompt(ids=(9, *drawn[0]), first=min(drawn[1], len(drawn[0])))
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def test_a_single_sequence_costs_what_the_formula_says() -> None:
+    plan = build_plan([Prompt(ids=(5, 6, 7, 8, 9), first=3)])  # feeds 4 tokens, wants the last 2 of them
+    matrices = 2 * (4 * 3 * KEY_VALUE + (4 * 2 + 2) * REST)
+    attention = 4 * 4 * 5 * (2 * (1 + 2 + 3 + 4) + (3 + 4))
+    assert tree_flops(plan, SHAPE) == Flops(decoder=matrices + attention, head=2 * 10 * 11 * 2)
+
+
+def counted_by_hand(plan: Plan) -> int:
+    """Token by token and layer by layer."""
+    total = 0
+    for layer in range(SHAPE.layers):
+        last = layer == SHAPE.layers - 1
+        for position in range(len(plan.prefix)):
+            total += 2 * KEY_VALUE
+            total += 0 if last else 2 * REST + 4 * 4 * 5 * (position + 1)
+        for node in range(len(plan.tokens)):
+            total += 2 * KEY_VALUE
+            seen = len(plan.prefix) + len(plan.ancestors(node)) + 1
+            total += 2 * REST + 4 * 4 * 5 * seen if not last or node in plan.wanted else 0
+    return total + 2 * 10 * 11 * len(plan.wanted)
+
+
+@given(st.lists(PROMPTS, min_size=1, max_size=3))
+def test_trees_cost_the_sum_of_their_nodes(contexts: list[list[Prompt]]) -> None:
+    plans = [build_plan(prompts) for prompts in contexts]
+    assert trees_flops(plans, SHAPE).total == sum(map(counted_by_hand, plans))
+
+
+def test_the_shape_of_a_7b_model_with_grouped_queries_is_read_from_its_configuration() -> None:
+    config = Qwen2Config(
+        hidden_size=3584, intermediate_size=18944, num_hidden_layers=28, num_attention_heads=28, num_key_value_heads=4, vocab_size=152064
+    )
+    shape = read_shape(config)
+    assert shape == Shape(layers=28, hidden=3584, heads=28, kv_heads=4, head_dim=128, ffn=18944, vocabulary=152064)
+    assert shape.key_value == ((3584, 512), (3584, 512))
+
+
+def test_the_matrices_are_those_of_the_model(tiny_judge: Callable[..., Judge]) -> None:
+    for architecture in ("llama", "qwen2", "qwen3", "mistral"):
+        judge = tiny_judge(architecture)
+        shape = read_shape(judge.lm.model.config)
+        assert shape is not None
+        linears = [module for module in judge.decoder.layers[0].modules() if isinstance(module, torch.nn.Linear)]
+        assert sorted((one.in_features, one.out_features) for one in linears) == sorted((*shape.key_value, *shape.rest))
+        assert shape.layers == len(judge.decoder.layers)
+        assert shape.head == (judge.lm.model.lm_head.in_features, judge.lm.model.lm_head.out_features)
+
+
+def test_architectures_with_other_matrices_are_not_counted_at_all(tiny_judge: Callable[..., Judge]) -> None:
+    assert [read_shape(tiny_judge(name).lm.model.config) for name in ("gpt2", "mixtral", "mamba")] == [None] * 3
+
+
+def test_rates_turn_operations_into_seconds() -> None:
+    assert Rates(decoder=100.0, head=10.0).seconds(Flops(decoder=50, head=20)) == 2.5
+
+
+def test_the_measured_peak_is_what_one_product_nearly_reaches() -> None:
+    size = 512
+    shape = Shape(layers=1, hidden=size, heads=4, kv_heads=4, head_dim=size // 4, ffn=size, vocabulary=size)
+    peak = measure_peak(shape, size, torch.float32, torch.device("cpu"))
+    x, weight = torch.randn(2, size, size)
+    seconds = []
+    for _ in range(50):
+        start = time.perf_counter()
+        torch.mm(x, weight.t())
+        seconds.append(time.perf_counter() - start)
+    assert 2 * size**3 / min(seconds) == pytest.approx(peak.usual.decoder, rel=0.75)
+    assert peak.usual.decoder <= peak.best.decoder
+    assert peak.usual.head <= peak.best.head

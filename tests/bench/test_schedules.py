@@ -1,0 +1,154 @@
+"""The schedules of the benchmark give the engine's distances, and compute the tokens that they say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path as FilePath
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from selfreflect.bench.measure import Bench, counted_tokens, engine, through_model
+from selfreflect.bench.schedules import Path, batched, one_by_one, shared_prefix
+from selfreflect.bench.work import Ids, encode, requests, visiting_order, work_of
+from selfreflect.errors import DataError, JudgeError
+from selfreflect.metric.scorer import SelfReflect
+from selfreflect.models.judge import Judge
+from selfreflect.sources.items import Item
+
+pytestmark = pytest.mark.usefixtures("small_heap")
+
+ITEM = Item(
+    id="i1",
+    question="What should I plant?",
+    masked_out=("Radishes grow fast", "Lettuce", "Lettuce", "", "It is not.", "Lettuce or peas"),
+    conditioning=("basil or peas", "", "basil or peas"),
+    summaries={"z": "Radishes.", "a": "Maybe kale, or else nothing at all before May.", "same": "Radishes."},
+)
+
+
+def brute_force_one_by_one(contexts: Sequence[Sequence[Ids]]) -> int:
+    """Distinct beginnings of all requests, and one token for each request that was made before."""
+    asked = [request for context in contexts for request in context]
+    beginnings = {request[:end] for request in asked for end in range(1, len(request) + 1)}
+    return len(beginnings) + len(asked) - len(set(asked))
+
+
+def brute_force_batched(contexts: Sequence[Sequence[Ids]], size: int) -> int:
+    """Distinct beginnings of the shared prefixes (one token for a prefix that was computed before), and padded tails."""
+    prefixes = [context[0][: shared_prefix(context)] for context in contexts]
+    total = len({prefix[:end] for prefix in prefixes for end in range(1, len(prefix) + 1)}) + len(prefixes) - len(set(prefixes))
+    for prefix, context in zip(prefixes, contexts, strict=True):
+        tails = sorted(len(request) - len(prefix) for request in context)
+        batches = [tails[start : start + size] for start in range(0, len(tails), size)]
+        total += sum(len(batch) * batch[-1] for batch in batches)
+    return total
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen3", "gpt2", "phi3", "cohere"])
+def test_all_schedules_give_the_same_distances(tiny_metric: Callable[..., SelfReflect], architecture: str) -> None:
+    metric = tiny_metric(architecture)
+    judge, contexts = metric.judge, encode(metric.judge, ITEM)
+    expected = engine(metric, ITEM)
+    assert max(values.max() for values in expected) > 0.01
+    for found in (one_by_one(judge, contexts, 5.0), *(batched(judge, contexts, 5.0, size) for size in (1, 3, 64))):
+        assert [len(values) for values in found] == [len(values) for values in expected]
+        np.testing.assert_allclose(np.concatenate(found), np.concatenate(expected), rtol=0, atol=1e-5)
+
+
+def test_the_published_schedule_computes_each_token_once(tiny_judge: Callable[..., Judge]) -> None:
+    judge = tiny_judge("llama")
+    contexts = encode(judge, ITEM)
+    with counted_tokens(judge) as tokens:
+        one_by_one(judge, contexts, 5.0)
+    asked = [requests(prompts) for prompts in contexts]
+    assert tokens.count == brute_force_one_by_one(asked)
+    assert work_of(judge, ITEM).requests == sum(map(len, asked))
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 100])
+def test_batches_compute_what_requests_share_once_and_their_tails_padded(tiny_judge: Callable[..., Judge], size: int) -> None:
+    judge = tiny_judge("llama")
+    contexts = encode(judge, ITEM)
+    with counted_tokens(judge) as tokens:
+        batched(judge, contexts, 5.0, size)
+    groups = visiting_order(contexts)
+    assert sorted(map(len, groups)) == [1, 1, 2]
+    assert tokens.count == brute_force_batched([requests(contexts[group[0]]) * len(group) for group in groups], size)
+
+
+def test_the_engine_computes_the_nodes_of_its_trees(tiny_metric: Callable[..., SelfReflect]) -> None:
+    metric = tiny_metric("llama")
+    work = work_of(metric.judge, ITEM)
+    for run in (lambda: engine(metric, ITEM), lambda: through_model(metric, work)):
+        with counted_tokens(metric.judge) as tokens:
+            run()
+        assert tokens.count == work.tree_tokens
+
+
+IDS = st.lists(st.integers(0, 3), min_size=1, max_size=8).map(tuple)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(IDS, st.lists(IDS, min_size=0, max_size=3)), min_size=1, max_size=5))
+def test_wherever_a_path_has_been_it_gives_the_states_of_a_fresh_model(walks: list[tuple[Ids, list[Ids]]]) -> None:
+    decoder = JUDGE.decoder
+    path = Path(JUDGE, 3, 16)
+    with torch.inference_mode():
+        for ids, tails in walks:
+            np.testing.assert_allclose(path.walk(ids), decoder(torch.tensor([ids])).last_hidden_state[:, -1], atol=1e-4)
+            path.spread()
+            states = path.fan(tails) if tails else []
+            for tail, state in zip(tails, states, strict=True):
+                np.testing.assert_allclose(state, decoder(torch.tensor([ids + tail])).last_hidden_state[0, -1], atol=1e-4)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _path_judge(tiny_judge: Callable[..., Judge]) -> None:
+    global JUDGE
+    JUDGE = tiny_judge("llama")
+
+
+JUDGE: Judge
+
+
+@pytest.mark.parametrize("architecture", ["mistral", "mamba", "lfm2"])
+def test_a_cache_that_cannot_go_back_is_refused_and_the_engine_alone_still_runs(
+    tiny_judge: Callable[..., Judge], architecture: str
+) -> None:
+    judge = tiny_judge(architecture)
+    with pytest.raises(JudgeError, match="--only c"):
+        one_by_one(judge, encode(judge, ITEM), 5.0)
+    bench = Bench(judge, ["c"])
+    bench.run([ITEM], [])
+    assert bench.result.items[0].timings["c"].seconds > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"masked_out": (" ", "")}, "no masked-out answers"),
+        ({"conditioning": ()}, "no conditioning answers"),
+        ({"summaries": {"long": "kale " * 3000}}, "window"),
+    ],
+)
+def test_an_item_without_a_score_is_refused_by_name(tiny_judge: Callable[..., Judge], changes: dict[str, object], reason: str) -> None:
+    fields = {"id": "i1", "question": "What?", "masked_out": ("a b",), "conditioning": ("c",), "summaries": {"s": "d"}}
+    with pytest.raises(DataError, match=f"item 'i1' cannot be timed: .*{reason}"):
+        work_of(tiny_judge("llama"), Item(**{**fields, **changes}))  # type: ignore[arg-type]
+
+
+def test_a_random_model_has_the_shape_and_a_tokenizer_of_another(tmp_path: FilePath) -> None:
+    from selfreflect.bench.random_model import random_judge
+    from selfreflect.errors import ConfigError
+
+    tiny.tokenizer().save_pretrained(tmp_path)
+    judge = random_judge("tiny", device="cpu", dtype="bfloat16", tokenizer=tmp_path)
+    assert (judge.lm.dtype, judge.lm.model.config.num_key_value_heads) == ("bfloat16", 2)
+    assert engine(SelfReflect(judge), ITEM)[0].size == work_of(judge, ITEM).requests // 4
+    with pytest.raises(ConfigError, match=r"there are tiny, qwen2\.5-7b"):
+        random_judge("qwen2.5-8b")

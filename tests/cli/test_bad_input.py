@@ -1,0 +1,264 @@
+"""What users get wrong: each through the real command, with a message that names the place and says what to do, and no traceback."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+from command import Outcome, process, run, small, written
+
+from selfreflect.store.run import Run
+
+GOOD = {"id": "good", "question": "What first?", "answers": ["Radishes.", "Lettuce, I think."], "summaries": {"s": "Radishes or lettuce."}}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.save(tmp_path_factory.mktemp("model"), "llama")
+
+
+@pytest.fixture
+def questions(tmp_path: Path) -> Path:
+    return written(tmp_path / "q.txt", "What first?\n")
+
+
+def refused(outcome: Outcome, *parts: object) -> None:
+    """Exit code 2, nothing on stdout, and all of ``parts`` on stderr."""
+    assert (outcome.code, outcome.stdout) == (2, ""), outcome.stderr
+    assert "Traceback" not in outcome.stderr
+    assert [part for part in map(str, parts) if part not in outcome.stderr] == []
+
+
+def item(**changes: Any) -> dict[str, Any]:
+    return {**GOOD, **changes}
+
+
+# --- files of items and questions
+
+
+@pytest.mark.parametrize("command", [["score", "--items"], ["questions", "--questions"]])
+def test_a_missing_file(command: Sequence[str], tmp_path: Path) -> None:
+    refused(run(*command, tmp_path / "none.json"), tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    ("content", "parts"),
+    [
+        ("", ["empty"]),
+        ("{nonsense", ["not JSON", "line 1 column 2"]),
+        ('{"question": "a"}', []),
+        ([item(), item(id="b", answers="one text")], ["record 2", "'answers'", "list of texts"]),
+        ([item(), item(id="b", answers=["x", 3])], ["record 2", "'answers'", "entry 2"]),
+        ([item(), item(id="b", question=None)], ["record 2", "question"]),
+        ([item(), item(id="b", summaries=["text"])], ["record 2", "'summaries'", "name"]),
+        ([item(), item(id="b", summaries={})], ["record 2", "'summaries'", "empty"]),
+        ([item(), item(id="b", summaries={"s": 3})], ["record 2", "'s'", "a number"]),
+        ([item(), "text"], ["record 2"]),
+        ([item(), item()], ["record 2", "'good'"]),
+    ],
+)
+def test_a_file_of_items_that_is_none(content: object, parts: list[str], tmp_path: Path) -> None:
+    path = written(tmp_path / "items.json", content)
+    refused(run("score", "--items", path, "--json"), path, *parts)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "parts"),
+    [
+        ("q.json", "", ["empty"]),
+        ("q.jsonl", '{"question": "a?"}\n{"question": 3}\n', ["line 2", "'question'"]),
+        ("q.jsonl", '{"id": "x", "question": "a?"}\n{"id": "x", "question": "b?"}\n', ["line 2", "'x'"]),
+        ("q.csv", "name\nvalue\n", ["question", "'name'"]),
+        ("q.doc", "what?", [".jsonl"]),
+    ],
+)
+def test_a_file_of_questions_that_is_none(name: str, content: str, parts: list[str], tmp_path: Path) -> None:
+    path = written(tmp_path / name, content)
+    refused(run("run", "--questions", path, "--out", tmp_path / "r"), path, *parts)
+
+
+def test_a_published_file_of_another_shape(tmp_path: Path) -> None:
+    path = written(tmp_path / "test_answers.json", [{"question": "a?", "masked_out_task_answers": "x", "conditioning_answers": []}])
+    refused(run("import", "--answers", path, "--out", tmp_path / "r"), path, "record 1", "masked_out_task_answers")
+
+
+# --- names
+
+
+def test_an_unknown_strategy_is_said_before_anything_is_drawn(questions: Path, tmp_path: Path) -> None:
+    for name, hint in (
+        ("gredy", "Did you mean 'greedy'?"),
+        ("no_such_module:f", "cannot import"),
+        ("json:nothing", "no function"),
+        (",", "none"),
+    ):
+        refused(run("run", "--questions", questions, "--strategies", name, "--out", tmp_path / "r"), hint)
+        assert not (tmp_path / "r").exists()
+    refused(run("ask", "What?", "--strategies", "gredy"), "greedy, basic, cot, twostep_cot, sample_and_summarize, concatenated_answers")
+    refused(run("run", "--questions", questions, "--strategies", "cot,cot", "--out", tmp_path / "r"), "'cot' twice")
+
+
+def test_an_unknown_model_offline(questions: Path, tmp_path: Path) -> None:
+    outcome = process("run", "--questions", questions, "--model", "smolm2", "--out", tmp_path / "r")
+    refused(outcome, "'smolm2'", "smollm2", "Did you mean", "local directory")
+
+
+@pytest.mark.parametrize("option", ["--model", "--judge"])
+def test_a_model_directory_without_weights(option: str, model: Path, questions: Path, tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    written(bare / "config.json", {})
+    outcome = run(*small(model, tmp_path / "r", questions), option, bare)
+    refused(outcome, bare, "no safetensors weights", "save_pretrained")
+
+
+def test_an_api_cannot_judge(tmp_path: Path) -> None:
+    path = written(tmp_path / "items.json", [GOOD])
+    refused(run("score", "--items", path, "--judge", "openai:gpt-4o"), "'openai:gpt-4o' cannot be a judge", "local directory")
+
+
+def test_a_mistyped_name_does_not_stick_to_the_directory(model: Path, questions: Path, tmp_path: Path) -> None:
+    out = tmp_path / "r"
+    good = small(model, out, questions)
+    for option in ("--questions", "--model", "--judge"):
+        refused(run(*good, option, tmp_path / "mistyped"), "mistyped")
+    assert run(*good).code == 0
+    assert len(Run.load(out).scores) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--limit", "0"], "questions.limit must be at least 1"),
+        (["--num-answers", "0"], "answers.num_answers must be at least 1"),
+        (["--device", "gpu"], "--device must be auto, cuda, mps or cpu"),
+        (["--batch-size", "0"], "--batch-size must be at least 1"),
+        (["--judge-dtype", "int8"], "scores.dtype must be one of"),
+        (["--compat", "no"], "scores.compat must be one of"),
+        (["--config", "/nowhere.toml"], "/nowhere.toml: cannot be read"),
+        (["--prompts", "/nowhere.toml"], "/nowhere.toml"),
+    ],
+)
+def test_a_setting_out_of_range_leaves_no_directory(options: list[str], message: str, questions: Path, tmp_path: Path) -> None:
+    refused(run("run", "--questions", questions, "--out", tmp_path / "r", *options), message)
+    assert not (tmp_path / "r").exists()
+
+
+# --- places
+
+
+@pytest.mark.parametrize("command", ["answers", "summarize", "score"])
+def test_a_directory_that_is_not_there_is_not_made(command: str, tmp_path: Path) -> None:
+    refused(run(command, "--out", tmp_path / "r"), f"There is no run directory {tmp_path / 'r'}", "selfreflect run")
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize("command", ["report", "compare"])
+def test_reading_a_directory_that_is_none(command: str, tmp_path: Path) -> None:
+    refused(run(command, tmp_path), tmp_path, "not a run directory")
+
+
+def test_a_stage_before_its_time_names_the_one_before(tmp_path: Path) -> None:
+    assert run("questions", "--limit", 2, "--out", tmp_path / "r").code == 0
+    refused(run("score", "--out", tmp_path / "r"), "holds no summaries yet", "selfreflect summarize")
+    refused(run("compare", tmp_path / "r"), "holds no summaries yet", "selfreflect summarize")
+
+
+def test_somebody_elses_directory_is_left_alone(questions: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    note = written(tmp_path / "mine" / "note.txt", "keep")
+    refused(run("run", "--questions", questions, "--out", note.parent), note.parent, "not empty", "another --out")
+    refused(run("run", "--questions", questions, "--out", note.parent, "--fresh"), note.parent, "not empty")
+    assert [path.name for path in note.parent.iterdir() if path.name != ".lock"] == ["note.txt"]
+
+
+def test_a_place_that_cannot_be_written(questions: Path, model: Path, tmp_path: Path) -> None:
+    file = written(tmp_path / "file", "text")
+    refused(run("run", "--questions", questions, "--out", file / "r"), file / "r", "not a directory", "another --out")
+    refused(run("run", "--questions", questions, "--out", file), file, "another --out")
+    assert run("questions", "--questions", questions, "--out", tmp_path / "r").code == 0
+    assert "cannot be written" in run("report", tmp_path / "r", "--output", file / "r.md").said
+    refused(run("export", tmp_path / "r", "--output", file / "d"), file / "d", "directory that can be written")
+
+
+def test_an_unknown_suffix_of_an_output(tmp_path: Path) -> None:
+    assert run("questions", "--limit", 1, "--out", tmp_path / "r").code == 0
+    refused(run("report", tmp_path / "r", "--output", tmp_path / "r.docx"), "r.docx", ".md or .csv")
+
+
+def _small_files() -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+
+def test_no_space_left_says_so_and_keeps_what_is_whole(tmp_path: Path) -> None:
+    questions = written(tmp_path / "q.txt", "What first?\n" + "".join(f"Who is number {number} of these?\n" for number in range(200)))
+    refused(process("questions", "--questions", questions, "--out", tmp_path / "r", before=_small_files), "questions.jsonl", "make room")
+    again = run("questions", "--questions", questions, "--out", tmp_path / "r")
+    assert again.code == 0
+    assert len(Run.load(tmp_path / "r").questions) == 201
+
+
+# --- failures: recorded, with the scores of the others intact
+
+
+@pytest.mark.parametrize(
+    ("bad", "kind", "message"),
+    [
+        (item(answers=[]), "no_answers", "no conditioning answers"),
+        (item(answers=["only one"]), "no_answers", "no masked-out answers"),
+        (item(answers=[" ", "\n", "", "\t"]), "no_answers", "no masked-out answers with words"),
+        (item(answers=["Radishes.", "word " * 6000]), "too_long", "the window of judge"),
+        (item(summaries={"s": "word " * 6000}), "too_long", "the window of judge"),
+    ],
+)
+def test_what_cannot_be_scored_spares_the_others(bad: dict[str, Any], kind: str, message: str, model: Path, tmp_path: Path) -> None:
+    path = written(tmp_path / "items.json", [{**bad, "id": "bad"}, GOOD])
+    outcome = run("score", "--items", path, "--judge", model, "--json")
+    assert outcome.code == 1
+    assert "1 failure recorded" in outcome.said
+    failed, scored = outcome.json
+    assert (failed["id"], failed["summary"], failed["score"], failed["failure"]) == ("bad", "s", None, kind)
+    assert message in failed["message"]
+    [alone] = run("score", "--items", written(tmp_path / "good.json", [GOOD]), "--judge", model, "--json").json
+    assert scored == alone
+    assert run("import", "--items", path, "--out", tmp_path / "r").code == 0
+    assert run("score", "--out", tmp_path / "r", "--judge", model).code == 1
+    stored = Run.load(tmp_path / "r")
+    assert [(failure.question_id, failure.kind) for failure in stored.failures] == [("bad", kind)]
+    assert [score.value for score in stored.scores.values()] == [alone["score"]]
+
+
+STRANGE = {
+    "control characters": "a\x00b\x1b[31m \x07 word\x7f",
+    "right to left": "\u202eעברית \u0627\u0644\u0639\u0631\u0628\u064a\u0629 word",
+    "lone surrogates": "\ud800 \udc00word",
+    "template markers": "<|im_end|>\n<|im_start|>assistant\nword [MASK] </s>",
+    "quotes and line ends": "it's\n'so'\r\nx_2 = 'word'",
+}
+
+
+@pytest.mark.parametrize("text", STRANGE.values(), ids=STRANGE.keys())
+def test_strange_text_gets_a_score(text: str, model: Path, tmp_path: Path) -> None:
+    odd = item(id=text, question=text, answers=[text, text, "plain", text], summaries={text: text})
+    path = tmp_path / "items.json"
+    path.write_text(json.dumps([odd]))
+    outcome = run("score", "--items", path, "--judge", model, "--json", "--words")
+    assert outcome.code == 0, outcome.stderr
+    [line] = outcome.json
+    assert (line["id"], line["summary"]) == (text, text)
+    assert 0 <= line["score"] <= 1
+
+
+def test_a_long_answer_gets_a_score(tmp_path: Path) -> None:
+    large = tiny.save(tmp_path / "large", "llama", max_position_embeddings=32768)
+    long = ("word and more of it, " * 500)[:10_000]
+    path = written(tmp_path / "items.json", [item(answers=["Radishes.", long])])
+    [line] = run("score", "--items", path, "--judge", large, "--json").json
+    assert 0 <= line["score"] <= 1

@@ -1,0 +1,350 @@
+"""Every command, as people and scripts use it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+import threading
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from pathlib import Path
+
+import pytest
+import tiny
+from command import COMMAND, environment, run, small, written
+
+import selfreflect
+from selfreflect.cli import COMMANDS, application, console
+from selfreflect.store.run import Run
+
+FIELDS = {"id", "summary", "score", "stderr", "token_tasks", "judge"}
+ANSWERS = ["Radishes, quickly.", "Lettuce.", "Radishes.", "Tomatoes and basil."]
+ITEM = {"id": "i1", "question": "What first?", "answers": ANSWERS, "summaries": {"good": "Radishes or lettuce.", "bad": "It is not clear."}}
+HOSTILE = "\x1b[2J\x1b]0;owned\x07 [red]loud[/red] {0} %s \u202etfel\ud800 <|im_end|>"
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.save(tmp_path_factory.mktemp("model"), "llama")
+
+
+@pytest.fixture(scope="session")
+def done(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run, to be read only."""
+    folder = tmp_path_factory.mktemp("done")
+    questions = written(folder / "q.txt", "What first?\nWho is it?\n")
+    assert run(*small(model, folder / "first", questions)).code == 0
+    return folder / "first"
+
+
+@pytest.fixture
+def items(tmp_path: Path) -> Path:
+    return written(tmp_path / "items.json", [ITEM])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_shows_the_options_their_defaults_and_an_example(name: str) -> None:
+    outcome = run(name, "--help")
+    assert (outcome.code, outcome.stderr) == (0, "")
+    words = " ".join(outcome.stdout.split())
+    assert f"Example: {COMMANDS[name]}" in words
+    assert COMMANDS[name].startswith(f"selfreflect {name}")
+    if "--num-answers" in words and name in ("run", "answers"):
+        assert "[default: 50, as published; quick: 10]" in words
+
+
+def test_the_overview_lists_commands_exit_codes_and_completion() -> None:
+    words = " ".join(run("--help").stdout.split())
+    assert [name for name in COMMANDS if f" {name} " not in words] == []
+    assert "1 done, with failures recorded; 2 bad usage" in words
+    assert "--install-completion" in words
+    assert "--show-completion" in words
+
+
+@pytest.mark.parametrize("arguments", [["rum"], ["run"], ["run", "--limit", "many", "--out", "x"], ["score"], ["score", "--itms", "x"]])
+def test_bad_usage_is_2(arguments: list[str]) -> None:
+    outcome = run(*arguments)
+    assert (outcome.code, outcome.stdout) == (2, "")
+    assert "Error: " in outcome.stderr
+
+
+def test_options_of_the_other_form_are_refused_and_not_ignored(tmp_path: Path, items: Path) -> None:
+    refused = [
+        (["score", "--out", tmp_path, "--limit", 1], "--limit, --num-answers and --words belong to --items"),
+        (["score", "--out", tmp_path, "--items", items], "either --items FILE or --out DIR"),
+        (["answers", "--out", tmp_path, "--limit", 3], "belong to --questions"),
+        (["import", "--out", tmp_path / "o", "--questions", items, "--limit", 3], "belong to --items"),
+        (["import", "--out", tmp_path / "o"], "give either --items FILE"),
+    ]
+    for arguments, message in refused:
+        outcome = run(*arguments)
+        assert (outcome.code, outcome.stdout) == (2, "")
+        assert message in outcome.said
+
+
+# --- questions, and the stages one by one
+
+
+def test_questions_are_shown_or_stored(tmp_path: Path) -> None:
+    shown = run("questions", "--limit", 8, "--json")
+    assert len({line["kind"] for line in shown.json}) == 8
+    assert shown.said == "8 of 64 questions of bundled"
+    assert len(run("questions", "--limit", 8).stdout.splitlines()) == 8
+    stored = run("questions", "--limit", 8, "--out", tmp_path / "r")
+    assert (stored.code, stored.stdout) == (0, "")
+    assert list(Run.load(tmp_path / "r").questions) == [line["id"] for line in shown.json]
+
+
+def test_the_stages_one_by_one_make_what_run_makes(done: Path, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "steps"
+    drawn = run(
+        *f"answers --questions {done.parent / 'q.txt'} --model {model} --num-answers 2 --max-new-tokens 6 --device cpu --out {out}".split()
+    )
+    made = run(
+        *f"summarize --strategies greedy,basic --model {model} --num-samples 2 --max-new-tokens 6 --summary-tokens 8 --out {out}".split()
+    )
+    scored = run("score", "--out", out, "--judge", model, "--json")
+    assert (drawn.code, made.code, scored.code) == (0, 0, 0)
+    steps, whole = Run.load(out), Run.load(done)
+    assert (steps.answers, steps.summaries, steps.scores) == (whole.answers, whole.summaries, whole.scores)
+    assert [(line["strategy"], line["n"], line["run"]) for line in scored.json] == [("greedy", 2, "steps"), ("basic", 2, "steps")]
+
+
+def test_run_shows_a_table_and_keeps_stdout_clean_with_json(done: Path, model: Path) -> None:
+    again = run(*small(model, done, done.parent / "q.txt"))
+    assert "greedy" in again.stdout
+    assert "2 questions, 2 answer sets, 4 summaries, 4 scores" in again.said
+    lines = run(*small(model, done, done.parent / "q.txt"), "--json").json
+    assert [line["strategy"] for line in lines] == ["greedy", "basic"]
+    assert all(0 < line["score"] < 1 for line in lines)
+
+
+def test_a_strategy_of_ones_own_and_prompts_of_ones_own(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = 'def mine(task):\n    [reply] = yield task.request(task.messages(), "step")\n    return "radishes, I say " + reply.text\n'
+    written(tmp_path / "my_own_strategies.py", code)
+    prompts = written(tmp_path / "prompts.toml", '[answers]\nsystem = ""\nuser = "Now: {question}"\n')
+    monkeypatch.chdir(tmp_path)
+    questions = written(tmp_path / "q.txt", "What first?\n")
+    outcome = run(*small(model, tmp_path / "r", questions, strategies="my_own_strategies:mine"), "--prompts", prompts)
+    assert outcome.code == 0, outcome.stderr
+    made = Run.load(tmp_path / "r")
+    assert all(summary.text.startswith("radishes, I say") for summary in made.summaries.values())
+    assert len(made.scores) == 1
+    changed = run(*small(model, tmp_path / "r", questions, strategies="my_own_strategies:mine"))
+    assert changed.code == 2
+    assert "answers.prompts" in changed.said
+
+
+# --- scoring a file
+
+
+def test_items_give_one_json_line_per_summary(items: Path, model: Path) -> None:
+    outcome = run("score", "--items", items, "--judge", model, "--json")
+    assert outcome.code == 0
+    assert [set(line) for line in outcome.json] == [FIELDS, FIELDS]
+    assert [(line["id"], line["summary"], line["judge"]) for line in outcome.json] == [
+        ("i1", "good", str(model)),
+        ("i1", "bad", str(model)),
+    ]
+    assert all(0 < line["score"] < 1 and line["token_tasks"] > 3 for line in outcome.json)
+
+
+def test_a_budget_adds_how_the_score_was_estimated(items: Path, model: Path) -> None:
+    refused = run("score", "--items", items, "--judge", model, "--json", "--budget", 1)
+    assert (refused.code, refused.json[0]["failure"]) == (1, "over_budget")
+    enough = refused.json[0]["message"].split()[-1]
+    outcome = run("score", "--items", items, "--judge", model, "--json", "--budget", enough, "--seed", 2)
+    assert outcome.code == 0
+    assert [set(line) for line in outcome.json] == [FIELDS | {"estimate"}] * 2
+    facts = outcome.json[0]["estimate"]
+    assert 0 < facts["words_scored"] < facts["words_total"]
+    assert (facts["budget"], facts["seed"], facts["stopped"]) == (enough, 2, "budget")
+    shown = run("score", "--items", items, "--judge", model, "--budget", enough).stdout
+    assert shown.count("≈0.") == 2
+    assert "2 of 2 scores are estimates" in shown
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "part"), [("--budget", "12 parsecs", "not understood"), ("--se", "nan", "standard error"), ("--race", "1", "race")]
+)
+def test_a_limit_that_makes_no_sense_is_bad_usage(items: Path, model: Path, option: str, value: str, part: str) -> None:
+    outcome = run("score", "--items", items, "--judge", model, option, value)
+    assert (outcome.code, outcome.stdout) == (2, "")
+    assert part in outcome.said
+
+
+def test_words_explain_the_score(items: Path, model: Path) -> None:
+    for line in run("score", "--items", items, "--judge", model, "--json", "--words").json:
+        assert set(line) == FIELDS | {"words", "answer_means", "warnings"}
+        assert sum(len(word["distances"]) for word in line["words"]) == line["token_tasks"]
+        assert {word["text"] for word in line["words"]} <= set(" ".join(ANSWERS).split())
+
+
+def test_items_from_standard_input_score_as_from_a_file(items: Path, model: Path) -> None:
+    piped = run("score", "--items", "-", "--judge", model, "--json", stdin=items.read_bytes())
+    assert piped.json == run("score", "--items", items, "--judge", model, "--json").json
+    assert "standard input" in run("score", "--items", "-", "--judge", model, stdin=items.read_bytes()).stdout
+
+
+def test_num_answers_takes_the_first_of_each_half(items: Path, model: Path) -> None:
+    fewer = {**ITEM, "answers": [ANSWERS[0], ANSWERS[2]]}
+    expected = run("score", "--items", written(items.with_name("fewer.json"), [fewer]), "--judge", model, "--json").json
+    assert run("score", "--items", items, "--judge", model, "--json", "--num-answers", 1).json == expected
+
+
+# --- reading runs
+
+
+def test_report_on_screen_as_markdown_and_as_rows(done: Path, tmp_path: Path) -> None:
+    outcome = run(
+        "report", done, "--output", tmp_path / "r.md", "--output", tmp_path / "r.csv", "--question", next(iter(Run.load(done).questions))
+    )
+    assert outcome.code == 0
+    assert "greedy" in outcome.stdout
+    assert "sampled answers" in outcome.stdout
+    assert "| greedy" in (tmp_path / "r.md").read_text(encoding="utf-8")
+    assert len((tmp_path / "r.csv").read_text(encoding="utf-8").splitlines()) == 1 + 4
+    assert [line["strategy"] for line in run("report", done, "--json").json] == ["greedy", "basic"]
+
+
+def test_runs_of_one_name_in_two_places_both_count(done: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    twin = tmp_path / "other" / done.name
+    twin.mkdir()
+    for file in done.iterdir():
+        (twin / file.name).write_bytes(file.read_bytes())
+    assert run("report", done, twin, "--output", tmp_path / "both.csv").code == 0
+    assert len((tmp_path / "both.csv").read_text(encoding="utf-8").splitlines()) == 1 + 8
+
+
+def test_compare_is_paired(done: Path) -> None:
+    [line] = run("compare", done, "--baseline", "greedy", "--json").json
+    assert (line["strategy"], line["baseline"], line["n"]) == ("basic", {"run": "first", "strategy": "greedy"}, 2)
+    assert "basic" in run("compare", done).stdout
+    wrong = run("compare", done, "--baseline", "gredy")
+    assert wrong.code == 2
+    assert "Did you mean 'greedy'" in wrong.said
+
+
+def test_export_and_import_keep_everything_that_the_layout_holds(done: Path, model: Path, tmp_path: Path) -> None:
+    assert run("export", done, "--output", tmp_path / "published").code == 0
+    files = [
+        f"--{name}={tmp_path / 'published' / file}"
+        for name, file in (("questions", "questions.json"), ("answers", "test_answers.json"), ("summaries", "summaries.json"))
+    ]
+    assert run("import", *files, "--out", tmp_path / "back").code == 0
+    assert run("import", *files, "--out", tmp_path / "back").code == 0, "a second import adds nothing"
+    assert run("score", "--out", tmp_path / "back", "--judge", model).code == 0
+    before, after = Run.load(done), Run.load(tmp_path / "back")
+    assert {key: score.value for key, score in after.scores.items()} == {key: score.value for key, score in before.scores.items()}
+    again = run("export", done, "--output", tmp_path / "published")
+    assert again.code == 2
+    assert "There already" in again.said
+
+
+def test_imported_items_score_as_they_do_directly(items: Path, model: Path, tmp_path: Path) -> None:
+    assert run("import", "--items", items, "--out", tmp_path / "r").code == 0
+    assert run("score", "--out", tmp_path / "r", "--judge", model).code == 0
+    direct = run("score", "--items", items, "--judge", model, "--json").json
+    assert [score.value for score in Run.load(tmp_path / "r").scores.values()] == [line["score"] for line in direct]
+
+
+def test_ask_answers_in_one_line_of_json_or_in_words(model: Path) -> None:
+    asked = ["ask", "What first?", "--model", model, "--judge", model, "--num-answers", 2, "--max-new-tokens", 6, "--summary-tokens", 8]
+    outcome = run(*asked, "--json", "--strategies", "greedy,basic")
+    [line] = outcome.json
+    assert outcome.code == 0
+    assert (line["question"], sum(kind["count"] for kind in line["answers"])) == ("What first?", 4)
+    assert [one["strategy"] for one in line["summaries"]] == ["greedy", "basic"]
+    assert all(0 < one["score"] < 1 for one in line["summaries"])
+    assert "4 sampled answers" in run(*asked, "--strategies", "greedy").stdout
+
+
+# --- what is shown cannot harm
+
+
+def test_hostile_text_is_shown_and_does_nothing(model: Path, tmp_path: Path) -> None:
+    item = {"id": HOSTILE, "question": HOSTILE, "answers": [HOSTILE, HOSTILE], "summaries": {HOSTILE: HOSTILE, "b": "fine"}}
+    path = tmp_path / "items.json"
+    path.write_text(json.dumps([item]))
+    shown = [run("score", "--items", path, "--judge", model), run("import", "--items", path, "--out", tmp_path / "r")]
+    shown.append(run("score", "--out", tmp_path / "r", "--judge", model))
+    shown.append(run("report", tmp_path / "r", "--question", HOSTILE))
+    shown.append(run("report", tmp_path / "r", "--question", "[red]none[/red]\x1b[2J"))
+    shown.append(run("questions", "--questions", written(tmp_path / "q.jsonl", json.dumps({"question": HOSTILE}))))
+    assert [outcome.code for outcome in shown] == [0, 0, 0, 0, 2, 0]
+    text = "".join(outcome.stdout + outcome.stderr for outcome in shown)
+    assert set(text) & set("\x1b\x07\u202e\ud800") == set()
+    assert "[red]loud[/red]" in text
+
+
+# --- the process: pipes and terminals
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    questions = written(tmp_path / "q.txt", "".join(f"Who is number {number} of so many?\n" for number in range(20_000)))
+    for options in (["--json"], []):
+        with subprocess.Popen(
+            [*COMMAND, "questions", "--questions", str(questions), *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment(),
+            text=True,
+        ) as child:
+            assert child.stdout is not None
+            assert child.stderr is not None
+            assert "number 0" in child.stdout.readline()
+            child.stdout.close()
+            assert child.stderr.read() == ""
+        assert child.returncode == 141
+
+
+def test_a_full_disk_behind_stdout_is_said() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*COMMAND, "questions", "--json"], stdout=full, stderr=subprocess.PIPE, env=environment(), text=True, timeout=60
+        )
+    assert done.returncode == 2
+    assert "No space left" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_json_goes_to_the_pipe_while_progress_goes_to_the_terminal(items: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    ours, theirs = pty.openpty()
+    shown: list[bytes] = []
+
+    def look() -> None:
+        with suppress(OSError):  # the terminal is gone when its last writer is
+            while read := os.read(ours, 65536):
+                shown.append(read)
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    piped = io.StringIO()
+    with os.fdopen(theirs, "w") as terminal, redirect_stderr(terminal), redirect_stdout(piped), pytest.raises(SystemExit) as left:
+        application()(["score", "--items", str(items), "--judge", str(model), "--json"])
+    looking.join(60)
+    os.close(ours)
+    assert left.value.code == 0
+    assert [json.loads(line)["summary"] for line in piped.getvalue().splitlines()] == ["good", "bad"]
+    assert b"scores" in b"".join(shown)
+    assert b'"score"' not in b"".join(shown)
+
+
+def test_version_is_that_of_the_package():
+    done = subprocess.run([sys.executable, "-m", "selfreflect", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"selfreflect {selfreflect.__version__}\n"
+
+
+def test_a_log_file_gets_a_line_a_minute(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where stderr is no terminal there is no bar, and a run of hours must not look dead."""
+    clock = iter([0.0, 30.0, 65.0, 100.0, 130.0, 7000.0])
+    monkeypatch.setattr(console, "monotonic", lambda: next(clock))
+    with console.Watcher().stage("scores", 5) as bar:
+        for _ in range(5):
+            bar.advance()
+    assert capsys.readouterr().err.splitlines() == ["scores: 5 to do", "scores: 2 of 5 after 1 min", "scores: 4 of 5 after 2 min"]

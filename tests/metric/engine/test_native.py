@@ -1,0 +1,234 @@
+"""The compiled attention: equal to softmaxes written out, and compiled once, by whoever has a compiler and a cache of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from selfreflect.metric.engine import native as module
+from selfreflect.metric.engine.native import library, native
+from selfreflect.metric.engine.tiles import Tiles
+
+needs_compiler = pytest.mark.skipif(native() is None, reason=str(library()))
+afresh = library.__wrapped__
+
+LOADS = "from selfreflect.metric.engine.native import native; assert native()"
+
+
+@st.composite
+def tiles(draw: st.DrawFn, lanes: int) -> tuple[Tiles, int, list[int]]:
+    """Tiles, the queries' heads for each key head, and the lengths of the prefixes."""
+    group = draw(st.sampled_from([1, 2, 3, 7, lanes]))
+    size = lanes // group
+    prefixes = draw(st.lists(st.sampled_from([0, 1, 7, 64, 65, 200]), min_size=1, max_size=3))
+    chance = np.random.default_rng(draw(st.integers(0, 99)))
+    count = draw(st.integers(0, 5))
+    widest = draw(st.sampled_from([1, 5, 64, 70, 130]))
+    context = chance.integers(0, len(prefixes), count)
+    queries = np.full((count, size), -1, dtype=np.int64)
+    seen = np.zeros((count, widest), dtype=np.uint64)
+    for tile in range(count):
+        real = int(chance.integers(1, size + 1))
+        queries[tile, :real] = tile * size + np.arange(real)
+        for query in range(real):
+            visible = chance.random(widest) < chance.choice([0.05, 0.5])
+            visible[0] = True
+            seen[tile] |= visible.astype(np.uint64) * np.uint64(((1 << group) - 1) << (query * group))
+    made = Tiles(
+        context=context,
+        before=np.array([chance.integers(0, prefixes[of] + 1) for of in context], dtype=np.int64),
+        queries=queries,
+        keys=chance.integers(0, 90, (count, widest)),
+        count=chance.integers(1, widest + 1, count),
+        seen=seen,
+        contexts=tuple(range(len(prefixes))),
+    )
+    return made, group, prefixes
+
+
+@needs_compiler
+@settings(max_examples=60)
+@given(st.data(), st.integers(1, 3), st.sampled_from([1, 3, 8, 20, 64, 130, 256]), st.sampled_from([0.01, 1.0, 30.0]))
+def test_every_query_attends_as_written_out(data: st.DataObject, key_heads: int, size: int, spread: float) -> None:
+    compiled = native()
+    assert compiled
+    made, group, lengths = data.draw(tiles(compiled.lanes))
+    torch.manual_seed(0)
+    query = spread * torch.randn(max(1, made.queries.size), key_heads * group, size)
+    local = (torch.randn(90, key_heads, size), torch.randn(90, key_heads, size))
+    prefixes = [(torch.randn(key_heads, length, size), torch.randn(key_heads, length, size)) if length else None for length in lengths]
+    assert compiled.serves(query, *local)
+    found = compiled.attend(query, local, prefixes, made, size**-0.5)
+    for tile, row, head in np.argwhere(np.broadcast_to(made.queries[..., None] >= 0, (*made.queries.shape, key_heads * group))).tolist():
+        at, lane = int(made.queries[tile, row]), row * group + head % group
+        visible = [j for j in range(made.count[tile]) if int(made.seen[tile, j]) >> lane & 1]
+        keys, values = (part[made.keys[tile, visible], head // group] for part in local)
+        if (prefix := prefixes[made.context[tile]]) is not None:
+            keys, values = (
+                torch.cat([old[head // group, : made.before[tile]], new]) for old, new in zip(prefix, (keys, values), strict=True)
+            )
+        weights = torch.softmax(keys.double() @ query[at, head].double() * size**-0.5, dim=0)
+        assert torch.allclose(found[at, head].double(), weights @ values.double(), atol=1e-5 * max(1, spread)), (tile, row, head)
+
+
+@needs_compiler
+@pytest.mark.parametrize("logit", [-3e4, 3e4])
+def test_logits_beyond_what_an_exponential_can_hold_are_no_trouble(logit: float) -> None:
+    compiled = native()
+    assert compiled
+    key = torch.tensor([1.0, 1.0, 0.5]).view(3, 1, 1)
+    key = key if logit > 0 else key + torch.tensor([0.0, 0.0, 1.0]).view(3, 1, 1)
+    value = torch.tensor([2.0, 4.0, 100.0]).view(3, 1, 1)
+    tile = Tiles(
+        context=np.zeros(1, dtype=np.int64),
+        before=np.zeros(1, dtype=np.int64),
+        queries=np.array([[0, *[-1] * (compiled.lanes - 1)]]),
+        keys=np.array([[0, 1, 2]]),
+        count=np.array([3]),
+        seen=np.ones((1, 3), dtype=np.uint64),
+        contexts=(0,),
+    )
+    found = compiled.attend(torch.full((1, 1, 1), logit), (key, value), [None], tile, 1.0)
+    assert found.item() == 3.0
+
+
+@needs_compiler
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("where", [0, 5, 99])
+def test_what_is_not_finite_does_not_vanish(bad: float, where: int) -> None:
+    compiled = native()
+    assert compiled
+    key = torch.zeros(100, 1, 4)
+    key[where] = bad
+    tile = Tiles(
+        context=np.zeros(1, dtype=np.int64),
+        before=np.zeros(1, dtype=np.int64),
+        queries=np.array([[0, *[-1] * (compiled.lanes - 1)]]),
+        keys=np.arange(100)[None],
+        count=np.array([100]),
+        seen=np.ones((1, 100), dtype=np.uint64),
+        contexts=(0,),
+    )
+    found = compiled.attend(torch.ones(1, 1, 4), (key, torch.ones(100, 1, 4)), [None], tile, 1.0)
+    assert found.isnan().all()
+
+
+def test_kinds_and_shapes_that_it_does_not_know_are_refused() -> None:
+    if not (compiled := native()):
+        pytest.skip(str(library()))
+    key = torch.zeros(4, 1, 8)
+    assert compiled.serves(torch.zeros(2, 1, 8), key, key)
+    assert not compiled.serves(torch.zeros(2, 1, 8).bfloat16(), key.bfloat16(), key.bfloat16())
+    assert not compiled.serves(torch.zeros(2, compiled.lanes + 1, 8), key, key)
+    assert not compiled.serves(torch.zeros(2, 1, 8), key, torch.zeros(4, 1, 4))
+    wide = torch.zeros(4, 1, compiled.largest + 1)
+    assert not compiled.serves(wide, wide, wide)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache; the directory that libraries are kept in."""
+    monkeypatch.setenv("SELFREFLECT_CACHE", str(tmp_path))
+    return tmp_path / "native"
+
+
+@needs_compiler
+def test_it_is_compiled_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not isinstance(afresh(), str)
+    (kept,) = cache.iterdir()
+    monkeypatch.setattr(module, "_compile", lambda target: pytest.fail("compiled twice"))
+    assert not isinstance(afresh(), str)
+    monkeypatch.undo()
+    monkeypatch.setenv("SELFREFLECT_CACHE", str(cache.parent))
+    monkeypatch.setenv("CC", "/bin/false")
+    monkeypatch.setattr(module, "_processor", lambda: "another machine that shares the home directory")
+    assert "compiler failed" in str(afresh())
+    assert list(cache.iterdir()) == [kept]
+
+
+@needs_compiler
+def test_several_processes_may_compile_it_at_once(cache: Path) -> None:
+    running = [subprocess.Popen([sys.executable, "-c", LOADS]) for _ in range(3)]
+    assert [process.wait() for process in running] == [0, 0, 0]
+    assert len(list(cache.iterdir())) == 1
+
+
+@needs_compiler
+def test_a_library_that_others_could_have_written_is_not_loaded(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[Path] = []
+    monkeypatch.setattr(module, "Native", lambda path: loaded.append(path) or path)
+    afresh()
+    (kept,) = cache.iterdir()
+    assert loaded == [kept]
+    kept.chmod(0o777)
+    afresh()
+    kept.chmod(0o700)
+    cache.chmod(0o777)
+    afresh()
+    assert loaded[1:].count(kept) == 0
+    assert len(loaded) == 3  # compiled for this process alone
+    cache.chmod(0o700)
+    afresh()
+    assert loaded[3] == kept
+
+
+@needs_compiler
+def test_it_is_kept_where_new_files_are_open_to_the_group(cache: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        assert not isinstance(afresh(), str)
+    finally:
+        os.umask(before)
+    (kept,) = cache.iterdir()
+    assert kept.stat().st_mode & 0o777 == 0o700
+
+
+@needs_compiler
+def test_a_cache_that_cannot_be_made_does_not_stop_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SELFREFLECT_CACHE", str(tmp_path / "file"))
+    assert not isinstance(afresh(), str)
+    monkeypatch.setenv("SELFREFLECT_CACHE", "~nobody-of-this-name")
+    assert not isinstance(afresh(), str)
+
+
+@needs_compiler
+def test_the_compiler_may_have_arguments(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "gcc -g0")
+    assert not isinstance(afresh(), str)
+    assert len(list(cache.iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [({"SELFREFLECT_NATIVE": "0"}, "is 0"), ({"CC": "/bin/false"}, "compiler failed"), ({"CC": "/nowhere/cc"}, "install gcc")],
+)
+def test_without_it_there_is_a_reason(cache: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], said: str) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert said in str(afresh())
+
+
+def test_a_machine_without_a_compiler_is_told_what_to_install(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", "")
+    assert "install gcc" in str(afresh())
+
+
+@needs_compiler
+def test_a_torn_library_is_not_kept(cache: Path) -> None:
+    """Each time by another process, since one that has loaded a library does not read its file again."""
+    for kept_after in (True, False, True):
+        subprocess.run([sys.executable, "-c", LOADS], check=True)
+        kept = list(cache.iterdir())
+        assert bool(kept) == kept_after
+        for library_file in kept:
+            library_file.write_bytes(b"torn")

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from masked_prompts import prompts
+
+from selfreflect.metric.engine.packing import Blocks, Pass, pack
+from selfreflect.metric.engine.tiles import Tiles, cut
+from selfreflect.metric.engine.tree import Plan, build_plan
+
+Row = tuple[int, int | str]
+"""(context, node), or (context, "prefix i")."""
+
+
+def rows_of(packed: Pass) -> list[Row]:
+    rows: list[Row] = []
+    for s in packed.segments:
+        assert s.first_row == len(rows)
+        rows += [(s.context, f"prefix {i}") for i in range(s.prefix)]
+        assert s.nodes_row == len(rows)
+        rows += [(s.context, node) for node in range(s.start, s.stop)]
+        assert s.rows == len(rows) - s.first_row
+    return rows
+
+
+def seen_by(blocks: Blocks, queries: list[Row], keys: list[Row]) -> dict[Row, set[Row]]:
+    """What each real query of the blocks may look at."""
+    owner = {block: context for context, start, stop in blocks.contexts for block in range(start, stop)}
+    seen = {}
+    for flat in blocks.real.tolist():
+        block, place = divmod(flat, blocks.queries.shape[1])
+        query = queries[blocks.queries[block, place]]
+        assert owner[block] == query[0]
+        columns = np.flatnonzero(blocks.visible[block, place])
+        assert len(columns) == len({int(blocks.keys[block, column]) for column in columns})  # no key counts twice
+        seen[query] = {keys[blocks.keys[block, column]] for column in columns}
+    assert blocks.visible.any(axis=2).all()  # a softmax over nothing would be NaN, also in padding
+    return seen
+
+
+def seen_by_lanes(tiles: Tiles, group: int, queries: list[Row], keys: list[Row]) -> dict[Row, set[Row]]:
+    """What each query of the tiles sees, its prefix included; all heads of a query must see the same."""
+    seen = {}
+    for at, context in enumerate(np.array(tiles.contexts)[tiles.context].tolist()):
+        listed = [keys[key] for key in tiles.keys[at, : tiles.count[at]]]
+        assert len(listed) == len(set(listed))  # no key counts twice
+        for i, query in enumerate(tiles.queries[at].tolist()):
+            lanes = [[int(bits) >> (i * group + head) & 1 for head in range(group)] for bits in tiles.seen[at, : tiles.count[at]]]
+            assert all(len(set(heads)) == 1 for heads in lanes)
+            found = {key for key, heads in zip(listed, lanes, strict=True) if heads[0]}
+            if query < 0:
+                assert not found
+                continue
+            assert queries[query] not in seen
+            seen[queries[query]] = found | {(context, f"prefix {place}") for place in range(tiles.before[at])}
+    return seen
+
+
+@given(st.lists(prompts(), min_size=1, max_size=4), st.integers(1, 40), st.integers(1, 5), st.integers(1, 4))
+def test_every_row_goes_through_once_and_sees_its_path(asked, budget, block, tile):
+    plans = [build_plan(some) for some in asked]
+    done: list[Row] = []
+    wanted: list[Row] = []
+    carried: list[Row] = []
+    for packed in pack(plans, budget, block):
+        rows = rows_of(packed)
+        keys = carried + rows
+        check_rows(packed, plans, rows, keys)
+        nodes = [row for row in rows if not isinstance(row[1], str)]
+        truth = {row: path(plans, row) for row in nodes}
+        assert seen_by(packed.nodes, rows, keys) == truth
+        targets = [rows[row] for row in packed.wanted]
+        assert seen_by(packed.last, targets, keys) == {row: truth[row] for row in targets}
+        whole = {row: truth.get(row, set()) | before(plans, row) for row in rows}
+        prefixes = {context: len(plan.prefix) for context, plan in enumerate(plans)}
+        assert seen_by_lanes(cut(packed, prefixes, tile, 3, last=False), 3, rows, keys) == whole
+        assert seen_by_lanes(cut(packed, prefixes, tile, 1, last=True), 1, targets, keys) == {row: whole[row] for row in targets}
+        assert [context for context, count in packed.wanted_of(plans) for _ in range(count)] == [context for context, _ in targets]
+        done, wanted, carried = done + rows, wanted + targets, [keys[key] for key in packed.keep]
+    expected = [[(c, f"prefix {i}") for i in range(len(p.prefix))] + [(c, n) for n in range(len(p.tokens))] for c, p in enumerate(plans)]
+    assert done == [row for rows in expected for row in rows]
+    assert wanted == [(context, node) for context, plan in enumerate(plans) for node in plan.wanted]
+    assert carried == []
+
+
+def check_rows(packed: Pass, plans: list[Plan], rows: list[Row], keys: list[Row]) -> None:
+    for at, (context, node) in enumerate(rows):
+        plan = plans[context]
+        prefix = isinstance(node, str)
+        place = int(node.removeprefix("prefix ")) if prefix else len(plan.prefix) + plan.depth[node]
+        assert packed.positions[at] == place
+        assert packed.tokens[at] == (plan.prefix[place] if prefix else plan.tokens[node])
+    assert packed.key_positions[len(keys) - len(rows) :].tolist() == packed.positions.tolist()
+    for at, (context, node) in enumerate(keys[: len(keys) - len(rows)]):
+        assert packed.key_positions[at] == len(plans[context].prefix) + plans[context].depth[node]
+
+
+def path(plans: list[Plan], row: Row) -> set[Row]:
+    context, node = row
+    return {row, *((context, int(above)) for above in plans[context].ancestors(node))}
+
+
+def before(plans: list[Plan], row: Row) -> set[Row]:
+    """The rows of prefixes that a row sees."""
+    context, node = row
+    stop = int(node.removeprefix("prefix ")) + 1 if isinstance(node, str) else len(plans[context].prefix)
+    return {(context, f"prefix {place}") for place in range(stop)}
+
+
+@given(st.lists(prompts(), min_size=1, max_size=4), st.integers(1, 40))
+def test_passes_are_even_and_only_a_long_prefix_exceeds_the_budget(asked, budget):
+    plans = [build_plan(some) for some in asked]
+    passes = list(pack(plans, budget, 2))
+    for packed in passes:
+        longest = max(s.prefix for s in packed.segments)
+        assert len(packed.tokens) <= max(budget, longest + 1)
+    if max(len(plan.prefix) for plan in plans) == 0:
+        sizes = [len(packed.tokens) for packed in passes]
+        assert max(sizes) - min(sizes) <= len(sizes)

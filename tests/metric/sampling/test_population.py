@@ -1,0 +1,195 @@
+"""Which words are scored under a limit, what they may cost, and that estimates from them are unbiased."""
+
+from __future__ import annotations
+
+from itertools import pairwise, permutations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selfreflect.errors import ConfigError
+from selfreflect.metric.engine.tree import Prompt, build_plan
+from selfreflect.metric.sampling.population import Cost, Population, limits, parse_budget
+from selfreflect.metric.tasks import masked_words
+from selfreflect.stats import Drawn
+
+ANSWERS = [
+    "Radishes grow very fast indeed.",
+    "Lettuce, peas",
+    "",
+    "Radishes grow very fast indeed.",
+    "kale",
+    "Perhaps early tomatoes, basil",
+]
+
+
+def population(answers=ANSWERS, seed=0, question="q", sizes=None) -> Population:
+    words = masked_words(answers)
+    return Population(words, sizes or [1 + len(word.text) // 3 for word in words], seed, question)
+
+
+# --- what a user may write
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("20000", (20000, None)),
+        (" 20000 tokens", (20000, None)),
+        ("1token", (1, None)),
+        ("30s", (None, 30.0)),
+        ("0.5 seconds", (None, 0.5)),
+        ("2m", (None, 120.0)),
+        ("1.5 min", (None, 90.0)),
+    ],
+)
+def test_a_budget_is_tokens_or_time(text, expected):
+    assert parse_budget(text) == expected
+
+
+@pytest.mark.parametrize("text", ["-5", "0", "0s", "12 parsecs", "nan", "inf", "1e5", "", "s", "2.5", "٣", "9" * 400, "3,000", "10 20"])
+def test_a_budget_that_is_none_is_refused_with_advice(text):
+    with pytest.raises(ConfigError, match="as in 20000, or seconds or minutes"):
+        parse_budget(text)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"standard_error": 0.0}, "standard error"),
+        ({"standard_error": float("nan")}, "standard error"),
+        ({"standard_error": 1.0}, "standard error"),
+        ({"race": 1.0}, "confidence of a race"),
+        ({"race": 95}, "confidence of a race"),
+        ({"race": float("nan")}, "confidence of a race"),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(given, message):
+    with pytest.raises(ConfigError, match=message):
+        limits(**{"budget": None, "standard_error": None, "race": None, **given})
+
+
+def test_no_limit_is_no_limits():
+    assert limits(None, None, None, 7) is None
+
+
+# --- which words
+
+
+def test_a_bigger_sample_extends_a_smaller_one():
+    words = population()
+    samples = [set(words.chosen(size)) for size in range(words.size + 1)]
+    assert samples[0] == set()
+    assert all(smaller < larger for smaller, larger in pairwise(samples))
+    assert samples[-1] == set(range(len(masked_words(ANSWERS))))
+
+
+def test_equal_answers_are_scored_together_and_count_twice():
+    words, all_words = population(), masked_words(ANSWERS)
+    assert words.size == len(all_words) - sum(word.answer == 3 for word in all_words)
+    for size in range(words.size + 1):
+        chosen = [all_words[index] for index in words.chosen(size)]
+        assert [w.word for w in chosen if w.answer == 0] == [w.word for w in chosen if w.answer == 3]
+    values = dict.fromkeys(range(len(all_words)), 1.0)
+    assert sorted(drawn.copies for drawn in words.drawn(words.size, values)) == [1, 1, 1, 2]
+
+
+def test_every_answer_has_a_word_before_one_has_two_and_then_shares_follow_token_tasks():
+    words = population(["a b c d e f g h i j k l", "m n o", "p q r"], sizes=[4] * 12 + [4] * 6)
+    assert sorted(words.quotas(2)) == [0, 1, 1]
+    assert words.quotas(3) == [1, 1, 1]
+    assert words.quotas(9) == [7, 1, 1]
+    assert words.quotas(18) == [12, 3, 3]
+
+
+def test_the_subset_depends_on_seed_and_question_alone():
+    assert population().chosen(5) == population().chosen(5)
+    assert len({tuple(population(seed=seed).chosen(5)) for seed in range(20)}) > 5
+    assert len({tuple(population(question=f"q{number}").chosen(5)) for number in range(20)}) > 5
+    assert population(question="\ud800").chosen(2)
+
+
+def test_first_words_come_with_probability_by_their_token_tasks():
+    firsts = [population(["a b"], seed, sizes=[1, 4]).chosen(1)[0] for seed in range(2000)]
+    assert np.mean(firsts) == pytest.approx(0.8, abs=0.03)
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 6, 9])
+def test_the_size_of_an_earlier_sample_is_found_again(size):
+    words = population()
+    assert words.size_of(len(words.chosen(size))) == size
+
+
+def test_a_sample_has_a_word_even_if_its_copies_are_more_than_wanted():
+    words = population(["a b"] * 5)
+    assert len(words.chosen(1)) == 5
+    assert words.size_of(2) == 1
+
+
+def test_drawn_words_carry_their_values_in_the_order_of_the_draws():
+    words = population(["a b c", "d e"], sizes=[1, 2, 3, 4, 5])
+    for drawn in words.drawn(5, {index: 10.0 * (1 + index) for index in range(5)}):
+        assert [value / size for value, size in zip(drawn.values, drawn.sizes, strict=True)] == [10.0] * len(drawn.sizes)
+        assert sum(drawn.sizes) == drawn.total_size
+    assert isinstance(words.drawn(1, dict.fromkeys(range(5), 1.0))[0], Drawn)
+
+
+def test_answer_means_are_those_of_the_words_that_were_drawn():
+    words = population(["a b", "c", "a b"], sizes=[1, 1, 2, 1, 1])
+    values = {0: 0.2, 1: 0.4, 2: 0.6, 3: 0.2, 4: 0.4}
+    assert words.answer_means(3, values) == pytest.approx({0: 0.3, 1: 0.3, 2: 0.3})
+    partial = words.answer_means(1, values)
+    assert set(partial) in ({0, 2}, {1})
+
+
+# --- what they may cost
+
+TOKENS = st.integers(0, 2)
+
+
+@st.composite
+def some_prompts(draw):
+    """Prompts of masked words with much in common, as token ids of three letters make them."""
+    answers = draw(st.lists(st.lists(st.sampled_from(["x", "y", "zz"]), min_size=1, max_size=4).map(" ".join), min_size=1, max_size=4))
+    words = masked_words(answers)
+    shared = tuple(draw(st.lists(TOKENS, min_size=1, max_size=3)))
+    prompts = []
+    for word in words:
+        ids = (*shared, *({"_": 3, "x": 0, "y": 1, "zz": 2}[w] for w in word.masked.split()), 7)
+        prompts.append(Prompt(ids=(*ids, *[5] * len(word.text)), first=len(ids)))
+    return words, prompts
+
+
+@given(some_prompts(), st.integers(0, 30), st.integers(0, 30), st.integers(0, 5))
+def test_no_round_costs_more_than_its_bound(made, one, other, seed):
+    words, prompts = made
+    found = Population(words, [len(p.ids) - p.first for p in prompts], seed, "q")
+    before, after = sorted((min(one, found.size), min(other, found.size)))
+    if before < after:
+        new = set(found.chosen(after)) - set(found.chosen(before))
+        assert build_plan([prompts[index] for index in sorted(new)]).computed_tokens <= Cost(found, prompts).tokens(before, after)
+
+
+@given(some_prompts())
+def test_all_words_cost_what_the_tree_has_and_bounds_grow(made):
+    words, prompts = made
+    found = Population(words, [len(p.ids) - p.first for p in prompts], 0, "q")
+    cost = Cost(found, prompts)
+    bounds = [cost.tokens(0, size) for size in range(1, found.size + 1)]
+    assert bounds == sorted(bounds)
+    assert bounds[-1] == build_plan(prompts).computed_tokens
+
+
+def test_the_bound_of_one_answer_is_reached_by_its_dearest_words():
+    """Exact, not only safe: with one answer some choice of words costs as much."""
+    words = masked_words(["x y zz x"])
+    prompts = []
+    for word in words:
+        ids = (9, *({"_": 3, "x": 0, "y": 1, "zz": 2}[w] for w in word.masked.split()), 7)
+        prompts.append(Prompt(ids=(*ids, *[5] * len(word.text)), first=len(ids)))
+    found = Population(words, [len(p.ids) - p.first for p in prompts], 0, "q")
+    for size in range(1, 5):
+        dearest = max(build_plan([prompts[i] for i in some]).computed_tokens for some in permutations(range(4), size))
+        assert Cost(found, prompts).tokens(0, size) == dearest

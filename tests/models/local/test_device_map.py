@@ -1,0 +1,276 @@
+"""A model in parts on several devices: the same scores and samples as in one piece, and clear words where it does not fit.
+
+Parts on several GPUs are stood in for by made-up devices (``placed.py``), parts that wait elsewhere are left on disk for real. accelerate's
+own hooks are at work in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from placed import Placed, devices, dispatched
+from tiny_chat import single_threaded
+from transformers import AutoModelForCausalLM
+
+from selfreflect.errors import BackendError, JudgeError
+from selfreflect.metric.engine.decoder import ForeignBody, OwnBody
+from selfreflect.metric.engine.sequences import SequenceEngine
+from selfreflect.metric.engine.tree import Plan, Prompt, build_plan
+from selfreflect.metric.engine.tree_engine import RotaryLimitEngine, TreeEngine
+from selfreflect.metric.scorer import SelfReflect
+from selfreflect.models.base import Message, Reply, Request, Sampling
+from selfreflect.models.judge import Judge
+from selfreflect.models.local.device_map import check_placed, placement
+from selfreflect.models.local.generator import HFGenerator
+from selfreflect.models.local.loading import CausalLM, load_causal_lm
+from selfreflect.records import Score
+
+LAYERS = 4
+ITEM: dict[str, Any] = {
+    "question": "What should I plant first?",
+    "masked_out": ["Radishes grow fast", "Lettuce or peas", "球茎甘蓝 _ {x}"],
+    "conditioning": ["basil or peas", "It is not clear"],
+    "summaries": {"short": "Radishes.", "long": "Maybe kale, or else nothing at all before May.", "again": "Radishes."},
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    with single_threaded():
+        yield
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """A model directory; many stop tokens make sequences leave their batch at every step."""
+
+    def save(architecture: str, **changes: Any) -> str:
+        kinds = tiny.ARCHITECTURES[architecture].get("layer_types")
+        own = {"num_hidden_layers": LAYERS, "eos_token_id": list(range(100, 150)), **({"layer_types": kinds * 2} if kinds else {})}
+        return str(tiny.save(tmp_path_factory.mktemp("model"), architecture, **{**own, **changes}))
+
+    return save
+
+
+def parts(*, tied: bool = False) -> dict[str, str]:
+    """Layers on two devices, and the parts around them where each of them is alone."""
+    return {
+        "model.embed_tokens": "cpu:1",
+        **{f"model.layers.{i}": "cpu:1" if 2 * i < LAYERS else "cpu:2" for i in range(LAYERS)},
+        "model.norm": "cpu:2",
+        "model.rotary_emb": "cpu:3",
+        "lm_head": "cpu:1" if tied else "cpu:3",
+    }
+
+
+def in_parts(path: str) -> CausalLM:
+    """Not the loaded model itself, which other tests share."""
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+    return replace(load_causal_lm(path, "cpu"), model=dispatched(model, parts(tied=model.config.tie_word_embeddings)))
+
+
+def values(scores: dict[str, Score]) -> list[float]:
+    found = [distance for score in scores.values() for word in score.words for distance in word.distances]
+    assert max(found) > 0.01
+    return found
+
+
+def same(found: dict[str, Score], expected: dict[str, Score]) -> None:
+    assert values(found) == pytest.approx(values(expected), abs=1e-6)
+    assert [score.value for score in found.values()] == pytest.approx([score.value for score in expected.values()], abs=1e-6)
+
+
+# On several devices
+
+
+def test_tensors_of_two_devices_do_not_meet() -> None:
+    with devices() as all_devices:
+        one, other = torch.ones(2, 2).to("cpu:1"), torch.ones(2, 2, device="cpu:2")
+        assert (type(one), one.device, (one @ one)[0].device) == (Placed, torch.device("cpu:1"), torch.device("cpu:1"))
+        for mixed in (lambda: one + other, lambda: one @ torch.ones(2, 2), lambda: one[torch.tensor([0])], lambda: one.copy_(other)):
+            with pytest.raises(RuntimeError, match="meet in"):
+                mixed()
+        moved = one.to("cpu:2").mul_(2) + other
+        assert moved.cpu().tolist() == [[3.0, 3.0]] * 2
+        assert moved.to("cpu:2") is moved
+    assert [str(place) for move in all_devices.moves for place in move] == ["cpu", "cpu:1", "cpu:1", "cpu:2", "cpu:2", "cpu"]
+
+
+BODIES = {"llama": OwnBody, "qwen3": OwnBody, "gemma2": ForeignBody, "gpt_oss": ForeignBody}
+
+
+@pytest.mark.parametrize("architecture", BODIES)
+def test_a_judge_on_several_devices_gives_the_same_scores(saved: Callable[..., str], architecture: str) -> None:
+    path = saved(architecture)
+    expected = SelfReflect(Judge.load(path, device="cpu")).score(**ITEM)
+    with devices():
+        metric = SelfReflect(Judge(in_parts(path)))
+        engine = metric.engine
+        assert type(engine) is TreeEngine
+        assert type(engine.body) is BODIES[architecture]
+        assert engine.fused
+        engine.budget, engine.block = 150, 20  # several passes, which leave keys and values behind for the next
+        assert engine.states([probe()])[0].device == metric.judge.lm.model.lm_head.weight.device
+        same(metric.score(**ITEM), expected)
+
+
+def test_what_is_kept_of_a_judge_on_several_devices_serves_it_again(saved: Callable[..., str], tmp_path: Path) -> None:
+    path = saved("llama")
+    expected = SelfReflect(Judge.load(path, device="cpu"), guesses=2).score(**ITEM)
+    with devices():
+        metric = SelfReflect(Judge(in_parts(path)), guesses=2, cache=tmp_path)
+        for _ in range(2):
+            found = metric.score(**ITEM)
+            same(found, expected)
+            assert [word.guesses for word in found["long"].words] == [word.guesses for word in expected["long"].words]
+
+
+def probe() -> Plan:
+    return build_plan([Prompt(ids=tuple(range(3, 40)), first=30)])
+
+
+def test_a_projection_that_is_the_embedding_too_stays_with_it(saved: Callable[..., str]) -> None:
+    path = saved("llama", tie_word_embeddings=True)
+    expected = SelfReflect(Judge.load(path, device="cpu")).score(**ITEM)
+    with devices():
+        metric = SelfReflect(Judge(in_parts(path)))
+        assert type(metric.engine.body) is OwnBody  # type: ignore[attr-defined]
+        same(metric.score(**ITEM), expected)
+
+
+@pytest.mark.parametrize("architecture", ["phi3 longrope", "qwen2_moe"])
+def test_whole_sequences_on_several_devices(saved: Callable[..., str], architecture: str) -> None:
+    path = saved(architecture)
+    expected = SelfReflect(Judge.load(path, device="cpu")).score(**ITEM)
+    with devices():
+        metric = SelfReflect(Judge(in_parts(path)))
+        assert type(metric.engine) in (RotaryLimitEngine, SequenceEngine)
+        same(metric.score(**ITEM), expected)
+
+
+def test_rows_move_only_where_the_next_layer_is_elsewhere(saved: Callable[..., str]) -> None:
+    path = saved("llama")
+    with devices() as all_devices:
+        engine = SelfReflect(Judge(in_parts(path))).engine
+        all_devices.moves.clear()
+        engine.states([probe()])
+    between = [f"{here} {there}" for here, there in all_devices.moves if here.index is not None]
+    # Positions and rows to the rotary tables, the tables to the first layer; rows and tables to the third; states to the projection.
+    assert sorted(between) == sorted(["cpu:1 cpu:3"] * 2 + ["cpu:3 cpu:1"] * 2 + ["cpu:1 cpu:2"] * 3 + ["cpu:2 cpu:3"])
+
+
+def test_a_body_that_forgets_to_move_rows_on_would_be_noticed(saved: Callable[..., str]) -> None:
+    with devices():
+        engine = SelfReflect(Judge(in_parts(saved("llama")))).engine
+        engine.body.places = [torch.device("cpu:1")] * LAYERS  # type: ignore[attr-defined]
+        with pytest.raises(RuntimeError, match=r"cpu:1, cpu:2 meet in"):
+            engine.states([probe()])
+
+
+HOT, GREEDY = Sampling(temperature=1.5, max_new_tokens=12), Sampling(temperature=0, max_new_tokens=12)
+REQUESTS = [
+    Request(messages=(Message(role="user", content=text),), sampling=sampling, n=n, seed=seed)
+    for seed, (text, sampling, n) in enumerate([("Who?", HOT, 6), ("What should I plant first?", HOT, 3), ("Who?", GREEDY, 1)])
+]
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gemma2"])
+def test_a_generator_on_several_devices_draws_the_same_texts(saved: Callable[..., str], architecture: str) -> None:
+    path = saved(architecture)
+    expected = HFGenerator.load(path, device="cpu").generate(REQUESTS)
+    lengths = {completion.tokens for reply in expected if isinstance(reply, Reply) for completion in reply.completions}
+    assert len(lengths) > 2, "sequences leave their batch at different steps"
+    with devices():
+        assert HFGenerator(in_parts(path)).generate(REQUESTS) == expected
+
+
+# Parts that wait on disk
+
+
+def waiting(*names: str) -> dict[str, str | int]:
+    places: dict[str, str | int] = dict.fromkeys(parts(), "cpu")
+    return {**places, **dict.fromkeys(names, "disk")}
+
+
+ENDS = {
+    "a layer": (("model.layers.1",), ForeignBody),
+    "the embedding": (("model.embed_tokens", "model.layers.3"), ForeignBody),
+    "the projection": (("lm_head",), None),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_parts_that_wait_on_disk_are_brought_for_each_use(saved: Callable[..., str], name: str) -> None:
+    path, (names, body) = saved("llama"), ENDS[name]
+    expected = SelfReflect(Judge.load(path, device="cpu")).score(**ITEM)
+    texts = HFGenerator.load(path, device="cpu").generate(REQUESTS)
+    judge = Judge.load(path, device="cpu", shard=waiting(*names))
+    weights = dict(judge.lm.model.named_parameters())
+    assert {key for key, weight in weights.items() if weight.is_meta} == {key for key in weights if key.startswith(names)}
+    metric = SelfReflect(judge)
+    assert type(getattr(metric.engine, "body", None)) is (body or type(None))
+    same(metric.score(**ITEM), expected)
+    assert HFGenerator.load(path, device="cpu", shard=waiting(*names)).generate(REQUESTS) == texts
+    assert all(weight.is_meta == key.startswith(names) for key, weight in judge.lm.model.named_parameters())
+
+
+def test_each_way_to_place_a_model_is_loaded_once(saved: Callable[..., str]) -> None:
+    path, said = saved("llama"), list[str]()
+    judge = Judge.load(path, device="cpu", shard=waiting("model.norm"), progress=said.append)
+    assert said[0] == "the model is in parts on cpu, disk"
+    assert HFGenerator.load(path, device="cpu", shard=dict(reversed(waiting("model.norm").items()))).lm is judge.lm
+    assert Judge.load(path, device="cpu").lm is not judge.lm
+
+
+# What cannot be
+
+
+def test_without_several_gpus_there_is_nothing_to_spread_a_model_over(saved: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    message = "--shard needs at least two visible GPUs, and on device 'cpu' there are none"
+    with pytest.raises(JudgeError, match=message):
+        Judge.load(saved("llama"), device="cpu", shard=True)
+    with pytest.raises(BackendError, match=message):
+        HFGenerator.load(saved("llama"), device="cpu", shard=True)
+    seen: dict[int | str, int] = {0: 1000, "cpu": 10**9}
+    monkeypatch.setattr("accelerate.utils.get_max_memory", lambda: seen)
+    with pytest.raises(BackendError, match="on device 'cuda' there is 1"):
+        placement((), "cuda")
+    seen[1] = 2000
+    assert placement((), "cuda") == {"device_map": "auto", "max_memory": {0: 900, 1: 1800}}
+    assert placement(None, "cuda") == {}
+
+
+def test_a_model_that_does_not_fit_is_not_spilled(saved: Callable[..., str]) -> None:
+    """With the CPU as the device that is too small."""
+    path = saved("llama")
+    model = AutoModelForCausalLM.from_pretrained(path, device_map="auto", max_memory={"cpu": 250_000})
+    left = [name for name, place in model.hf_device_map.items() if place == "disk"]
+    assert 0 < len(left) < len(model.hf_device_map)
+    model.hf_device_map.update({name: 0 for name, place in model.hf_device_map.items() if place == "cpu"})
+    with pytest.raises(
+        BackendError, match=rf"'m' does not fit into the visible GPUs.* {len(left)} parts such as '{left[0]}' are left over"
+    ):
+        check_placed("m", model, ())
+    check_placed("m", model, (("", "disk"),))  # somebody's own wish
+    check_placed("m", SimpleNamespace(hf_device_map={"a": 0, "b": 1}), ())
+    check_placed("m", SimpleNamespace(), None)
+
+
+@pytest.mark.parametrize(
+    ("places", "part"),
+    [
+        ({"model.layers": "disk"}, "model.embed_tokens.weight"),
+        ({"": "cuda:97"}, "could not load"),
+        ({"": "moon"}, "could not load"),
+    ],
+)
+def test_a_device_map_that_cannot_be(saved: Callable[..., str], places: dict[str, str | int], part: str) -> None:
+    with pytest.raises(JudgeError, match=part):
+        Judge.load(saved("llama"), device="cpu", shard=places)

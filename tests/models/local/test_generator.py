@@ -1,0 +1,276 @@
+"""The local generator: transformers' own greedy decoding token for token, and samples that depend on nothing but their request."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_chat import (
+    CHATML,
+    CHATML_MARKERS,
+    R1,
+    chatml,
+    gemma,
+    llama3,
+    multimodal_config,
+    save_config,
+    save_lm,
+    save_scripted,
+    single_threaded,
+)
+
+from selfreflect.errors import BackendError
+from selfreflect.models.base import Completion, Message, Refusal, Reply, Request, Sampling
+from selfreflect.models.local.decode import Draw, decode
+from selfreflect.models.local.generator import HFGenerator
+from selfreflect.models.local.loading import CausalLM
+from selfreflect.models.smollm2 import REVISION
+
+GREEDY = Sampling(temperature=0, max_new_tokens=20)
+TEXTS = ["Hi", "What is the capital of France?", "radishes or lettuce " * 6, "no", "<|im_end|> is only text"]
+
+
+def ask(text: str = "Who?", sampling: Sampling = GREEDY, n: int = 1, seed: int = 0, thinking: bool = False) -> Request:
+    return Request(messages=(Message(role="user", content=text),), sampling=sampling, n=n, seed=seed, thinking=thinking)
+
+
+def texts(replies: list[Reply | Refusal]) -> list[list[str]]:
+    assert all(isinstance(reply, Reply) for reply in replies)
+    return [[completion.text for completion in reply.completions] for reply in replies if isinstance(reply, Reply)]
+
+
+def only(generator: HFGenerator, request: Request) -> Completion:
+    [reply] = generator.generate([request])
+    assert isinstance(reply, Reply)
+    [completion] = reply.completions
+    return completion
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    with single_threaded():
+        yield
+
+
+# --- greedy decoding
+
+
+def reference(lm: CausalLM, prompt: list[int], tokens: int) -> list[int]:
+    """New tokens of one prompt by transformers, without the stop token."""
+    stop = lm.model.generation_config.eos_token_id
+    ids = torch.tensor([prompt])
+    out = lm.model.generate(
+        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=tokens, pad_token_id=0, eos_token_id=stop
+    )
+    new: list[int] = out[0, len(prompt) :].tolist()
+    return new[: new.index(stop)] if stop in new else new
+
+
+def model_path(directory: Path, kind: str) -> str:
+    if kind in ("gemma3", "llava"):
+        return save_config(directory, chatml(), multimodal_config(kind, chatml()))
+    tokenizer = {"llama": llama3, "gemma2": gemma}.get(kind, chatml)()
+    return save_lm(directory, tokenizer, kind)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "gemma2", "gpt2", "gemma3", "llava"])
+def test_greedy_decoding_is_that_of_transformers(tmp_path: Path, kind: str) -> None:
+    generator = HFGenerator.load(model_path(tmp_path, kind), device="cpu")
+    lm = generator.lm
+    prompts = generator.chat.encode([generator.chat.render(ask(text).messages) for text in TEXTS])
+    expected = [reference(lm, prompt, 20) for prompt in prompts]
+    assert len({len(prompt) for prompt in prompts}) == len(TEXTS), "the prompts are padded to different lengths"
+    assert min(len(prompt) for prompt in prompts) > 8, "a sliding window of 8 is full from the start"
+    draws = [Draw(prompt=tuple(prompt), sampling=GREEDY, seed=0, limit=20) for prompt in prompts]
+    decode(lm.model, draws, frozenset([lm.model.generation_config.eos_token_id]), pad_id=0)
+    assert [draw.tokens for draw in draws] == expected
+    assert len(set(map(tuple, expected))) == len(TEXTS)
+    replies = generator.generate([ask(text) for text in TEXTS])
+    assert texts(replies) == [[lm.tokenizer.decode(new, skip_special_tokens=True).strip()] for new in expected]
+    assert [reply.prompt_tokens for reply in replies if isinstance(reply, Reply)] == [len(prompt) for prompt in prompts]
+
+
+# --- sampling: one small model for all of it
+
+HOT = Sampling(temperature=1.5, max_new_tokens=24)
+
+
+@pytest.fixture(scope="module")
+def lm(tmp_path_factory: pytest.TempPathFactory) -> CausalLM:
+    """With so many stop tokens that sequences leave their batch at every step."""
+    return HFGenerator.load(
+        save_lm(tmp_path_factory.mktemp("sampled"), chatml(), initializer_range=0.3, eos_token_id=list(range(300, 320)))
+    ).lm
+
+
+REQUESTS = [ask(text, HOT, n=3, seed=100 * i) for i, text in enumerate([*TEXTS, TEXTS[0]])]
+
+
+def test_texts_do_not_depend_on_batches_or_on_the_order_of_requests(lm: CausalLM) -> None:
+    one_by_one = [HFGenerator(lm, batch_size=1).generate([request])[0] for request in REQUESTS]
+    assert len({text for reply in texts(one_by_one) for text in reply}) == 18, "all different, also those of equal prompts"
+    lengths = [completion.tokens for reply in one_by_one if isinstance(reply, Reply) for completion in reply.completions]
+    assert len(set(lengths)) > 5
+    for batch_size in (1, 3, 64):
+        generator = HFGenerator(lm, batch_size=batch_size)
+        assert generator.generate(REQUESTS) == one_by_one
+        order = random.Random(batch_size).sample(range(len(REQUESTS)), len(REQUESTS))
+        assert generator.generate([REQUESTS[i] for i in order]) == [one_by_one[i] for i in order]
+
+
+def test_more_samples_keep_the_first_ones(lm: CausalLM) -> None:
+    generator = HFGenerator(lm)
+    [three], [five] = (texts(generator.generate([ask("Hi", HOT, n=n, seed=9)])) for n in (3, 5))
+    assert three == five[:3]
+    assert len(set(five)) == 5
+
+
+def test_the_seed_decides(lm: CausalLM) -> None:
+    generator = HFGenerator(lm)
+    first, again, other = (only(generator, ask("Hi", HOT, seed=seed)).text for seed in (1, 1, 2**63 - 2))
+    assert first == again != other
+
+
+def test_requests_with_different_settings_in_one_call(lm: CausalLM) -> None:
+    settings = [GREEDY, HOT, Sampling(temperature=1.5, top_k=2, max_new_tokens=6), Sampling(temperature=0.6, top_p=0.95, max_new_tokens=3)]
+    requests = [ask(text, sampling, seed=i) for i, text in enumerate(TEXTS) for sampling in settings]
+    generator = HFGenerator(lm, batch_size=4)
+    together = generator.generate(requests)
+    assert together == [generator.generate([request])[0] for request in requests]
+    assert max(reply.tokens for reply in together[3::4] if isinstance(reply, Reply)) <= 3
+
+
+def test_every_token_is_counted_for_the_progress(lm: CausalLM) -> None:
+    counts: list[int] = []
+    replies = HFGenerator(lm, batch_size=4, on_tokens=counts.append).generate(REQUESTS)
+    assert len(counts) == 5, "18 sequences in batches of 4"
+    assert sum(counts) == sum(reply.tokens for reply in replies if isinstance(reply, Reply))
+
+
+def test_nothing_to_do(lm: CausalLM) -> None:
+    assert HFGenerator(lm).generate([]) == []
+    [reply] = HFGenerator(lm).generate([ask("Hi", n=0)])
+    assert isinstance(reply, Reply)
+    assert reply.completions == ()
+
+
+def test_a_generator_is_named_after_its_model(lm: CausalLM) -> None:
+    generator = HFGenerator(lm)
+    assert (generator.name, generator.revision) == (lm.name, "")
+    with pytest.raises(BackendError, match=r"no config\.json"):
+        HFGenerator.load(str(Path(lm.name).parent))
+
+
+# --- where a completion ends. Scripted models say exactly which tokens come.
+
+
+def scripted(directory: Path, *pieces: str, template: str = CHATML, special: tuple[str, ...] = (), **options) -> HFGenerator:
+    tokenizer = chatml(template, markers=(*CHATML_MARKERS, *special), plain=[piece for piece in pieces if piece not in special])
+    return HFGenerator.load(save_scripted(directory, tokenizer, *pieces, **options), device="cpu")
+
+
+def test_it_stops_at_the_end_token(tmp_path: Path) -> None:
+    assert only(scripted(tmp_path, "Par", "is", "!"), ask()) == Completion(text="Paris!", finish="stop", tokens=3)
+
+
+def test_it_stops_before_the_first_word(tmp_path: Path) -> None:
+    assert only(scripted(tmp_path), ask()) == Completion(text="", finish="stop", tokens=0)
+
+
+@pytest.mark.parametrize("stop", ["STOP", "HALT", "<|im_end|>"])
+def test_stop_tokens_of_the_generation_config_and_of_the_tokenizer(tmp_path: Path, stop: str) -> None:
+    tokenizer = chatml(plain=["STOP", "HALT", "Paris"])
+    ids = tokenizer.convert_tokens_to_ids(["STOP", "HALT"])
+    path = save_scripted(tmp_path, tokenizer, "Paris", stop=stop, eos_token_id=ids)
+    assert tokenizer.eos_token == "<|im_end|>"
+    assert only(HFGenerator.load(path), ask()) == Completion(text="Paris", finish="stop", tokens=1)
+
+
+@pytest.mark.parametrize(
+    ("limit", "text", "finish"), [(1, "Par", "length"), (2, "Paris", "length"), (3, "Paris!", "length"), (4, "Paris!", "stop")]
+)
+def test_max_new_tokens(tmp_path: Path, limit: int, text: str, finish: str) -> None:
+    completion = only(scripted(tmp_path, "Par", "is", "!"), ask(sampling=Sampling(temperature=0, max_new_tokens=limit)))
+    assert (completion.text, completion.finish, completion.tokens) == (text, finish, min(limit, 3))
+
+
+def test_the_window(tmp_path: Path) -> None:
+    [prompt] = (generator := scripted(tmp_path / "wide", "Par", "is", "!")).chat.encode([generator.chat.render(ask().messages)])
+    longer = ask("Who? " * 9)
+    for room, text in ((1, "Par"), (2, "Paris")):
+        narrow = scripted(tmp_path / str(room), "Par", "is", "!", max_position_embeddings=len(prompt) + room)
+        [refused, reply] = narrow.generate([longer, ask()])
+        assert isinstance(refused, Refusal)
+        assert isinstance(reply, Reply)
+        assert reply.completions == (Completion(text=text, finish="length", tokens=room),)
+        [too_long] = narrow.chat.encode([narrow.chat.render(longer.messages)])
+        expected = f"the prompt has {len(too_long)} tokens, but the window of model {narrow.name!r} holds {len(prompt) + room}"
+        assert refused == Refusal(kind="too_long", message=expected)
+    full = scripted(tmp_path / "full", "Par", "is", "!", max_position_embeddings=len(prompt))
+    assert [reply.kind for reply in full.generate([ask()]) if isinstance(reply, Refusal)] == ["too_long"]
+
+
+def test_an_empty_conversation_of_a_model_without_template(tmp_path: Path) -> None:
+    generator = HFGenerator.load(save_lm(tmp_path, chatml(None)))
+    refused, reply = generator.generate([ask(""), ask("Hi")])
+    assert isinstance(refused, Refusal)
+    assert "no tokens" in refused.message
+    assert isinstance(reply, Reply)
+
+
+# --- what is taken off
+
+
+@pytest.mark.parametrize("special", [(), ("<think>", "</think>")])
+def test_reasoning_is_removed(tmp_path: Path, special: tuple[str, ...]) -> None:
+    generator = scripted(tmp_path, "<think>", "Hmm", "</think>", "Paris", special=special)
+    assert only(generator, ask()) == Completion(text="Paris", finish="stop", tokens=4)
+
+
+def test_reasoning_that_the_prompt_opened_is_removed(tmp_path: Path) -> None:
+    generator = scripted(tmp_path, "Hmm", "</think>", "Paris", template=R1)
+    assert only(generator, ask(thinking=True)) == Completion(text="Paris", finish="stop", tokens=3)
+
+
+def test_unclosed_reasoning_has_no_text(tmp_path: Path) -> None:
+    assert only(scripted(tmp_path / "a", "<think>", "Hmm"), ask()) == Completion(text="", finish="unclosed_reasoning", tokens=2)
+    opened = scripted(tmp_path / "b", "Hmm", "so", template=R1)
+    assert only(opened, ask(thinking=True)) == Completion(text="", finish="unclosed_reasoning", tokens=2)
+    assert only(opened, ask(thinking=False)) == Completion(text="Hmmso", finish="stop", tokens=2)
+
+
+@pytest.mark.parametrize("trace", [(), ("<think>", "Hmm", "</think>")])
+def test_special_tokens_are_removed(tmp_path: Path, trace: tuple[str, ...]) -> None:
+    generator = scripted(tmp_path, *trace, "Par", "<|im_start|>", "<|extra|>", "is", special=("<|im_start|>", "<|extra|>", *trace))
+    assert "<|im_start|>" not in generator.lm.tokenizer.all_special_tokens, "a special token without a role, as most are"
+    assert only(generator, ask()).text == "Paris"
+
+
+def test_a_text_that_spells_a_special_token_is_kept(tmp_path: Path) -> None:
+    assert only(scripted(tmp_path, "The tag <|im_", "start|>", " is one."), ask()).text == "The tag <|im_start|> is one."
+
+
+# --- the embedded model
+
+
+@pytest.fixture(scope="module")
+def smollm2() -> HFGenerator:
+    return HFGenerator.load("smollm2", device="cpu")
+
+
+def test_the_embedded_model_knows_the_capital_of_france(smollm2: HFGenerator) -> None:
+    assert "Paris" in only(smollm2, ask("What is the capital of France?", Sampling(temperature=0, max_new_tokens=12))).text
+    assert smollm2.revision == REVISION
+
+
+def test_the_embedded_model_gives_the_same_samples_in_any_batch(smollm2: HFGenerator) -> None:
+    asked = [
+        ask("What should I plant first?", Sampling(max_new_tokens=8), n=4, seed=1),
+        ask("Name a colour.", Sampling(max_new_tokens=8), n=2),
+    ]
+    single, six = (texts(HFGenerator(smollm2.lm, batch_size=size).generate(asked)) for size in (1, 6))
+    assert single == six
+    assert len({*single[0], *single[1]}) > 3

@@ -1,0 +1,299 @@
+"""Loading: where a model may come from, what is refused and with which words, and what is recorded about it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_chat import byte_bpe, chatml, multimodal_config, save_config, save_lm, wrapped
+
+from selfreflect.errors import BackendError
+from selfreflect.models import smollm2 as demo
+from selfreflect.models.judge import Judge
+from selfreflect.models.local import loading
+from selfreflect.models.local.generator import HFGenerator
+from selfreflect.models.local.loading import load_causal_lm
+
+REMOTE_MODEL = """
+from pathlib import Path
+Path({ran!r}).write_text("this code was run")
+from transformers import LlamaConfig, LlamaForCausalLM
+
+class OwnConfig(LlamaConfig):
+    model_type = "own"
+
+class OwnModel(LlamaForCausalLM):
+    config_class = OwnConfig
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return save_lm(tmp_path / "model", chatml())
+
+
+def edit_config(path: str, file: str = "config.json", **changes: object) -> None:
+    config = json.loads((Path(path) / file).read_text(encoding="utf-8"))
+    (Path(path) / file).write_text(json.dumps({**config, **changes}), encoding="utf-8")
+
+
+# --- what is loaded
+
+
+def test_a_local_directory(path: str) -> None:
+    lm = load_causal_lm(path, "cpu")
+    assert (lm.name, lm.revision, lm.device, lm.dtype, lm.window) == (path, "", "cpu", "float32", 2048)
+    assert {parameter.dtype for parameter in lm.model.parameters()} == {torch.float32}
+    assert not lm.model.training
+
+
+def test_a_relative_directory_and_one_below_home(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(path).parent)
+    monkeypatch.setenv("HOME", str(Path(path).parent))
+    assert load_causal_lm("model").name == "model"
+    assert load_causal_lm("~/model").name == "~/model"
+
+
+def test_how_many_threads_compute_is_said_when_a_model_is_loaded(path: str) -> None:
+    said: list[str] = []
+    load_causal_lm(path, "cpu", progress=said.append)
+    [line] = said
+    assert line.startswith(f"computing with {torch.get_num_threads()} thread")
+    load_causal_lm(path, "cpu", progress=said.append)  # from memory: nothing to measure
+    assert said == [line]
+
+
+def test_the_embedded_model_records_its_revision() -> None:
+    lm = load_causal_lm("smollm2", "cpu")
+    assert (lm.name, lm.revision, lm.window, len(lm.tokenizer)) == ("smollm2", demo.REVISION, 8192, 49152)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_the_precision_is_as_asked_for(path: str, dtype: str) -> None:
+    lm = load_causal_lm(path, "cpu", dtype)
+    assert lm.dtype == dtype
+    assert lm.model.get_input_embeddings().weight.dtype == getattr(torch, dtype)
+
+
+def test_half_precision_weights_are_computed_in_float32_on_a_cpu(tmp_path: Path) -> None:
+    lm = load_causal_lm(save_lm(tmp_path, chatml(), dtype=torch.bfloat16), "cpu")
+    assert lm.dtype == "float32"
+    assert lm.model.get_input_embeddings().weight.dtype == torch.float32
+
+
+def test_judge_and_generator_share_one_model(path: str) -> None:
+    judge = Judge.load(path, progress=lambda line: None)
+    generator = HFGenerator.load(path, device="cpu", dtype="float32", progress=print)
+    assert generator.lm is judge.lm
+    assert Judge.load(path, dtype="bfloat16").lm is not judge.lm
+
+
+def test_a_directory_that_was_written_again_is_read_again(tmp_path: Path) -> None:
+    before = load_causal_lm(save_lm(tmp_path, chatml()))
+    after = load_causal_lm(save_lm(tmp_path, chatml(), num_hidden_layers=3))
+    assert (before.model.config.num_hidden_layers, after.model.config.num_hidden_layers) == (2, 3)
+
+
+def test_a_model_in_parts_finds_the_memory_of_an_earlier_one_free(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the parts are all on the CPU."""
+    earlier: list[weakref.ref[Any]] = []
+    held: list[bool] = []
+
+    def placed(parts: object, device: str) -> dict[str, Any]:
+        held.append(any(model() is not None for model in earlier))
+        return {}
+
+    monkeypatch.setattr(loading, "placement", placed)
+    said: list[str] = []
+    first = load_causal_lm(path, "cpu", progress=said.append, shard=True)
+    assert load_causal_lm(path, "cpu", progress=said.append, shard=True) is first
+    earlier.append(weakref.ref(first.model))
+    del first
+    load_causal_lm(save_lm(tmp_path / "other", chatml()), "cpu", progress=said.append, shard=True)
+    assert held == [False, False]
+    assert len(said) == 2, "each model says once how it computes"
+
+
+@pytest.mark.parametrize(("positions", "limit", "window"), [(64, None, 64), (64, 16, 16), (16, 64, 16), (64, int(1e30), 64)])
+def test_the_window_is_the_smaller_limit_of_model_and_tokenizer(tmp_path: Path, positions: int, limit: int | None, window: int) -> None:
+    tokenizer = wrapped(byte_bpe(), **({} if limit is None else {"model_max_length": limit}))
+    assert load_causal_lm(save_lm(tmp_path, tokenizer, max_position_embeddings=positions)).window == window
+
+
+def test_the_window_of_a_multimodal_model_is_that_of_its_text_part(tmp_path: Path) -> None:
+    assert load_causal_lm(save_config(tmp_path, chatml(), multimodal_config("gemma3", chatml()))).window == 1024
+
+
+def test_a_model_without_limits_has_no_window(tmp_path: Path) -> None:
+    from transformers import MambaConfig
+
+    tokenizer = chatml()
+    lm = load_causal_lm(save_config(tmp_path, tokenizer, MambaConfig(vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=1)))
+    assert lm.window is None
+
+
+# --- what is refused
+
+
+def refusal(name: str, *options: object) -> str:
+    with pytest.raises(BackendError) as caught:
+        load_causal_lm(name, *options)  # type: ignore[arg-type]
+    return str(caught.value)
+
+
+def test_a_directory_without_weights(path: str) -> None:
+    (Path(path) / "model.safetensors").unlink()
+    assert "holds no safetensors weights" in refusal(path)
+
+
+def test_pickled_weights_are_not_loaded(path: str) -> None:
+    ran = Path(path) / "ran"
+
+    class Bomb:
+        def __reduce__(self) -> tuple[object, ...]:
+            return Path.write_text, (ran, "this code was run")
+
+    (Path(path) / "model.safetensors").unlink()
+    torch.save({"model.embed_tokens.weight": Bomb()}, Path(path) / "pytorch_model.bin")
+    message = refusal(path)
+    assert "Pickled weights" in message
+    assert "can run code" in message
+    assert "save_pretrained" in message
+    assert not ran.exists()
+
+
+def test_a_directory_without_config(path: str) -> None:
+    (Path(path) / "config.json").unlink()
+    assert refusal(path) == f"'{path}' has no config.json, so it is not a model directory"
+
+
+def test_a_file_or_a_missing_path_instead_of_a_directory(path: str) -> None:
+    for name in (f"{path}/model.safetensors", f"{path}/nowhere", "./nowhere", "~/nowhere"):
+        assert refusal(name) == f"{name!r} is not a directory with a model (config.json, tokenizer and *.safetensors)"
+
+
+def test_names_that_nothing_can_have() -> None:
+    assert "is neither a directory nor the name of a model" in refusal("x" * 5000)
+    assert len(refusal("x" * 5000)) < 400
+    assert "could not load the model '\\x1b[31mred\\n'" in refusal("\x1b[31mred\n")
+
+
+@pytest.mark.parametrize("weights", [b"", b"\xff" * 100, None], ids=["empty", "not safetensors", "cut off"])
+def test_corrupt_weights(path: str, weights: bytes | None) -> None:
+    file = Path(path) / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-10] if weights is None else weights)
+    assert f"could not load the model in '{path}'" in refusal(path)
+
+
+def test_weights_of_another_architecture(path: str) -> None:
+    edit_config(path, num_hidden_layers=3)
+    message = refusal(path)
+    assert "its weights lack 9 tensors of this architecture, such as model.layers.2." in message
+    edit_config(path, num_hidden_layers=2, hidden_size=64)
+    assert "could not load the model in" in refusal(path)
+
+
+@pytest.mark.parametrize("config", ["{", "[]", '{"model_type": "llama", "hidden_size": "wide"}', '{"model_type": "no-such-model"}'])
+def test_corrupt_configs(path: str, config: str) -> None:
+    (Path(path) / "config.json").write_text(config, encoding="utf-8")
+    assert f"could not load the model in '{path}'" in refusal(path)
+
+
+@pytest.mark.parametrize("tokenizer", ["{", "[]", "{}", '{"added_tokens": [], "model": {"type": "BPE"}}', None])
+def test_missing_and_corrupt_tokenizers(path: str, tokenizer: str | None) -> None:
+    file = Path(path) / "tokenizer.json"
+    file.unlink() if tokenizer is None else file.write_text(tokenizer, encoding="utf-8")
+    assert f"could not load the model in '{path}'" in refusal(path)
+
+
+@pytest.mark.parametrize("model_type", ["own", "llama"])
+def test_a_models_own_code_is_not_run_unless_asked(path: str, tmp_path: Path, model_type: str) -> None:
+    ran = tmp_path / "ran"
+    (Path(path) / "own.py").write_text(REMOTE_MODEL.format(ran=str(ran)), encoding="utf-8")
+    classes = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnModel"}
+    edit_config(path, model_type=model_type, auto_map=classes)
+    edit_config(path, "tokenizer_config.json", auto_map={"AutoTokenizer": [None, "own.OwnTokenizer"]})
+    if model_type == "own":
+        assert "brings its own code, which is not run unless you pass --trust-remote-code" in refusal(path)
+    else:
+        assert type(load_causal_lm(path).model).__module__.startswith("transformers."), "the library's own Llama is used instead"
+    assert not ran.exists()
+    edit_config(path, "tokenizer_config.json", auto_map={})
+    trusted = load_causal_lm(path, "cpu", "auto", None, True)
+    assert type(trusted.model).__name__ == "OwnModel"
+    assert ran.exists()
+
+
+MISSING = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+
+
+@pytest.mark.parametrize("device", [name for name, there in MISSING.items() if not there])
+def test_a_device_that_is_not_there(path: str, device: str) -> None:
+    message = refusal(path, device)
+    assert message.startswith(f"device {device!r}: ")
+    assert "Use --device cpu" in message
+
+
+def test_unknown_devices_and_precisions(path: str) -> None:
+    assert refusal(path, "gpu") == "unknown device 'gpu'; there are auto, cuda, mps, cpu"
+    assert refusal(path, "cpu", "int4") == "unknown dtype 'int4'; there are auto, float32, bfloat16, float16"
+
+
+# --- the hub, without a network: a child process, because the library reads its settings once
+
+CHILD = """
+import sys, time
+from selfreflect.errors import BackendError
+from selfreflect.models.local.loading import load_causal_lm
+
+for revision in (None, "main"):
+    print(load_causal_lm("someone/tiny", revision=revision).revision)
+started = time.monotonic()
+for name in ("smollm", "someone/missing", "someone/pickled"):
+    try:
+        load_causal_lm(name)
+    except BackendError as error:
+        print(error)
+print(time.monotonic() - started)
+"""
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def without_network(path: str, home: Path, **settings: str) -> subprocess.Popen[str]:
+    """The child, with two models of the hub in a cache of its own."""
+    for name in ("tiny", "pickled"):
+        cached = home / "hf" / "hub" / f"models--someone--{name}"
+        shutil.copytree(path, cached / "snapshots" / COMMIT)
+        (cached / "refs").mkdir()
+        (cached / "refs" / "main").write_text(COMMIT, encoding="utf-8")
+    weights = cached / "snapshots" / COMMIT / "model.safetensors"
+    torch.save(load_file(weights), weights.with_name("pytorch_model.bin"))
+    weights.unlink()
+    environment = {"PYTHONPATH": os.pathsep.join(sys.path), "HOME": str(home), "HF_HOME": str(home / "hf"), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([sys.executable, "-c", CHILD], env=environment | settings, stdout=subprocess.PIPE, text=True)
+
+
+def test_hub_names_without_a_network(path: str, tmp_path: Path) -> None:
+    offline = without_network(path, tmp_path / "offline", HF_HUB_OFFLINE="1")
+    unreachable = without_network(path, tmp_path / "unreachable", HF_ENDPOINT="http://127.0.0.1:9")
+    for child, said in [(child, child.communicate(timeout=240)[0]) for child in (offline, unreachable)]:
+        assert child.returncode == 0
+        *revisions, alias, missing, pickled, seconds = said.splitlines()
+        assert revisions == [COMMIT, COMMIT], "what a name means may change, so the commit is recorded"
+        assert "could not load the model 'smollm'" in alias
+        assert "Known names: smollm2, a local directory, or a hub name such as Qwen/" in alias
+        assert alias.count("Did you mean 'smollm2'?") == 1
+        assert "could not load the model 'someone/missing'" in missing
+        assert "could not load the model 'someone/pickled'" in pickled
+        assert float(seconds) < 120, "nothing is tried again and again"

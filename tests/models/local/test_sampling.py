@@ -1,0 +1,147 @@
+"""Choosing tokens: the right distribution, the right filters, and random numbers that depend on a sequence's seed alone."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from selfreflect.models.base import Sampling, seed_for
+from selfreflect.models.local.sampling import choose, random_source
+
+CPU = torch.device("cpu")
+LOGITS = torch.tensor([2.0, 1.0, 0.5, 0.0, -0.5, -1.0, -2.0, -4.0])
+
+
+def chi_square(tokens: torch.Tensor, probs: torch.Tensor) -> float:
+    expected = probs * len(tokens)
+    return float(((torch.bincount(tokens, minlength=len(probs)) - expected) ** 2 / expected).sum())
+
+
+def sources(*seeds: int) -> list[torch.Generator]:
+    return [random_source(seed, CPU) for seed in seeds]
+
+
+# --- the distribution; with 7 degrees of freedom a right sampler exceeds 36 once in 100,000 times
+
+
+@pytest.mark.parametrize("temperature", [0.6, 1.0, 2.5])
+def test_first_tokens_of_many_sequences_follow_the_softmax(temperature: float) -> None:
+    draws = choose(LOGITS.repeat(20_000, 1), Sampling(temperature=temperature), sources(*range(20_000)))
+    assert chi_square(draws, torch.softmax(LOGITS / temperature, dim=0)) < 36
+
+
+def test_the_tokens_of_one_sequence_follow_the_softmax() -> None:
+    stream = sources(3)
+    draws = torch.cat([choose(LOGITS[None], Sampling(), stream) for _ in range(20_000)])
+    assert chi_square(draws, torch.softmax(LOGITS, dim=0)) < 36
+    pairs = draws[:-1] * 8 + draws[1:]
+    assert len(set(pairs.tolist())) > 40, "consecutive tokens are not tied to each other"
+
+
+def test_a_vocabulary_of_usual_size() -> None:
+    """Grouped into 8 sets of tokens that are spread over the whole vocabulary."""
+    logits = torch.randn(20_000, generator=random_source(1, CPU)) * 3
+    probs = torch.softmax(logits, dim=0)
+    draws = torch.cat([choose(logits[None], Sampling(), sources(seed)) for seed in range(500)])
+    assert chi_square(draws % 8, torch.stack([probs[i::8].sum() for i in range(8)])) < 36
+
+
+def test_temperature_zero_takes_the_likeliest_token() -> None:
+    logits = torch.stack([LOGITS, LOGITS.flip(0), LOGITS.roll(3)])
+    greedy = Sampling(temperature=0, top_k=2, top_p=0.1, min_p=0.5)
+    assert choose(logits, greedy, sources(1, 2, 3)).tolist() == [0, 7, 3]
+
+
+def test_half_precision_logits_are_sampled_in_float32() -> None:
+    logits = LOGITS.to(torch.bfloat16)
+    seeds = range(200)
+    tokens = choose(logits.repeat(200, 1), Sampling(temperature=3), sources(*seeds))
+    assert tokens.tolist() == choose(logits.float().repeat(200, 1), Sampling(temperature=3), sources(*seeds)).tolist()
+
+
+# --- filters
+
+
+def allowed(logits: list[float], sampling: Sampling) -> list[int]:
+    """The tokens that top-k, then top-p among those, then min-p leave, by their definitions and token by token."""
+    weights = [math.exp(logit / sampling.temperature) for logit in logits]
+    order = sorted(range(len(logits)), key=lambda i: -weights[i])
+    kept = order[: sampling.top_k] if sampling.top_k else order
+    nucleus, mass = [], 0.0
+    for i in kept:
+        if not nucleus or sampling.top_p >= 1 or mass < sampling.top_p * sum(weights[j] for j in kept):
+            nucleus.append(i)
+        mass += weights[i]
+    return [i for i in nucleus if i == order[0] or weights[i] >= sampling.min_p * weights[order[0]]]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    numbers=st.lists(st.integers(-40, 40), min_size=1, max_size=12, unique=True),
+    scale=st.sampled_from([8, 40]),
+    sampling=st.builds(
+        Sampling,
+        temperature=st.sampled_from([0.3, 1.0, 2.0]),
+        top_k=st.integers(0, 14),
+        top_p=st.sampled_from([0.0, 0.123, 0.517, 0.9, 0.987, 1.0]),
+        min_p=st.sampled_from([0.0, 0.0123, 0.217, 1.0]),
+    ),
+    seed=st.integers(0, 2**63 - 1),
+)
+def test_filters_agree_with_their_definitions(numbers: list[int], scale: int, sampling: Sampling, seed: int) -> None:
+    logits = [number / scale for number in numbers]
+    kept = allowed(logits, sampling)
+    for own in range(seed, seed + 10):
+        race = torch.empty(len(logits)).exponential_(generator=random_source(own, CPU)).tolist()
+        winner = max(kept, key=lambda i: math.exp(logits[i] / sampling.temperature) / race[i])
+        assert choose(torch.tensor([logits]), sampling, sources(own)).tolist() == [winner]
+
+
+def test_top_p_is_a_share_of_what_top_k_leaves() -> None:
+    nearly_equal = torch.linspace(0.01, 0, 10)
+    draws = choose(nearly_equal.repeat(500, 1), Sampling(top_k=4, top_p=0.6), sources(*range(500)))
+    assert set(draws.tolist()) == {0, 1, 2}
+
+
+def test_what_the_filters_leave_keeps_its_proportions() -> None:
+    draws = choose(LOGITS.repeat(5_000, 1), Sampling(top_k=3), sources(*range(5_000)))
+    assert set(draws.tolist()) == {0, 1, 2}
+    assert chi_square(draws, torch.softmax(LOGITS[:3], dim=0)) < 24
+
+
+# --- random numbers
+
+
+def stream_of(seed: int, steps: int = 30) -> list[int]:
+    stream = sources(seed)
+    return [choose(LOGITS[None], Sampling(), stream).item() for _ in range(steps)]  # type: ignore[misc]
+
+
+def test_a_sequence_does_not_notice_its_neighbours() -> None:
+    together = sources(5, 6, 7)
+    rows = [choose(torch.stack([LOGITS, -LOGITS, LOGITS]), Sampling(), together).tolist() for _ in range(30)]
+    assert [row[0] for row in rows] == stream_of(5)
+    assert [row[2] for row in rows] == stream_of(7)
+
+
+def test_neighbouring_seeds_share_nothing() -> None:
+    streams = [stream_of(seed, 60) for seed in (1, 2, 3, 2**40, 2**63 - 1)]
+    assert streams[0] == stream_of(1, 60)
+    same = [sum(a == b for a, b in zip(one, two, strict=True)) for i, one in enumerate(streams) for two in streams[:i]]
+    assert max(same) < 45, "by chance 20 of 60 agree"
+
+
+def test_seeds_of_steps_are_pinned() -> None:
+    """Changing these would change every run that was made with the same seed before."""
+    assert seed_for(0, "answers", "q-1") == 8796940587692675489
+    assert seed_for(7, "summary", "größe \ud800") == 2519551905611542633
+
+
+def test_seeds_depend_on_every_part_and_on_their_borders() -> None:
+    seeds = [seed_for(0), seed_for(1), seed_for(0, ""), seed_for(0, "ab"), seed_for(0, "a", "b"), seed_for(0, "b", "a"), seed_for(0, "a b")]
+    assert len(set(seeds)) == len(seeds)
+    assert all(0 <= seed < 2**63 for seed in seeds)

@@ -1,0 +1,473 @@
+"""The generator behind OpenAI-compatible servers, over a real socket, against everything that servers do wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from itertools import islice
+from typing import Any
+
+import fault_server as fault
+import pytest
+from fault_server import FaultServer, answers, chat, choice, in_turn, status
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from served import ask, forget, generator, only
+
+from selfreflect.errors import BackendError, SelfReflectError
+from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling, as_done
+from selfreflect.models.openai.client import LARGEST_RESPONSE
+from selfreflect.models.openai.generator import OpenAIGenerator
+from selfreflect.models.openai.patience import Patience, retry_after
+
+
+@pytest.fixture(autouse=True)
+def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget(monkeypatch)
+
+
+def reply(script: Any, request: Request | None = None) -> Reply:
+    with FaultServer(script) as server:
+        result = only(server.url, request)
+    assert isinstance(result, Reply), result
+    return result
+
+
+def refusal(script: Any, request: Request | None = None, **options: Any) -> tuple[Refusal, FaultServer]:
+    with FaultServer(script) as server:
+        result = only(server.url, request, **options)
+    assert isinstance(result, Refusal), result
+    assert result.message.startswith(server.url)
+    return result, server
+
+
+# What is asked
+
+
+def test_a_call_says_everything_that_shapes_the_distribution() -> None:
+    with FaultServer() as server:
+        sampling = Sampling(temperature=0.7, top_p=0.9, top_k=20, min_p=0.1, max_new_tokens=33)
+        request = Request(
+            messages=(Message(role="system", content="Be brief."), Message(role="user", content="Hi")), sampling=sampling, n=3
+        )
+        assert isinstance(only(server.url, request), Reply)
+        [call] = server.calls
+    assert call.path == "/v1/chat/completions"
+    assert call.body == {
+        "model": "m",
+        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}],
+        "temperature": 0.7,
+        "top_p": 0.9,
+        "top_k": 20,
+        "min_p": 0.1,
+        "repetition_penalty": 1.0,
+        "max_tokens": 33,
+        "n": 3,
+        "seed": 0,
+        "chat_template_kwargs": {"enable_thinking": False},
+    }
+
+
+def test_results_come_in_the_order_of_the_requests() -> None:
+    with FaultServer() as server:
+        requests = [ask(f"Who is {number}?", seed=100 * number) for number in range(40)]
+        results = generator(server.url).generate(requests)
+    assert [result.text for result in results if isinstance(result, Reply)] == [f"answer {request.seed}" for request in requests]
+
+
+def test_tokens_are_counted_and_shared_out_or_zero_where_a_server_counts_none() -> None:
+    counted = reply(lambda call: answers(2), ask(n=5))
+    assert ([one.tokens for one in counted.completions], counted.tokens, counted.prompt_tokens) == ([3] * 5, 15, 21)
+    uneven = reply(lambda call: chat(choice("a"), choice("b"), usage={"prompt_tokens": 4, "completion_tokens": 7}), ask(n=2))
+    assert [one.tokens for one in uneven.completions] == [4, 3]
+    for usage in (None, {}, {"completion_tokens": None}, {"completion_tokens": "many"}, {"completion_tokens": -3}, 12):
+        silent = reply(lambda call, usage=usage: chat(choice("a"), usage=usage))
+        assert (silent.tokens, silent.prompt_tokens) == (0, 0)
+
+
+@settings(deadline=None, max_examples=15)
+@given(n=st.integers(1, 30), most=st.integers(1, 12))
+def test_what_a_server_gives_too_few_of_is_topped_up_with_seeds_of_their_own(n: int, most: int) -> None:
+    with FaultServer(lambda call: answers(most)) as server:
+        result = only(server.url, ask(n=n, seed=1000))
+    assert isinstance(result, Reply)
+    assert [one.text for one in result.completions] == [f"answer {1000 + place}" for place in range(n)]
+    assert max(call.n for call in server.calls[1:]) <= most if n > most else len(server.calls) == 1
+
+
+def test_a_server_that_refuses_several_completions_is_asked_for_one_at_a_time() -> None:
+    with FaultServer(lambda call: status(400, "Only one completion choice is allowed") if call.n > 1 else answers()) as server:
+        result = only(server.url, ask(n=4, seed=0))
+    assert isinstance(result, Reply)
+    assert [one.text for one in result.completions] == ["answer 0", "answer 1", "answer 2", "answer 3"]
+    assert sorted(call.n for call in server.calls) == [1, 1, 1, 1, 4]
+
+
+def test_fields_that_a_server_does_not_take_are_left_out_from_then_on() -> None:
+    def picky(call: fault.Call) -> fault.Action:
+        unknown = [name for name in ("min_p", "repetition_penalty", "chat_template_kwargs", "max_tokens") if name in call.body]
+        if "top_k" in call.body:
+            return status(400, "Unrecognized request argument supplied: top_k")
+        if unknown == ["max_tokens"]:
+            return status(400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.")
+        return status(422, {"detail": [{"loc": ["body", name], "type": "extra_forbidden"} for name in unknown]}) if unknown else answers()
+
+    notes: list[str] = []
+    with FaultServer(picky) as server:
+        asked = generator(server.url, progress=notes.append)
+        assert all(isinstance(one, Reply) for one in (*asked.generate([ask()]), *asked.generate([ask()])))
+        assert (server.calls[-1].body["max_completion_tokens"], server.calls[-1].body["temperature"]) == (9, 1.0)
+        assert len(server.calls) == 5
+        needy = Request(messages=ask().messages, sampling=Sampling(top_k=20))
+        [refused] = asked.generate([needy])
+    assert isinstance(refused, Refusal)
+    assert "does not take top_k" in refused.message
+    assert notes == [f"{server.url} does not take chat_template_kwargs, min_p, repetition_penalty, top_k; its own defaults hold there"]
+
+
+def test_no_more_calls_are_under_way_than_allowed() -> None:
+    with FaultServer(lambda call: answers(1), delay=0.02) as server:
+        generator(server.url, max_connections=3).generate([ask(n=4, seed=10 * number) for number in range(6)])
+    assert len(server.calls) == 24
+    assert server.most_under_way == 3
+
+
+def test_a_lone_surrogate_in_a_question_does_not_stop_it() -> None:
+    with FaultServer() as server:
+        assert isinstance(only(server.url, ask("Who is \ud800?")), Reply)
+        assert server.calls[0].body["messages"][0]["content"] == "Who is ??"
+
+
+# What comes back
+
+
+@pytest.mark.parametrize(
+    ("given_choice", "text", "finish"),
+    [
+        (choice(" yes \n"), "yes", "stop"),
+        (choice("Mars is", "length"), "Mars is", "length"),
+        (choice("Mars is", "eos_token"), "Mars is", "stop"),
+        (choice("Mars", None), "Mars", "stop"),
+        (choice(None, "stop"), "", "stop"),
+        (choice("half a", "content_filter"), "half a", "content_filter"),
+        (choice(None, "content_filter"), "", "content_filter"),
+        (choice(None, refusal="I cannot help."), "I cannot help.", "refused"),
+        (choice("yes", reasoning_content="Hm"), "yes", "stop"),
+        (choice(None, "length", reasoning_content="Hm"), "", "unclosed_reasoning"),
+        (choice("", "length", reasoning="Hm"), "", "unclosed_reasoning"),
+        (choice("<think>Hm</think>yes"), "yes", "stop"),
+        (choice("Hm</think>yes"), "yes", "stop"),
+        (choice("<think>Hm", "length"), "", "unclosed_reasoning"),
+        (choice([{"type": "thinking", "thinking": []}, {"type": "text", "text": "yes"}, "x", {"type": "text"}]), "yes", "stop"),  # type: ignore[arg-type]
+    ],
+)
+def test_how_a_completion_ended_is_told_apart(given_choice: dict[str, Any], text: str, finish: str) -> None:
+    [completion] = reply(lambda call: chat(given_choice)).completions
+    assert (completion.text, completion.finish) == (text, finish)
+
+
+# What goes wrong: each fault, once and for ever
+
+FAULTS: dict[str, tuple[fault.Action, str]] = {
+    "429": (status(429, "slow down"), "HTTP 429 (4 tries): 'slow down'"),
+    "500": (status(500, "boom"), "HTTP 500 (4 tries): 'boom'"),
+    "nothing": (fault.raw(b""), "not a chat completion"),
+    "503": (status(503, {"detail": "loading"}), "HTTP 503"),
+    "reset in the body": (fault.reset, "the connection failed"),
+    "half a document": (fault.HALF, "not a chat completion"),
+    "not an object": (fault.raw(b"[1]"), "not a chat completion"),
+    "deep nesting": (fault.raw(b'{"usage": ' + b"[" * 100_000 + b"}"), "not a chat completion"),
+    "not UTF-8": (fault.raw(b'{"choices": [{"message": {"content": "\xff"}}]}'), "not a chat completion"),
+    "error object": (fault.ERROR_OBJECT, "HTTP 502 (4 tries): 'upstream is gone'"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_passing_fault_is_tried_again_and_a_lasting_one_is_told(name: str) -> None:
+    action, message = FAULTS[name]
+    assert reply(in_turn(action, action, answers())).text == "answer 5"
+    refused, server = refusal(lambda call: action)
+    assert refused.kind == "backend"
+    assert message in refused.message
+    assert "(4 tries)" in refused.message
+    assert len(server.calls) == 4
+
+
+def test_a_server_without_completions_is_asked_again() -> None:
+    assert reply(in_turn(fault.EMPTY, answers())).text == "answer 5"
+    refused, server = refusal(lambda call: fault.EMPTY)
+    assert (refused.kind, len(server.calls)) == ("empty", 4)
+
+
+@pytest.mark.parametrize(
+    ("action", "kind", "message"),
+    [
+        (status(400, "temperature must be 1"), "backend", "temperature must be 1"),
+        (status(400, "This model's maximum context length is 4096 tokens"), "too_long", "4096"),
+        (status(422, {"error": "Input validation error: `inputs` must have less than 1024 tokens. Given: 1168"}), "too_long", "1168"),
+        (status(422, "`inputs` tokens + `max_new_tokens` must be <= 2048. Given: 1244 and 1000"), "too_long", "1244"),
+        (status(400, {"error": {"code": "content_filter", "message": "The prompt was filtered"}}), "content_filter", "filtered"),
+        (status(403, "not for you"), "backend", "not for you"),
+        (status(307, "moved", Location="http://127.0.0.1:1/elsewhere"), "backend", "points to another address (HTTP 307)"),
+        (fault.HTML, "backend", "'text/html'"),
+        (fault.huge, "backend", "larger than 32 MB"),
+    ],
+)
+def test_what_another_try_would_only_repeat_is_not_tried_again(action: fault.Action, kind: str, message: str) -> None:
+    refused, server = refusal(lambda call: action)
+    assert (refused.kind, len(server.calls)) == (kind, 1)
+    assert message in refused.message
+
+
+@pytest.mark.parametrize("code", [200, 500])
+def test_a_body_of_100_megabytes_is_not_read(code: int) -> None:
+    with FaultServer(lambda call: fault.huge) as server:
+        server.huge_status = code
+        result = only(server.url)
+    assert isinstance(result, Refusal)
+    assert server.sent < LARGEST_RESPONSE + 20 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "advice"),
+    [
+        (401, "Incorrect API key", "set SELFREFLECT_API_KEY or OPENAI_API_KEY"),
+        (404, "The model `m` does not exist", "--base-url"),
+        (402, "pay", "no credit left"),
+        (429, {"error": {"code": "insufficient_quota", "message": "check your plan"}}, "no credit left"),
+    ],
+)
+def test_what_every_call_would_meet_ends_at_once_with_advice(code: int, said: Any, advice: str) -> None:
+    with FaultServer(lambda call: status(code, said)) as server:
+        with pytest.raises(BackendError) as raised:
+            generator(server.url, max_connections=2).generate([ask(seed=number) for number in range(50)])
+        assert len(server.calls) <= 4
+    assert advice in str(raised.value)
+    assert server.url in str(raised.value)
+
+
+def test_a_response_that_never_ends_runs_out_of_time() -> None:
+    for action in (fault.endless, fault.silent):
+        started = time.monotonic()
+        refused, server = refusal(lambda call, action=action: action, timeout=1.0)
+        assert "no complete response came in time" in refused.message
+        assert len(server.calls) >= 2
+        assert time.monotonic() - started < 20
+
+
+def test_a_server_that_is_not_there() -> None:
+    result = only(f"http://127.0.0.1:{fault.unused_port()}/v1")
+    assert isinstance(result, Refusal)
+    assert "the connection failed" in result.message
+    assert "4 tries" in result.message
+
+
+def test_a_certificate_that_nobody_vouches_for_and_a_server_without_tls() -> None:
+    with FaultServer(tls=True) as server:
+        distrusted = only(server.url)
+    assert isinstance(distrusted, Refusal)
+    assert "no secure connection" in distrusted.message
+    assert "self-signed" in distrusted.message
+    assert "SSL_CERT_FILE" in distrusted.message
+    assert server.calls == []
+    with FaultServer() as server:
+        plain = only(server.url.replace("http:", "https:"))
+    assert isinstance(plain, Refusal)
+    assert "no secure connection" in plain.message
+
+
+def test_a_server_that_hangs_up_before_a_connection_is_secure_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(fault.CERTIFICATE))
+    with FaultServer(tls=True) as server:
+        server.hangs_up = 3
+        assert isinstance(only(server.url), Reply)
+        server.hangs_up = 100
+        refused = only(server.url)
+    assert isinstance(refused, Refusal)
+    assert "4 tries" in refused.message
+    assert server.hangs_up == 100 - 4
+
+
+def test_a_certificate_of_ones_own_can_be_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(fault.CERTIFICATE))
+    with FaultServer(tls=True) as server:
+        assert isinstance(only(server.url), Reply)
+
+
+# Waiting
+
+
+@pytest.mark.parametrize("asked", ["7", lambda: format_datetime(datetime.now(UTC) + timedelta(seconds=8), usegmt=True)])
+def test_a_server_that_asks_to_wait_is_waited_for(asked: Any) -> None:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    value = asked if isinstance(asked, str) else asked()
+    with FaultServer(in_turn(status(429, "slow down", Retry_After=value), answers())) as server:
+        assert isinstance(only(server.url, sleep=sleep, timeout=60.0), Reply)
+    assert len(waits) == 1
+    assert 6 < waits[0] < 9
+
+
+def test_one_that_asks_to_wait_longer_than_there_is_time_is_not() -> None:
+    for asked, shown, timeout in (("3600", "3600", 600.0), ("40", "40", 10.0), ("9" * 400, "inf", 600.0)):
+        refused, server = refusal(lambda call, asked=asked: status(429, "daily limit", Retry_After=asked), timeout=timeout)
+        assert f"asks to wait {shown} s" in refused.message
+        assert len(server.calls) == 1
+
+
+@given(tries=st.integers(1, 9), asked=st.none() | st.floats(0, 300), chance=st.floats(0, 1, exclude_max=True))
+def test_waits_double_up_to_a_limit_and_are_never_shorter_than_asked(tries: int, asked: float | None, chance: float) -> None:
+    wait = Patience().wait(tries, asked, chance)
+    assert wait is not None
+    doubled = min(60.0, 0.5 * 2 ** (tries - 1))
+    assert doubled / 2 <= wait - (asked or 0) + 1e-9
+    assert wait - (asked or 0) <= doubled + 1e-9
+
+
+def test_patience_ends() -> None:
+    assert Patience().wait(10, None, 0.5) is None
+    assert Patience().wait(1, 301, 0.5) is None
+    assert 1.0 <= (Patience(tries=5000).wait(4000, 0, 0) or 0) <= 60
+
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        (None, None),
+        ("2.5", 2.5),
+        ("-4", 0.0),
+        ("Thu, 01 Jan 2026 00:01:00 GMT", 60.0),
+        ("Thu, 01 Jan 2026 00:01:00 -0000", 60.0),
+        ("Wed, 31 Dec 2025 00:00:00 GMT", 0.0),
+        ("soon", None),
+        ("9" * 400, math.inf),
+        ("nan", None),
+        ("", None),
+        ("Thu, 01 Jan 99999999999999999999 00:01:00 GMT", None),
+        ("Thu, 01 Jan 2026 00:01:00 +99999999999999", None),
+        ("Thu, 31 Feb 2026 00:01:00 GMT", None),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(header: str | None, seconds: float | None) -> None:
+    assert retry_after(header, NOW) == seconds
+
+
+@given(st.text() | st.from_regex(r"\A\w{3}, -?\d+ (Jan|Feb) -?\d+ \d+:\d+:\d+ ([+-]\d+|GMT)\Z"))
+def test_whatever_a_server_asks_for_is_a_wait_or_none(header: str) -> None:
+    asked = retry_after(header, NOW)
+    assert asked is None or asked >= 0
+    wait = Patience().wait(1, asked, 0.5)
+    assert wait is None or 0 < wait <= 300 + 0.5
+
+
+def test_a_call_that_only_waits_ends_within_three_times_its_timeout() -> None:
+    """Many tries that each fail at once: what ends the call is its time alone."""
+    started = time.monotonic()
+    refused, server = refusal(lambda call: status(503, "busy"), timeout=0.5, patience=Patience(tries=10**6, first=0.1, longest=0.1))
+    assert time.monotonic() - started < 10
+    assert 3 <= len(server.calls) <= 30
+    assert f"({len(server.calls)} tries)" in refused.message
+
+
+# Many requests
+
+
+def test_at_20_percent_faults_200_requests_are_all_answered() -> None:
+    patience = Patience(tries=12, first=0.001, longest=0.002)
+    requests = [ask(f"Who is {number}?", n=4, seed=1000 * number) for number in range(200)]
+    with FaultServer(fault.faulty(0.2, fault.PASSING)) as server:
+        results = generator(server.url, patience=patience).generate(requests)
+    for request, result in zip(requests, results, strict=True):
+        assert isinstance(result, Reply)
+        assert [one.text for one in result.completions] == [f"answer {request.seed + place}" for place in range(4)]
+    assert len(server.calls) > 220
+
+
+def test_a_server_that_stays_down_is_given_up_after_a_few_requests() -> None:
+    with FaultServer(lambda call: answers() if call.number < 5 else status(503, "gone")) as server:
+        stream = as_done(generator(server.url, max_connections=1), [ask(seed=number) for number in range(100)])
+        first = [isinstance(result, Reply) for _, result in islice(stream, 7)]
+        with pytest.raises(BackendError, match="3 requests in a row have failed, so the server is given up"):
+            next(stream)
+    assert first == [True] * 5 + [False] * 2
+    assert len(server.calls) == 5 + 3 * 4
+
+
+def test_a_server_that_restarts_is_waited_for() -> None:
+    """Its connections break, nobody is there for a while, and then it is back at the same address."""
+    notes: list[str] = []
+    patience = Patience(tries=10**6, first=0.01, longest=0.05)
+    requests = [ask(seed=number) for number in range(40)]
+    with FaultServer(lambda call: answers() if call.number < 5 else fault.silent) as server:
+        stream = generator(server.url, max_connections=2, patience=patience, progress=notes.append).stream(requests)
+        first = dict(islice(stream, 5))
+    deadline = time.monotonic() + 30
+    while not any("connect call failed" in note.lower() for note in notes):
+        assert time.monotonic() < deadline, notes
+        time.sleep(0.01)
+    with FaultServer(port=server.port) as again:
+        rest = dict(stream)
+    assert sorted(first | rest) == list(range(40))
+    assert all(isinstance(result, Reply) for result in (first | rest).values())
+    assert again.calls
+
+
+def test_an_answer_in_between_keeps_a_server() -> None:
+    script = in_turn(*[status(403, "no"), status(403, "no"), answers()] * 3)
+    with FaultServer(script) as server:
+        results = generator(server.url, max_connections=1).generate([ask(seed=number) for number in range(9)])
+    assert [isinstance(result, Reply) for result in results] == [False, False, True] * 3
+
+
+def test_results_are_given_as_soon_as_they_are_there() -> None:
+    release = threading.Event()
+
+    def script(call: fault.Call) -> fault.Action:
+        def late(handler: fault.Handler, call: fault.Call) -> None:
+            release.wait(20)
+            answers()(handler, call)
+
+        return late if call.seed == 0 else answers()
+
+    with FaultServer(script) as server:
+        stream = generator(server.url).stream([ask(seed=0), ask(seed=1), ask(seed=2)])
+        assert {next(stream)[0], next(stream)[0]} == {1, 2}
+        release.set()
+        assert [index for index, _ in stream] == [0]
+
+
+def test_it_works_inside_a_running_event_loop() -> None:
+    async def main(url: str) -> Reply | Refusal:
+        return only(url)
+
+    with FaultServer() as server:
+        assert isinstance(asyncio.run(main(server.url)), Reply)
+
+
+def test_a_stream_that_is_dropped_leaves_no_thread_and_no_call_behind() -> None:
+    with FaultServer(lambda call: fault.silent if call.number else answers()) as server:
+        stream = generator(server.url, max_connections=1).stream([ask(seed=number) for number in range(5)])
+        next(stream)
+        stream.close()  # type: ignore[attr-defined]
+        deadline = time.monotonic() + 20
+        while "selfreflect-requests" in {thread.name for thread in threading.enumerate()}:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert len(server.calls) <= 2
+
+
+def test_without_the_client_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openai", None)
+    with pytest.raises(SelfReflectError, match=r"selfreflect\[openai\]"):
+        OpenAIGenerator.load("openai:m")

@@ -1,0 +1,70 @@
+"""Whose key goes where: OpenAI's goes to OpenAI, and nobody else is shown it."""
+
+from __future__ import annotations
+
+import pytest
+from fault_server import FaultServer, answers, status
+from served import KEY, forget, only
+
+from selfreflect.errors import BackendError
+from selfreflect.models.base import Refusal, Reply
+from selfreflect.models.openai.endpoint import endpoint
+
+
+@pytest.fixture(autouse=True)
+def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("url", "sent"),
+    [
+        (None, True),
+        ("https://api.openai.com/v1/", True),
+        ("https://API.openai.com:443/v1", True),
+        ("https://eu.api.openai.com/v1", True),
+        ("http://api.openai.com/v1", False),
+        ("https://api.openai.com.example/v1", False),
+        ("https://notapi.openai.com/v1", False),
+        ("https://example/api.openai.com", False),
+        ("http://localhost:8000/v1", False),
+    ],
+)
+def test_the_key_of_openai_goes_to_openai_alone(url: str | None, sent: bool) -> None:
+    server = endpoint(url, {"OPENAI_API_KEY": KEY})
+    assert server.authorization == (f"Bearer {KEY}" if sent else "")
+    assert (server.key == KEY) == sent
+    assert KEY not in server.redacted(f"a server that guesses it: {KEY}")
+    assert bool(server.withheld) != sent
+    own = endpoint(url, {"OPENAI_API_KEY": KEY, "SELFREFLECT_API_KEY": "sk-own"})
+    assert (own.authorization, own.withheld) == ("Bearer sk-own", "")
+
+
+def test_credentials_of_the_address_need_no_key() -> None:
+    server = endpoint("https://me:word@host/v1", {"OPENAI_API_KEY": KEY})
+    assert server.authorization.startswith("Basic ")
+    assert server.withheld == ""
+
+
+def test_a_server_that_says_forbidden_where_only_the_key_of_openai_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FaultServer(lambda call: status(403, "no key")) as server:
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        withheld = only(server.url)
+        monkeypatch.setenv("SELFREFLECT_API_KEY", KEY)
+        sent = only(server.url)
+    assert isinstance(withheld, Refusal)
+    assert isinstance(sent, Refusal)
+    assert "put the key of this server into SELFREFLECT_API_KEY" in withheld.message
+    assert "SELFREFLECT_API_KEY" not in sent.message
+
+
+def test_a_server_that_wants_a_key_where_only_that_of_openai_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FaultServer(lambda call: answers() if "authorization" in call.headers else status(401, "no key")) as server:
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        with pytest.raises(
+            BackendError, match=r"OPENAI_API_KEY is sent to https://api\.openai\.com alone: put .* into SELFREFLECT_API_KEY"
+        ):
+            only(server.url)
+        assert all("authorization" not in call.headers for call in server.calls)
+        monkeypatch.setenv("SELFREFLECT_API_KEY", KEY)
+        assert isinstance(only(server.url), Reply)

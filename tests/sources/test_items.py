@@ -1,0 +1,192 @@
+"""Items for ``selfreflect score --items``: what is read, what is refused, and what is left to the scorer to record as a failure."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selfreflect.errors import ConfigError, DataError
+from selfreflect.records import question_id
+from selfreflect.sources.files import Row, RowIds
+from selfreflect.sources.items import Item, read_items
+
+PARITY = Path(__file__).parents[1] / "data" / "parity_items.json"
+PLAIN = {"question": "Why?", "answers": ["a", "b", "c"], "summaries": {"mine": "s"}}
+
+
+def read(*values: object, **options: int) -> list[Item]:
+    return read_items("-", stdin=io.BytesIO(json.dumps(list(values)).encode()), **options)
+
+
+def refused(*values: object) -> str:
+    with pytest.raises(DataError) as caught:
+        read(*values)
+    return str(caught.value)
+
+
+def but(**changes: object) -> dict[str, object]:
+    """A good item with some fields changed; None removes one."""
+    return {name: value for name, value in {**PLAIN, **changes}.items() if value is not None}
+
+
+def test_reads_the_parity_items():
+    items = read_items(PARITY)
+    plain = json.loads(PARITY.read_text(encoding="utf-8"))
+    assert [item.id for item in items] == [entry["id"] for entry in plain]
+    assert [list(item.masked_out) for item in items] == [entry["masked_out_task_answers"] for entry in plain]
+    assert [list(item.conditioning) for item in items] == [entry["conditioning_answers"] for entry in plain]
+    assert [item.summaries for item in items] == [entry["summaries"] for entry in plain]
+
+
+def test_one_list_of_answers_is_halved_with_the_odd_one_in_the_second_half():
+    (item,) = read(PLAIN)
+    assert item == Item(id=question_id("Why?"), question="Why?", masked_out=("a",), conditioning=("b", "c"), summaries={"mine": "s"})
+
+
+def test_jsonl_file(tmp_path):
+    path = tmp_path / "items.jsonl"
+    path.write_text("\n".join(json.dumps(but(id=number)) for number in (1, 2)), encoding="utf-8")
+    assert [item.id for item in read_items(path)] == ["1", "2"]
+    assert [item.id for item in read_items(str(path))] == ["1", "2"]
+
+
+def test_jsonl_on_standard_input():
+    assert len(read_items("-", stdin=io.BytesIO(json.dumps(PLAIN).encode()))) == 1
+
+
+def test_notes_in_an_item_are_ignored():
+    assert read(but(note="mine", gold=[1], scores={"x": 1.5})) == read(PLAIN)
+
+
+def test_repeated_question_without_id_gets_its_own():
+    base = question_id("Why?")
+    assert [item.id for item in read(PLAIN, but(id="x"), PLAIN, PLAIN)] == [base, "x", f"{base}-2", f"{base}-3"]
+
+
+def test_num_answers_keeps_the_first_of_each_half():
+    both = but(answers=None, masked_out_task_answers=["a", "b", "c"], conditioning_answers=["d"])
+    (halved, given_halves) = read(but(answers=list("abcdef")), both, num_answers=2)
+    assert (halved.masked_out, halved.conditioning) == (("a", "b"), ("d", "e"))
+    assert (given_halves.masked_out, given_halves.conditioning) == (("a", "b"), ("d",))
+
+
+def test_limit_keeps_the_first_items_but_checks_them_all():
+    assert [item.id for item in read(*(but(id=number) for number in range(5)), limit=2)] == ["0", "1"]
+    with pytest.raises(DataError, match="record 2"):
+        read(PLAIN, {}, limit=1)
+
+
+@pytest.mark.parametrize("option", ["limit", "num_answers"])
+def test_limits_below_one_are_refused(option):
+    with pytest.raises(ConfigError, match=f"{option} must be at least 1, not 0"):
+        read(PLAIN, **{option: 0})
+
+
+@pytest.mark.parametrize(
+    ("answers", "masked_out", "conditioning"),
+    [
+        ({"answers": []}, (), ()),
+        ({"answers": ["only"]}, (), ("only",)),
+        ({"answers": ["", " ", "c", "d"]}, ("", " "), ("c", "d")),
+        ({"answers": None, "masked_out_task_answers": [], "conditioning_answers": ["d"]}, (), ("d",)),
+        ({"answers": None, "masked_out_task_answers": ["a"], "conditioning_answers": []}, ("a",), ()),
+    ],
+)
+def test_too_few_answers_are_no_fault_of_the_file(answers, masked_out, conditioning):
+    item, other = read(but(id="poor", **answers), but(id="good"))
+    assert (item.masked_out, item.conditioning) == (masked_out, conditioning)
+    assert other.id == "good"
+
+
+def test_null_stands_for_no_answers():
+    assert read({**PLAIN, "answers": None})[0].conditioning == ()
+
+
+def test_blank_summary_is_left_to_the_scorer():
+    assert read(but(summaries={"mine": ""}))[0].summaries == {"mine": ""}
+
+
+@pytest.mark.parametrize(
+    ("item", "problem"),
+    [
+        (but(question=None), "the field 'question' is missing"),
+        (but(question="  "), "the field 'question' is blank"),
+        (but(question=["Why?"]), "the field 'question' must be a text, not a list"),
+        (but(id=1.5), "the field 'id' must be a text or an integer"),
+        (but(answers="a"), "the field 'answers' must be a list of texts, not a text"),
+        (but(answers=["a", 1, "c"]), "the field 'answers' must be a list of texts, but entry 2 is a number"),
+        (but(answers=["a", ["b"]]), "entry 2 is a list"),
+        (but(answers=None, answer=["a"]), "or 'answers' alone; its fields are 'question', 'summaries', 'answer'"),
+        (but(answers=None, masked_out_task_answers=["a"]), "both 'masked_out_task_answers' and 'conditioning_answers'"),
+        (but(masked_out_task_answers=["a"], conditioning_answers=["b"]), "or 'answers' alone"),
+        (but(summaries=None), "the field 'summaries' is missing; it must give every summary a name"),
+        (but(summaries=["s"]), "the field 'summaries' is a list; it must give every summary a name, as in {\"mine\""),
+        (but(summaries="s"), "the field 'summaries' is a text"),
+        (but(summaries={}), "the field 'summaries' is empty"),
+        (but(summaries={"mine": 1}), "the summary 'mine' must be a text, not a number"),
+        (but(summaries={"mine": ["s"]}), "the summary 'mine' must be a text, not a list"),
+        (but(summaries={" ": "s"}), "a summary has a blank name"),
+    ],
+)
+def test_malformed_item_names_record_and_field(item, problem):
+    message = refused(but(id="good"), item)
+    assert message.startswith("standard input, record 2: ")
+    assert problem in message
+
+
+def test_repeated_id_names_both_records():
+    assert "record 3: the id '7' is already taken by record 1" in refused(but(id=7), but(id="8"), but(id="7"))
+
+
+def test_two_summaries_of_one_name_are_refused():
+    data = json.dumps([PLAIN]).replace('"mine": "s"', '"mine": "s", "mine": "t"')
+    with pytest.raises(DataError, match="the key 'mine' more than once"):
+        read_items("-", stdin=io.BytesIO(data.encode()))
+
+
+@pytest.mark.parametrize("name", ["items.csv", "items.txt"])
+def test_formats_that_cannot_hold_items(tmp_path, name):
+    (tmp_path / name).write_text("question\nWhy?\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"JSON list \(\.json\) or as one object per line"):
+        read_items(tmp_path / name)
+
+
+def test_a_list_of_texts_holds_no_items():
+    assert "the field 'answers'" not in refused("Why?")
+    assert "record 1" in refused("Why?")
+
+
+texts = st.text() | st.just("\ud800")
+items = st.builds(
+    Item,
+    id=st.uuids().map(str),
+    question=texts.map(lambda text: text + "?"),
+    masked_out=st.lists(texts).map(tuple),
+    conditioning=st.lists(texts).map(tuple),
+    summaries=st.dictionaries(st.text().map(lambda text: text + "."), texts, min_size=1),
+)
+
+
+@given(st.lists(items, min_size=1, max_size=4))
+def test_written_items_are_read_back(written):
+    values = [
+        {
+            "id": item.id,
+            "question": item.question,
+            "masked_out_task_answers": item.masked_out,
+            "conditioning_answers": item.conditioning,
+            "summaries": item.summaries,
+        }
+        for item in written
+    ]
+    assert read(*values) == written
+
+
+def test_ids_are_those_that_questions_get():
+    ids = RowIds()
+    assert [item.id for item in read(PLAIN, PLAIN)] == [ids.take(Row("", "", {}), "Why?") for _ in range(2)]

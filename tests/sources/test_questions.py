@@ -1,0 +1,337 @@
+"""Questions: the bundled set, columns of files, gold answers, ids, and samples that can be drawn again."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selfreflect import records
+from selfreflect.errors import ConfigError, DataError
+from selfreflect.records import Question, question_id
+from selfreflect.sources.questions import SOURCES, QuestionSet, load_questions
+
+KINDS = {
+    "clear": "one clear fact",
+    "several": "several right answers",
+    "confused": "commonly confused facts",
+    "numbers": "numbers and dates",
+    "opinion": "open opinion",
+    "underspecified": "underspecified",
+    "false": "false premise",
+    "unanswerable": "unanswerable",
+}
+WITHOUT_GOLD = {"open opinion", "underspecified", "unanswerable"}
+
+
+def read(*values: object, **options: Any) -> QuestionSet:
+    return load_questions("-", stdin=io.BytesIO(json.dumps(list(values)).encode()), **options)
+
+
+def refused(*values: object, **options: Any) -> str:
+    with pytest.raises(DataError) as caught:
+        read(*values, **options)
+    return str(caught.value)
+
+
+# The bundled set
+
+
+def test_bundled_set_has_eight_kinds_of_eight_or_more():
+    counts = Counter(question.kind for question in load_questions("bundled").questions)
+    assert set(counts) == set(KINDS.values())
+    assert min(counts.values()) >= 8
+    assert sum(counts.values()) >= 64
+
+
+def test_bundled_questions_are_short_distinct_and_named_after_their_kind():
+    questions = load_questions("bundled").questions
+    assert len({question.text.lower() for question in questions}) == len({question.id for question in questions}) == len(questions)
+    for question in questions:
+        assert len(question.text.split()) <= 25
+        assert question.text.endswith(("?", "."))
+        assert re.fullmatch(r"[a-z]+(-[a-z0-9]+)+", question.id)
+        assert KINDS[question.id.partition("-")[0]] == question.kind
+
+
+def test_bundled_gold_answers_stand_exactly_where_there_can_be_one():
+    for question in load_questions("bundled").questions:
+        assert bool(question.gold) == (question.kind not in WITHOUT_GOLD)
+        assert all(answer.strip() == answer != "" for answer in question.gold)
+        assert len(question.gold) > 1 or question.kind != "several right answers"
+
+
+@given(st.integers(1, 70), st.integers(0, 70), st.integers(-5, 2**40))
+def test_limited_bundled_set_is_nested_and_even_over_kinds(limit, more, seed):
+    small, large = (load_questions("bundled", limit=number, seed=seed).questions for number in (limit, limit + more))
+    assert set(small) <= set(large)
+    assert len(small) == min(limit, 64)
+    counts = Counter(question.kind for question in small)
+    assert len(counts) == min(len(small), 8)
+    assert max(counts.values()) - min(counts.values()) <= 1
+
+
+def test_bundled_set_records_its_content():
+    got = load_questions("bundled", limit=3)
+    assert (got.source, got.total, got.limit, got.seed, got.dataset) == ("bundled", 64, 3, 0, "")
+    assert re.fullmatch("[0-9a-f]{64}", got.sha256)
+
+
+def test_a_set_survives_the_way_to_disk():
+    got = load_questions("bundled", limit=8)
+    assert records.from_plain(QuestionSet, json.loads(records.dump_line(got))) == got
+
+
+# Sampling
+
+
+def test_sample_of_a_seed_never_changes():
+    """Literal ids: another Python, platform or version of this package has to draw the same ones."""
+    lines = [f"Question {number}?" for number in range(100)]
+    drawn = [[lines.index(question.text) for question in read(*lines, limit=5, seed=seed).questions] for seed in (0, 1)]
+    assert drawn == [[12, 45, 54, 92, 99], [3, 7, 29, 60, 73]]
+    assert [question.id for question in load_questions("bundled", limit=3, seed=0).questions] == [
+        "several-bronte-sister",
+        "underspecified-end-of-the-war",
+        "false-moon-of-venus",
+    ]
+
+
+@given(st.integers(1, 40), st.integers(1, 50), st.integers(0, 50), st.integers())
+def test_samples_are_nested_without_replacement_and_in_source_order(total, limit, more, seed):
+    lines = [f"Question {number}?" for number in range(total)]
+    small, large = (read(*lines, limit=number, seed=seed) for number in (limit, limit + more))
+    places = [lines.index(question.text) for question in small.questions]
+    assert places == sorted(set(places))
+    assert len(places) == min(limit, total)
+    assert set(small.questions) <= set(large.questions)
+    assert (small.total, small.limit, small.seed) == (total, limit, seed)
+
+
+@given(st.lists(st.text().map(lambda text: text + "?"), min_size=1, max_size=20, unique=True), st.integers(1, 20), st.integers())
+def test_sample_depends_on_positions_not_on_texts(texts, limit, seed):
+    drawn = [texts.index(question.text) for question in read(*texts, limit=limit, seed=seed).questions]
+    other = [f"Question {number}?" for number in range(len(texts))]
+    assert drawn == [other.index(question.text) for question in read(*other, limit=limit, seed=seed).questions]
+
+
+def test_seeds_draw_differently():
+    lines = [f"Question {number}?" for number in range(50)]
+    assert len({read(*lines, limit=5, seed=seed).questions for seed in range(20)}) > 15
+
+
+def test_sampled_question_keeps_the_id_it_has_in_the_whole_set():
+    repeated = ["Why?"] * 30
+    ids = [question.id for question in read(*repeated).questions]
+    assert ids[:3] == [question_id("Why?"), f"{question_id('Why?')}-2", f"{question_id('Why?')}-3"]
+    assert {question.id for question in read(*repeated, limit=4).questions} < set(ids)
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_limit_below_one_is_refused(limit):
+    with pytest.raises(ConfigError, match=f"limit must be at least 1, not {limit}"):
+        load_questions("bundled", limit=limit)
+
+
+# Files and standard input
+
+
+def test_file_with_every_field(tmp_path):
+    path = tmp_path / "q.jsonl"
+    path.write_text('{"id": 7, "question": " Why?\\n", "answer": "so", "subject": "causes", "note": 1}\n', encoding="utf-8")
+    got = load_questions(str(path))
+    assert got.questions == (Question(id="7", text=" Why?\n", gold=("so",), kind="causes"),)
+    assert got.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert (got.source, got.total, got.limit, got.seed, got.question_column) == (str(path), 1, None, 0, "question")
+
+
+def test_plain_lines_on_standard_input():
+    got = load_questions("-", stdin=io.BytesIO(b"Why?\nHow?\n"))
+    assert [question.text for question in got.questions] == ["Why?", "How?"]
+    assert got.sha256 == hashlib.sha256(b"Why?\nHow?\n").hexdigest()
+
+
+@pytest.mark.parametrize("given_columns", [["text", "query", "prompt", "problem", "question"][start:] for start in range(5)])
+def test_question_column_is_guessed_in_order(given_columns):
+    got = read({column: f"{column}?" for column in given_columns})
+    assert got.questions[0].text == f"{got.question_column}?"
+    assert got.question_column == next(name for name in ("question", "problem", "prompt", "query", "text") if name in given_columns)
+
+
+def test_named_column_wins_over_the_guess():
+    got = read({"question": "no", "title": "Why?", "inner": {"text": "How?"}}, question_column="title")
+    assert (got.questions[0].text, got.question_column) == ("Why?", "title")
+    assert read({"question": "no", "inner": {"text": "How?"}}, question_column="inner.text").questions[0].text == "How?"
+
+
+def test_unknown_column_names_those_there_are():
+    message = refused({"question": "Why?", "title": "t"}, question_column="titel")
+    assert "has no column 'titel'. Did you mean 'title'? Its columns are 'question', 'title'." in message
+
+
+def test_no_column_to_guess():
+    message = refused({"frage": "Warum?", "antwort": "darum"})
+    assert "no column is called question, problem, prompt, query, text; its columns are 'frage', 'antwort'" in message
+    assert "question_column" in message
+
+
+def test_a_list_of_columns_is_cut():
+    message = refused({f"column {number}": 1 for number in range(1000)})
+    assert "'column 11', and 988 more" in message
+    assert "'column 12'" not in message
+
+
+def test_csv_whose_first_question_stands_in_place_of_the_header(tmp_path):
+    (tmp_path / "q.csv").write_text("Why is the sky blue?\nWhy not?\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"its columns are 'Why is the sky blue\?' \(the first line of a CSV file\)"):
+        load_questions(str(tmp_path / "q.csv"))
+
+
+def test_every_record_needs_the_column_that_others_have():
+    assert "record 2: the field 'question' is missing" in refused({"question": "Why?"}, {"prompt": "How?"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "gold"),
+    [
+        ({}, ()),
+        ({"answer": None}, ()),
+        ({"answer": ""}, ()),
+        ({"answer": "so"}, ("so",)),
+        ({"answers": ["so", "thus", None]}, ("so", "thus")),
+        ({"gold": []}, ()),
+        ({"answer": {"value": "so", "aliases": ["thus", "so"]}}, ("so", "thus")),
+        ({"answer": {"value": "so"}}, ("so",)),
+        ({"answer": {"value": "<unk>", "aliases": []}}, ()),
+        ({"gold": "second", "answer": "first"}, ("first",)),
+    ],
+)
+def test_gold_answers(fields, gold):
+    assert read({"question": "Why?", **fields}).questions[0].gold == gold
+
+
+@pytest.mark.parametrize("column", ["kind", "category", "subject"])
+def test_kind_columns(column):
+    assert [question.kind for question in read({"question": "Why?", column: "causes"}, {"question": "How?"}).questions] == ["causes", ""]
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"question": ""}, "the field 'question' is blank"),
+        ({"question": "\n"}, "the field 'question' is blank"),
+        ({"question": None}, "the field 'question' is missing or null"),
+        ({"question": 3}, "the field 'question' must be a text, not a number"),
+        ({"question": {"text": "Why?"}}, "the field 'question' must be a text, not an object"),
+        ({"id": [1]}, "the field 'id' must be a text or an integer, not a list"),
+        ({"answer": 3}, "the field 'answer' must be a text or a list of texts, not a number"),
+        ({"answer": True}, "the field 'answer' must be a text or a list of texts, not true or false"),
+        ({"answer": ["so", 3]}, "the field 'answer' must be a text or a list of texts, not a list with a number in it"),
+        ({"answer": {"text": "so"}}, "the field 'answer' must be a text or a list of texts, not an object"),
+        ({"answer": {"value": "so", "aliases": 3}}, "the field 'answer' must be a text or a list of texts, not an object"),
+        ({"category": 3}, "the field 'category' must be a text, not a number"),
+    ],
+)
+def test_malformed_record_is_named_even_when_it_is_not_drawn(fields, problem):
+    good = {"question": "Why?"}
+    for limit in (None, 1):
+        assert refused(good, {"question": "How?", **fields}, good, limit=limit) == f"standard input, record 2: {problem}"
+
+
+def test_repeated_id_names_both_records():
+    message = refused({"id": 1, "question": "Why?"}, {"id": "2", "question": "Why?"}, {"id": "1", "question": "How?"})
+    assert "record 3: the id '1' is already taken by record 1" in message
+
+
+@pytest.mark.parametrize("option", ["split", "subset"])
+def test_hub_options_do_not_apply_to_files(option):
+    with pytest.raises(ConfigError, match=f"{option} does not apply to a file"):
+        read("Why?", **{option: "test"})
+
+
+@pytest.mark.parametrize("option", ["split", "subset", "question_column"])
+def test_options_do_not_apply_to_the_bundled_set(option):
+    with pytest.raises(ConfigError, match=f"{option} does not apply to the bundled questions"):
+        load_questions("bundled", **{option: "text"})
+
+
+# Names
+
+
+def test_unknown_source_lists_the_known_ones():
+    with pytest.raises(DataError) as caught:
+        load_questions("triviaqa")
+    message = str(caught.value)
+    assert "'triviaqa' is neither a known source nor an existing file. Did you mean 'trivia_qa'?" in message
+    assert all(name in message for name in [*SOURCES, "hf:NAME", ".jsonl"])
+
+
+def test_full_names_of_data_sets_are_offered_too():
+    with pytest.raises(DataError, match=r"Did you mean 'cais/mmlu'\?"):
+        load_questions("cais/mmulu")
+
+
+def test_missing_file_of_a_known_suffix():
+    with pytest.raises(DataError, match=r"'gone\.csv': there is no such file"):
+        load_questions("gone.csv")
+
+
+def test_existing_file_of_an_unknown_suffix(tmp_path):
+    (tmp_path / "q.xlsx").write_text("x", encoding="utf-8")
+    with pytest.raises(DataError, match="unknown suffix"):
+        load_questions(str(tmp_path / "q.xlsx"))
+
+
+def test_name_that_the_system_refuses_to_look_up():
+    with pytest.raises(DataError, match="cannot be read: File name too long"):
+        load_questions("x" * 5000)
+
+
+# Round trips
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"])).filter(str.strip) | st.sampled_from(
+    ['"Why?", he\r\nasked', "لماذا \u202e؟", "\x00?"]
+)
+written = st.lists(
+    st.builds(Question, id=st.uuids().map(str), text=texts, kind=texts, gold=st.lists(texts).map(tuple)), min_size=1, max_size=4
+).map(tuple)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("round-trips")
+
+
+@given(written)
+def test_written_json_is_read_back(folder, written):
+    plain = [json.loads(records.dump_line(question)) for question in written]
+    (folder / "q.json").write_text(json.dumps(plain, ensure_ascii=False), encoding="utf-8", newline="")
+    (folder / "q.jsonl").write_text("\n".join(map(records.dump_line, written)), encoding="utf-8", newline="")
+    assert load_questions(str(folder / "q.json")).questions == written
+    assert load_questions(str(folder / "q.jsonl")).questions == written
+
+
+@given(written)
+def test_written_csv_is_read_back(folder, written):
+    with (folder / "q.csv").open("w", encoding="utf-8-sig", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerows([("id", "query", "kind"), *((question.id, question.text, question.kind) for question in written)])
+    read_back = load_questions(str(folder / "q.csv")).questions
+    assert [(question.id, question.text, question.kind) for question in read_back] == [(one.id, one.text, one.kind) for one in written]
+
+
+@given(st.lists(texts, min_size=1))
+def test_no_text_silently_overwrites_another(values):
+    questions = read(*values, *values).questions
+    assert [question.text for question in questions] == [*values, *values]
+    assert len({question.id for question in questions}) == 2 * len(values)

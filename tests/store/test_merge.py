@@ -1,0 +1,265 @@
+"""Run directories of one question set as one: nothing doubled, nothing of another experiment, all of it or nothing at all."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from selfreflect.errors import StoreError
+from selfreflect.records import AnswerSet, Failure, Guess, Question, Record, Score, Summary, WordDistance
+from selfreflect.store.merge import join
+from selfreflect.store.run import Run
+
+FILES = ("questions.jsonl", "answers.jsonl", "summaries.jsonl", "scores.jsonl", "failures.jsonl")
+SOURCE = {"source": "q.txt", "total": 6, "limit": None, "sha256": "c0ffee", "revision": ""}
+JUDGE = {"name": "judge", "revision": "r1", "dtype": "float32", "device": "cpu"}
+SERVED = {"model": "openai:m", "base_url": "http://node-1:8000/v1"}
+LONE = "\ud800"
+
+
+def records(number: int, text: str = "yes", answers: int = 1) -> list[Record]:
+    id_ = f"q-{number}"
+    guesses = ((Guess("no", 0.1, 0.2, 0.3, 0.4),),)
+    words = tuple(WordDistance(answer=place, word=0, text=text, distances=(1 / 3,), guesses=guesses) for place in range(answers))
+    return [
+        Question(id=id_, text=f"{text}?"),
+        AnswerSet(question_id=id_, masked_out=(text,) * answers, conditioning=("no",)),
+        Summary(question_id=id_, name="greedy", text=text),
+        Score(question_id=id_, summary="greedy", value=0.01 * number, stderr=None, token_tasks=answers, judge="judge", words=words),
+    ]
+
+
+def directory(path: Path, numbers: list[int], *more: Record, part: str | None = None, **changes: Any) -> Path:
+    """A run directory with these questions; ``changes`` replace entries of its settings, its source or its judge."""
+
+    def changed(section: dict[str, Any]) -> dict[str, Any]:
+        return {**section, **{key: value for key, value in changes.items() if key in section}}
+
+    config = {"questions": {"source": "q.txt", "limit": None, "part": part}, "answers": changed(SERVED), "scores": {"judge": "judge"}}
+    with Run.open(path, config) as made:
+        source = {**changed(SOURCE), "part": part or "", "count": len(numbers)}
+        packages, prompts = {"torch": changes.get("torch", "2")}, {"answers": "p"}
+        made.update_manifest(
+            sources={"questions": source}, models={"scores": changed(JUDGE)}, packages=packages, prompts=prompts, wall_time={"scores": 2.0}
+        )
+        made.append_all([*(record for number in numbers for record in records(number)), *more])
+    return path
+
+
+def contents(run: Run) -> tuple[Any, ...]:
+    return run.questions, run.answers, run.summaries, run.scores, run.failures
+
+
+def test_every_record_is_there_once_and_the_manifest_is_that_of_the_whole(tmp_path: Path) -> None:
+    paths = [directory(tmp_path / f"{k}", [k, k + 3], part=f"{k}/3", torch=f"2.{k}", base_url=f"http://node-{k}:1/v1") for k in (1, 2, 3)]
+    joined = join(paths, tmp_path / "deep" / "all")
+    assert (joined.records[Question], joined.records[Score], joined.repeated, joined.expected, joined.absent) == (6, 6, {}, 6, ())
+    found = Run.load(tmp_path / "deep" / "all")
+    directory(tmp_path / "whole", [1, 4, 2, 5, 3, 6])
+    assert contents(found) == contents(Run.load(tmp_path / "whole"))
+    manifest = found.manifest
+    assert manifest.config["questions"] == {"source": "q.txt", "limit": None, "part": None}
+    assert manifest.sources["questions"] == {**SOURCE, "part": "", "count": 6}
+    assert manifest.packages == {"torch": "2.1, 2.2, 2.3"}
+    assert manifest.wall_time == {"scores": 6.0}
+    assert sorted(entry.name for entry in (tmp_path / "deep").iterdir()) == ["all"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"model": "openai:other"}, 'answers.model: "openai:m" -> "openai:other"'),
+        ({"sha256": "beef"}, 'source of questions.sha256: "c0ffee" -> "beef"'),
+        ({"total": 7}, "source of questions.total: 6 -> 7"),
+        ({"revision": "r2"}, 'model of scores.revision: "r1" -> "r2"'),
+        ({"dtype": "bfloat16"}, 'model of scores.dtype: "float32" -> "bfloat16"'),
+    ],
+)
+def test_what_was_made_otherwise_is_refused_and_nothing_is_made(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    paths = [directory(tmp_path / "a", [1], part="1/2"), directory(tmp_path / "b", [2], part="2/2", **change)]
+    outcome = run("import", *paths, "--out", tmp_path / "all")
+    assert outcome.code == 2
+    assert f"{tmp_path / 'b'} was made with another configuration" in outcome.said
+    assert said in outcome.said
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_another_device_is_no_other_model(tmp_path: Path) -> None:
+    paths = [directory(tmp_path / "a", [1]), directory(tmp_path / "b", [2], device="cuda")]
+    assert join(paths, tmp_path / "all").records[Score] == 2
+
+
+def test_a_question_of_several_directories_is_taken_whole_from_the_first_and_reported(tmp_path: Path) -> None:
+    lost = Failure(question_id="q-2", stage="answers", kind="backend", message="down")
+    first = directory(tmp_path / "a", [1], records(2)[0], lost)
+    second = directory(tmp_path / "b", [2, 1, 3], Summary(question_id="q-1", name="basic", text="of the second"))
+    outcome = run("import", first, second, first, "--out", tmp_path / "all")
+    assert outcome.code == 0
+    assert f"2 questions are in several directories, such as 'q-2' in {first} and {second}; records of the first were kept" in outcome.said
+    found = Run.load(tmp_path / "all")
+    assert list(found.questions) == ["q-1", "q-2", "q-3"]
+    assert list(found.answers) == ["q-1", "q-3"]
+    assert list(found.summaries) == [("q-1", "greedy"), ("q-3", "greedy")]
+    assert found.failures == [lost]
+
+
+def test_failures_stand_as_they_did(tmp_path: Path) -> None:
+    lost = Failure(question_id="q-9", stage="summaries", kind="backend", message="down", name="greedy")
+    mended = replace(lost, question_id="q-1")
+    path = directory(tmp_path / "a", [1], lost, mended)
+    with Run.open(path, {}) as made:
+        made.append(replace(lost, message="down again"))
+    join([path], tmp_path / "all")
+    assert Run.load(tmp_path / "all").failures == [replace(lost, message="down again")]
+
+
+def test_what_is_missing_is_said(tmp_path: Path) -> None:
+    paths = [directory(tmp_path / "a", [1, 5], part="1/4"), directory(tmp_path / "b", [3], part="3/4")]
+    said = run("import", *paths, "--out", tmp_path / "all").said
+    assert "3 of 6 questions are in none of them: no directory holds part 2/4, 4/4." in said
+
+
+def test_a_torn_last_line_is_passed_over_and_a_damaged_one_stops_everything(tmp_path: Path) -> None:
+    good, bad = directory(tmp_path / "a", [1]), directory(tmp_path / "b", [2, 3])
+    whole = (bad / "scores.jsonl").read_bytes()
+    (bad / "scores.jsonl").write_bytes(b"{}\n" + whole)
+    refused = run("import", good, bad, "--out", tmp_path / "all")
+    assert refused.code == 2
+    assert f"{bad / 'scores.jsonl'}, line 1" in refused.said
+    assert not (tmp_path / "all").exists()
+    (bad / "scores.jsonl").write_bytes(whole[:-5])
+    joined = join([good, bad], tmp_path / "all")
+    assert joined.records[Score] == 2, "what the first try left behind is not in the way"
+    assert list(Run.load(tmp_path / "all").scores) == [("q-1", "greedy"), ("q-2", "greedy")]
+    assert not (tmp_path / "all.joining").exists()
+
+
+def test_an_existing_directory_is_not_touched(tmp_path: Path) -> None:
+    path = directory(tmp_path / "a", [1])
+    before = {name: (path / name).read_bytes() for name in FILES if (path / name).exists()}
+    for out in (path, path / "questions.jsonl"):
+        assert run("import", path, "--out", out).code == 2
+    assert {name: (path / name).read_bytes() for name in before} == before
+    (tmp_path / "empty").mkdir()
+    assert run("import", path, "--out", tmp_path / "empty").code == 0
+
+
+def test_two_joins_do_not_write_the_same_directory(tmp_path: Path) -> None:
+    path = directory(tmp_path / "a", [1])
+    with Run.open(tmp_path / "all.joining", {}):
+        outcome = run("import", path, "--out", tmp_path / "all")
+    assert outcome.code == 2
+    assert "Another process" in outcome.said
+
+
+def test_imported_directories_without_settings_join_too(tmp_path: Path) -> None:
+    for name, number in (("a", 1), ("b", 2)):
+        with Run.open(tmp_path / name, {}) as made:
+            made.append_all(records(number, LONE))
+    joined = join([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
+    assert (joined.records[Question], joined.expected, joined.absent) == (2, None, ())
+    assert Run.load(tmp_path / "all").questions["q-2"].text == f"{LONE}?"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["RUN", "--items", "x.json"], "give either --items FILE"),
+        (["RUN", "--limit", 3], "belong to --items"),
+        (["RUN", "--leave-out", "answers"], "it must be guesses or words"),
+        (["--items", "x.json", "--leave-out", "words"], "belongs to run directories"),
+    ],
+)
+def test_options_of_another_form_are_refused(tmp_path: Path, arguments: list[Any], said: str) -> None:
+    path = directory(tmp_path / "a", [1])
+    outcome = run("import", *(path if argument == "RUN" else argument for argument in arguments), "--out", tmp_path / "all")
+    assert outcome.code == 2
+    assert said in outcome.said
+    assert not (tmp_path / "all").exists()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 9), unique=True, max_size=6), min_size=1, max_size=4))
+def test_whoever_has_a_question_first_gives_all_of_it(shares: list[list[int]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder, str(place)) for place in range(len(shares))]
+        for place, numbers in enumerate(shares):
+            with Run.open(paths[place], {}) as made:
+                made.append_all([record for number in numbers for record in records(number, f"from {place}")])
+        joined = join(paths, Path(folder, "all"))
+        found = Run.load(Path(folder, "all"))
+        owners = {f"q-{number}": place for place in reversed(range(len(shares))) for number in shares[place]}
+        assert {id_: question.text for id_, question in found.questions.items()} == {id_: f"from {p}?" for id_, p in owners.items()}
+        assert {id_: summary.text for (id_, _), summary in found.summaries.items()} == {id_: f"from {p}" for id_, p in owners.items()}
+        assert len(joined.repeated) == len({n for numbers in shares for n in numbers if sum(n in other for other in shares) > 1})
+
+
+# With less in it, and in little memory
+
+
+def test_without_words_the_tables_are_the_same_and_the_files_small(tmp_path: Path) -> None:
+    with Run.open(tmp_path / "a", {}) as made:
+        made.append_all([record for number in range(1, 6) for record in records(number, answers=50)])
+    sizes = {}
+    for name, options in (("all", []), ("guesses", ["--leave-out", "guesses"]), ("words", ["--leave-out", "words"])):
+        assert run("import", tmp_path / "a", "--out", tmp_path / name, *options).code == 0
+        sizes[name] = (tmp_path / name / "scores.jsonl").stat().st_size
+    assert 10 * sizes["words"] < sizes["guesses"] < sizes["all"]
+    original = Run.load(tmp_path / "a").scores
+    assert Run.load(tmp_path / "all").scores == original
+    assert Run.load(tmp_path / "words").scores == {key: replace(score, words=()) for key, score in original.items()}
+    assert all(word.distances and not word.guesses for score in Run.load(tmp_path / "guesses").scores.values() for word in score.words)
+    tables = [{**line, "run": ""} for name in ("a", "words") for line in run("report", tmp_path / name, "--json").json]
+    assert tables[0] == tables[1]
+
+
+@given(text=st.text(), value=st.floats(0, 1), names=st.lists(st.text(), unique=True, max_size=3))
+@settings(max_examples=60, deadline=None)
+def test_scores_read_without_words_are_the_scores_less_their_words(text: str, value: float, names: list[str]) -> None:
+    words = (WordDistance(answer=0, word=0, text=text, distances=(value,)),)
+    scores = [
+        Score(question_id=text, summary=name, value=value, stderr=None, token_tasks=1, judge=text, words=words, warnings=(text, LONE))
+        for name in names
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        with Run.open(folder, {}) as made:
+            made.append_all(scores)
+        assert Run.load(folder, detail=False).scores == {(text, score.summary): replace(score, words=()) for score in scores}
+
+
+@pytest.mark.parametrize(
+    "line", [b"{", b"[1]\n", b"nonsense\n", b'{"question_id": 3, "words": []}\n', b"\xff{}\n", b'{"words":' + b"[" * 100_000]
+)
+def test_damage_is_found_without_words_as_with_them(tmp_path: Path, line: bytes) -> None:
+    path = directory(tmp_path / "a", [1, 2])
+    scores = path / "scores.jsonl"
+    scores.write_bytes(line.rstrip(b"\n") + b"\n" + scores.read_bytes())
+    messages = []
+    for detail in (True, False):
+        with pytest.raises(StoreError) as caught:
+            _ = Run.load(path, detail=detail).scores
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+    scores.write_bytes(b"".join(scores.read_bytes().splitlines(keepends=True)[1:])[:-3])
+    assert list(Run.load(path, detail=False).scores) == [("q-1", "greedy")], "a torn last line is passed over"
+
+
+def test_joining_holds_no_records(tmp_path: Path) -> None:
+    with Run.open(tmp_path / "a", {}) as made:
+        made.append_all([record for number in range(600) for record in records(number, answers=80)])
+    size = (tmp_path / "a" / "scores.jsonl").stat().st_size
+    tracemalloc.start()
+    join([tmp_path / "a"], tmp_path / "all")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < size / 5, f"{peak} bytes in memory for {size} on disk"
+    assert json.loads((tmp_path / "all" / "manifest.json").read_text())["format"] == "selfreflect-run"

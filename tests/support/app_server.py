@@ -1,0 +1,142 @@
+"""How the tests serve the app: over a real socket, from a thread of this process or as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import uvicorn
+from command import COMMAND, environment
+
+from selfreflect.app.grouping import Meaning
+from selfreflect.app.guard import LOCAL, Access
+from selfreflect.app.jobs import Job, JobQueue
+from selfreflect.app.library import Library
+from selfreflect.app.serve import listen
+from selfreflect.app.server import application
+from selfreflect.app.work import Models, Worker
+from selfreflect.grouping import ordered_groups
+from selfreflect.pipeline.experiment import Options
+
+ANSWERS = ["Radishes, quickly.", "Lettuce.", "radishes quickly", "Tomatoes and basil."]
+
+
+class Client:
+    """Talks to a server as the page does."""
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        self.url = url
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self.http = httpx2.Client(base_url=url, headers=headers, timeout=60, trust_env=False)
+
+    def get(self, path: str, **options: Any) -> httpx2.Response:
+        return self.http.get(path, **options)
+
+    def post(self, path: str, **options: Any) -> httpx2.Response:
+        return self.http.post(path, **options)
+
+    def ask(self, question: str = "What first?", model: str = "model", **changes: Any) -> str:
+        """The id of a new job."""
+        body = {"question": question, "model": model, "judge": model, "strategies": ["greedy"], "num_answers": 2, **changes}
+        response = self.post("/api/ask", json=body)
+        assert response.status_code == 202, response.text
+        return str(response.json()["id"])
+
+    def events(self, job: str, after: int | None = None, limit: int | None = None) -> list[tuple[int, str, Any]]:
+        """(id, kind, data) of the events until the stream ends, or of the first ``limit``."""
+        headers = {} if after is None else {"Last-Event-ID": str(after)}
+        found = []
+        with self.http.stream("GET", f"/api/jobs/{job}/events", headers=headers) as response:
+            assert response.headers["content-type"].startswith("text/event-stream")
+            fields: dict[str, str] = {}
+            for line in response.iter_lines():
+                if line:
+                    name, _, value = line.partition(": ")
+                    fields[name] = value
+                elif "data" in fields:
+                    found.append((int(fields["id"]), fields["event"], json.loads(fields["data"])))
+                    fields = {}
+                    if limit is not None and len(found) == limit:
+                        break
+        return found
+
+    def finished(self, job: str) -> Any:
+        """The job once it has ended."""
+        for _ in range(2400):
+            found = self.get(f"/api/jobs/{job}").json()
+            if found["status"] in ("done", "failed", "cancelled"):
+                return found
+            time.sleep(0.05)
+        raise AssertionError("the job does not end")
+
+
+def by_first_letter(answers: Sequence[str]) -> list[list[int]]:
+    """A grouping that is not the one by spelling and needs no model."""
+    letters = dict.fromkeys(answer[:1].casefold() for answer in answers)
+    groups = [[index for index, answer in enumerate(answers) if answer[:1].casefold() == letter] for letter in letters]
+    return ordered_groups(answers, groups)
+
+
+@contextmanager
+def serving(
+    root: Path,
+    *,
+    model: Path | None = None,
+    work: Callable[[Job], None] | None = None,
+    token: str | None = None,
+    host: str = "127.0.0.1",
+    meaning: Meaning | None = None,
+) -> Iterator[Client]:
+    """A server in a thread. ``work`` replaces what a job does; what means the same is, without ``meaning``, what begins alike."""
+    models = Models([str(model)] if model else [])
+    library = Library(root)
+    queue = JobQueue(work or Worker(library, models, Options(device="cpu")))
+    bound = listen(host, 0)
+    access = Access(LOCAL, token=token)
+    config = uvicorn.Config(
+        application(queue, library, models, access, meaning or Meaning(lambda: by_first_letter)),  # type: ignore[arg-type]
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        timeout_graceful_shutdown=1,
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, args=([bound],), daemon=True)
+    thread.start()
+    client = Client(f"http://{host}:{bound.getsockname()[1]}", token)
+    try:
+        for _ in range(3000):
+            if server.started:
+                break
+            time.sleep(0.02)
+        assert server.started
+        yield client
+    finally:
+        queue.close(10)
+        client.http.close()
+        server.should_exit = True
+        thread.join(10)
+
+
+@contextmanager
+def process(root: Path, *arguments: object, **variables: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """``selfreflect app`` as a process of its own, and the address that it printed."""
+    command = [*COMMAND, "app", "--root", str(root), "--port", "0", "--device", "cpu", *map(str, arguments)]
+    with subprocess.Popen(command, env=environment(**variables), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as started:
+        try:
+            assert started.stderr is not None
+            line = started.stderr.readline()
+            assert "selfreflect is at http" in line, line
+            yield started, line.split()[-1]
+        finally:
+            if started.poll() is None:
+                started.send_signal(signal.SIGKILL)

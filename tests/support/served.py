@@ -1,0 +1,48 @@
+"""What the tests of OpenAI-compatible servers share: an environment without secrets, requests, and commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import written
+
+from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling
+from selfreflect.models.openai.endpoint import endpoint
+from selfreflect.models.openai.generator import OpenAIGenerator
+from selfreflect.models.openai.patience import Patience
+
+KEY = "sk-very-secret-0123456789"
+QUICK = Patience(tries=4, first=0.001, longest=0.002)
+
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+_VARIABLES = ("SELFREFLECT_API_KEY", "OPENAI_API_KEY", *_PROXIES, *map(str.lower, _PROXIES))
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take keys and proxies out of the environment."""
+    for name in _VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+def generator(url: str, **options: Any) -> OpenAIGenerator:
+    return OpenAIGenerator("m", endpoint(url), **{"patience": QUICK, "timeout": 20.0, **options})
+
+
+def ask(text: str = "Who?", n: int = 1, seed: int = 5, **options: Any) -> Request:
+    return Request(messages=(Message(role="user", content=text),), sampling=Sampling(max_new_tokens=9), n=n, seed=seed, **options)
+
+
+def only(url: str, request: Request | None = None, **options: Any) -> Reply | Refusal:
+    [result] = generator(url, **options).generate([request or ask()])
+    return result
+
+
+def questions(path: Path, count: int) -> Path:
+    return written(path, "\n".join(f"Who is number {number}?" for number in range(count)))
+
+
+def command(out: Path, url: str, asked: Path, *more: object) -> list[str]:
+    text = f"answers --questions {asked} --model openai:m --base-url {url} --num-answers 2 --max-new-tokens 5 --out {out}"
+    return [*text.split(), *map(str, more)]

@@ -1,0 +1,98 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selfreflect.grouping import AnswerGroup, answer_groups, normal_form
+
+
+def test_spellings_of_one_answer_are_counted_together_under_the_most_common_one():
+    answers = ["Paris.", "paris", "Lyon", "Paris.", '"Paris"', "  the  Paris ", "lyon!"]
+    assert answer_groups(answers) == [
+        AnswerGroup("Paris.", 5, ("  the  Paris ", '"Paris"', "Paris.", "Paris.", "paris")),
+        AnswerGroup("Lyon", 2, ("Lyon", "lyon!")),
+    ]
+
+
+def test_no_answers_make_no_groups():
+    assert answer_groups([]) == []
+
+
+def test_blank_answers_are_a_group_of_their_own():
+    assert [(group.text, group.count) for group in answer_groups(["", " \n", "x"])] == [("", 2), ("x", 1)]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Straße", "STRASSE"),
+        ("ﬁve", "five"),
+        ("Ｐａｒｉｓ", "Paris"),
+        ("New\n York", "new york"),
+        ("An apple.", "apple"),
+        ("**Paris**", "Paris"),
+        ("`x`", "x"),
+        ("“Paris”", "'Paris'"),
+        ('The answer is "Paris."', 'the answer is "Paris."'),
+        ('"The Paris."', "paris"),
+        ("(Paris)", "Paris?!"),
+        ("«Paris»", "„Paris“"),
+        ("¿Paris?", "Paris"),
+        ("…Paris", "Paris..."),
+        ("A.", "a"),
+        ("(B)", "B."),
+        ("東京。", "「東京」"),
+    ],
+)
+def test_these_say_the_same(one, other):
+    assert normal_form(one) == normal_form(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("-5", "5"),
+        (".5", "5"),
+        ('".5"', '"5"'),
+        ("$5", "5"),
+        ("5%", "5"),
+        ("C#", "C"),
+        ("C++", "C"),
+        ("[0, 1)", "(0, 1]"),
+        ("6'", '6"'),
+        ("f(x)", "f(x"),
+        ("A", ""),
+        ("The", ""),
+        ("?", ""),
+        ("?", "!"),
+        ("Theory", "ory"),
+        ("U.S.", "US"),
+        ("Paris, France", "Paris France"),
+    ],
+)
+def test_these_do_not_say_the_same(one, other):
+    assert normal_form(one) != normal_form(other)
+
+
+ANSWERS = st.lists(st.text(st.sampled_from("aA bthe .\"'()-5\n\ud800é"), max_size=8), max_size=12)
+
+
+@given(ANSWERS, st.randoms())
+def test_the_order_of_the_answers_makes_no_difference(answers, random):
+    assert answer_groups(random.sample(answers, len(answers))) == answer_groups(answers)
+
+
+@given(ANSWERS)
+def test_every_answer_is_in_exactly_one_group(answers):
+    groups = answer_groups(answers)
+    assert sorted(member for group in groups for member in group.members) == sorted(answers)
+    assert all(group.count == len(group.members) and group.text in group.members for group in groups)
+    assert [group.count for group in groups] == sorted((group.count for group in groups), reverse=True)
+
+
+@given(st.text())
+def test_any_text_has_a_normal_form_that_is_blank_only_for_blank_text(text):
+    assert bool(normal_form(text)) == bool(text.strip())
+
+
+def test_a_hostile_nest_of_quotes_takes_no_time():
+    assert len(normal_form('"' * 2_000_000)) > 1_000_000

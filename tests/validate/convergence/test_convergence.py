@@ -1,0 +1,524 @@
+"""Study 4: how many questions, answers and words a ranking needs, against what is known of made-up scores."""
+
+from __future__ import annotations
+
+import math
+import re
+from itertools import chain
+from statistics import NormalDist, fmean, stdev
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from selfreflect.errors import ConfigError, DataError
+from selfreflect.render.table import to_csv, to_markdown
+from selfreflect.sources.items import Item
+from selfreflect.validate.base import MetricInfo, Undefined, Value
+from selfreflect.validate.convergence.power import FEWEST, questions_needed, separation
+from selfreflect.validate.convergence.separating import answer_differences
+from selfreflect.validate.convergence.study import Convergence
+from selfreflect.validate.convergence.subsampling import (
+    DRAWS,
+    Step,
+    answer_units,
+    budgets,
+    fewer_questions,
+    fewer_units,
+    same_ranking,
+    stable_from,
+    word_units,
+)
+from selfreflect.validate.measure import measure
+from selfreflect.validate.metrics.masked import Masked
+
+LOWER = MetricInfo(name="selfreflect", better="lower", group="selfreflect", about="")
+HIGHER = MetricInfo(name="rouge_l", better="higher", group="competitor", about="")
+PARTS = (((0.1, 0.2), (0.6,)), (), ((0.4,), (0.5,), (0.9, 0.3, 0.2)))
+
+
+def flat_mean(parts):
+    return fmean([distance for answer in parts for word in answer for distance in word])
+
+
+def made(number: int, answers: int = 6, names=("good", "mid", "bad"), **fields) -> Item:
+    given = {
+        "id": f"q{number}",
+        "question": f"What is {number}?",
+        "masked_out": tuple(f"masked {place}" for place in range(answers)),
+        "conditioning": tuple(f"shown {place}" for place in range(answers)),
+        "summaries": {name: f"{name} summary" for name in names},
+    }
+    return Item(**{**given, **fields})
+
+
+def value(item: str, summary: str, number: float | None, parts=(), metric="selfreflect", by="judge") -> Value:
+    undefined = Undefined(reason="backend", message="no") if number is None else None
+    return Value(metric=metric, item=item, summary=summary, digest="", by=by, value=number, undefined=undefined, parts=parts)
+
+
+def noisy(items, levels, *, between=0.02, within=0.05, answers=6, seed=1):
+    """Scores of answers of one word each: a level of the summary, an effect of the question on it, and noise of each answer."""
+    rng = np.random.default_rng(seed)
+    values = []
+    for item in items:
+        for name in item.summaries:
+            mean = 0.5 + levels[name] + rng.normal(0, between / math.sqrt(2))
+            drawn = mean + rng.normal(0, within / math.sqrt(2), answers)
+            values.append(value(item.id, name, float(drawn.mean()), tuple(((float(one),),) for one in drawn)))
+    return values
+
+
+LEVELS = {"good": 0.0, "mid": 0.02, "bad": 0.1}
+
+
+def table(finding, title):
+    [found] = [table for table in finding.tables if table.title.startswith(title)]
+    return found
+
+
+# --- fewer answers, words, questions
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"),
+    [(1, (1,)), (2, (1, 2)), (3, (1, 2, 3)), (10, (1, 2, 5, 10)), (60, (1, 2, 5, 10, 20, 50, 60)), (100, (1, 2, 5, 10, 20, 50, 100))],
+)
+def test_budgets_rise_and_end_with_all(most, expected):
+    assert budgets(most) == expected
+
+
+DISTANCES = st.floats(0, 1, allow_subnormal=False)
+
+
+@st.composite
+def same_words(draw, summaries=3):
+    """Parts of several summaries of one question, with the same words."""
+    shape = draw(st.lists(st.lists(st.integers(1, 3), max_size=4), min_size=1, max_size=5).filter(any))
+    return [tuple(tuple(tuple(draw(DISTANCES) for _ in range(size)) for size in answer) for answer in shape) for _ in range(summaries)]
+
+
+@given(st.lists(same_words(), min_size=1, max_size=3))
+@settings(max_examples=30, deadline=None)
+def test_all_answers_and_all_words_give_the_value_itself(questions):
+    expected = np.mean([[flat_mean(parts) for parts in summaries] for summaries in questions], axis=0)
+    for units in (answer_units, word_units):
+        found = [units(summaries) for summaries in questions]
+        last = fewer_units(found, [max(len(one.sizes) for one in found)], 0)[0]
+        assert last.means == pytest.approx(expected)
+        assert max(last.sds) < 1e-9
+
+
+@given(same_words())
+@settings(max_examples=30, deadline=None)
+def test_the_order_of_masked_out_answers_does_not_matter_to_the_mean_of_parts(summaries):
+    for units in (answer_units, word_units):
+        forth, back = units(summaries), units([parts[::-1] for parts in summaries])
+        assert forth.scores == pytest.approx(back.scores)
+
+
+def test_answers_are_units_of_all_their_tokens_and_those_without_words_are_none():
+    answers, words = answer_units([PARTS]), word_units([PARTS])
+    assert answers.sizes.tolist() == [3, 5]
+    assert answers.sums[:, 0] == pytest.approx([0.9, 2.3])
+    assert words.sizes.tolist() == [2, 1, 1, 1, 3]
+    assert words.sums[:, 0] == pytest.approx([0.3, 0.6, 0.4, 0.5, 1.4])
+
+
+def test_summaries_of_other_words_have_no_units():
+    with pytest.raises(ValueError, match="the same words"):
+        answer_units([PARTS, PARTS[::-1]])
+    with pytest.raises(ValueError, match="at least one"):
+        word_units([((), ()), ((), ())])
+
+
+def test_the_spread_of_scores_from_some_answers_is_that_of_draws_without_replacement():
+    rng = np.random.default_rng(3)
+    scores = rng.random((40, 12))  # questions, answers of one token each
+    units = [answer_units([tuple(((float(one),),) for one in row)]) for row in scores]
+    for drawn, step in zip((1, 4, 11), fewer_units(units, [1, 4, 11], 0), strict=True):
+        variances = scores.var(axis=1, ddof=1) / drawn * (1 - drawn / 12)
+        assert step.sds[0] == pytest.approx(math.sqrt(variances.sum()) / 40, rel=0.15)
+        assert step.means[0] == pytest.approx(scores.mean(), abs=4 * step.sds[0] / math.sqrt(DRAWS) + 1e-12)
+
+
+def test_all_summaries_are_compared_on_the_same_answers():
+    """Two summaries that differ by a constant on every answer, however noisy the answers are, are never ordered otherwise."""
+    rng = np.random.default_rng(0)
+    noise = rng.random(30)
+    parts = [tuple(((float(one + shift),),) for one in noise) for shift in (0, 0.001)]
+    assert [step.same for step in fewer_units([answer_units(parts)], [1, 2, 5], 0)] == [1, 1, 1]
+
+
+def test_the_spread_of_scores_over_questions_falls_with_their_root():
+    scores = np.random.default_rng(5).random((200, 2))
+    for count, step in zip((1, 25, 200), fewer_questions(scores, [1, 25, 200], 0), strict=True):
+        assert step.sds[0] == pytest.approx(scores[:, 0].std() / math.sqrt(count), rel=0.15)
+
+
+def test_the_chance_of_the_same_ranking_is_that_of_a_normal_difference():
+    rng = np.random.default_rng(8)
+    gaps = rng.normal(0, 1, 400)
+    gaps += 0.2 - gaps.mean()
+    scores = np.stack([np.zeros(400), gaps], axis=1)
+    for count, step in zip((4, 25, 100), fewer_questions(scores, [4, 25, 100], 0), strict=True):
+        assert step.same == pytest.approx(NormalDist().cdf(0.2 * math.sqrt(count) / gaps.std()), abs=0.06)
+
+
+def test_a_ranking_is_the_same_only_if_every_pair_is():
+    means = np.array([[1, 2, 3], [2, 1, 3], [1, 1, 3], [3, 2, 1]], dtype=float)
+    assert same_ranking(means, np.array([1.0, 2.0, 3.0])) == 0.25  # a tie is another order
+    assert same_ranking(means, np.array([1.0, 1.0, 3.0])) == 0.75  # what ties in the reference is not ranked
+    assert same_ranking(means, np.array([1.0, 1.0, 1.0])) is None
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [([0.5, 0.95, 1.0], 2), ([0.96, 0.9, 1.0], 3), ([1.0, 1.0, 0.94], None), ([1.0, 1.0, 1.0], 1), ([None, None, None], None)],
+)
+def test_stable_is_what_stays_stable_with_more(shares, expected):
+    assert stable_from([Step(budget, (), (), share) for budget, share in enumerate(shares, 1)]) == expected
+
+
+# --- how many questions
+
+
+@pytest.mark.parametrize(("effect", "expected"), [(0.5, 32), (0.2, 197), (0.1, 785), (-0.1, 785), (5.0, FEWEST)])
+def test_questions_needed_are_those_of_the_closed_form(effect, expected):
+    """(1.959964 + 0.841621)^2 = 7.848880, over the squared effect."""
+    assert questions_needed(effect * 0.03, 0.03) == expected
+
+
+def test_no_number_of_questions_finds_a_difference_of_zero():
+    assert questions_needed(0.0, 0.1) is None
+    assert questions_needed(5e-324, 0.1) is None  # more than a float holds
+    assert questions_needed(0.1, 0.0) == FEWEST
+
+
+def test_so_many_questions_do_separate_in_four_of_five_experiments():
+    needed = questions_needed(0.25, 1.0)
+    experiments = np.random.default_rng(4).normal(0.25, 1, (4000, needed))
+    lower = experiments.mean(axis=1) - 1.959964 * experiments.std(axis=1, ddof=1) / math.sqrt(needed)
+    assert np.mean(lower > 0) == pytest.approx(0.8, abs=0.02)
+
+
+def test_spreads_between_and_within_questions_are_told_apart():
+    rng = np.random.default_rng(11)
+    effects = 0.05 + rng.normal(0, 0.03, 1500)
+    tokens = effects[:, None] + rng.normal(0, 0.1, (1500, 8))
+    found = separation(tokens.mean(axis=1).tolist(), [[[one] for one in row] for row in tokens.tolist()])
+    assert found.between == pytest.approx(0.03, rel=0.08)
+    assert found.within == pytest.approx(0.1, rel=0.05)
+    assert found.sd() == pytest.approx(math.hypot(0.03, 0.1 / math.sqrt(8)), rel=0.05)
+    for answers in (1, 3):  # what only so many answers would have shown
+        assert found.sd(answers) == pytest.approx(stdev(tokens[:, :answers].mean(axis=1)), rel=0.08)
+    assert found.questions(3) == questions_needed(found.difference.mean, found.sd(3))
+
+
+def test_noise_of_answers_alone_leaves_no_spread_between_questions():
+    rows = [[[0.0], [1.0]], [[1.0], [0.0]], [[0.4], [0.6]]]
+    found = separation([fmean(one for [one] in row) for row in rows], rows)
+    assert (found.spread, found.between) == (0, 0)
+    assert found.within > 0
+
+
+def test_without_parts_the_spread_is_known_for_the_answers_at_hand_only():
+    found = separation([0.1, 0.3, 0.2])
+    assert found.questions() == questions_needed(0.2, 0.1)
+    assert found.questions(10) is None
+    assert separation([0.1]).questions() is None
+
+
+def test_a_single_answer_tells_nothing_of_the_noise_of_answers():
+    assert separation([0.1, 0.3], [[[0.1]], [[0.3]]]).within is None
+
+
+def test_differences_are_those_of_the_same_words():
+    shifted = tuple(tuple(tuple(one + 0.25 for one in word) for word in answer) for answer in PARTS)
+    assert [len(answer) for answer in answer_differences(PARTS, shifted)] == [3, 0, 5]
+    assert list(chain.from_iterable(answer_differences(PARTS, shifted))) == pytest.approx([0.25] * 8)
+    with pytest.raises(ValueError, match="zip"):
+        answer_differences(PARTS, PARTS[:2])
+
+
+# --- the items
+
+
+def test_every_item_is_there_itself_and_the_first_ones_in_variants():
+    items = [made(number) for number in range(4)]
+    study = Convergence(items, conditioning=(2, 1), shuffles=1, scored_anew=2)
+    assert list(study.items[:4]) == items
+    assert [item.id for item in study.items[4:]] == [
+        *("q0 [1 conditioning]", "q0 [2 conditioning]", "q0 [conditioning order 1]", "q0 [masked-out reversed]"),
+        *("q1 [1 conditioning]", "q1 [2 conditioning]", "q1 [conditioning order 1]", "q1 [masked-out reversed]"),
+    ]
+    by_id = {item.id: item for item in study.items}
+    assert by_id["q1 [2 conditioning]"].conditioning == ("shown 0", "shown 1")
+    order = by_id["q1 [conditioning order 1]"].conditioning
+    assert order != items[1].conditioning
+    assert sorted(order) == sorted(items[1].conditioning)
+    assert by_id["q1 [masked-out reversed]"].masked_out == items[1].masked_out[::-1]
+    for item in study.items[4:]:
+        original = by_id[item.id.split(" ")[0]]
+        assert (item.question, item.summaries) == (original.question, original.summaries)
+
+
+def test_no_variant_is_made_that_changes_nothing():
+    same = made(0, conditioning=("a", "a", "a"), masked_out=("b", "b"))
+    two = made(1, conditioning=("a", "b"), masked_out=("b",))
+    study = Convergence([same, two], conditioning=(1, 3, 5), shuffles=3)
+    assert [item.id for item in study.items[2:]] == ["q0 [1 conditioning]", "q1 [1 conditioning]", "q1 [conditioning order 1]"]
+
+
+def test_orders_differ_from_each_other_and_follow_from_the_seed():
+    def orders(seed):
+        study = Convergence([made(0), made(1)], seed, conditioning=(), shuffles=4)
+        return [item.conditioning for item in study.items if "order" in item.id]
+
+    assert orders(1) == orders(1)
+    assert orders(1) != orders(2)
+    assert len(set(orders(1)[:4])) == 4
+
+
+def test_variants_never_take_the_id_of_an_item():
+    items = [made(0), made(1), made(2, id="q0 [2 conditioning]"), made(3, id="q1 [masked-out reversed]")]
+    study = Convergence(items, conditioning=(2,), shuffles=1)
+    ids = [item.id for item in study.items]
+    assert len(set(ids)) == len(ids)
+    assert ids[:4] == [item.id for item in items]
+
+
+def test_variants_can_be_done_without():
+    assert len(Convergence([made(0), made(1)], scored_anew=0).items) == 2
+    assert len(Convergence([made(0), made(1)], conditioning=(), shuffles=0).items) == 4  # the check of masked-out answers remains
+
+
+@pytest.mark.parametrize("settings", [{"conditioning": (0, 2)}, {"shuffles": -1}, {"scored_anew": -1}])
+def test_settings_out_of_range_are_refused(settings):
+    with pytest.raises(ConfigError, match="conditioning must be counts of 1 or more"):
+        Convergence([made(0), made(1)], **settings)
+
+
+@pytest.mark.parametrize(
+    ("items", "said"),
+    [
+        ([], "0 of 0 hold all of none"),
+        ([made(0)], "1 of 1 hold all of 'good', 'mid', 'bad'"),
+        ([made(0, names=("good",)), made(1, names=("good",))], "2 of 2 hold all of 'good'"),
+        ([made(0, names=("good", "bad")), made(1, names=("this", "that"))], "0 of 2 hold all of 'good', 'bad', 'this', 'that'"),
+    ],
+)
+def test_items_that_rank_nothing_are_refused(items, said):
+    with pytest.raises(DataError, match=re.escape(said)):
+        Convergence(items)
+
+
+# --- the finding
+
+
+@pytest.fixture(scope="module")
+def clear():
+    study = Convergence([made(number) for number in range(80)], scored_anew=0)
+    return study.finding(noisy(study.items, LEVELS), [LOWER])
+
+
+def test_the_advice_is_the_closed_form_of_the_table(clear):
+    pairs = table(clear, "What separates two strategies")
+    headings = [column.heading for column in pairs.columns]
+    rows = {row[:2]: dict(zip(headings, row, strict=True)) for row in pairs.rows}
+    assert list(rows) == [("good", "mid"), ("good", "bad"), ("mid", "bad")]
+    row = rows["good", "mid"]
+    sd = math.hypot(row["between questions"], row["within, one answer"] / math.sqrt(10))
+    needed = math.ceil(((1.959964 + 0.841621) * sd / row["difference"]) ** 2)
+    assert row["needed x 10 answers"] == needed
+    assert f"about {needed} questions x 10 answers separate 'good' from 'mid'" in clear.says[1]
+    assert clear.says[1].count("you have 80 x 6.") == 2
+    # what the scores were made with
+    assert row["difference"] == pytest.approx(0.02, abs=0.012)
+    assert row["between questions"] == pytest.approx(0.02, rel=0.35)
+    assert row["within, one answer"] == pytest.approx(0.05, rel=0.2)
+
+
+def test_only_neighbours_in_the_ranking_get_advice(clear):
+    assert clear.says[1].count("separate") == 2
+    assert "'good' from 'bad'" not in clear.says[1]
+
+
+def test_each_axis_has_a_table_a_plot_and_a_sentence(clear):
+    for axis, most in (("questions", 80), ("masked-out answers", 6), ("masked words", 6)):
+        rows = table(clear, f"selfreflect by number of {axis}").rows
+        assert [row[1] for row in rows[:3]] == ["good", "mid", "bad"]
+        assert rows[-1][0] == most
+        assert any(
+            re.match(
+                rf"By number of {axis}( of each question, with 80 questions)?: the ranking( by all \(up to 6\))? is stable from \d+ on",
+                said,
+            )
+            for said in clear.says
+        )
+    assert {plot.name for plot in clear.plots} == {
+        *("convergence_ranking", "convergence_questions", "convergence_masked_out_answers", "convergence_masked_words")
+    }
+    for plot in clear.plots:
+        for curve in plot.curves:
+            assert len(curve.x) == len(curve.y)
+            assert {len(curve.low), len(curve.high)} <= {0, len(curve.x)}
+
+
+def test_all_answers_give_the_scores_themselves(clear):
+    study = Convergence([made(number) for number in range(80)], scored_anew=0)
+    values = noisy(study.items, LEVELS)
+    last = table(clear, "selfreflect by number of masked-out answers").rows[-3:]
+    for _, name, mean, sd, same in last:
+        assert mean == pytest.approx(fmean(one.value for one in values if one.summary == name))
+        assert (sd, same) == (pytest.approx(0, abs=1e-12), 1)
+
+
+def test_what_the_data_cannot_separate_is_said_so():
+    study = Convergence([made(number) for number in range(12)], scored_anew=0)
+    found = study.finding(noisy(study.items, {"good": 0.0, "mid": 0.001, "bad": 0.3}, between=0.1), [LOWER])
+    [advice] = [said for said in found.says if "at hand do not separate" in said]
+    assert re.search(r"The 12 questions at hand do not separate '(good|mid)' from '(good|mid)'", advice)
+    assert re.search(
+        r"If the difference is as large as observed, it needs about \d+ questions x 10 answers; if it is smaller, more", advice
+    )
+    assert any("By number of questions: the ranking is not stable even with 12" in said for said in found.says)
+
+
+def test_identical_summaries_are_not_ranked():
+    study = Convergence([made(number, names=("one", "other")) for number in range(5)], scored_anew=0)
+    values = [
+        value(item.id, name, 0.1 * number, ((((0.1 * number),),),)) for number, item in enumerate(study.items) for name in item.summaries
+    ]
+    found = study.finding(values, [LOWER])
+    assert "have the same mean score: no number of questions is known" in found.says[1]
+    assert any("all strategies have the same mean score, so there is no ranking" in said for said in found.says)
+    assert table(found, "Same ranking").rows[0][1:-1] == (None, None, None, None)
+
+
+def test_a_metric_without_parts_takes_part_in_the_questions_axis_only():
+    study = Convergence([made(number) for number in range(10)], scored_anew=0)
+    values = noisy(study.items, LEVELS, between=0.001)
+    values += [value(one.item, one.summary, 1 - one.value, metric="rouge_l", by="") for one in values]
+    found = study.finding(values, [LOWER, HIGHER])
+    rows = table(found, "Same ranking").rows
+    assert [row[0] for row in rows] == ["selfreflect", "rouge_l"]
+    assert [row[-1] for row in rows] == ["good > mid > bad"] * 2  # one is better low, the other high
+    assert rows[0][1:-1] == rows[1][1:-1]
+    assert {plot.name for plot in study.finding(values, [HIGHER]).plots} == {"convergence_ranking"}
+    assert any("There is no advice: selfreflect did not score" in said for said in study.finding(values, [HIGHER]).says)
+
+
+def test_values_without_parts_still_give_advice_on_questions():
+    study = Convergence([made(number) for number in range(10)], scored_anew=0)
+    values = [value(one.item, one.summary, one.value) for one in noisy(study.items, LEVELS, between=0.001)]
+    found = study.finding(values, [LOWER])
+    assert re.search(r"about \d+ questions separate 'good' from 'mid'", found.says[1])
+    assert not any("masked words of" in said for said in found.says)
+
+
+def test_questions_without_all_values_are_left_out_and_counted():
+    study = Convergence([*(made(number) for number in range(6)), made(9, names=("good", "bad"))], scored_anew=0)
+    values = [one for one in noisy(study.items, LEVELS) if (one.item, one.summary) != ("q3", "mid")]
+    values.append(value("q3", "mid", None))
+    found = study.finding(values, [LOWER, HIGHER])
+    assert "Items that do not hold all of them were left out: 1." in found.says[0]
+    assert "left out: selfreflect has 5, rouge_l has 0" in found.says[0]
+    assert table(found, "What separates").rows[0][-1] == 5
+
+
+def test_a_second_judge_is_named_and_passed_over():
+    study = Convergence([made(number) for number in range(6)], scored_anew=0)
+    values = noisy(study.items, LEVELS)
+    others = [value(one.item, one.summary, 1 - one.value, one.parts, by="another judge") for one in values]
+    found = study.finding([*values, *others], [LOWER])
+    assert found.tables == study.finding(values, [LOWER]).tables
+    assert "Values by 'another judge' were passed over" in found.says[0]
+
+
+def test_values_of_other_items_change_nothing():
+    study = Convergence([made(number) for number in range(6)], scored_anew=0)
+    values = noisy(study.items, LEVELS)
+    assert study.finding([*values, value("elsewhere", "good", 0.1), value("q0", "control", 0.1)], [LOWER]) == study.finding(values, [LOWER])
+
+
+def test_fewer_conditioning_answers_are_compared_on_the_same_questions():
+    study = Convergence([made(number) for number in range(12)], conditioning=(1, 2), shuffles=0, scored_anew=6)
+    values = []
+    for item in study.items:
+        # one answer turns the order round, and so do the questions that are not scored anew
+        turned = "[1 conditioning]" in item.id or item.id in {f"q{number}" for number in range(6, 12)}
+        for place, name in enumerate(item.summaries):
+            values.append(value(item.id, name, 0.2 * (2 - place) if turned else 0.1 * (place + 1)))
+    found = study.finding(values, [LOWER])
+    rows = table(found, "selfreflect by number of conditioning answers").rows
+    assert [(row[0], row[1], row[4]) for row in rows] == [
+        (count, name, share) for count, share in ((1, 0.0), (2, 1.0), (6, 1.0)) for name in ("bad", "mid", "good")
+    ]
+    assert [row[2] for row in rows[-3:]] == pytest.approx([0.3, 0.2, 0.1])  # of the questions scored anew
+    assert any(
+        "By number of conditioning answers of each question, with 6 questions: the ranking is stable from 2 on" in said
+        for said in found.says
+    )
+    assert "on the first 6 questions only (15 more items)" in found.says[-1]
+
+
+def test_few_questions_give_no_advice_however_alike_they_are():
+    study = Convergence([made(number) for number in range(FEWEST - 1)], conditioning=(1,), shuffles=0)
+    values = [value(item.id, name, 0.1 * place) for item in study.items for place, name in enumerate(item.summaries)]
+    found = study.finding(values, [LOWER])
+    assert found.says[1].startswith("5 questions are too few for advice on 'good' and 'mid', which differ by 0.1000")
+    assert not any("stable from" in said for said in found.says)
+    assert {row[-2] for row in table(found, "Same ranking").rows} == {None}
+    for axis in ("questions", "conditioning answers"):
+        assert f"By number of {axis}: 5 questions are too few to tell a stable ranking from a chance one." in found.says
+
+
+def test_that_all_answers_agree_with_themselves_is_no_stability():
+    study = Convergence([made(number, names=("good", "bad")) for number in range(6)], scored_anew=0)
+    parts = {"good": (((0.0,),), ((0.9,),), ((0.0,),)), "bad": (((0.5,),), ((0.0,),), ((0.5,),))}  # one answer of three is for the bad one
+    values = [value(item.id, name, flat_mean(own), own) for item in study.items for name, own in parts.items()]
+    found = study.finding(values, [LOWER])
+    said = "By number of masked-out answers of each question, with 6 questions: no fewer than all (up to 3) give the ranking by all in 95%"
+    assert any(one.startswith(said) for one in found.says)
+
+
+def test_what_another_order_moves_is_reported_for_every_metric():
+    study = Convergence([made(0), made(1)], conditioning=(1,), shuffles=1)
+    base = {"good": 0.1, "mid": 0.2, "bad": 0.3}
+    moved = {"good": 0.12, "mid": 0.2, "bad": 0.19}
+    values = []
+    for item in study.items:
+        for name in item.summaries:
+            number = {"q0 [conditioning order 1]": moved[name], "q0 [1 conditioning]": 0.9}.get(item.id, base[name])
+            values += [value(item.id, name, number), value(item.id, name, base[name], metric="rouge_l", by="")]
+    found = study.finding(values, [LOWER, HIGHER])
+    rows = {row[:2]: row[2:] for row in table(found, "The same answers in another order").rows}
+    assert rows["selfreflect", "conditioning"] == (pytest.approx(0.13 / 6), pytest.approx(0.11), pytest.approx(1 / 6), 6)
+    assert rows["selfreflect", "masked-out"] == (0, 0, None, 6)
+    assert rows["rouge_l", "conditioning"] == (0, 0, 0, 6)
+    [said] = [said for said in found.says if said.startswith("Another order of the conditioning answers")]
+    assert "by 0.0217 on average and 0.1100 at most (n = 6), and orders two summaries of one question otherwise in 17% of cases" in said
+
+
+def test_names_from_files_are_shown_as_they_are_and_do_no_harm():
+    evil = "[red]{x}\x1b[2J|<b>%s"
+    study = Convergence([made(number, names=(evil, "b")) for number in range(4)], scored_anew=0)
+    found = study.finding(noisy(study.items, {evil: 0.0, "b": 0.1}), [LOWER])
+    for one in found.tables:
+        assert "\x1b" not in to_markdown(one) + to_csv(one)
+    assert any(repr(evil) in said for said in found.says)
+
+
+def test_a_real_judge_minds_the_order_of_conditioning_answers_alone(tiny_judge):
+    words = ("Radishes grow fast", "You can plant Lettuce or peas", "It is not clear", "basil or tomatoes in a pot")
+    items = [made(number, masked_out=words[number:], conditioning=words) for number in range(2)]
+    study = Convergence(items, conditioning=(2,), shuffles=2)
+    values = measure(study.items, [Masked(tiny_judge("llama"), ["selfreflect"])])
+    found = study.finding(values, [LOWER])
+    rows = {row[1]: row for row in table(found, "The same answers in another order").rows}
+    assert rows["conditioning"][3] > 1e-3
+    assert rows["masked-out"][3] < 1e-5
+    for one in values:
+        assert flat_mean(one.parts) == pytest.approx(one.value, abs=1e-6)

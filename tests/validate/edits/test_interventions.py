@@ -1,0 +1,507 @@
+"""Edits of statements and summaries: exact texts, that each does what its label says, and what the studies find in known values."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from selfreflect.errors import DataError
+from selfreflect.grouping import normal_form
+from selfreflect.models.base import Refusal
+from selfreflect.models.scripted import Scripted
+from selfreflect.render.table import Table, to_csv, to_markdown
+from selfreflect.sources.items import Item
+from selfreflect.validate.base import MetricInfo, Undefined, Value, digest
+from selfreflect.validate.edits.dose import SHIFTS, ShiftedPercentages
+from selfreflect.validate.edits.edits import DETAIL, FILLER, PAD, STATEMENT_EDITS, CannotEditError, Elsewhere
+from selfreflect.validate.edits.interventions import BASE, OWN, QUESTION, Interventions
+from selfreflect.validate.edits.possibilities import LIST, NAMED, Possibility, Statement, apportioned, short, stated
+from selfreflect.validate.edits.writer import frames
+
+LOWER = MetricInfo(name="distance", better="lower", group="control", about="")
+HIGHER = MetricInfo(name="agreement", better="higher", group="control", about="")
+
+CAPITAL = Item(
+    id="capital",
+    question="What is the capital? ",
+    masked_out=("Paris.", "paris", "Lyon", "Nice"),
+    conditioning=("Paris.", "Lyon", "", "Paris.", "the Paris", "Lyon", "Lille"),
+    summaries={"mine": "Probably it has been Paris since 987.", "blank": " "},
+)
+PRIZE = Item(
+    id="prize",
+    question="Who won?",
+    masked_out=("It was Henri Becquerel.",),
+    conditioning=("It was Henri Becquerel.",),
+    summaries={"mine": "nobody knows"},
+)
+
+
+def item(answers: Sequence[str], id_: str = "i", **summaries: str) -> Item:
+    middle = len(answers) // 2
+    return Item(id=id_, question="Why?", masked_out=tuple(answers[:middle]), conditioning=tuple(answers[middle:]), summaries=summaries)
+
+
+def made(study: Interventions | ShiftedPercentages, place: int = 0) -> dict[str, str]:
+    return study.items[place].summaries
+
+
+def measured(study: Interventions | ShiftedPercentages, metric: MetricInfo, score: Callable[[Item, str], float | None]) -> list[Value]:
+    found = []
+    for one in study.items:
+        for name in one.summaries:
+            number = score(one, name)
+            reason = Undefined(reason="blank", message="") if number is None else None
+            found.append(Value(metric=metric.name, item=one.id, summary=name, digest=digest(one, name), value=number, undefined=reason))
+    return found
+
+
+def rows(table: Table) -> dict[tuple[object, object], dict[str, object]]:
+    headings = [column.heading for column in table.columns]
+    return {(row[0], row[1]): dict(zip(headings, row, strict=True)) for row in table.rows}
+
+
+def test_the_edits_of_a_small_item_word_by_word():
+    summaries = made(Interventions([CAPITAL, PRIZE]))
+    start = "I would say "
+    assert summaries[BASE] == start + "“Paris.” (50%), “Lyon” (30%), “Lille” (10%) or “Nice” (10%)."
+    assert summaries["template: drop most frequent"] == start + "“Lyon” (60%), “Lille” (20%) or “Nice” (20%)."
+    assert summaries["template: drop least frequent"] == start + "“Paris.” (56%), “Lyon” (33%) or “Lille” (11%)."
+    assert summaries["template: swap two frequencies"] == start + "“Paris.” (10%), “Lyon” (30%), “Lille” (10%) or “Nice” (50%)."
+    assert summaries["template: add a possibility"] == (
+        start + "“Paris.” (40%), “Lyon” (24%), “Lille” (8%), “Nice” (8%) or “It was Henri Becquerel.” (20%)."
+    )
+    assert summaries["template: cut to the majority"] == start + "“Paris.” (100%)."
+    assert summaries["template: pad with filler"] == f"{summaries[BASE]} {FILLER}"
+    assert summaries["template: repeat the question"] == "What is the capital?"
+    name = re.fullmatch(
+        start + re.escape("“") + r"(\w+)" + re.escape(".” (50%), “Lyon” (30%), “Lille” (10%) or “Nice” (10%)."),
+        summaries["template: replace a detail"],
+    )
+    assert name
+    assert name[1] in ("Henri", "Becquerel")
+    assert summaries["mine"] == CAPITAL.summaries["mine"]
+    assert summaries["mine: pad with filler"] == f"{CAPITAL.summaries['mine']} {FILLER}"
+    changed = re.fullmatch(r"Probably it has been (\w+) since (\d+)\.", summaries["mine: replace a detail"])
+    assert changed
+    assert (changed[1] == "Paris") != (changed[2] == "987")
+    assert len(summaries) == 12
+
+
+def test_what_cannot_be_edited_is_counted_with_its_reason():
+    study = Interventions([CAPITAL, PRIZE])
+    assert study.skipped == {
+        ("drop most frequent", "it names one possibility only"): 1,
+        ("drop least frequent", "it names one possibility only"): 1,
+        ("swap two frequencies", "it names one possibility only"): 1,
+        ("cut to the majority", "it names one possibility only"): 1,
+        (DETAIL + OWN, "it has no number or name to replace"): 1,
+        ("all" + OWN, "it is blank"): 1,
+    }
+    table = study.finding([], [LOWER]).tables[-1]
+    assert ("all" + OWN, "it is blank", 1) in table.rows
+    assert len(study.pairs) + sum(count for (edit, _), count in study.skipped.items() if edit in STATEMENT_EDITS) >= 2 * len(
+        STATEMENT_EDITS
+    )
+
+
+def test_equally_frequent_possibilities_have_no_most_frequent_one():
+    study = Interventions([item(["radish", "pea", "bean", "leek"])])
+    assert {edit for edit, reason in study.skipped if reason == "all its possibilities are equally frequent"} == {
+        "drop most frequent",
+        "drop least frequent",
+        "swap two frequencies",
+    }
+    assert study.skipped["cut to the majority", "no possibility is more frequent than all others"] == 1
+    assert "template: cut to the majority" in made(Interventions([item(["radish", "radish", "pea"])]))
+
+
+def test_an_edit_that_changes_nothing_is_none():
+    study = Interventions([item(["pea"] * 301 + ["leek"] * 300)])
+    assert made(study)[BASE] == "I would say “pea” (50%) or “leek” (50%)."
+    assert study.skipped["swap two frequencies", "it would change nothing"] == 1
+    assert "template: swap two frequencies" not in made(study)
+
+
+def test_the_seed_and_the_item_decide_and_nothing_else():
+    others = [item([f"{name} in 19{place}1"] * 2, f"o{place}") for place, name in enumerate(["Rome", "Oslo", "Bonn", "Kyiv"])]
+    first = Interventions([CAPITAL, *others])
+    assert [re.findall(r"“([^”]*)” \(20%\)", one.summaries["template: add a possibility"]) for one in first.items] == [
+        ["Kyiv in 1931"],
+        ["Bonn in 1921"],
+        ["Kyiv in 1931"],
+        ["Paris."],
+        ["Oslo in 1911"],
+    ]  # in any process: sets of texts have another order in each
+    assert made(Interventions([*reversed(others), CAPITAL]), -1) == made(first)
+    assert any(made(Interventions([CAPITAL, *others], seed)) != made(first) for seed in range(1, 5))
+    assert all(made(Interventions([CAPITAL, *others], seed))[BASE] == made(first)[BASE] for seed in range(5))
+
+
+def test_answers_that_nobody_could_tell_apart_in_words_are_never_added_as_new():
+    """ "Yes" is in "Yes, it is": another item's "yes" is nothing new, though it is spelt otherwise."""
+    study = Interventions([item(["Yes, it is", "Yes, it is"], "long"), item(["Yes", "Yes"], "short")])
+    assert [made(study, place)["template: add a possibility"] for place in (0, 1)] == [
+        "I would say “Yes, it is” (80%) or “Nobody has ever found out” (20%).",
+        "I would say “Yes” (80%) or “Nobody has ever found out” (20%).",
+    ]
+    alone = Interventions([item(["nobody has ever found out", "x"])])
+    assert alone.skipped["add a possibility", "every possibility at hand was given"] == 1
+
+
+def test_both_halves_are_stated_and_any_grouping_will_do():
+    one = item(["a", "b", "c", "c"])
+    assert stated(one) == Statement((Possibility("c", 2), Possibility("a", 1), Possibility("b", 1)))
+    study = Interventions([one], grouping=lambda answers: [[1, 0], [2, 3]])
+    assert made(study)[BASE] == "I would say “b” (50%) or “c” (50%)."
+
+
+def test_at_most_five_possibilities_are_named():
+    answers = [f"word{place}" for place in range(8) for _ in range(10 - place)]
+    statement = stated(item(answers))
+    assert statement
+    assert len(statement.named) == NAMED
+    assert statement.text().endswith(" or something else (23%).")
+    assert statement.percentages[-1] == 23
+    assert stated(item([f"unique {place}" for place in range(101)])) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("  It is\n\nParis.  It is big. ", "It is Paris. It is big."),
+        ("It is surely Paris. " + "And so on " * 10, "It is surely Paris."),
+        ("Dr. " + "word " * 30, "Dr. " + "word " * 18 + "word…"),
+        ("字" * 500, "字" * 160 + "…"),
+    ],
+)
+def test_long_answers_are_cut_to_one_short_line(text: str, expected: str):
+    assert short(text) == expected
+
+
+def test_answers_that_are_spelt_alike_once_cut_count_together():
+    long = "As of my last update there is no date. " + "Look it up elsewhere or wait for news {} and so on and so on and so on."
+    statement = stated(item([long.format("today"), long.format("tomorrow"), "In May."]))
+    assert statement == Statement((Possibility("As of my last update there is no date.", 2), Possibility("In May.", 1)))
+
+
+def test_a_detail_is_a_number_or_a_name_and_not_the_start_of_a_sentence():
+    elsewhere = Elsewhere(("The river has 12 arms.",), [], random.Random(0))
+    changed = elsewhere.detail_replaced("The river has 12 arms.")
+    assert re.fullmatch(r"The river has [1-9]{2} arms\.", changed)
+    assert "12" not in changed
+    with pytest.raises(CannotEditError, match="no number or name"):
+        elsewhere.detail_replaced("The river is wide. “It has arms.”")
+    every = tuple(str(number) for number in range(10))
+    with pytest.raises(CannotEditError, match="no number or name"):
+        Elsewhere(every, [], random.Random(0)).detail_replaced("there are 7")
+
+
+def test_a_name_of_a_given_summary_is_never_overwritten():
+    study = Interventions([item(["pea", "pea", "leek"], **{BASE: "mine", "a: pad with filler": "one", "a": "two"})])
+    assert made(study)[BASE] == "I would say “pea” (67%) or “leek” (33%)."
+    assert study.skipped["all" + OWN, "its name is that of a made one"] == 2
+    assert made(study)["a: pad with filler"] == "one"
+    assert "a" not in made(study)
+
+
+def test_an_order_of_summaries_that_are_gone_is_not_passed_on():
+    one = Item(id="i", question="?", masked_out=("a",), conditioning=("b",), summaries={"x": "X", "y": "Y"}, order=(("x", "y"),))
+    assert Interventions([one]).items[0].order == ShiftedPercentages([one]).items[0].order == ()
+
+
+TEXTS = st.text(max_size=30) | st.sampled_from(
+    ["", " \n", "{}", "{0.__class__}", "%s %d", LIST, "“a” (50%)", "a\u2028b", "Ä 12,5", "\ud800"]
+)
+ANSWERS = st.lists(TEXTS, min_size=2, max_size=12)
+
+
+def parsed(text: str, names: Sequence[str]) -> list[int]:
+    """The percentages of a statement whose possibilities are known."""
+    pattern = "(?:, | or )".join([re.escape(f"“{name}”") + r" \((\d+)%\)" for name in names])
+    match = re.fullmatch(rf"I would say {pattern}(?:(?:, | or )something else \((\d+)%\))?\.", text, re.DOTALL)
+    assert match, text
+    return [int(group) for group in match.groups() if group is not None]
+
+
+@given(ANSWERS, ANSWERS, st.integers(0, 3))
+@settings(max_examples=150, deadline=None)
+def test_every_edit_does_what_its_label_says(answers: list[str], other: list[str], seed: int):
+    one, two = item(answers), item(other, "other")
+    statement = stated(one)
+    forms = {normal_form(short(answer)) for answer in answers if answer.strip()}
+    assert (statement is None) == (not forms)
+    study = Interventions([one, two, CAPITAL], seed)
+    assert [found.summaries for found in study.items] == [found.summaries for found in Interventions([one, two, CAPITAL], seed).items]
+    if statement is None:
+        assert one.id not in {found.id for found in study.items}
+        return
+    texts = made(study)
+    names = [possibility.text for possibility in statement.named]
+    weights = [possibility.weight for possibility in statement.named]
+    base = parsed(texts[BASE], names)
+    assert len(names) == min(NAMED, len(forms))
+    assert sum(base) == 100
+    assert len(set(texts.values())) >= 3
+    assert all(name == BASE or text != texts[BASE] for name, text in texts.items())
+
+    def edited(edit: str, names: Sequence[str]) -> list[int]:
+        found = parsed(texts[f"{BASE}: {edit}"], names)
+        assert sum(found) == 100
+        return found
+
+    assert ("template: drop most frequent" in texts) == (len(set(weights)) > 1)
+    if len(set(weights)) > 1:
+        edited("drop most frequent", names[1:])
+        edited("drop least frequent", names[:-1])
+        if "template: swap two frequencies" in texts:
+            swapped = edited("swap two frequencies", names)
+            assert swapped[0] < base[0]
+            assert swapped[len(names) - 1] > base[len(names) - 1]
+    if "template: cut to the majority" in texts:
+        assert edited("cut to the majority", names[:1]) == [100]
+        assert weights[0] > max(weights[1:])
+    if "template: add a possibility" in texts:
+        added = re.search(
+            r"(?:, | or )“([^”]*)” \((20|19|21)%\)(?:(?:, | or )something else \(\d+%\))?\.\Z", texts["template: add a possibility"]
+        )
+        if added:  # the texts of the other item may hold quotation marks of their own
+            assert normal_form(added[1]) not in forms
+            edited("add a possibility", [*names, added[1]])
+    assert texts[f"template: {PAD}"].endswith(FILLER)
+    assert texts[f"template: {QUESTION}"] == "Why?"
+
+
+@given(ANSWERS, st.integers(0, 3))
+@settings(max_examples=150, deadline=None)
+def test_a_shift_moves_exactly_its_points(answers: list[str], seed: int):
+    one = item(answers)
+    statement = stated(one)
+    study = ShiftedPercentages([one, CAPITAL], seed)
+    if statement is None or statement.percentages[0] < SHIFTS[0]:
+        assert [found.id for found in study.items] == ["capital"]
+        assert study.skipped == {"no possibility has 10%" if statement else "no answers that can be stated": 1}
+        return
+    texts = made(study)
+    names = [possibility.text for possibility in statement.named]
+    if len(names) == 1:
+        assert study.borrowed == 1
+        names.append("Paris." if "“Paris.” (0%)" in texts["0 points"] else "Nobody has ever found out")
+    base = parsed(texts["0 points"], names)
+    assert list(study.shifts["i"]) == [shift for shift in SHIFTS if shift <= base[0]]
+    turned = [names[1], names[0], *names[2:]]
+    for shift in study.shifts["i"]:
+        assert parsed(texts[f"{shift} points"], names) == [base[0] - shift, base[1] + shift, *base[2:]]
+        assert parsed(texts[f"{shift} points, turned"], turned) == [base[1] + shift, base[0] - shift, *base[2:]]
+    assert study.items[0].masked_out == study.items[0].conditioning == one.masked_out + one.conditioning
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=8).filter(any), st.integers(1, 200))
+def test_parts_add_up_and_are_nearly_proportional(weights: list[int], total: int):
+    parts = apportioned(weights, total)
+    assert sum(parts) == total
+    assert all(abs(part - weight * total / sum(weights)) < 1 for part, weight in zip(parts, weights, strict=True))
+
+
+def test_a_metric_that_notices_every_edit_is_told_from_one_that_is_blind_and_one_that_is_contrary():
+    items = [item(["pea"] * 5 + ["leek"] * 3 + ["kale in 1950"], f"i{place}", own="Peas from Kent.") for place in range(12)]
+    study = Interventions(items)
+    good = measured(study, LOWER, lambda one, name: 1.0 if ": " in name else 0.0)
+    blind = measured(study, HIGHER, lambda one, name: 3.0)
+    contrary = MetricInfo(name="contrary", better="higher", group="control", about="")
+    finding = study.finding([*good, *blind, *measured(study, contrary, lambda one, name: float(":" in name))], [LOWER, HIGHER, contrary])
+    cells = rows(finding.tables[0])
+    edits = {edit for _, edit in cells}
+    assert edits == {*STATEMENT_EDITS, PAD, QUESTION, PAD + OWN, DETAIL + OWN}
+    for edit in edits:
+        noticed = cells["distance", edit]
+        assert (noticed["worse"], noticed["change"], noticed["n"], noticed["of"]) == (1.0, 1.0, 12, 12)
+        assert 0.7 < float(str(noticed["worse low"])) < 0.8  # 12 of 12: Clopper and Pearson say 73.5 %
+        assert (cells["agreement", edit]["worse"], cells["agreement", edit]["change"]) == (0.0, 0.0)
+        assert (cells["contrary", edit]["worse"], cells["contrary", edit]["change"]) == (0.0, -1.0)
+    _, noticing, seeing_nothing, preferring, limits = finding.says
+    assert noticing.startswith("distance clearly marks down: drop most frequent, drop least frequent, swap two frequencies,")
+    assert "pad with filler (+1.0000) is clearly for the worse" in noticing
+    assert seeing_nothing.startswith("agreement shows no clear response to: ")
+    assert "pad with filler (own summaries) (+0.0000) is not clear" in seeing_nothing
+    assert preferring.startswith("contrary clearly PREFERS, against what was done: ")
+    assert "can be gamed by length" in preferring
+    assert "With 12 items" in limits
+    assert [plot.name for plot in finding.plots] == ["interventions-distance", "interventions-agreement", "interventions-contrary"]
+    assert {curve.label: curve.y for curve in finding.plots[0].curves} == dict.fromkeys(edits, (1.0,))
+
+
+@pytest.mark.parametrize(("n", "judged"), [(5, False), (6, True)])
+def test_edits_of_a_handful_of_items_are_not_judged(n: int, judged: bool):
+    study = Interventions([item(["pea", "pea", "leek"], f"i{place}") for place in range(n)])
+    says = study.finding(measured(study, LOWER, lambda one, name: float(":" in name)), [LOWER]).says[1]
+    assert ("clearly marks down" in says, "cannot be judged by edits that have values for fewer than 6 items: " in says) == (
+        judged,
+        not judged,
+    )
+
+
+def test_own_summaries_of_one_item_are_one_vote():
+    study = Interventions([item(["pea", "leek"], "i", a="x", b="y"), item(["pea", "leek"], "j", a="x")])
+    found = measured(study, LOWER, lambda one, name: 1.0 if name == "a: pad with filler" else 0.0)
+    row = rows(study.finding(found, [LOWER]).tables[0])["distance", PAD + OWN]
+    assert (row["worse"], row["change"], row["n"], row["of"]) == (0.75, 0.75, 2, 2)
+
+
+def test_pairs_without_two_values_are_left_out_of_n_and_values_of_others_are_passed_over():
+    items = [item(["pea"] * 2 + ["leek"], f"i{place}") for place in range(3)]
+    study = Interventions(items)
+    found = measured(study, LOWER, lambda one, name: None if one.id == "i0" and name == BASE else 1.0)
+    stray = Value(metric="distance", item="elsewhere", summary=BASE, digest="", value=5.0)
+    cells = rows(study.finding([*found, stray], [LOWER, HIGHER]).tables[0])
+    assert (cells["distance", PAD]["n"], cells["distance", PAD]["of"], cells["distance", PAD]["worse"]) == (2, 3, 0.0)
+    assert (cells["agreement", PAD]["n"], cells["agreement", PAD]["worse"], cells["agreement", PAD]["change"]) == (0, None, None)
+    says = study.finding(found, [LOWER, HIGHER]).says
+    assert says[2] == "agreement has no value for both sides of any edit, so nothing can be said of it."
+    assert "With 3 items not even an edit that is always noticed could be told from a coin toss." in says[-1]
+
+
+@pytest.mark.parametrize("study", [Interventions, ShiftedPercentages])
+def test_items_that_make_no_sense_are_refused(study: type):
+    with pytest.raises(DataError, match="no items"):
+        study([])
+    with pytest.raises(DataError, match="two items have the id 'capital'"):
+        study([CAPITAL, CAPITAL])
+    with pytest.raises(DataError, match=r"none of the 1 items .*no answers that can be stated"):
+        study([item(["", " "])])
+
+
+def test_items_without_answers_still_have_their_summaries_edited():
+    study = Interventions([item(["", " "], mine="Peas, of course.")])
+    assert list(made(study)) == ["mine", "mine: pad with filler"]
+    assert study.skipped[BASE, "no answers that can be stated"] == 1
+
+
+def test_hostile_texts_reach_the_summary_as_they_are_and_tables_stay_whole():
+    hostile = "{x} %s | <b> [LIST] \x1b[31m"
+    study = Interventions([item([hostile] * 3 + ["pea"])])
+    assert made(study)[BASE] == f"I would say “{hostile}” (75%) or “pea” (25%)."
+    for table in study.finding([], [LOWER]).tables:
+        assert "\x1b" not in to_markdown(table) + to_csv(table)
+
+
+def test_a_writer_gives_the_sentence_and_the_edits_stay_the_same():
+    writer = Scripted({"capital": f"  The seat of government is {LIST}, I think. ", "won": "I have no idea."})
+    study = Interventions([CAPITAL, PRIZE], writer=writer)
+    assert made(study)[BASE] == "The seat of government is “Paris.” (50%), “Lyon” (30%), “Lille” (10%) or “Nice” (10%), I think."
+    assert made(study)["template: cut to the majority"] == "The seat of government is “Paris.” (100%), I think."
+    assert study.skipped[BASE, f"writer: unparsed: the writer's reply does not hold {LIST} once"] == 1
+    assert BASE not in made(study, 1)
+    assert len(writer.batches) == 1
+    assert all("Becquerel" not in request.messages[-1].content for request in writer.requests)
+
+
+@pytest.mark.parametrize("reply", [f"{LIST} or {LIST}", "", f"{'word ' * 70}{LIST}", Refusal(kind="backend", message="down")])
+def test_a_writer_that_fails_is_a_typed_failure(reply: str | Refusal):
+    [found] = frames([CAPITAL], Scripted([reply]), 0)
+    assert isinstance(found, Undefined)
+    assert found.reason == ("backend" if isinstance(reply, Refusal) else "unparsed")
+
+
+DOSE_ITEMS = [item(["pea"] * (6 + place % 4) + ["leek"] * (4 - place % 4), f"i{place}") for place in range(8)]
+
+
+def points(name: str) -> float:
+    return float(name.removesuffix(", turned").removesuffix(" points"))
+
+
+def test_a_metric_that_counts_the_shift_rises_with_it_and_a_constant_one_has_no_correlation():
+    study = ShiftedPercentages(DOSE_ITEMS)
+    counting = measured(study, LOWER, lambda one, name: points(name) / 100)
+    constant = measured(study, HIGHER, lambda one, name: 2.0)
+    finding = study.finding([*counting, *constant], [LOWER, HIGHER])
+    response, changes = finding.tables
+    assert [row[:2] for row in response.rows] == [("distance", 1.0), ("agreement", None)]
+    first = dict(zip([column.heading for column in response.columns], response.rows[0], strict=True))
+    assert (first["n"], first["of"], first["rises at every step"]) == (8, 8, 1.0)
+    assert response.rows[1][4:7] == (0, 8, 0.0)
+    assert [(row[1], row[2], row[5], row[6]) for row in changes.rows if row[0] == "distance"] == [
+        (shift, pytest.approx(shift / 100), 8, 8) for shift in SHIFTS
+    ]
+    assert finding.says[1].startswith("distance gets worse with the shift, as it must: mean rank correlation +1.00 [+")
+    assert finding.says[2].startswith("agreement: no item has values that differ")
+    [plot] = finding.plots
+    curve, flat = plot.curves
+    assert curve.x == (0.0, 10.0, 20.0, 30.0, 40.0, 50.0)
+    assert curve.y == tuple(pytest.approx(x / 1100**0.5) for x in curve.x)  # the root mean square of 10 to 50 is the root of 1100
+    assert set(flat.y) == {0.0}
+    assert all(len(side) == len(curve.x) for side in (curve.y, curve.low, curve.high))
+
+
+def test_a_metric_where_higher_is_better_has_to_fall():
+    study = ShiftedPercentages(DOSE_ITEMS)
+    finding = study.finding(measured(study, HIGHER, lambda one, name: -points(name)), [HIGHER])
+    assert finding.tables[0].rows[0][1] == 1.0
+    assert finding.tables[1].rows[0][2] == 10.0
+    contrary = study.finding(measured(study, HIGHER, lambda one, name: points(name)), [HIGHER])
+    assert contrary.tables[0].rows[0][1] == -1.0
+    assert contrary.says[1].startswith("agreement gets BETTER with the shift")
+
+
+def test_an_equal_step_is_no_rise_and_noise_is_no_response():
+    study = ShiftedPercentages(DOSE_ITEMS)
+    steps = study.finding(measured(study, LOWER, lambda one, name: min(points(name), 40)), [LOWER])
+    assert steps.tables[0].rows[0][6] == 0.0
+    said = []
+    for seed in range(20):
+        rng = random.Random(seed)
+        said.append(study.finding(measured(study, LOWER, lambda one, name, rng=rng: rng.random()), [LOWER]).says[1])
+    assert sum("shows no clear response" in says for says in said) >= 18
+    few = ShiftedPercentages(DOSE_ITEMS[:5])
+    says = few.finding(measured(few, LOWER, lambda one, name: points(name)), [LOWER]).says[1]
+    assert says.startswith("distance cannot be judged by 5 items, which are too few: mean rank correlation +1.00 [")
+
+
+def test_items_have_the_shifts_that_they_have_room_for():
+    crowded = item(["pea", "pea", "leek", "kale", "bean", "beet", "chard", "rocket"], "crowded")
+    scattered = item([f"word{place}" for place in range(12)], "scattered")
+    study = ShiftedPercentages([crowded, scattered])
+    assert study.shifts == {"crowded": (10, 20)}
+    assert study.skipped == {"no possibility has 10%": 1}
+    one = study.finding(measured(study, LOWER, lambda one, name: points(name)), [LOWER])
+    assert [row[1:3] for row in one.tables[1].rows] == [(10, 10.0), (20, 20.0)]
+    assert "one item allows no conclusion" in one.says[1]
+    assert "1 item left out: no possibility has 10%." in one.says[0]
+    assert one.plots[0].curves[0].low == ()
+
+
+def test_a_metric_that_likes_the_smaller_number_in_front_shows_no_response():
+    study = ShiftedPercentages(DOSE_ITEMS)
+
+    def first_number(one: Item, name: str) -> float:
+        return float(one.summaries[name].partition("(")[2].partition("%")[0])
+
+    finding = study.finding(measured(study, LOWER, first_number), [LOWER])
+    assert all(row[2] == 0 for row in finding.tables[1].rows)
+    assert "no item has values that differ" in finding.says[1]
+
+
+def test_items_whose_words_only_the_percentages_can_tell_are_named_and_counted():
+    closed = [item(["The wood swells."] * 5 + ["Hinges are loose."] * 3, f"c{place}") for place in range(3)]
+    study = ShiftedPercentages([*DOSE_ITEMS, *closed])
+    assert study.open == {one.id for one in DOSE_ITEMS}
+    finding = study.finding(measured(study, LOWER, lambda one, name: points(name) * (1 if one.id in study.open else -1)), [LOWER])
+    (response,) = rows(finding.tables[0]).values()
+    assert (response["n"], response["open items"], response["n open"]) == (11, 1.0, 8)
+    assert response["rank correlation"] == pytest.approx(5 / 11)
+    assert "In 8 of them a masked-out answer has a word that only the two percentages can tell" in finding.says[0]
+
+
+def test_an_item_with_a_gap_has_no_rank_correlation_but_keeps_its_changes():
+    study = ShiftedPercentages(DOSE_ITEMS)
+    found = measured(study, LOWER, lambda one, name: None if one.id == "i0" and name == "30 points" else points(name))
+    finding = study.finding(found, [LOWER, HIGHER])
+    assert finding.tables[0].rows[0][4:6] == (7, 8)
+    assert [row[5] for row in finding.tables[1].rows[:5]] == [8, 8, 7, 8, 8]
+    assert finding.says[2] == "agreement: no shifted statement has a value, so nothing can be said of its response."
+    assert [curve.label for curve in finding.plots[0].curves] == ["distance"]

@@ -1,0 +1,162 @@
+"""Do the studies of stated percentages measure what they say? With a judge that does read percentages they must find a full relation."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from importlib import resources
+
+import pytest
+import tiny
+import torch
+from transformers import PretrainedConfig
+
+from selfreflect.models.judge import Judge
+from selfreflect.models.local.loading import CausalLM
+from selfreflect.models.vllm.lm_head import Projection
+from selfreflect.sources.items import Item, read_items
+from selfreflect.validate.edits.choice import QUESTIONS, MultipleChoice
+from selfreflect.validate.edits.dose import ShiftedPercentages
+from selfreflect.validate.finding import Finding
+from selfreflect.validate.measure import measure
+from selfreflect.validate.metrics.masked import Masked
+
+with resources.as_file(resources.files("selfreflect") / "data" / "ranked_items.json") as bundled:
+    RANKED = read_items(bundled)
+
+TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>", re.DOTALL)
+TASK = re.compile(r"you gave above: (.*)\nPlease provide only", re.DOTALL)
+SAMPLE = re.compile(r"^x_\d+ = '(.*)'$", re.MULTILINE)
+STATED = re.compile(r"“([^”]*)” \((\d+)%\)")
+
+Shares = Mapping[str, float]
+
+
+def stated(said: str) -> Shares:
+    return {text: float(percentage) for text, percentage in STATED.findall(said)}
+
+
+def backwards(said: str) -> Shares:
+    """Takes every percentage for that of all others."""
+    return {text: 100 - share for text, share in stated(said).items()}
+
+
+def names_alone(said: str) -> Shares:
+    """Does not read percentages."""
+    return dict.fromkeys(stated(said), 1.0)
+
+
+class Reader:
+    """A judge in place of a model: it fills in a masked word in proportion to what was said of the answers that have it there.
+
+    Hidden states are its logits, so that everything but the decoder is the metric's own: conversations, tokens, the tree of prompts,
+    temperature, distances and means.
+
+    Args:
+        read: what it makes of a summary. It counts the conditioning answers.
+        temperature: at which its predictions are these proportions.
+    """
+
+    def __init__(self, read: Callable[[str], Shares], temperature: float) -> None:
+        words = [word for item in RANKED for answer in item.masked_out + item.conditioning for word in answer.split()]
+        words += [option for question in QUESTIONS for option in question.options]
+        plain = tiny.tokenizer()
+        trained = plain.train_new_from_iterator([*tiny.CORPUS, *words * 3], 2000, new_special_tokens=[tiny.OPEN], show_progress=False)
+        trained.chat_template = plain.chat_template
+        self.words, self.read, self.temperature = trained, read, temperature
+        assert all(len(self.ids(option)) == 1 for question in QUESTIONS for option in question.options)  # no two have a beginning in common
+        self.opening = [trained.convert_tokens_to_ids(tiny.OPEN), *self.ids("assistant\n")]
+        linear = torch.nn.Linear(len(trained), len(trained), bias=False)
+        linear.weight = torch.nn.Parameter(torch.eye(len(trained)), requires_grad=False)
+        self.judge = Judge(CausalLM(Projection(linear, PretrainedConfig()), trained, "reader", "", "cpu", "float32", None))
+        self.judge.last_states = self.states
+
+    def ids(self, text: str) -> list[int]:
+        return self.words(text, add_special_tokens=False).input_ids
+
+    def states(self, prompts: Sequence[Sequence[int]]) -> torch.Tensor:
+        return torch.stack([self.temperature * self.probabilities(list(prompt)).log() for prompt in prompts])
+
+    def probabilities(self, prompt: list[int]) -> torch.Tensor:
+        """Of the next token, given the tokens of the word that are there already."""
+        found = torch.full((len(self.words),), 1e-9)
+        begun = prompt[len(prompt) - prompt[::-1].index(self.opening[0]) - 1 :]
+        if begun[: len(self.opening)] == self.opening:  # a prefix that only warms a cache ends elsewhere
+            turns = TURN.findall(self.words.decode(prompt))
+            [masked] = TASK.findall(turns[-1][1])
+            shares = Counter(SAMPLE.findall(turns[-2][1])) or self.read(turns[-2][1])
+            for answer, share in shares.items():
+                for place, word in enumerate(words := answer.split()):
+                    ids = [*self.opening, *self.ids(word)]
+                    if " ".join([*words[:place], "_", *words[place + 1 :]]) == masked and ids[: len(begun)] == begun != ids:
+                        found[ids[len(begun)]] += share + 1e-6  # what is named at 0% is still the only one that fits some places
+        return found / found.sum()
+
+
+def found_by(reader: Reader, study: MultipleChoice | ShiftedPercentages, names: Sequence[str] = ("selfreflect",)) -> Finding:
+    masked = Masked(reader.judge, names)
+    return study.finding(measure(study.items, [masked]), masked.metrics)
+
+
+def cells(finding: Finding, table: int, row: int = 0) -> dict[str, object]:
+    found = finding.tables[table]
+    return dict(zip((column.heading for column in found.columns), found.rows[row], strict=True))
+
+
+@pytest.fixture(scope="module")
+def good_reader() -> Reader:
+    return Reader(stated, 5.0)
+
+
+def test_whoever_reads_percentages_follows_the_true_distance(good_reader: Reader):
+    study = MultipleChoice()
+    values = measure(study.items, [Masked(good_reader.judge, ["selfreflect"])])
+    distances = [point.distance for point in study.points]
+    assert [value.value for value in values] == pytest.approx(distances, abs=1e-5)
+    finding = study.finding(values, Masked(good_reader.judge, ["selfreflect"]).metrics)
+    for table in range(3):
+        assert cells(finding, table)["Spearman"] > 0.98  # rounding parts some equal distances
+        assert cells(finding, table)["Pearson"] == pytest.approx(1, abs=1e-6)
+
+
+def test_whoever_reads_them_backwards_is_found_out():
+    finding = found_by(Reader(backwards, 5.0), MultipleChoice(grid=5))
+    assert cells(finding, 0)["Spearman"] < -0.5
+    assert "gets BETTER with the true distance" in finding.says[1]
+
+
+def test_whoever_does_not_read_them_shows_nothing():
+    finding = found_by(Reader(names_alone, 5.0), MultipleChoice(grid=5))
+    assert cells(finding, 0)["Spearman"] is None
+    assert finding.says[1].startswith("selfreflect gives all statements of one true distribution the same value")
+
+
+def test_temperature_blurs_a_perfect_reader_but_leaves_the_sign():
+    """The judge's temperature of 5 makes a tenth nearly as much as a half, and nothing at all of 0% and what is not named."""
+    finding = found_by(Reader(stated, 1.0), MultipleChoice(), ["selfreflect", "tv_t1"])
+    assert cells(finding, 0, 1)["Pearson"] == pytest.approx(1, abs=1e-6)
+    assert 0.5 < cells(finding, 0, 0)["Pearson"] < 0.95
+
+
+def test_whoever_reads_percentages_minds_a_shift_wherever_a_masked_word_can_tell(good_reader: Reader):
+    study = ShiftedPercentages(RANKED)
+    assert study.open == {"oldest-bridge", "night-singer", "good-at-chess", "quiet-month"}
+    finding = found_by(good_reader, study)
+    response = cells(finding, 0)
+    assert (response["open items"], response["n open"]) == (pytest.approx(1), 4)
+    assert "In 4 of them a masked-out answer has a word that only the two percentages can tell" in finding.says[0]
+
+
+def test_whoever_reads_them_backwards_likes_a_shift():
+    finding = found_by(Reader(backwards, 5.0), ShiftedPercentages(RANKED))
+    assert cells(finding, 0)["open items"] < -0.3
+
+
+def test_where_the_rest_of_the_answer_gives_it_away_nobody_can_respond(good_reader: Reader):
+    long = [Item(id="door", question="Why?", masked_out=("The wood swells.",) * 3, conditioning=("Hinges are loose.",), summaries={})]
+    study = ShiftedPercentages(long)
+    assert not study.open
+    changes = found_by(good_reader, study).tables[1]
+    assert [row[1] for row in changes.rows] == [10, 20, 30, 40, 50]
+    assert all(abs(float(row[2] or 0)) < 1e-5 for row in changes.rows)

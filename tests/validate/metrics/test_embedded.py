@@ -1,0 +1,152 @@
+"""Distances between sentence embeddings: exact transport on made-up costs, and the real embedder on real words."""
+
+from __future__ import annotations
+
+import random
+import sys
+
+import numpy as np
+import pytest
+from hostile import PAYLOADS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from scipy.optimize import linprog
+
+from selfreflect.errors import BackendError, ConfigError, MissingExtraError
+from selfreflect.models import embedder as embedding
+from selfreflect.sources.items import Item
+from selfreflect.validate.metrics.embedded import Embedded, sentences, transport
+
+SIZES = st.integers(1, 6)
+COSTS = st.tuples(SIZES, SIZES).flatmap(lambda shape: arrays.arrays(float, shape, elements=st.floats(0, 2)))
+
+UNTIMED = settings(deadline=None)
+"""The first call imports POT."""
+
+
+@pytest.fixture(scope="module")
+def embedded():
+    return Embedded()
+
+
+def item(answers, *summaries):
+    named = {f"s{number}": text for number, text in enumerate(summaries)}
+    half = len(answers) // 2
+    return Item(id="q", question="What first?", masked_out=tuple(answers[:half]), conditioning=tuple(answers[half:]), summaries=named)
+
+
+def scores(embedded, answers, *summaries):
+    """One dictionary for each summary, from metric to value."""
+    found = [{} for _ in summaries]
+    for value in embedded.score(item(answers, *summaries)):
+        found[int(value.summary[1:])][value.metric] = value.value
+    return found
+
+
+@UNTIMED
+@given(COSTS)
+def test_transport_to_one_place_is_the_mean_cost(costs):
+    assert transport(costs[:, :1]) == pytest.approx(costs[:, 0].mean(), abs=1e-12)
+    assert transport(costs[:1]) == pytest.approx(costs[0].mean(), abs=1e-12)
+
+
+@UNTIMED
+@given(COSTS)
+def test_transport_is_the_optimum_of_the_linear_programme(costs):
+    rows, columns = costs.shape
+    leaves = np.kron(np.eye(rows), np.ones(columns))
+    arrives = np.kron(np.ones(rows), np.eye(columns))
+    masses = [1 / rows] * rows + [1 / columns] * columns
+    best = linprog(costs.ravel(), A_eq=np.vstack([leaves, arrives]), b_eq=masses)
+    assert transport(costs) == pytest.approx(best.fun, abs=1e-7)
+
+
+@UNTIMED
+@given(arrays.arrays(float, st.tuples(st.integers(1, 6), st.just(3)), elements=st.floats(-1, 1)), st.randoms(use_true_random=False))
+def test_transport_between_equal_sets_costs_nothing_and_order_makes_no_difference(points, chance):
+    shuffled = chance.sample(points.tolist(), len(points))
+    costs = np.linalg.norm(points[:, None] - np.array(shuffled)[None], axis=-1)
+    assert transport(costs) == pytest.approx(0, abs=1e-12)
+    assert transport(np.repeat(costs, 2, axis=0)) == pytest.approx(0, abs=1e-12)  # the same distribution, drawn twice
+
+
+@UNTIMED
+@given(COSTS, st.randoms(use_true_random=False))
+def test_transport_does_not_depend_on_order_or_side(costs, chance):
+    rows, columns = (chance.sample(range(size), size) for size in costs.shape)
+    assert transport(costs[rows][:, columns].copy()) == pytest.approx(transport(costs), abs=1e-12)
+    assert transport(costs.T.copy()) == pytest.approx(transport(costs), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Paris.", ["Paris."]),
+        ("Paris. Or Lyon?  Never Nice!", ["Paris.", "Or Lyon?", "Never Nice!"]),
+        ("It is 3.5 km.", ["It is 3.5 km."]),
+        ("1. Paris\n2. Lyon", ["1. Paris", "2. Lyon"]),
+        ("Paris\n\n- Lyon\n---", ["Paris", "- Lyon"]),
+        ("巴黎。里昂。", ["巴黎。", "里昂。"]),
+        ("?!", ["?!"]),
+    ],
+)
+def test_sentences(text, expected):
+    assert sentences(text) == expected
+
+
+@given(st.text())
+def test_every_text_has_sentences_that_occur_in_it(text):
+    found = sentences(text)
+    assert found
+    assert all(sentence in text for sentence in found)
+
+
+def test_a_summary_that_repeats_the_answers_has_no_distance(embedded):
+    [found] = scores(embedded, ["Plant radishes first."] * 3, "Plant radishes first.")
+    assert found == pytest.approx({"embedding_cosine": 0, "embedding_transport": 0}, abs=1e-6)
+
+
+def test_transport_sees_possibilities_where_one_embedding_sees_their_mix(embedded):
+    answers = ["It was Paris.", "It was Paris.", "Nobody knows.", "Nobody knows."]
+    both, one = scores(embedded, answers, "It was Paris. Nobody knows.", "It was Paris.")
+    assert both["embedding_transport"] == pytest.approx(0, abs=1e-6)
+    assert one["embedding_transport"] == pytest.approx(one["embedding_cosine"], abs=1e-6)  # one sentence: the mean cost
+    assert both["embedding_cosine"] > 0.05
+
+
+def test_order_of_answers_makes_no_difference(embedded):
+    answers = ["Radishes.", "Lettuce, I think.", "Beans", "Radishes.", "", "Kale or peas."]
+    shuffled = random.Random(0).sample(answers, len(answers))
+    [found], [again] = scores(embedded, answers, "Radishes. Perhaps beans."), scores(embedded, shuffled, "Radishes. Perhaps beans.")
+    assert found == pytest.approx(again, abs=1e-6)
+
+
+def test_odd_texts_have_distances_and_blank_ones_a_reason(embedded):
+    given = item(["hen", *PAYLOADS], "\ud800", PAYLOADS[0], "\n\n")
+    found = embedded.score(given)
+    assert [(value.summary, value.metric) for value in found[:2]] == [("s0", "embedding_cosine"), ("s0", "embedding_transport")]
+    assert all(0 <= value.value <= 2 for value in found[:4])
+    assert [value.undefined.reason for value in found[4:]] == ["blank", "blank"]
+    assert {value.undefined.reason for value in embedded.score(item(["", " "], "hen"))} == {"no_answers"}
+    assert {value.by for value in found} == {"all-MiniLM-L6-v2@53aa51172d14"}
+
+
+def test_only_what_is_asked_for_is_computed(monkeypatch):
+    cosine = Embedded(["embedding_cosine"])
+    monkeypatch.setitem(sys.modules, "ot", None)  # a single metric does not need what the other one does
+    assert [value.metric for value in cosine.score(item(["hen", "hen"], "hen"))] == ["embedding_cosine"]
+    with pytest.raises(MissingExtraError, match=r"selfreflect\[validate\]"):
+        Embedded(["embedding_transport"])
+    with pytest.raises(ConfigError, match="embedding_cosine"):
+        Embedded(["embedding_cosines"])
+
+
+def test_without_the_model_its_extra_is_named_and_another_model_refused(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(embedding, "_CARRIER", "not_there")
+        with pytest.raises(MissingExtraError, match=r"selfreflect\[embed\]"):
+            Embedded()
+    monkeypatch.setattr(embedding, "_WEIGHTS", "0" * 64)
+    with pytest.raises(BackendError, match="is not the published model"):
+        Embedded()

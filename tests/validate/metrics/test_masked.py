@@ -1,0 +1,291 @@
+"""SelfReflect and its ablations under the interface of `validate`: against the slow oracle, the scorer, and each other."""
+
+from __future__ import annotations
+
+import math
+import string
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import oracle
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from selfreflect.errors import ConfigError
+from selfreflect.metric.distance import hellinger, total_variation
+from selfreflect.metric.engine.tree import Plan
+from selfreflect.metric.engine.tree_engine import distances
+from selfreflect.metric.tasks import Context, MaskedWord, is_stopword, masked_words, reference_context, summary_context
+from selfreflect.sources.items import Item
+from selfreflect.validate.base import Undefined, Value
+from selfreflect.validate.metrics.judged import GROUP
+from selfreflect.validate.metrics.masked import METRICS, Masked
+
+NAMES = [info.name for info in METRICS]
+ITEM = Item(
+    id="q7",
+    question="What should I plant?",
+    masked_out=("Radishes grow fast", "Lettuce", "Lettuce", "", " \n", "It is not.", "You can plant Lettuce or peas"),
+    conditioning=("basil or peas", "", "basil or peas"),
+    summaries={"short": "Radishes.", "empty": "", "long": "Maybe kale, or else nothing at all before May.", "again": "Radishes."},
+)
+
+
+def changed(**fields: Any) -> Item:
+    return Item(**{**{name: getattr(ITEM, name) for name in Item.__struct_fields__}, **fields})
+
+
+def numbers(values: Sequence[Value], summary: str = "short") -> dict[str, float | None]:
+    return {value.metric: value.value for value in values if value.summary == summary}
+
+
+@pytest.fixture(scope="module")
+def masked(tiny_judge) -> Masked:
+    return Masked(tiny_judge("llama"))
+
+
+class Watched:
+    """An engine that keeps what it was asked for."""
+
+    def __init__(self, engine: Any) -> None:
+        self.engine = engine
+        self.head = engine.head
+        self.calls: list[Sequence[Plan]] = []
+
+    def states(self, plans: Sequence[Plan]) -> list[torch.Tensor]:
+        self.calls.append(plans)
+        return self.engine.states(plans)
+
+
+# --- the values
+
+
+def words_of(answer: str, every: bool) -> list[tuple[str, str]]:
+    words = answer.split()
+    return [(" ".join([*words[:i], "_", *words[i + 1 :]]), word) for i, word in enumerate(words)] if every else oracle.masked_words(answer)
+
+
+def divergences(p: torch.Tensor, q: torch.Tensor) -> dict[str, float]:
+    """Of one token task by the definitions in float64, from probabilities at temperature 5."""
+    p, q = p.double(), q.double()
+    sharp = [torch.softmax(5 * one.log(), dim=0) for one in (p, q)]
+    m = (p + q) / 2
+    return {
+        "selfreflect": 0.5 * (p - q).abs().sum().item(),
+        "tv_t1": 0.5 * (sharp[0] - sharp[1]).abs().sum().item(),
+        "kl": (q * (q / p).log()).sum().item(),
+        "jensen_shannon": ((p * (p / m).log2()).sum() + (q * (q / m).log2()).sum()).item() / 2,
+        "hellinger": math.sqrt(((p.sqrt() - q.sqrt()) ** 2).sum().item() / 2),
+        "top1": float(p.argmax() != q.argmax()),
+    }
+
+
+def by_the_oracle(judge: Any, item: Item, summary: str, every: bool = False) -> list[list[dict[str, float]]]:
+    """Word -> token -> distances."""
+    model, tokenizer = judge.lm.model, judge.lm.tokenizer
+    listing = "\n".join(f"x_{i} = '{answer}'" for i, answer in enumerate(item.conditioning, 1))
+    found = []
+    for masked, word in [pair for answer in item.masked_out for pair in words_of(answer, every)]:
+        known = oracle.conversation(item.question, listing, "distribution of answers", masked, len(item.conditioning))
+        told = oracle.conversation(item.question, summary, "answer", masked, None)
+        p, q = (oracle.word_probabilities(model, tokenizer, chat, word) for chat in (told, known))
+        found.append([divergences(*pair) for pair in zip(p, q, strict=True)])
+    return found
+
+
+@pytest.mark.parametrize("architecture", ["llama", "bloom"])
+def test_every_metric_is_that_of_the_slow_oracle(tiny_judge, architecture):
+    judge = tiny_judge(architecture)
+    values = Masked(judge).score(ITEM)
+    for name, summary in list(ITEM.summaries.items())[:3]:
+        words = by_the_oracle(judge, ITEM, summary)
+        tokens = [token for word in words for token in word]
+        expected = {metric: np.mean([token[metric] for token in tokens]) for metric in tokens[0]}
+        expected["per_word"] = np.mean([np.mean([token["selfreflect"] for token in word]) for word in words])
+        expected["all_words"] = np.mean([token["selfreflect"] for word in by_the_oracle(judge, ITEM, summary, True) for token in word])
+        assert numbers(values, name) == pytest.approx(expected, abs=2e-5)
+        assert len({round(expected[metric], 6) for metric in expected}) == len(NAMES), "no two metrics are the same here"
+
+
+def test_selfreflect_is_the_score_and_its_parts_are_those_of_its_words(masked, tiny_metric):
+    scores = tiny_metric("llama").score(
+        ITEM.question, masked_out=ITEM.masked_out, conditioning=ITEM.conditioning, summaries=dict(ITEM.summaries)
+    )
+    for value in masked.score(ITEM):
+        if value.metric != "selfreflect":
+            assert value.parts == ()
+            continue
+        score = scores[value.summary]
+        assert value.value == pytest.approx(score.value, abs=1e-6)
+        assert len(value.parts) == len(ITEM.masked_out)
+        assert [value.parts[index] for index in (3, 4)] == [(), ()]
+        flat = [distances for answer in value.parts for distances in answer]
+        assert [len(distances) for distances in flat] == [len(word.distances) for word in score.words]
+        assert [d for word in flat for d in word] == pytest.approx([d for word in score.words for d in word.distances], abs=1e-6)
+
+
+def test_a_subset_has_the_same_values_and_masks_no_stopwords_it_does_not_need(tiny_judge, masked):
+    whole = numbers(masked.score(ITEM))
+    sizes = {}
+    for names in (["per_word"], ["top1", "kl"], ["all_words"]):
+        family = Masked(tiny_judge("llama"), names)
+        family.engine = Watched(family.engine)
+        assert numbers(family.score(ITEM)) == pytest.approx({name: whole[name] for name in names}, abs=1e-6)
+        assert [info.name for info in family.metrics] == [name for name in NAMES if name in names]
+        sizes[names[0]] = len(family.engine.calls[0][0].rows)
+    content = len(masked_words(ITEM.masked_out))
+    assert sizes == {"per_word": content, "top1": content, "all_words": sum(len(answer.split()) for answer in ITEM.masked_out)}
+
+
+def test_without_stopwords_all_words_are_the_words(masked):
+    found = numbers(masked.score(changed(masked_out=("Radishes grow fast.", "Lettuce"))))
+    assert found["all_words"] == found["selfreflect"]
+
+
+def test_the_judge_temperature_is_that_of_all_but_one_and_named_beside_the_values(tiny_judge, masked):
+    cool = Masked(tiny_judge("llama"), ["selfreflect", "tv_t1"], temperature=1.0)
+    found = numbers(cool.score(ITEM))
+    assert found["selfreflect"] == found["tv_t1"] == pytest.approx(numbers(masked.score(ITEM))["tv_t1"], abs=1e-6)
+    assert cool.by == masked.by + ", temperature 1"
+    assert masked.by == f"{tiny_judge('llama').name}, float32"
+
+
+@settings(max_examples=5, deadline=None)
+@given(order=st.permutations(range(len(ITEM.masked_out))))
+def test_the_order_of_the_masked_out_answers_does_not_matter(masked, order):
+    turned = masked.score(changed(masked_out=tuple(ITEM.masked_out[index] for index in order)))
+    assert numbers(turned) == pytest.approx(numbers(masked.score(ITEM)), abs=1e-6)
+
+
+def test_the_order_of_the_conditioning_answers_does(masked):
+    found = numbers(masked.score(changed(conditioning=ITEM.conditioning[::-1][1:] + ITEM.conditioning[-1:])))
+    assert found["selfreflect"] != pytest.approx(numbers(masked.score(ITEM))["selfreflect"], abs=1e-5)
+
+
+# --- many summaries
+
+
+def test_many_summaries_run_in_groups_beside_one_reference(tiny_judge, masked):
+    summaries = {f"s{index}": f"Radishes, and {index} more." for index in range(2 * GROUP + 1)}
+    family = Masked(tiny_judge("llama"))
+    family.engine = Watched(family.engine)
+    together = family.score(changed(summaries={**summaries, "twin": summaries["s0"]}))
+    assert [len(plans) for plans in family.engine.calls] == [GROUP + 1, GROUP, 1]
+    for name, text in summaries.items():
+        alone = numbers(masked.score(changed(summaries={name: text})), name)
+        assert numbers(together, name) == pytest.approx(alone, abs=1e-6)
+    assert numbers(together, "twin") == numbers(together, "s0")
+
+
+# --- what cannot be scored
+
+
+def undefined(values: Sequence[Value]) -> dict[tuple[str, str], Undefined]:
+    return {(value.summary, value.metric): value.undefined for value in values if value.undefined is not None}
+
+
+def needed(judge: Any, context: Context, words: Sequence[MaskedWord]) -> int:
+    """Tokens of the longest task."""
+    return max(len(ids) for ids, _ in judge.encode_tasks([context.conversation(w.masked) for w in words], [w.text for w in words]))
+
+
+def test_a_summary_that_is_too_long_disturbs_no_other(tiny_judge, masked):
+    longest = summary_context(ITEM.question, "Radishes. " * 90)
+    window = needed(tiny_judge("llama"), longest, masked_words(ITEM.masked_out))
+    judge, endless = tiny_judge("llama", max_position_embeddings=window), "Radishes. " * 100
+    values = Masked(judge).score(changed(summaries={"endless": endless, **ITEM.summaries, "twin": endless}))
+    found = undefined(values)
+    assert set(found) == {(name, metric) for name in ("endless", "twin") for metric in NAMES}
+    assert {why.reason for why in found.values()} == {"too_long"}
+    assert "summary 'endless' with a masked-out task needs" in found["endless", "kl"].message
+    assert numbers(values) == pytest.approx(numbers(masked.score(ITEM)), abs=1e-6)
+
+
+@pytest.mark.parametrize("long", ["summary", "conditioning"])
+def test_a_stopword_task_that_is_too_long_only_ends_all_words(tiny_judge, masked, long):
+    text = "Radishes. " * 60
+    item = changed(
+        masked_out=("Radishes with",),
+        conditioning=(text,) if long == "conditioning" else ITEM.conditioning,
+        summaries={"s": text if long == "summary" else "Radishes."},
+    )
+    context = summary_context(item.question, text) if long == "summary" else reference_context(item.question, item.conditioning)
+    content, every = (needed(tiny_judge("llama"), context, masked_words(item.masked_out, every=flag)) for flag in (False, True))
+    assert content < every
+    values = Masked(tiny_judge("llama", max_position_embeddings=content)).score(item)
+    found = undefined(values)
+    assert {key: why.reason for key, why in found.items()} == {("s", "all_words"): "too_long"}
+    expected = {**numbers(masked.score(item), "s"), "all_words": None}
+    assert numbers(values, "s") == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("half", ["masked_out", "conditioning"])
+def test_without_answers_there_are_no_values(masked, half):
+    found = undefined(masked.score(changed(**{half: ()})))
+    assert len(found) == len(NAMES) * len(ITEM.summaries)
+    assert {why.reason for why in found.values()} == {"no_answers"}
+
+
+def test_a_damaged_judge_gives_no_numbers(tiny_judge):
+    family = Masked(tiny_judge("llama", seed=5))
+    with torch.no_grad():
+        family.judge.lm.model.get_output_embeddings().weight[7] = math.nan
+    found = undefined(family.score(ITEM))
+    assert len(found) == len(NAMES) * len(ITEM.summaries)
+    assert {why.reason for why in found.values()} == {"backend"}
+    assert "not a finite number" in found["short", "top1"].message
+
+
+def test_unknown_metrics_and_impossible_temperatures_are_refused(tiny_judge):
+    with pytest.raises(ConfigError, match=r"no metric 'jensen-shannon' here; known are selfreflect.*Did you mean 'jensen_shannon'"):
+        Masked(tiny_judge("llama"), ["jensen-shannon"])
+    with pytest.raises(ConfigError, match="at least one metric"):
+        Masked(tiny_judge("llama"), [])
+    with pytest.raises(ConfigError, match="above 0"):
+        Masked(tiny_judge("llama"), temperature=0.0)
+
+
+# --- what it stands on
+
+
+def test_every_word_is_masked_on_request():
+    answers = ["It is red wine, of course.", "", "and so"]
+    words = masked_words(answers, every=True)
+    assert [(word.answer, word.text) for word in words] == [(i, word) for i, answer in enumerate(answers) for word in answer.split()]
+    assert [word for word in words if word.answer == 2 or not is_stopword(word.text.strip(string.punctuation))] == masked_words(answers)
+
+
+def test_several_distances_share_the_projections():
+    torch.manual_seed(0)
+    states, reference, weight = torch.randn(9, 5), torch.randn(200, 5), torch.randn(30, 5)
+    pairs = np.array([(i % 9, i * 7 % 200) for i in range(150)])  # more than are projected at once
+    projected = []
+
+    def head(rows: torch.Tensor) -> torch.Tensor:
+        projected.append(len(rows))
+        return rows @ weight.T
+
+    others = [(states, pairs), (states[:3], pairs[:0]), (states[:3], pairs % 3)]
+    plain = distances(head, reference, others, 5.0)
+    alone = projected.copy()
+    both = distances(head, reference, others, 5.0, [total_variation, hellinger])
+    assert projected == alone + alone
+    for one, two, (rows, which) in zip(plain, both, others, strict=True):
+        assert two.shape == (len(which), 2)
+        assert np.array_equal(one, two[:, 0])
+        truth = [hellinger((rows[i] @ weight.T)[None], (reference[j] @ weight.T)[None], 5.0).item() for i, j in which]
+        assert two[:, 1].tolist() == pytest.approx(truth, abs=1e-6)
+
+
+def test_the_catalogue_of_metrics_loads_no_model_code():
+    code = (
+        "import sys, selfreflect.validate.metrics.masked, selfreflect.validate.metrics.likelihood; "
+        "print(sorted({'torch', 'transformers', 'numpy', 'tokenizers'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\n"

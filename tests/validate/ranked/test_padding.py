@@ -1,0 +1,202 @@
+"""Ranked sets padded to equal length: what is added, which pairs count, and what filler does on its own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from selfreflect.render.table import Cell, Table
+from selfreflect.sources.items import Item
+from selfreflect.validate.base import Group, MetricInfo, Value, digest
+from selfreflect.validate.finding import Finding
+from selfreflect.validate.ranked.order import Pair, known_order
+from selfreflect.validate.ranked.padding import FILLERS, filled, pad
+from selfreflect.validate.ranked.study import RankedSets
+
+LOWER = MetricInfo(name="distance", better="lower", group="selfreflect", about="")
+OTHER = MetricInfo(name="other", better="higher", group="competitor", about="")
+
+
+def metric(name: str, group: Group = "competitor") -> MetricInfo:
+    return MetricInfo(name=name, better="lower", group=group, about="")
+
+
+def item(id_: str, **summaries: str) -> Item:
+    return Item(id=id_, question="Why?", masked_out=("x",), conditioning=("y",), summaries=summaries)
+
+
+def items(n: int, good: int = 12, bad: int = 5) -> list[Item]:
+    return [item(f"i{place}", good=" ".join(["yes"] * good), bad=" ".join(["no"] * bad)) for place in range(n)]
+
+
+def measured(study: RankedSets, info: MetricInfo, rule: Callable[[str], float]) -> list[Value]:
+    return [
+        Value(metric=info.name, item=one.id, summary=name, digest=digest(one, name), value=rule(text))
+        for one in study.items
+        for name, text in one.summaries.items()
+    ]
+
+
+def table(found: Finding, title: str) -> Table:
+    return next(one for one in found.tables if one.title == title)
+
+
+def rows(one: Table, **where: Cell) -> list[dict[str, Cell]]:
+    named = [dict(zip((column.heading for column in one.columns), row, strict=True)) for row in one.rows]
+    return [row for row in named if all(row[name] == cell for name, cell in where.items())]
+
+
+def words(text: str) -> float:
+    return float(len(text.split()))
+
+
+def test_the_shorter_one_gets_filler_to_the_word_and_its_name_says_so():
+    one = item("a", good="Most likely peas, or else beans.", mid="Perhaps peas", bad="No idea, sorry.")
+    made = pad([one], known_order([one]).pairs, seed=0)
+    [padded] = made.items
+    assert list(padded.summaries)[3:] == ["mid: padded to 6 words", "bad: padded to 6 words", "mid: padded to 3 words"]
+    assert {len(padded.summaries[name].split()) for name in ("mid: padded to 6 words", "bad: padded to 6 words")} == {6}
+    assert padded.summaries["mid: padded to 3 words"].startswith("Perhaps peas. ")
+    assert made.standing[Pair("a", "mid", "bad")] == ("mid: padded to 3 words", "bad")
+    assert made.padded[Pair("a", "good", "bad")] == ("bad", "bad: padded to 6 words")
+
+
+@given(st.text(min_size=1).filter(str.split), st.integers(1, 300), st.integers(0, 99))
+@settings(max_examples=100, deadline=None)
+def test_filler_follows_the_text_and_fills_up_to_the_word(text: str, more: int, seed: int):
+    count = len(text.split())
+    found = filled(text, count + more, random.Random(seed))
+    assert len(found.split()) == count + more
+    assert found.startswith(text.rstrip())
+    known = {word.strip(".,") for line in FILLERS for word in line.split()}
+    assert {word.strip(".,") for word in found.split()[count:]} <= known
+    assert found.endswith(".")
+    longer = filled(text, count + more + 5, random.Random(seed))
+    assert longer.startswith(found[:-1])  # a text padded further continues the same filler
+
+
+def test_the_seed_decides_on_the_filler_and_one_text_has_one_filler():
+    one = item("a", good="x " * 30, mid="y " * 20, bad="no")
+    pairs = known_order([one]).pairs
+    assert pad([one], pairs, 1) == pad([one], pairs, 1)
+    texts = {pad([one], pairs, seed).items[0].summaries["bad: padded to 20 words"] for seed in range(12)}
+    assert len(texts) > 3
+    alone = pad([item("a", **{name: one.summaries[name] for name in ("good", "bad")})], [Pair("a", "good", "bad")], 1)
+    assert alone.items[0].summaries["bad: padded to 30 words"] == pad([one], pairs, 1).items[0].summaries["bad: padded to 30 words"]
+
+
+def test_equal_lengths_need_no_filler_and_a_blank_text_cannot_be_padded():
+    made = pad([item("a", good="a b", bad="c d"), item("b", good="a b", bad=" ")], [Pair("a", "good", "bad"), Pair("b", "good", "bad")], 0)
+    assert [list(one.summaries) for one in made.items] == [["good", "bad"]] * 2
+    assert made.standing == {Pair("a", "good", "bad"): ("good", "bad")}
+    assert not made.padded
+
+
+def test_a_summary_of_the_same_name_is_never_overwritten():
+    one = item("a", good="a b c", bad="d", **{"bad: padded to 3 words": "mine"})
+    [made] = pad([one], [Pair("a", "good", "bad")], 0).items
+    assert made.summaries["bad: padded to 3 words"] == "mine"
+    assert len(made.summaries["bad: padded to 3 words*"].split()) == 3
+
+
+def test_what_is_not_padded_is_measured_as_before():
+    plain, padded = RankedSets(items(3)), RankedSets(items(3), padding=True)
+    for before, after in zip(plain.items, padded.items, strict=True):
+        assert before.summaries.items() <= after.summaries.items()
+        assert {digest(before, name) for name in before.summaries} <= {digest(after, name) for name in after.summaries}
+    assert plain.known == padded.known
+
+
+def test_padding_takes_the_wins_of_length_away_and_leaves_those_of_content():
+    study = RankedSets([*items(10), *[item(f"s{place}", good="yes yes yes", bad="no " * 9) for place in range(10)]], padding=True)
+    long = metric("long", "control")
+    values = [*measured(study, LOWER, lambda text: float("no" in text.split())), *measured(study, long, lambda text: -words(text))]
+    found = study.finding(values, [LOWER, long])
+    title = "After matching for length: padded to equal length"
+    assert [(row["metric"], row["win rate"], row["n"]) for row in rows(table(found, title))] == [("distance", 1, 20), ("long", 0, 20)]
+    (own,) = rows(table(found, "How often the better summary wins"), metric="long", worse="bad")
+    assert (own["win rate"], own["n equal"], own["padded"], own["n padded"]) == (0.5, 0, 0, 20)
+    said = "\n".join(found.says)
+    assert (
+        "Padded to equal length with neutral filler: 20 pairs. Among them prefer the better summary more often than a coin would: distance."
+        in said
+    )
+    assert "Filler alone" not in said  # the metric does not mind it, and of a control nothing is said
+
+
+def test_wins_that_padding_takes_away_are_named():
+    study = RankedSets(items(20), padding=True)
+    found = study.finding(measured(study, metric("long"), lambda text: -words(text)), [metric("long")])
+    assert "Among them this is not shown, so that length may be what is preferred, for: long." in "\n".join(found.says)
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "sign", "expected"),
+    [
+        (12, 5, 1, "worse summaries clearly worse for distance (+0.5000): wins after padding may be owed to that"),
+        (12, 5, -1, "worse summaries clearly better for distance (-0.5000): wins after padding are in spite of that"),
+        (5, 12, 1, "better summaries clearly worse for distance (+0.5000): wins after padding are in spite of that"),
+        (5, 12, -1, "better summaries clearly better for distance (-0.5000): wins after padding may be owed to that"),
+    ],
+)
+def test_what_filler_does_on_its_own_is_reported(good: int, bad: int, sign: int, expected: str):
+    fillers = {word.strip(".,") for line in FILLERS for word in line.split()}
+    study = RankedSets(items(12, good, bad), padding=True)
+    for info, way in ((LOWER, 1), (MetricInfo(name="distance", better="higher", group="competitor", about=""), -1)):
+        rule = lambda text, way=way: way * sign * 0.5 * bool(fillers & {word.strip(".,") for word in text.split()})  # noqa: E731
+        found = study.finding(measured(study, info, rule), [info])
+        assert expected in "\n".join(found.says)
+        (row,) = rows(table(found, "What filler alone changes"))
+        padded = "worse" if good > bad else "better"
+        assert (row["padded"], row["change"], row["items"], row["of"]) == (padded, sign * 0.5, 12, 12)
+
+
+def test_without_padding_nothing_is_said_of_it():
+    study = RankedSets(items(10))
+    found = study.finding(measured(study, LOWER, words), [LOWER])
+    assert not any("padded" in one.title or "filler" in one.title for one in found.tables)
+    assert "padded" not in "\n".join(found.says).lower()
+
+
+def test_a_padded_text_without_a_value_leaves_its_pair_out():
+    study = RankedSets(items(10), padding=True)
+    values = [one for one in measured(study, LOWER, words) if (one.item, one.summary) != ("i0", "bad: padded to 12 words")]
+    found = study.finding(values, [LOWER])
+    (row,) = rows(table(found, "How often the better summary wins"), worse="bad")
+    assert (row["n"], row["n padded"]) == (10, 9)
+    (change,) = rows(table(found, "What filler alone changes"))
+    assert (change["items"], change["of"]) == (9, 10)
+
+
+def test_every_two_metrics_are_compared_and_clear_differences_shown():
+    study = RankedSets(items(20))
+    by_place = {f"i{place}": place for place in range(20)}
+
+    def right_in(first: int) -> Callable[[Item, str], float]:
+        return lambda one, name: float((name == "bad") == (by_place[one.id] < first))
+
+    infos = [metric("all"), metric("half"), metric("none"), metric("same")]
+    rules = dict(zip(("all", "half", "none", "same"), map(right_in, (20, 10, 0, 20)), strict=True))
+    values = [
+        Value(metric=name, item=one.id, summary=summary, digest="", value=rule(one, summary))
+        for name, rule in rules.items()
+        for one in study.items
+        for summary in ("good", "bad")
+    ]
+    found = table(study.finding(values, infos), "All metrics against each other on the same pairs")
+    pairs = {(row["metric"], row["other"]): row for row in rows(found)}
+    assert set(pairs) == {("all", "half"), ("all", "none"), ("half", "none"), ("same", "half"), ("same", "none")}
+    most, least = pairs["all", "none"], pairs["half", "none"]
+    assert (most["difference"], most["n"], most["only metric"], most["only other"]) == (1, 20, 20, 0)
+    assert most["p"] == pytest.approx(2 / 2**20)
+    assert most["p (Holm)"] == pytest.approx(5 * 2 / 2**20)  # of six pairs one wins the same, which is no test
+    assert least["p (Holm)"] == pytest.approx(3 * 2 / 2**10)
+    assert "of the 6 pairs of metrics" in found.notes[0]
+    with_selfreflect = study.finding(values, [metric("all", "selfreflect"), metric("none")])  # its own tests say as much of two metrics
+    nothing_clear = study.finding(values, [metric("all"), metric("same")])
+    for one in (with_selfreflect, nothing_clear):
+        assert not any(made.title.startswith("All metrics against") for made in one.tables)

@@ -1,0 +1,320 @@
+"""Ranked sets: win rates from values that are known, matching for length, and what is said of controls and of few pairs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import pytest
+from msgspec.structs import replace
+
+from selfreflect.errors import ConfigError, DataError
+from selfreflect.render.table import Cell, Table, to_csv, to_markdown
+from selfreflect.sources.items import Item
+from selfreflect.validate.base import Better, Group, MetricInfo, Undefined, Value
+from selfreflect.validate.finding import Finding
+from selfreflect.validate.ranked.order import Pair
+from selfreflect.validate.ranked.outcomes import length_ratios, matched, outcomes
+from selfreflect.validate.ranked.study import EMPTY, QUESTION, RankedSets
+
+Rule = Callable[[Item, str], float | None]
+
+
+def metric(name: str, group: Group = "competitor", better: Better = "lower") -> MetricInfo:
+    return MetricInfo(name=name, better=better, group=group, about="made up")
+
+
+SELFREFLECT = metric("selfreflect", "selfreflect")
+LENGTH = metric("length", "control", "higher")
+OTHER = metric("other")
+
+
+def text(words: int, tag: str) -> str:
+    return " ".join([tag] * words)
+
+
+def items(n: int, good: int = 8, bad: int = 4) -> list[Item]:
+    return [item(f"i{number}", good=text(good, "yes"), bad=text(bad, "no")) for number in range(n)]
+
+
+def item(id_: str, **summaries: str) -> Item:
+    return Item(id=id_, question="Why is it so?", masked_out=("x",), conditioning=("y",), summaries=summaries)
+
+
+def measured(study: RankedSets, rules: dict[str, Rule]) -> list[Value]:
+    found = []
+    for name, rule in rules.items():
+        for one in study.items:
+            for summary in one.summaries:
+                value = rule(one, summary)
+                why = None if value is not None else Undefined(reason="blank", message="nothing there")
+                found.append(Value(metric=name, item=one.id, summary=summary, digest="", value=value, undefined=why))
+    return found
+
+
+def words(one: Item, summary: str) -> float:
+    return float(len(one.summaries[summary].split()))
+
+
+def right_in_first(n: int) -> Rule:
+    """Lower for the good summary in the first n items, equal in the next one, higher in the rest."""
+
+    def rule(one: Item, summary: str) -> float:
+        number = int(one.id[1:])
+        sign = 1 if number < n else 0 if number == n else -1
+        return 0.5 + 0.1 * sign * {"good": -1, "bad": 1}.get(summary, 2)
+
+    return rule
+
+
+def finding(study: RankedSets, **rules: Rule) -> Finding:
+    known = {"selfreflect": SELFREFLECT, "length": LENGTH, "other": OTHER}
+    return study.finding(measured(study, rules), [known[name] for name in rules])
+
+
+def table(found: Finding, title: str) -> Table:
+    return next(one for one in found.tables if one.title.startswith(title))
+
+
+def rows(one: Table, **where: Cell) -> list[dict[str, Cell]]:
+    named = [dict(zip((column.heading for column in one.columns), row, strict=True)) for row in one.rows]
+    return [row for row in named if all(row[name] == cell for name, cell in where.items())]
+
+
+def said(found: Finding) -> str:
+    return "\n".join(found.says)
+
+
+def test_win_rates_are_those_of_the_values_and_a_tie_is_a_loss():
+    found = finding(RankedSets(items(20)), selfreflect=right_in_first(14))
+    (row,) = rows(table(found, "How often"), better="good", worse="bad")
+    assert (row["wins"], row["n"], row["undefined"]) == (14, 20, 0)
+    assert row["win rate"] == pytest.approx(0.7)  # 14 won, 1 tied, 5 lost
+    assert 0.4 < row["95% low"] < 0.55
+    assert 0.8 < row["95% high"] < 0.9
+
+
+def test_undefined_values_are_counted_and_left_out():
+    def rule(one: Item, summary: str) -> float | None:
+        return None if (one.id, summary) == ("i0", "bad") else right_in_first(14)(one, summary)
+
+    found = finding(RankedSets(items(20)), selfreflect=rule)
+    (row,) = rows(table(found, "How often"), better="good", worse="bad")
+    assert (row["wins"], row["n"], row["undefined"]) == (13, 19, 1)
+    assert "selfreflect (1 of 20)" in said(found)
+
+
+def test_a_metric_without_any_value_has_no_rate_and_stands_last():
+    found = finding(RankedSets(items(8)), other=lambda one, summary: None, selfreflect=right_in_first(3))
+    assert [row[0] for row in found.tables[0].rows] == ["selfreflect", "other"]
+    (row,) = rows(found.tables[0], metric="other")
+    assert (row["win rate"], row["items"], row["undefined"]) == (None, 0, 8)
+
+
+def test_metrics_are_ranked_by_win_rate_and_drawn_in_that_order():
+    found = finding(RankedSets(items(20)), other=right_in_first(9), length=words, selfreflect=right_in_first(14))
+    assert [row[0] for row in found.tables[0].rows] == ["length", "selfreflect", "other"]
+    (plot,) = found.plots
+    assert plot.points
+    assert (plot.curves[0].label, plot.curves[0].x, plot.curves[0].y) == ("length", (1.0,), (1.0,))
+    assert all(curve.low[0] <= curve.y[0] <= curve.high[0] for curve in plot.curves)
+
+
+def test_a_control_that_has_more_wins_is_named():
+    found = finding(RankedSets(items(20)), selfreflect=right_in_first(14), length=words)
+    assert "On good > bad the control length (100%) has a higher win rate than selfreflect (70%)." in said(found)
+    better = finding(RankedSets(items(20, good=4, bad=8)), selfreflect=right_in_first(14), length=words)
+    assert "the control length" not in said(better)
+    equal = finding(RankedSets(items(20)), selfreflect=right_in_first(99), length=words)
+    assert "the control length" not in said(equal)
+
+
+def test_controls_are_added_to_each_item_and_never_collide():
+    study = RankedSets([*items(1), item("x", good="g", bad="b", **{QUESTION: "mine"})])
+    names = list(study.items[0].summaries)
+    assert names == ["good", "bad", QUESTION + "*", EMPTY]
+    assert study.items[0].summaries[QUESTION + "*"] == "Why is it so?"
+    assert study.items[0].summaries[EMPTY] == ""
+    assert study.items[1].summaries[QUESTION] == "mine"
+    assert Pair("i0", "good", EMPTY) in study.control_pairs
+    plain = RankedSets(items(2), controls=False)
+    assert [list(one.summaries) for one in plain.items] == [["good", "bad"]] * 2
+
+
+def test_the_best_summary_is_that_of_each_item():
+    one, other = item("a", x="1", y="2"), item("b", x="1", y="2")
+    study = RankedSets([replace(one, order=(("x", "y"),)), replace(other, order=(("y", "x"),))])
+    assert {(pair.item, pair.better) for pair in study.control_pairs} == {("a", "x"), ("b", "y")}
+
+
+def test_a_control_is_not_paired_with_its_own_text():
+    study = RankedSets([item("a", good="Why is it so?", bad="b"), item("b", good="g", bad="")])
+    assert [pair for pair in study.control_pairs if pair.item == "a"] == [Pair("a", "good", EMPTY)]
+
+
+def test_a_metric_that_prefers_the_question_is_named():
+    def rule(one: Item, summary: str) -> float | None:
+        return {QUESTION: 0.0, EMPTY: None, "good": 0.1, "bad": 0.2}[summary]
+
+    found = finding(RankedSets(items(7)), selfreflect=rule)
+    assert f"'{QUESTION}' is judged at least as good as the best one more often than not by selfreflect (7 of 7)" in said(found)
+    assert "more often than not by" not in said(finding(RankedSets(items(7, good=2, bad=1)), length=words))  # a control may be fooled
+    (row,) = rows(table(found, "How often"), worse=EMPTY)
+    assert (row["n"], row["win rate"], row["undefined"]) == (0, None, 7)
+
+
+def mixed() -> list[Item]:
+    """10 items whose better summary is twice as long, 10 of equal length, 10 where it is half as long."""
+    sizes = [(8, 4)] * 10 + [(6, 6)] * 10 + [(4, 8)] * 10
+    return [item(f"i{number}", good=text(good, "yes"), bad=text(bad, "no")) for number, (good, bad) in enumerate(sizes)]
+
+
+def test_matching_for_length_takes_the_wins_of_length_away():
+    found = finding(RankedSets(mixed()), selfreflect=right_in_first(99), length=words)
+    ways = ("equal length", "the better summary is shorter", "balanced")
+    by_way = [table(found, f"After matching for length: {way}") for way in ways]
+    length = [row for one in by_way for row in rows(one, metric="length")]
+    assert [(row["win rate"], row["n"]) for row in length] == [(0, 10), (0, 10), (0.5, 20)]  # the first are ties
+    assert length[2]["95% low"] < 0.5 < length[2]["95% high"]
+    own = [row for one in by_way for row in rows(one, metric="selfreflect")]
+    assert [row["win rate"] for row in own] == [1, 1, 1]
+    assert own[2]["95% low"] == pytest.approx(1 - (1 - 0.025 ** (1 / 10)) / math.sqrt(2))
+    assert (
+        "Of about equal length: 10 pairs (10 of 30 good > bad). Among them prefer the better summary more often than a coin would: "
+        "selfreflect." in said(found)
+    )
+    assert "length may be what is preferred" not in said(found)  # length does not win over all either
+    (row,) = rows(table(found, "How often"), metric="selfreflect", worse="bad")
+    assert (row["at equal length"], row["n equal"]) == (1, 10)
+
+
+def test_wins_that_equal_length_takes_away_are_named_with_the_pairs_they_are_missed_among():
+    alike = [item(f"i{number}", good=text(6, "yes"), mid="much longer than this", bad=text(6, "no")) for number in range(30, 40)]
+    found = finding(RankedSets([*items(30), *alike], "good>bad, good>mid"), length=words)
+    assert (
+        "Of about equal length: 10 pairs (10 of 40 good > bad and 0 of 10 good > mid). Among them this is not shown, so that length may be "
+        "what is preferred, for: length." in said(found)
+    )
+
+
+def test_too_few_pairs_of_equal_length_show_a_dash_and_their_number():
+    found = finding(
+        RankedSets([*items(10), *[item(f"i{n}", good="a b c d", bad="d e f g") for n in (10, 11)]]), selfreflect=right_in_first(99)
+    )
+    (row,) = rows(table(found, "How often"), worse="bad")
+    assert (row["at equal length"], row["n equal"]) == (None, 2)
+    (shorter,) = rows(table(found, "After matching for length: the better"), worse="bad")
+    (balanced,) = rows(table(found, "After matching for length: balanced"), worse="bad")
+    assert (shorter["win rate"], shorter["n"], balanced["win rate"], balanced["n"]) == (None, 0, None, 10)
+    assert "Too few pairs of equal length to tell whether length decides: good > bad." in said(found)
+    assert "the longer one in 10 of 12 pairs, the shorter one in 0" in said(found)
+
+
+def test_a_text_without_words_has_no_length_to_match():
+    one = [item("a", good="g g", bad=" "), item("b", good="g", bad="b")]
+    pairs = [Pair("a", "good", "bad"), Pair("b", "good", "bad")]
+    ratios = length_ratios(one, pairs)
+    assert ratios == {pairs[1]: 1}
+    values = {(id_, name): float(name == "bad") for id_ in "ab" for name in ("good", "bad")}
+    assert matched(outcomes(OTHER, values, pairs), ratios).alike.n == 1
+
+
+def test_pairs_of_one_item_are_not_counted_as_independent():
+    three = [item(f"i{number}", good="a a a", mid="b b", bad="c") for number in range(10)]
+    study = RankedSets(three)
+
+    def all_or_nothing(one: Item, summary: str) -> float:
+        sign = 1 if int(one.id[1:]) < 7 else -1
+        return sign * {"good": 0.0, "mid": 1.0, "bad": 2.0}.get(summary, 3.0)
+
+    (row,) = finding(study, selfreflect=all_or_nothing).tables[0].rows
+    (single,) = finding(RankedSets(three, "good>bad"), selfreflect=all_or_nothing).tables[0].rows
+    assert row[2:6] == single[2:6]  # thirty pairs tell no more than ten items
+    assert (row[5], row[6]) == (10, 30)
+
+
+def test_the_paired_test_is_mcnemars_on_the_same_pairs():
+    found = finding(RankedSets(items(20)), selfreflect=right_in_first(18), other=right_in_first(6))
+    (row,) = rows(table(found, "SelfReflect against"))
+    assert (row["metric"], row["other"], row["only metric"], row["only other"]) == ("selfreflect", "other", 12, 0)
+    assert row["difference"] == pytest.approx(0.6)
+    assert row["p"] == pytest.approx(2 / 2**12) == row["p (Holm)"]
+    assert "selfreflect wins more often than other on good > bad" in said(found)
+
+
+def test_tests_of_one_kind_of_pair_are_adjusted_together():
+    found = finding(RankedSets(items(20)), selfreflect=right_in_first(14), other=right_in_first(6), length=words)
+    first, second = sorted(rows(table(found, "SelfReflect against")), key=lambda row: float(row["p"]))
+    assert first["p (Holm)"] == pytest.approx(2 * first["p"])
+    assert second["p (Holm)"] == pytest.approx(max(second["p"], 2 * first["p"]))
+
+
+def test_metrics_that_win_the_same_pairs_have_no_p():
+    found = finding(RankedSets(items(10)), selfreflect=right_in_first(5), other=right_in_first(5))
+    (row,) = rows(table(found, "SelfReflect against"))
+    assert (row["difference"], row["p"], row["p (Holm)"]) == (0, None, None)
+    assert row["95% low"] < 0 < row["95% high"]
+    assert "no proof of equality: 1 of 1" in said(found)
+
+
+def test_without_selfreflect_there_are_no_paired_tests():
+    found = finding(RankedSets(items(10)), other=right_in_first(5))
+    assert not [one for one in found.tables if one.title.startswith("SelfReflect")]
+
+
+def test_metrics_are_told_from_a_coin_or_not():
+    found = finding(RankedSets(items(30)), selfreflect=right_in_first(29), other=right_in_first(15), length=lambda one, s: -words(one, s))
+    assert "more often than a coin would: selfreflect." in said(found)
+    assert "Prefer the worse summary, or neither, more often than not: length." in said(found)
+    assert "Cannot be told from a coin on these pairs: other." in said(found)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_few_pairs_are_said_to_be_too_few(n):
+    found = finding(RankedSets(items(n)), selfreflect=right_in_first(99), other=right_in_first(0), length=words)
+    assert "is too small a number" in said(found)
+    assert "Cannot be told from a coin" in said(found)
+    assert "more often than a coin would" not in said(found)
+    assert "power of 80%" in said(finding(RankedSets(items(6)), selfreflect=right_in_first(99)))
+
+
+def test_many_pairs_of_few_items_are_too_few_as_well():
+    def rule(one: Item, summary: str) -> float:
+        return {"good": 0.0, "mid": 1.0, "bad": 2.0 if int(one.id[1:]) % 2 else 0.5}.get(summary, 3.0)
+
+    found = finding(RankedSets([item(f"i{number}", good="a a a", mid="b b", bad="c") for number in range(4)]), selfreflect=rule)
+    assert found.tables[0].rows[0][3] > 0.5
+    assert "Cannot be told from a coin on these pairs: selfreflect." in said(found)
+
+
+def test_identical_summaries_and_items_without_order_are_said_to_be_left_out():
+    study = RankedSets([*items(6), item("same", good="a", bad="a"), item("none", x="a", y="b")])
+    assert [one.id for one in study.items] == [f"i{number}" for number in range(6)]
+    found = finding(study, selfreflect=right_in_first(3))
+    assert "1 more pair had the same text twice and was left out" in said(found)
+    assert "1 item had no summaries in a known order and was left out" in said(found)
+
+
+def test_sets_without_an_order_or_with_an_unknown_name_are_refused_before_anything_is_measured():
+    with pytest.raises(DataError, match="known order"):
+        RankedSets([item("a", x="1", y="2")])
+    with pytest.raises(ConfigError, match="no item has a summary named 'best'"):
+        RankedSets(items(2), "best>bad")
+
+
+def test_values_by_two_models_never_hide_one_another():
+    study = RankedSets(items(6))
+    values = measured(study, {"selfreflect": right_in_first(4)})
+    with pytest.raises(ConfigError, match="selfreflect has values by 'a' and by 'b'; this study takes one model"):
+        study.finding([replace(value, by=by) for by in "ab" for value in values], [SELFREFLECT])
+
+
+def test_values_of_other_items_do_not_count_and_tables_render():
+    study = RankedSets(items(6))
+    stranger = Value(metric="selfreflect", item="elsewhere", summary="good", digest="", value=0.0)
+    values = measured(study, {"selfreflect": right_in_first(4)})
+    found = study.finding([stranger, *values], [SELFREFLECT])
+    assert found == study.finding(values, [SELFREFLECT])
+    rendered: Sequence[str] = [render(one) for one in found.tables for render in (to_markdown, to_csv)]
+    assert all("nan" not in one for one in rendered)
+    assert all(len({len(row) for row in (one.columns, *one.rows)}) == 1 for one in found.tables)

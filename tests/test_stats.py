@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from selfreflect.stats import (
-    Drawn,
     Estimate,
+    WordSample,
     clustered_mean,
     drawn_sum,
     mean_interval,
@@ -346,7 +346,7 @@ def orders(sizes):
 def drawn(answer, order, n):
     copies, sizes, values = answer
     first = order[:n]
-    return Drawn(sum(sizes), len(sizes), copies, tuple(sizes[i] for i in first), tuple(values[i] for i in first))
+    return WordSample(sum(sizes), len(sizes), copies, tuple(sizes[i] for i in first), tuple(values[i] for i in first))
 
 
 def outcomes(quotas, answers=POPULATION):
@@ -390,7 +390,7 @@ def test_all_words_give_the_exact_mean_and_its_clustered_standard_error():
 
 def test_equal_sizes_make_it_the_textbook_formula_of_simple_random_sampling():
     values = (0.1, 0.7, 0.3)
-    one = Drawn(7, 7, 1, (1, 1, 1), values)
+    one = WordSample(7, 7, 1, (1, 1, 1), values)
     assert drawn_sum(one) == pytest.approx(7 * np.mean(values))
     expected = np.std(values, ddof=1) / math.sqrt(3) * math.sqrt(1 - 3 / 7)
     assert sampled_mean([one]).sampling_error == pytest.approx(expected)
@@ -398,7 +398,7 @@ def test_equal_sizes_make_it_the_textbook_formula_of_simple_random_sampling():
 
 
 def test_distances_that_follow_the_token_tasks_leave_no_sampling_error():
-    found = sampled_mean([Drawn(9, 4, 1, (1, 3), (0.2, 0.6)), Drawn(5, 2, 3, (2,), (0.4,))])
+    found = sampled_mean([WordSample(9, 4, 1, (1, 3), (0.2, 0.6)), WordSample(5, 2, 3, (2,), (0.4,))])
     assert found.mean == pytest.approx(0.2)
     assert found.sampling_error == pytest.approx(0, abs=1e-9)
 
@@ -415,14 +415,14 @@ def test_the_standard_error_is_right_on_average_and_rather_too_large_for_single_
 
 
 def test_one_word_says_nothing_of_its_spread():
-    for answers in ([Drawn(5, 3, 1, (2,), (0.4,))], [Drawn(5, 3, 2, (2,), (0.4,)), Drawn(4, 2, 1, (), ())]):
+    for answers in ([WordSample(5, 3, 1, (2,), (0.4,))], [WordSample(5, 3, 2, (2,), (0.4,)), WordSample(4, 2, 1, (), ())]):
         found = sampled_mean(answers)
         assert found.mean == pytest.approx(0.2)
         assert (found.sampling_error, found.stderr) == (None, None)
 
 
 def test_one_answer_has_an_error_of_sampling_and_none_of_answers():
-    found = sampled_mean([Drawn(6, 3, 1, (2, 2), (0.2, 0.6))])
+    found = sampled_mean([WordSample(6, 3, 1, (2, 2), (0.2, 0.6))])
     assert found.sampling_error > 0
     assert found.stderr is None
 
@@ -432,7 +432,7 @@ def test_one_answer_has_an_error_of_sampling_and_none_of_answers():
 )
 def test_the_error_with_answers_is_never_below_that_of_words_alone(made):
     answers = [
-        Drawn(sum(s for s, _ in words) + 2, len(words) + 1, copies, tuple(s for s, _ in words), tuple(s * v for s, v in words))
+        WordSample(sum(s for s, _ in words) + 2, len(words) + 1, copies, tuple(s for s, _ in words), tuple(s * v for s, v in words))
         for copies, words in made
     ]
     found = sampled_mean(answers)
@@ -443,7 +443,7 @@ def test_the_error_with_answers_is_never_below_that_of_words_alone(made):
 
 def test_no_word_is_no_mean():
     with pytest.raises(ValueError, match="no word was drawn"):
-        sampled_mean([Drawn(3, 2, 1, (), ())])
+        sampled_mean([WordSample(3, 2, 1, (), ())])
 
 
 def test_the_interval_of_a_sample_covers_the_exact_mean():

@@ -157,7 +157,7 @@ def clustered_mean(per_answer: Sequence[Sequence[float]]) -> tuple[float, float 
 
 
 @dataclass(frozen=True)
-class Drawn:
+class WordSample:
     """Words drawn from one masked-out answer without replacement, each with probability proportional to its size among those left."""
 
     total_size: int
@@ -199,7 +199,7 @@ class SampledMean:
     """Degrees of freedom of ``sampling_error``; infinite where it is 0 because nothing is left to draw."""
 
 
-def sampled_mean(answers: Sequence[Drawn]) -> SampledMean:
+def sampled_mean(answers: Sequence[WordSample]) -> SampledMean:
     """Unbiased flat mean over all token tasks from words drawn in answers, which are given in the order in which answers are drawn.
 
     With a word of every answer, each answer's sum is estimated by :func:`drawn_sum` and the mean is their total over all token tasks
@@ -237,7 +237,7 @@ def sampled_mean(answers: Sequence[Drawn]) -> SampledMean:
     return SampledMean(mean, error, math.sqrt(between + words) / whole, degrees)
 
 
-def drawn_sum(answer: Drawn) -> float:
+def drawn_sum(answer: WordSample) -> float:
     """Unbiased estimate of the sum of an answer's values from its draws (Des Raj 1956, J. Am. Stat. Assoc. 51, 269-284).
 
     Draw i estimates the sum by what was drawn before it plus its own rate times the size that was left; given those before, this is
@@ -264,7 +264,7 @@ def student_p(t: float, degrees: float) -> float:
     return max(0.0, 1 - inside)
 
 
-def _draws(answer: Drawn) -> tuple[Floats, Floats]:
+def _draws(answer: WordSample) -> tuple[Floats, Floats]:
     """What each draw says of the sum of an answer's values, and its weight."""
     values, sizes = np.array(answer.values), np.array(answer.sizes, dtype=np.float64)
     left = answer.total_size - (np.cumsum(sizes) - sizes)
@@ -272,7 +272,7 @@ def _draws(answer: Drawn) -> tuple[Floats, Floats]:
     return np.cumsum(values) - values + values / sizes * left, 1 / (rest * (rest + 1.0))
 
 
-def _sum_variances(answers: Sequence[Drawn], sums: Sequence[float], spread: float | None) -> tuple[list[float] | None, float]:
+def _sum_variances(answers: Sequence[WordSample], sums: Sequence[float], spread: float | None) -> tuple[list[float] | None, float]:
     """Variance of each answer's :func:`drawn_sum`, and their degrees of freedom together (Satterthwaite 1946, Biometrics Bull. 2, 110)."""
     variances: list[float] = []
     own = borrowed = 0.0
@@ -296,7 +296,7 @@ def _sum_variances(answers: Sequence[Drawn], sums: Sequence[float], spread: floa
     return variances, together**2 / squares if squares else math.inf
 
 
-def _first_answers(answers: Sequence[Drawn]) -> float:
+def _first_answers(answers: Sequence[WordSample]) -> float:
     """Des Raj's estimate of the sum over all answers from one word in each of the first, drawn by their token tasks."""
     left, before, estimates = sum(answer.weight for answer in answers), 0.0, []
     for answer in answers:

@@ -23,7 +23,7 @@ from selfreflect.app.grouping import Meaning
 from selfreflect.app.jobs import WAITING, Job, StopRequested
 from selfreflect.app.library import Library
 from selfreflect.app.schemas import AskBody, ScoreBody
-from selfreflect.app.work import FIRST_BATCH, GUESSES, LARGEST_BATCH, Models, Streaming, Worker, _Teller, batches
+from selfreflect.app.work import FIRST_BATCH, GUESSES, LARGEST_BATCH, JobRunner, ModelChoices, Streaming, _Teller, batches
 from selfreflect.errors import DataError
 from selfreflect.models import embedder as embedding
 from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling
@@ -145,7 +145,7 @@ def test_what_the_judge_expected_can_be_asked_for_word_by_word(client: Client) -
 
 
 def test_guesses_are_kept_unless_long_answers_would_make_too_many() -> None:
-    worker = Worker(Library(Path()), Models(), Options())
+    worker = JobRunner(Library(Path()), ModelChoices(), Options())
     asked = AskBody(question="?", num_answers=200, strategies=["greedy", "basic", "cot"])
     short, long = (ScoreBody(question="?", answers=["x" * size] * 400, summaries={"a": "b"}) for size in (1000, 2100))
     assert [worker._adapted(body, None).guesses for body in (asked, short, long)] == [GUESSES, GUESSES, 0]

@@ -13,7 +13,7 @@ from transformers import Qwen2Config
 
 from selfreflect.bench.flops import Flops, Shape, read_shape, tree_flops, trees_flops
 from selfreflect.bench.peak import Rates, measure_peak
-from selfreflect.metric.engine.tree import Plan, Prompt, build_plan
+from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
 from selfreflect.models.judge import Judge
 
 SHAPE = Shape(layers=3, hidden=10, heads=4, kv_heads=2, head_dim=5, ffn=7, vocabulary=11)
@@ -29,13 +29,13 @@ PROMPTS = st.lists(
 
 
 def test_a_single_sequence_costs_what_the_formula_says() -> None:
-    plan = build_plan([Prompt(ids=(5, 6, 7, 8, 9), first=3)])  # feeds 4 tokens, wants the last 2 of them
+    plan = build_tree([Prompt(ids=(5, 6, 7, 8, 9), first=3)])  # feeds 4 tokens, wants the last 2 of them
     matrices = 2 * (4 * 3 * KEY_VALUE + (4 * 2 + 2) * REST)
     attention = 4 * 4 * 5 * (2 * (1 + 2 + 3 + 4) + (3 + 4))
     assert tree_flops(plan, SHAPE) == Flops(decoder=matrices + attention, head=2 * 10 * 11 * 2)
 
 
-def counted_by_hand(plan: Plan) -> int:
+def counted_by_hand(plan: PrefixTree) -> int:
     """Token by token and layer by layer."""
     total = 0
     for layer in range(SHAPE.layers):
@@ -52,7 +52,7 @@ def counted_by_hand(plan: Plan) -> int:
 
 @given(st.lists(PROMPTS, min_size=1, max_size=3))
 def test_trees_cost_the_sum_of_their_nodes(contexts: list[list[Prompt]]) -> None:
-    plans = [build_plan(prompts) for prompts in contexts]
+    plans = [build_tree(prompts) for prompts in contexts]
     assert trees_flops(plans, SHAPE).total == sum(map(counted_by_hand, plans))
 
 

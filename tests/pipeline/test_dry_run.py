@@ -21,7 +21,7 @@ from selfreflect.models.base import Completion, Message, Refusal, Reply, Request
 from selfreflect.models.judge import Judge
 from selfreflect.models.local.generator import HFGenerator
 from selfreflect.pipeline.cost import NOTHING, UNKNOWN, Amount, Call, Nodes, Trial, extended, generation, limited_nodes, money_of, time_of
-from selfreflect.pipeline.counting_generator import Kind, StandIn, blanked, byte_count, shown_kinds
+from selfreflect.pipeline.counting_generator import CountingGenerator, Kind, blanked, byte_count, shown_kinds
 from selfreflect.pipeline.dry_run import MOST_STEPS
 from selfreflect.pipeline.judge_cost import Trees, tree_nodes
 from selfreflect.prompts import load_prompts
@@ -117,7 +117,7 @@ def ask(text: str, n: int = 1, limit: int = 8) -> Request:
 
 def test_stand_ins_differ_name_their_kind_and_are_counted_where_they_are_shown() -> None:
     kinds: list[Kind] = []
-    model = StandIn("m", kinds)
+    model = CountingGenerator("m", kinds)
     [one, two] = [reply for reply in model.generate([ask("a", 3), ask("b", limit=9)]) if isinstance(reply, Reply)]
     texts = [completion.text for reply in (one, two) for completion in reply.completions]
     assert len(set(texts)) == 4
@@ -129,7 +129,7 @@ def test_stand_ins_differ_name_their_kind_and_are_counted_where_they_are_shown()
 
 
 def test_a_prompt_that_does_not_fit_is_refused_and_not_counted() -> None:
-    model = StandIn("m", [], counted=lambda requests: [(10, 10) for _ in requests], window=10)
+    model = CountingGenerator("m", [], counted=lambda requests: [(10, 10) for _ in requests], window=10)
     [refusal] = model.generate([ask("a")])
     assert isinstance(refusal, Refusal)
     assert (refusal.kind, model.calls) == ("too_long", [])
@@ -186,7 +186,7 @@ def everything(generator: Any, questions: Sequence[Question]) -> None:
 def test_no_run_takes_more_than_the_bounds(texts: list[str], lengths: list[int]) -> None:
     questions = [Question(id=text, text=text) for text in texts]
     real, kinds = Counting(Words(lengths)), list[Kind]()
-    model = StandIn("m", kinds, counted=byte_count)
+    model = CountingGenerator("m", kinds, counted=byte_count)
     everything(real, questions)
     everything(model, questions)
     found = generation(model.calls, [kind.sampling.max_new_tokens for kind in kinds], {}, reread=False)
@@ -209,7 +209,7 @@ def test_prompts_of_a_local_model_are_counted_exactly_where_no_reply_is_shown(mo
     from selfreflect.pipeline.dry_run import _counted
 
     generator = HFGenerator.load(str(model), device="cpu")
-    real, stand_in = Counting(generator), StandIn("m", [], counted=lambda bare: _counted(generator, bare))
+    real, stand_in = Counting(generator), CountingGenerator("m", [], counted=lambda bare: _counted(generator, bare))
     questions = [QUESTION, Question(id="r", text="Who is it, and which pot does it need?")]
     for each in (real, stand_in):
         list(draw_answers(questions, each, num_answers=2, prompts=PROMPTS, sampling=Sampling(max_new_tokens=3)))

@@ -1,4 +1,4 @@
-"""Work in other processes of this machine: the same records as in this one, and errors that read as if they had happened here."""
+"""StageFn in other processes of this machine: the same records as in this one, and errors that read as if they had happened here."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from pooling import pooling
 
 from selfreflect.config import Config, load_config
 from selfreflect.errors import BackendError, ConfigError, JudgeError, MissingExtraError, StoreError
-from selfreflect.pipeline.executors import Engines, batches, each_once, environment_of
+from selfreflect.pipeline.executors import Executors, batches, each_once, environment_of
 from selfreflect.pipeline.experiment import Experiment, Options, Quiet, load_judge
-from selfreflect.pipeline.stages import Batch, Job, Outcome, Task, Worker, decoded, encoded
+from selfreflect.pipeline.stages import Batch, BatchOutcome, StageSpec, StageTask, StageWorker, decoded, encoded
 from selfreflect.prompts import load_prompts
 from selfreflect.records import STAGES, AnswerSet, Failure, Question, Score, Summary, WordDistance
 from selfreflect.store.run import Run
@@ -170,15 +170,15 @@ def test_an_interrupt_ends_the_replicas(model: Path, questions: Path, tmp_path: 
 ABANDONED = """
 import sys
 from selfreflect.config import load_config
-from selfreflect.pipeline.executors import Replicas
+from selfreflect.pipeline.executors import ProcessExecutor
 from selfreflect.pipeline.options import Options
 from selfreflect.prompts import load_prompts
 from selfreflect.records import Question
-from selfreflect.pipeline.stages import Job, Task
+from selfreflect.pipeline.stages import StageSpec, StageTask
 
 config = load_config(None, {"answers": {"model": "openai:m", "base_url": sys.argv[1], "num_answers": 1}})
-task = Task(question=Question(id="q", text="?"))
-next(Replicas(("cpu",)).outcomes(Job("answers", config, load_prompts(), Options()), [task]))
+task = StageTask(question=Question(id="q", text="?"))
+next(ProcessExecutor(("cpu",)).outcomes(StageSpec("answers", config, load_prompts(), Options()), [task]))
 """
 
 
@@ -219,11 +219,11 @@ def test_a_replica_sees_its_own_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> No
 # --- where a job is done
 
 
-def job(stage: Any = "answers", model: str = "smollm2", strategies: tuple[Any, ...] = (), **options: Any) -> Job:
+def job(stage: Any = "answers", model: str = "smollm2", strategies: tuple[Any, ...] = (), **options: Any) -> StageSpec:
     part = {"judge": model} if stage == "scores" else {"model": model}
     if model.startswith("vllm+http:"):
         part["base_url"] = "http://localhost:1/v1"
-    return Job(stage, load_config(None, {stage: part}), load_prompts(), Options(**options), strategies)
+    return StageSpec(stage, load_config(None, {stage: part}), load_prompts(), Options(**options), strategies)
 
 
 @pytest.mark.parametrize(
@@ -244,17 +244,17 @@ def job(stage: Any = "answers", model: str = "smollm2", strategies: tuple[Any, .
     ],
 )
 def test_several_gpus_are_used_for_several_questions_to_a_local_model(
-    options: dict[str, Any], wanted: Job, tasks: int, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
+    options: dict[str, Any], wanted: StageSpec, tasks: int, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    engines = Engines(Options(**options))
+    engines = Executors(Options(**options))
     assert (engines.pick(wanted, tasks) is not None) is elsewhere
     engines.close()
 
 
 def test_a_function_as_strategy_is_refused_where_it_cannot_go() -> None:
     with pytest.raises(ConfigError, match=r"strategy 'mine' is a function; with Ray name it as package.module:function"):
-        Engines(Options(engine="ray")).pick(job("summaries", strategies=(("mine", greedy),)), 2)
+        Executors(Options(engine="ray")).pick(job("summaries", strategies=(("mine", greedy),)), 2)
 
 
 # --- what crosses the boundary
@@ -270,17 +270,17 @@ def test_records_arrive_as_they_were_sent(first: str, second: str, values: list[
     summary = Summary(question_id="q", name=second, text=first)
     words = (WordDistance(answer=0, word=1, text=second, distances=tuple(values)),)
     score = Score(question_id="q", summary=second, value=values[0], stderr=None, token_tasks=3, judge="j", words=words)
-    batch = Batch(number=3, tasks=(Task(question=question, answers=answers, summaries=(summary,), beside=(score,), names=(first,)),))
+    batch = Batch(number=3, tasks=(StageTask(question=question, answers=answers, summaries=(summary,), beside=(score,), names=(first,)),))
     assert decoded(Batch, encoded(batch)) == batch
     failure = Failure(question_id="q", stage="scores", kind="backend", message=second)
-    outcome = Outcome(number=3, facts={"name": first}, scores=(score,), failures=(failure,), notes=(second,))
-    assert decoded(Outcome, encoded(outcome)) == outcome
+    outcome = BatchOutcome(number=3, facts={"name": first}, scores=(score,), failures=(failure,), notes=(second,))
+    assert decoded(BatchOutcome, encoded(outcome)) == outcome
     assert outcome.results == [score, failure]
 
 
 @given(st.integers(1, 40), st.integers(1, 6), st.integers(1, 9))
 def test_batches_hold_every_task_once_and_go_round_all_workers(count: int, workers: int, at_most: int) -> None:
-    tasks = [Task(question=Question(id=f"{number}", text="")) for number in range(count)]
+    tasks = [StageTask(question=Question(id=f"{number}", text="")) for number in range(count)]
     found = [decoded(Batch, data) for data in batches(tasks, workers, at_most)]
     assert [task for batch in found for task in batch.tasks] == tasks
     assert [batch.number for batch in found] == list(range(len(found)))
@@ -290,7 +290,7 @@ def test_batches_hold_every_task_once_and_go_round_all_workers(count: int, worke
 
 
 def outcomes(*numbers: int) -> Iterator[bytes]:
-    return (encoded(Outcome(number=number)) for number in numbers)
+    return (encoded(BatchOutcome(number=number)) for number in numbers)
 
 
 def test_a_batch_that_was_repeated_counts_once_and_a_lost_one_is_told() -> None:
@@ -302,14 +302,14 @@ def test_a_batch_that_was_repeated_counts_once_and_a_lost_one_is_told() -> None:
 
 
 def test_an_error_of_a_worker_keeps_its_class_its_message_and_what_was_done_before(model: Path, tmp_path: Path) -> None:
-    missing = Outcome(number=0, error=("MissingExtraError", str(MissingExtraError("A model", "openai"))))
+    missing = BatchOutcome(number=0, error=("MissingExtraError", str(MissingExtraError("A model", "openai"))))
     with pytest.raises(
         MissingExtraError, match=r"^A model needs an optional package. Install it with: pip install 'selfreflect\[openai\]'$"
     ):
         missing.check()
-    Outcome(number=0).check()
-    worker = Worker(Job("answers", settings(tmp_path / "none", "bundled"), load_prompts(), Options(device="cpu")))
-    failed = decoded(Outcome, worker(encoded(Batch(number=7, tasks=(Task(question=Question(id="q", text="?")),)))))
+    BatchOutcome(number=0).check()
+    worker = StageWorker(StageSpec("answers", settings(tmp_path / "none", "bundled"), load_prompts(), Options(device="cpu")))
+    failed = decoded(BatchOutcome, worker(encoded(Batch(number=7, tasks=(StageTask(question=Question(id="q", text="?")),)))))
     assert (failed.number, failed.results, failed.facts) == (7, [], None)
     with pytest.raises(BackendError, match="is not a directory with a model"):
         failed.check()
@@ -321,9 +321,9 @@ def test_a_server_that_gives_up_halfway_costs_no_answer_that_was_there(tmp_path:
 
     with FaultServer(script) as server:
         config = load_config(None, {"answers": {"model": "openai:m", "base_url": server.url, "num_answers": 1}})
-        worker = Worker(Job("answers", config, load_prompts(), Options(max_connections=1)))
-        tasks = tuple(Task(question=Question(id=f"{number}", text=f"{number}?")) for number in range(4))
-        outcome = decoded(Outcome, worker(encoded(Batch(number=0, tasks=tasks))))
+        worker = StageWorker(StageSpec("answers", config, load_prompts(), Options(max_connections=1)))
+        tasks = tuple(StageTask(question=Question(id=f"{number}", text=f"{number}?")) for number in range(4))
+        outcome = decoded(BatchOutcome, worker(encoded(Batch(number=0, tasks=tasks))))
     assert [drawn.question_id for drawn in outcome.answers] == ["0", "1"]
     with pytest.raises(BackendError, match="401"):
         outcome.check()

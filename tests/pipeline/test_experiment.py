@@ -18,7 +18,7 @@ from selfreflect.errors import BackendError
 from selfreflect.models.local import loading
 from selfreflect.pipeline import experiment
 from selfreflect.pipeline.experiment import Experiment, Options, Quiet
-from selfreflect.pipeline.stages import Outcome
+from selfreflect.pipeline.stages import BatchOutcome
 from selfreflect.store.run import Run
 
 DATA = ("questions.jsonl", "answers.jsonl", "summaries.jsonl", "scores.jsonl")
@@ -185,12 +185,12 @@ def test_workers_must_have_one_model_wherever_it_runs(tmp_path: Path) -> None:
             told.append(line)
 
     with Experiment.open(tmp_path / "r", Config(), ["answers"], progress=Told()) as opened:
-        same = [Outcome(number=number, facts={**facts, "device": f"cuda:{number}"}, notes=("loading m",)) for number in range(2)]
+        same = [BatchOutcome(number=number, facts={**facts, "device": f"cuda:{number}"}, notes=("loading m",)) for number in range(2)]
         assert list(opened._given("answers", same)) == []
         assert told == ["loading m"]
         for key, value in (("revision", "2"), ("dtype", "bfloat16")):
             with pytest.raises(BackendError, match=rf"Workers have different models: .*{value}.*Name a revision and a dtype"):
-                list(opened._given("answers", [*same, Outcome(number=2, facts={**facts, key: value})]))
+                list(opened._given("answers", [*same, BatchOutcome(number=2, facts={**facts, key: value})]))
 
 
 def test_the_generator_is_let_go_before_a_judge_is_put_on_the_same_gpus(

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import psutil
 import pytest
-from command import COMMAND, Outcome, environment, run, small, written
+from command import COMMAND, BatchOutcome, environment, run, small, written
 from fault_server import Action, Call, FaultServer, answers, status
 
 from selfreflect.pipeline.ray_driver import TRIES
@@ -47,13 +47,13 @@ def ask(task):
 """Slow enough to be met at work; tells who it is."""
 
 
-class Cluster(NamedTuple):
+class RayExecutor(NamedTuple):
     address: str
     session: Path
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def cluster() -> Iterator[RayExecutor]:
     """A cluster as its users start it, with the key in its environment. Its paths are short, as its sockets want them."""
     folder = Path(tempfile.mkdtemp(prefix="sr-", dir="/tmp"))
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -69,7 +69,7 @@ def cluster() -> Iterator[Cluster]:
     with said.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=file, env=settings) as head:
         try:
             wait_for(lambda: "will now block" in said.read_text(encoding="utf-8"), head)
-            yield Cluster(f"127.0.0.1:{port}", folder)
+            yield RayExecutor(f"127.0.0.1:{port}", folder)
         finally:
             end(psutil.Process(head.pid))
     shutil.rmtree(folder)
@@ -101,11 +101,11 @@ def work(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def elsewhere(*arguments: object, cwd: Path | None = None, **changes: str) -> Outcome:
+def elsewhere(*arguments: object, cwd: Path | None = None, **changes: str) -> BatchOutcome:
     done = subprocess.run(
         [*COMMAND, *map(str, arguments)], cwd=cwd, env=environment(**changes), capture_output=True, text=True, timeout=280
     )
-    return Outcome(done.returncode, done.stdout, done.stderr)
+    return BatchOutcome(done.returncode, done.stdout, done.stderr)
 
 
 def records(out: Path) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def asked(folder: Path) -> list[list[str]]:
 
 
 def test_a_run_on_a_cluster_equals_one_that_was_made_here(
-    work: Path, model: Path, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+    work: Path, model: Path, cluster: RayExecutor, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     out = tmp_path_factory.mktemp("made") / "r"
     done = elsewhere(
@@ -180,7 +180,7 @@ def test_a_run_on_a_cluster_equals_one_that_was_made_here(
     assert (again.code, "to do" in again.stderr) == (1, False)
 
 
-def test_an_actor_that_is_killed_costs_nothing(work: Path, cluster: Cluster, expected: dict[str, Any], tmp_path: Path) -> None:
+def test_an_actor_that_is_killed_costs_nothing(work: Path, cluster: RayExecutor, expected: dict[str, Any], tmp_path: Path) -> None:
     command = [*COMMAND, *slow(work, tmp_path, 1.5), "--ray-address", cluster.address, "--json"]
     made = tmp_path / "r" / "summaries.jsonl"
     before = lines(made)
@@ -192,7 +192,7 @@ def test_an_actor_that_is_killed_costs_nothing(work: Path, cluster: Cluster, exp
         os.kill(int(process), signal.SIGKILL)
         stdout, stderr = child.communicate(timeout=280)
     assert child.returncode == 1, stderr  # for the long question
-    assert Outcome(1, stdout, stderr).json, "only JSON lines on stdout, though Ray has something to tell"
+    assert BatchOutcome(1, stdout, stderr).json, "only JSON lines on stdout, though Ray has something to tell"
     assert records(tmp_path / "r") == expected
     assert [one for _, one in asked(tmp_path)].count(question) == 2, "the killed one's question was asked again"
     assert "Traceback" not in stderr
@@ -225,7 +225,7 @@ def test_an_interrupted_cluster_of_its_own_is_gone_and_the_run_goes_on_here(work
 
 
 @pytest.mark.slow
-def test_a_machine_that_is_lost_costs_nothing(work: Path, cluster: Cluster, expected: dict[str, Any], tmp_path: Path) -> None:
+def test_a_machine_that_is_lost_costs_nothing(work: Path, cluster: RayExecutor, expected: dict[str, Any], tmp_path: Path) -> None:
     written(tmp_path / "wide.toml", "[ray.summaries]\nactors = 2\ncpus = 3\nbatch_questions = 1\n")  # one actor fits on a machine
     join = [*(str(Path(sys.executable).with_name("ray")), "start", "--block", f"--address={cluster.address}", "--num-cpus=4")]
     join += ["--disable-usage-stats", "--object-store-memory=100000000"]
@@ -281,7 +281,7 @@ def test_a_killed_command_leaves_no_cluster_behind(work: Path, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_a_question_that_ends_every_actor_ends_the_stage_with_what_was_done(work: Path, cluster: Cluster, tmp_path: Path) -> None:
+def test_a_question_that_ends_every_actor_ends_the_stage_with_what_was_done(work: Path, cluster: RayExecutor, tmp_path: Path) -> None:
     deadly = "    if task.question.text == 'When then?':\n        os.kill(os.getpid(), signal.SIGKILL)\n"
     written(tmp_path / "deadly.py", STRATEGY.replace("import os", "import os, signal").replace("    time.sleep(SECONDS)\n", deadly))
     command = ["summarize", "--out", "r", "--strategies", "deadly:ask", "--engine", "ray", "--ray-address", cluster.address]
@@ -299,7 +299,7 @@ def test_a_question_that_ends_every_actor_ends_the_stage_with_what_was_done(work
 
 
 @pytest.mark.slow
-def test_a_model_that_ends_every_actor_is_not_loaded_for_ever(work: Path, model: Path, cluster: Cluster, tmp_path: Path) -> None:
+def test_a_model_that_ends_every_actor_is_not_loaded_for_ever(work: Path, model: Path, cluster: RayExecutor, tmp_path: Path) -> None:
     shutil.copytree(model, tmp_path / "huge")
     config = json.loads((model / "config.json").read_text(encoding="utf-8"))
     written(tmp_path / "huge" / "config.json", {**config, "auto_map": {"AutoConfig": "own.OwnConfig"}})
@@ -316,7 +316,7 @@ def test_a_model_that_ends_every_actor_is_not_loaded_for_ever(work: Path, model:
     assert lines(ended) == TRIES + 1
 
 
-def test_an_actors_error_is_one_line_here(work: Path, cluster: Cluster, tmp_path: Path) -> None:
+def test_an_actors_error_is_one_line_here(work: Path, cluster: RayExecutor, tmp_path: Path) -> None:
     common = ["--questions", work / "q.txt", "--num-answers", 1, "--out", tmp_path / "r", "--device", "cpu"]
     failed = elsewhere("answers", *common, "--model", tmp_path / "none", "--engine", "ray", "--ray-address", cluster.address)
     assert failed.code == 2, failed.stderr
@@ -328,7 +328,7 @@ def test_an_actors_error_is_one_line_here(work: Path, cluster: Cluster, tmp_path
 
 
 @pytest.mark.slow
-def test_keys_come_from_the_environment_of_the_actors_and_stay_there(work: Path, cluster: Cluster, tmp_path: Path) -> None:
+def test_keys_come_from_the_environment_of_the_actors_and_stay_there(work: Path, cluster: RayExecutor, tmp_path: Path) -> None:
     refused = True
 
     def script(call: Call) -> Action:
@@ -360,7 +360,7 @@ def test_no_cluster_at_an_address_is_told(work: Path, tmp_path: Path) -> None:
     assert error.startswith("error: Ray has no cluster at '127.0.0.1:1'")
 
 
-def test_a_token_that_is_missing_is_told_with_where_it_belongs(work: Path, cluster: Cluster, tmp_path: Path) -> None:
+def test_a_token_that_is_missing_is_told_with_where_it_belongs(work: Path, cluster: RayExecutor, tmp_path: Path) -> None:
     common = ["--questions", work / "q.txt", "--num-answers", 1, "--out", tmp_path / "r"]
     failed = elsewhere("answers", *common, "--engine", "ray", "--ray-address", cluster.address, RAY_AUTH_MODE="token", HOME=str(tmp_path))
     assert failed.code == 2, failed.stderr

@@ -11,10 +11,10 @@ from command import run, written
 
 from selfreflect.config import Config, Placement, load_config
 from selfreflect.errors import BackendError, ConfigError
-from selfreflect.pipeline.executors import Engines
+from selfreflect.pipeline.executors import Executors
 from selfreflect.pipeline.experiment import Options
 from selfreflect.pipeline.ray_driver import _counted, _losses_told, placed
-from selfreflect.pipeline.stages import Job
+from selfreflect.pipeline.stages import StageSpec
 from selfreflect.prompts import load_prompts
 
 LAPTOP = [{"CPU": 8.0}]
@@ -29,7 +29,7 @@ def layout(
     settings[stage] = {"judge": model} if stage == "scores" else {"model": model}
     if model.startswith("vllm+http:"):
         settings[stage]["base_url"] = "http://localhost:8000/v1"
-    job = Job(stage, load_config(None, settings), load_prompts(), Options(engine="ray", device=device, shard=shard))
+    job = StageSpec(stage, load_config(None, settings), load_prompts(), Options(engine="ray", device=device, shard=shard))
     found = placed(job, machines)
     return found.actors, found.gpus, found.cpus, found.batch_questions
 
@@ -157,9 +157,9 @@ def test_credentials_do_not_travel_through_ray(tmp_path: Path) -> None:
 
 def test_credentials_of_another_stage_do_not_travel_either() -> None:
     config = load_config(None, {"answers": {"model": "openai:m", "base_url": "http://me:topsecret@127.0.0.1:1/v1"}})
-    job = Job("scores", config, load_prompts(), Options(engine="ray"))
+    job = StageSpec("scores", config, load_prompts(), Options(engine="ray"))
     with pytest.raises(ConfigError, match="takes no base URL with credentials") as caught:
-        Engines(job.options).pick(job, 2)
+        Executors(job.options).pick(job, 2)
     assert "topsecret" not in str(caught.value)
 
 

@@ -22,7 +22,7 @@ from selfreflect.app.jobs import Job, JobQueue
 from selfreflect.app.library import Library
 from selfreflect.app.serve import listen
 from selfreflect.app.server import application
-from selfreflect.app.work import Models, Worker
+from selfreflect.app.work import JobRunner, ModelChoices
 from selfreflect.grouping import ordered_groups
 from selfreflect.pipeline.experiment import Options
 
@@ -96,9 +96,9 @@ def serving(
     meaning: Meaning | None = None,
 ) -> Iterator[Client]:
     """A server in a thread. ``work`` replaces what a job does; what means the same is, without ``meaning``, what begins alike."""
-    models = Models([str(model)] if model else [])
+    models = ModelChoices([str(model)] if model else [])
     library = Library(root)
-    queue = JobQueue(work or Worker(library, models, Options(device="cpu")))
+    queue = JobQueue(work or JobRunner(library, models, Options(device="cpu")))
     bound = listen(host, 0)
     access = Access(LOCAL, token=token)
     config = uvicorn.Config(

@@ -11,10 +11,10 @@ from command import written
 from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.openai.generator import OpenAIGenerator
-from selfreflect.models.openai.patience import Patience
+from selfreflect.models.openai.patience import RetryPolicy
 
 KEY = "sk-very-secret-0123456789"
-QUICK = Patience(tries=4, first=0.001, longest=0.002)
+QUICK = RetryPolicy(tries=4, first=0.001, longest=0.002)
 
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 _VARIABLES = ("SELFREFLECT_API_KEY", "OPENAI_API_KEY", *_PROXIES, *map(str.lower, _PROXIES))

@@ -45,7 +45,7 @@ LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 log = logging.getLogger("selfreflect.app")
 
 
-class Refusal(NamedTuple):
+class Rejection(NamedTuple):
     status: HTTPStatus
     kind: str
     message: str
@@ -96,26 +96,26 @@ class Guard:
         if refusal is not None:
             await answer.refuse(refusal)
             return
-        body = _Body(receive)
+        body = _LimitedBody(receive)
         try:
             await body.read()
         except _TooLargeError:
             limit = f"the body of a request may have {MAX_BODY:,} bytes at most"
-            await answer.refuse(Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", limit))
+            await answer.refuse(Rejection(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", limit))
             return
         await self._app(scope, body, answer)
 
-    def _refusal(self, scope: Scope, headers: dict[str, str]) -> Refusal | None:
+    def _refusal(self, scope: Scope, headers: dict[str, str]) -> Rejection | None:
         if not self._access.knows(headers.get("host", "")):
-            return Refusal(HTTPStatus.MISDIRECTED_REQUEST, "host", "this server is not known by that name; use the address it printed")
+            return Rejection(HTTPStatus.MISDIRECTED_REQUEST, "host", "this server is not known by that name; use the address it printed")
         if not scope["path"].startswith("/api"):
             return None
         if _foreign(headers):
-            return Refusal(HTTPStatus.FORBIDDEN, "origin", "requests from pages of other sites are refused")
+            return Rejection(HTTPStatus.FORBIDDEN, "origin", "requests from pages of other sites are refused")
         if not self._authorised(headers.get("authorization", "")):
-            return Refusal(HTTPStatus.UNAUTHORIZED, "token", "the token is missing or wrong; open the address that the app printed")
+            return Rejection(HTTPStatus.UNAUTHORIZED, "token", "the token is missing or wrong; open the address that the app printed")
         if scope["method"] not in ("GET", "HEAD") and _not_json(headers):
-            return Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "media_type", "send the body as application/json")
+            return Rejection(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "media_type", "send the body as application/json")
         return None
 
     def _authorised(self, header: str) -> bool:
@@ -141,7 +141,7 @@ class _TooLargeError(Exception):
     pass
 
 
-class _Body:
+class _LimitedBody:
     """The whole body, read before the application sees any of it; after it, whatever the connection says."""
 
     def __init__(self, receive: Receive) -> None:
@@ -185,7 +185,7 @@ class _Answer:
             log.info("%s %s %d", self._scope["method"], one_line(self._scope["path"])[:200], message["status"])
         await self._send(message)
 
-    async def refuse(self, refusal: Refusal) -> None:
+    async def refuse(self, refusal: Rejection) -> None:
         body = json.dumps({"error": {"kind": refusal.kind, "message": refusal.message}}).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), (b"connection", b"close")]
         if refusal.status == HTTPStatus.UNAUTHORIZED:

@@ -46,7 +46,7 @@ class UnknownRunError(StoreError):
 
 
 @dataclass(frozen=True)
-class Found:
+class RunDirectory:
     """A run directory, by what can be told without reading its records."""
 
     id: str
@@ -65,7 +65,7 @@ class Library:
         self._held: OrderedDict[tuple[str, tuple[tuple[int, int], ...]], RunRecords] = OrderedDict()
         self._lock = threading.Lock()
 
-    def listing(self) -> list[Found]:
+    def listing(self) -> list[RunDirectory]:
         """The runs under the root, the latest first."""
         return sorted(self._search(), key=lambda run: (-run.changed, run.name))
 
@@ -77,7 +77,7 @@ class Library:
     def id_of(self, path: Path) -> str:
         return _id(path.relative_to(self.root))
 
-    def find(self, id_: str) -> Found:
+    def find(self, id_: str) -> RunDirectory:
         """The run of that id.
 
         Raises:
@@ -90,7 +90,7 @@ class Library:
                 return found
         raise UnknownRunError("there is no run of that id; the list shows those that are there")
 
-    def glance(self, found: Found) -> tuple[str | None, int | None, list[str]]:
+    def glance(self, found: RunDirectory) -> tuple[str | None, int | None, list[str]]:
         """The first question, cut; how many there are; and the models. Reads no more than it must: a run may be large.
 
         Raises:
@@ -129,7 +129,7 @@ class Library:
                 self._held.popitem(last=False)
             return self._held[key]
 
-    def _search(self) -> Iterator[Found]:
+    def _search(self) -> Iterator[RunDirectory]:
         """Runs below the root. Links to directories are not followed, so nothing outside is found."""
         seen = 0
         waiting = [(self.root, 0)]
@@ -148,7 +148,7 @@ class Library:
                 path = Path(entry.path)
                 if stat.S_ISREG(_mode(path / MANIFEST)):
                     relative = path.relative_to(self.root)
-                    yield Found(_id(relative), relative.as_posix(), path, _changed(path))
+                    yield RunDirectory(_id(relative), relative.as_posix(), path, _changed(path))
                 elif depth + 1 < DEPTH:
                     waiting.append((path, depth + 1))
 
@@ -158,7 +158,7 @@ def models(records: RunRecords) -> list[str]:
     return list(dict.fromkeys(answers.model for answers in records.answers.values() if isinstance(answers, AnswerSet) and answers.model))
 
 
-def _refuse_odd_files(found: Found) -> None:
+def _refuse_odd_files(found: RunDirectory) -> None:
     """A link may lead anywhere, and reading a pipe may wait for ever."""
     for name in FILES:
         mode = _mode(found.path / name)

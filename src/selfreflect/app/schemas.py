@@ -26,11 +26,11 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"
 Half = Annotated[list[Text], Field(min_length=1, max_length=MAX_ANSWERS)]
 
 
-class Body(BaseModel):
+class RequestBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class AskBody(Body):
+class AskBody(RequestBody):
     """A question for a model: its answers are drawn, every strategy summarises them, and the judge scores the summaries."""
 
     question: QuestionText
@@ -44,7 +44,7 @@ class AskBody(Body):
     seed: Annotated[int, Field(ge=0, lt=2**53)] = 0
 
 
-class ScoreBody(Body):
+class ScoreBody(RequestBody):
     """Summaries to score against given answers: one list, which is halved, or both halves."""
 
     question: QuestionText

@@ -17,7 +17,7 @@ from selfreflect.app.guard import LOCAL, Access
 from selfreflect.app.jobs import JobQueue
 from selfreflect.app.library import Library
 from selfreflect.app.server import application
-from selfreflect.app.work import Models, Worker
+from selfreflect.app.work import JobRunner, ModelChoices
 from selfreflect.errors import ConfigError
 from selfreflect.pipeline.experiment import Options
 
@@ -63,12 +63,12 @@ def url(host: str, port: int, token: str | None) -> str:
 
 
 def serve(
-    bound: socket.socket, root: Path, *, models: Models, options: Options, allowed: Access, ready: Callable[[], None] = lambda: None
+    bound: socket.socket, root: Path, *, models: ModelChoices, options: Options, allowed: Access, ready: Callable[[], None] = lambda: None
 ) -> None:
     """Serve until SIGINT or SIGTERM, which stop the running job as well. ``ready`` is called once requests are answered."""
     _log_to_stderr()
     library = Library(root)
-    queue = JobQueue(Worker(library, models, options))
+    queue = JobQueue(JobRunner(library, models, options))
     app: Any = application(queue, library, models, allowed, Meaning())
     server = _Server(
         uvicorn.Config(

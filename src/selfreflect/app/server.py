@@ -22,7 +22,7 @@ from selfreflect import __version__
 from selfreflect.app.grouping import Meaning
 from selfreflect.app.guard import Access, Guard
 from selfreflect.app.jobs import WAITING, Job, JobQueue, QueueFullError
-from selfreflect.app.library import Found, Library, UnknownRunError, models
+from selfreflect.app.library import Library, RunDirectory, UnknownRunError, models
 from selfreflect.app.safe import without_paths
 from selfreflect.app.schemas import (
     MAX_ANSWERS,
@@ -42,12 +42,12 @@ from selfreflect.app.schemas import (
     ScoreBody,
     StrategyEntry,
 )
-from selfreflect.app.work import Models
+from selfreflect.app.work import ModelChoices
 from selfreflect.errors import ConfigError, SelfReflectError
 from selfreflect.records import Failure, Question, dump_line
 from selfreflect.render.table import to_csv
 from selfreflect.report.overview import RunRecords, judges, question_table, strategy_results
-from selfreflect.report.page.view import Outcome, guesses_view, question_view
+from selfreflect.report.page.view import SummaryOutcome, guesses_view, question_view
 from selfreflect.strategies import STRATEGIES
 
 _HEARTBEAT = 15.0
@@ -72,7 +72,7 @@ class _Ascii(JSONResponse):
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
-def application(queue: JobQueue, library: Library, choices: Models, access: Access, meaning: Meaning) -> Guard:
+def application(queue: JobQueue, library: Library, choices: ModelChoices, access: Access, meaning: Meaning) -> Guard:
     """The whole ASGI application."""
     app = FastAPI(
         title="selfreflect",
@@ -98,7 +98,7 @@ def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": ErrorAnswer} for status in statuses}
 
 
-def _jobs(queue: JobQueue, choices: Models, meaning: Meaning) -> APIRouter:
+def _jobs(queue: JobQueue, choices: ModelChoices, meaning: Meaning) -> APIRouter:
     routes = APIRouter(tags=["jobs"])
 
     def submit(body: AskBody | ScoreBody) -> JobAnswer:
@@ -288,7 +288,7 @@ def _runs(library: Library, meaning: Meaning) -> APIRouter:
     return routes
 
 
-def _entry(library: Library, found: Found) -> RunEntry:
+def _entry(library: Library, found: RunDirectory) -> RunEntry:
     entry = partial(RunEntry, id=found.id, name=found.name, changed=found.changed)
     try:
         first, count, used = library.glance(found)
@@ -300,7 +300,7 @@ def _entry(library: Library, found: Found) -> RunEntry:
 def _view(records: RunRecords, question: Question) -> dict[str, Any]:
     behind = records.failure_behind()
     keys = [(question.id, name) for name in records.strategies]
-    outcomes = [Outcome(key[1], records.summaries.get(key), records.scores.get(key), _shown(behind.get(key))) for key in keys]
+    outcomes = [SummaryOutcome(key[1], records.summaries.get(key), records.scores.get(key), _shown(behind.get(key))) for key in keys]
     view: dict[str, Any] = question_view(question, records.answers.get(question.id), outcomes, guesses=False)
     alone = [failure for failure in records.failures if failure.question_id == question.id and not failure.name]
     return {**view, "problems": [f"{one.kind}: {without_paths(one.message)}" for one in alone]}

@@ -37,7 +37,7 @@ FIRST_BATCH, LARGEST_BATCH = 2, 16
 """Answers drawn together: few at first, so that there is something to see soon, then more, since a large batch costs less for each."""
 
 
-class Models:
+class ModelChoices:
     """Which models may be asked for: the embedded one, those named when the app was started, and names on the hub.
 
     A client never names a directory. Those given at the start are offered by their last part.
@@ -112,10 +112,10 @@ def batches(total: int) -> Iterator[tuple[int, int]]:
         first, count = first + count, min(2 * count, LARGEST_BATCH)
 
 
-class Worker:
+class JobRunner:
     """Does a job: opens a run directory for it and fills it."""
 
-    def __init__(self, library: Library, models: Models, options: Options) -> None:
+    def __init__(self, library: Library, models: ModelChoices, options: Options) -> None:
         self._library = library
         self._models = models
         self._options = options

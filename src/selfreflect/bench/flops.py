@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from selfreflect.metric.engine.tree import Plan
+from selfreflect.metric.engine.tree import PrefixTree
 
 COUNTED = ("llama", "mistral", "qwen2", "qwen3")
 """Model types whose layers have the matrices of :class:`Shape` and nothing else."""
@@ -74,7 +74,7 @@ def read_shape(config: Any) -> Shape | None:
     )
 
 
-def tree_flops(plan: Plan, shape: Shape) -> Flops:
+def tree_flops(plan: PrefixTree, shape: Shape) -> Flops:
     """One context: every node once in all layers but the last.
 
     There, every node gives keys and values, and only the wanted ones go on. A node sees itself and all before it on its path; each key
@@ -90,7 +90,7 @@ def tree_flops(plan: Plan, shape: Shape) -> Flops:
     return Flops(decoder=matrices + attention, head=2 * wanted * _weights([shape.head]))
 
 
-def trees_flops(plans: Sequence[Plan], shape: Shape) -> Flops:
+def trees_flops(plans: Sequence[PrefixTree], shape: Shape) -> Flops:
     """All contexts of an item. Each keeps its own head rows: those of the reference count once, whatever the number of summaries."""
     parts = [tree_flops(plan, shape) for plan in plans]
     return Flops(decoder=sum(part.decoder for part in parts), head=sum(part.head for part in parts))

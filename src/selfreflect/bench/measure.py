@@ -17,7 +17,7 @@ from selfreflect.bench.machine import machine
 from selfreflect.bench.memory import allocated, available, watch
 from selfreflect.bench.peak import measure_peak, synchronise
 from selfreflect.bench.result import Measured, Result, Scaled, Timing
-from selfreflect.bench.scaling import Point
+from selfreflect.bench.scaling import ScalingPoint
 from selfreflect.bench.schedules import Distances, batched, one_by_one, token_bytes
 from selfreflect.bench.work import Work, encode, records, work_of
 from selfreflect.errors import DataError, excerpt
@@ -63,7 +63,7 @@ class Bench:
         self.result = Result(machine=machine(judge), only=tuple(only))
         self.loaded: int | None = None
 
-    def run(self, items: Sequence[Item], scaling: Sequence[Point]) -> None:
+    def run(self, items: Sequence[Item], scaling: Sequence[ScalingPoint]) -> None:
         """Time every item and every point of the curves.
 
         Raises:
@@ -186,7 +186,7 @@ def engine(metric: SelfReflect, item: Item) -> Distances:
 def through_model(metric: SelfReflect, work: Work) -> Distances:
     """What the engine does between the trees of all summaries, as one group, and distances: the part that the machine's peak bounds."""
     reference, *plans = work.plans
-    return Reference(metric.engine, reference).beside(plans).distances(metric.temperature)
+    return Reference(metric.engine, reference).compare(plans).distances(metric.temperature)
 
 
 @dataclass

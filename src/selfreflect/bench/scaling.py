@@ -39,17 +39,17 @@ LABELS = {
 
 
 @dataclass(frozen=True)
-class Point:
+class ScalingPoint:
     axis: str
     value: int
     item: Item
 
 
-def points(source: Sequence[Item]) -> Iterator[Point]:
+def points(source: Sequence[Item]) -> Iterator[ScalingPoint]:
     """An item for each value of each axis, out of the words of ``source``."""
     for axis, values in AXES.items():
         for value in values:
-            yield Point(axis, value, made_up(source, replace(Size(), **{axis: value}), f"{axis}-{value}"))
+            yield ScalingPoint(axis, value, made_up(source, replace(Size(), **{axis: value}), f"{axis}-{value}"))
 
 
 def made_up(source: Sequence[Item], size: Size, name: str) -> Item:

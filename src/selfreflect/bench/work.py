@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from selfreflect.errors import DataError, excerpt
-from selfreflect.metric.engine.tree import Plan, Prompt, build_plan
+from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
 from selfreflect.metric.prompts import CannotScoreError, prepare, summary_prompts
 from selfreflect.records import AnswerSet, Question, Summary
 
@@ -23,7 +23,7 @@ class Work:
     """One item and the size of its work."""
 
     item: Item
-    plans: tuple[Plan, ...]
+    plans: tuple[PrefixTree, ...]
     """The reference first, then the summaries in their order, equal ones once."""
     requests: int
     """Token tasks of all contexts: what the published schedule asks for one by one."""
@@ -60,7 +60,7 @@ def work_of(judge: Judge, item: Item) -> Work:
     contexts = encode(judge, item)
     targets = sum(len(prompt.ids) - prompt.first for prompt in contexts[0])
     distinct = [prompts for place, prompts in enumerate(contexts) if prompts not in contexts[:place]]
-    return Work(item=item, plans=tuple(map(build_plan, distinct)), requests=len(contexts) * targets)
+    return Work(item=item, plans=tuple(map(build_tree, distinct)), requests=len(contexts) * targets)
 
 
 def requests(prompts: Sequence[Prompt]) -> list[Ids]:

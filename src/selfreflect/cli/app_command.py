@@ -42,7 +42,7 @@ def command(
 
     try:
         from selfreflect.app.serve import access, listen, serve, url
-        from selfreflect.app.work import Models
+        from selfreflect.app.work import ModelChoices
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("fastapi", "pydantic", "starlette", "uvicorn"):
             raise
@@ -60,7 +60,7 @@ def command(
             webbrowser.open(address)
 
     try:
-        serve(bound, root, models=Models(model or []), options=options, allowed=access(host, token), ready=ready)
+        serve(bound, root, models=ModelChoices(model or []), options=options, allowed=access(host, token), ready=ready)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     finally:

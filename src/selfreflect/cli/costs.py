@@ -11,13 +11,13 @@ from selfreflect.render.table import Cell, Column, Table
 from selfreflect.render.text import one_line
 
 if TYPE_CHECKING:
-    from selfreflect.pipeline.dry_run import Rehearsal
+    from selfreflect.pipeline.dry_run import DryRun
 
 _AMOUNTS = ("calls", "completions", "prompt_tokens", "completion_tokens", "judge_tokens", "seconds", "money")
 _HEADINGS = {"prompt_tokens": "prompt tokens", "completion_tokens": "completion tokens", "judge_tokens": "judge tokens", "seconds": "time"}
 
 
-def show_costs(rehearsal: Rehearsal, json: bool) -> None:
+def show_costs(rehearsal: DryRun, json: bool) -> None:
     """Print what a rehearsal found."""
     if json:
         emit({"dry_run": [_plain(cost) for cost in rehearsal.costs], "total": _total(rehearsal.costs), "notes": rehearsal.notes})

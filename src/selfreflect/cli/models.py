@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Models:
+class LazyModels:
     """``judges`` may be empty: the embedded one is the default. ``compat``, ``dtype`` and the options go for all of them."""
 
     judges: tuple[str, ...]

@@ -117,7 +117,7 @@ def _score_items(
     from selfreflect.cli.console import Watcher, emit
     from selfreflect.cli.costs import show_costs
     from selfreflect.cli.show import exit_with, print_report
-    from selfreflect.pipeline.dry_run import rehearse_items
+    from selfreflect.pipeline.dry_run import dry_run_items
     from selfreflect.pipeline.experiment import load_judge, load_metric
     from selfreflect.records import Failure, Score
     from selfreflect.sources.items import read_items
@@ -125,7 +125,7 @@ def _score_items(
     found = read_items(source, limit=limit, num_answers=num_answers)
     watcher = Watcher()
     if dry_run:
-        show_costs(rehearse_items((record for item in found for record in _item_records(item)), settings, options, watcher), json)
+        show_costs(dry_run_items((record for item in found for record in _item_records(item)), settings, options, watcher), json)
         return
     metric = load_metric(load_judge(settings, options, watcher), settings, options, watcher)
     results: list[Score | Failure] = []

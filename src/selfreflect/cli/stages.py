@@ -42,7 +42,7 @@ def experiment(
     With ``dry_run`` it is a rehearsal, which only counts.
     """
     from selfreflect.config import load_config
-    from selfreflect.pipeline.dry_run import Rehearsal
+    from selfreflect.pipeline.dry_run import DryRun
     from selfreflect.pipeline.experiment import Experiment, Options, settings_of
     from selfreflect.store.run import Run
 
@@ -63,7 +63,7 @@ def experiment(
         cache=cache,
     )
     base = {} if fresh else settings_of(out)
-    kind = Rehearsal if dry_run else Experiment
+    kind = DryRun if dry_run else Experiment
     with kind.open(out, load_config(config, overrides, base), stages, fresh=fresh, options=options, progress=Watcher()) as opened:
         yield opened
 
@@ -92,11 +92,11 @@ def finish(opened: Experiment, json: bool) -> None:
     from selfreflect.cli.console import say
     from selfreflect.cli.costs import show_costs
     from selfreflect.cli.show import emit_overview, exit_with, print_report, where
-    from selfreflect.pipeline.dry_run import Rehearsal
+    from selfreflect.pipeline.dry_run import DryRun
     from selfreflect.pipeline.experiment import run_records
     from selfreflect.render.text import one_line
 
-    if isinstance(opened, Rehearsal):
+    if isinstance(opened, DryRun):
         show_costs(opened, json)
         return
     records = run_records(opened.run)

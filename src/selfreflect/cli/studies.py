@@ -29,7 +29,7 @@ _OPTIONS = {
 
 
 @dataclass(frozen=True)
-class Wanted:
+class StudyOptions:
     """What the options say of the study."""
 
     source: str | None
@@ -81,7 +81,7 @@ class Wanted:
             raise ConfigError("--study raters needs --ratings FILE, a CSV with the columns rater, item, summary, rating")
 
 
-def load(wanted: Wanted) -> tuple[Study, str]:
+def load(wanted: StudyOptions) -> tuple[Study, str]:
     """The study, and what people are to know about its items.
 
     Raises:
@@ -96,7 +96,7 @@ def load(wanted: Wanted) -> tuple[Study, str]:
     return _MAKE[wanted.name](items[: wanted.limit], wanted), note
 
 
-def _items(wanted: Wanted) -> tuple[list[Item], str]:
+def _items(wanted: StudyOptions) -> tuple[list[Item], str]:
     from selfreflect.sources.items import read_items
 
     assert wanted.source is not None
@@ -134,7 +134,7 @@ def _grouping(groups: str | None) -> Any:
     return group_indices
 
 
-def _choice(wanted: Wanted) -> Study:
+def _choice(wanted: StudyOptions) -> Study:
     from selfreflect.validate.edits.choice import MultipleChoice
 
     make = partial(MultipleChoice, wanted.seed)
@@ -143,37 +143,37 @@ def _choice(wanted: Wanted) -> Study:
     return make() if wanted.num_answers is None else make(answers=wanted.num_answers)
 
 
-def _ranked(items: list[Item], wanted: Wanted) -> Study:
+def _ranked(items: list[Item], wanted: StudyOptions) -> Study:
     from selfreflect.validate.ranked.study import RankedSets
 
     return RankedSets(items, wanted.order, wanted.controls, padding=wanted.pad, seed=wanted.seed)
 
 
-def _interventions(items: list[Item], wanted: Wanted) -> Study:
+def _interventions(items: list[Item], wanted: StudyOptions) -> Study:
     from selfreflect.validate.edits.interventions import Interventions
 
     return Interventions(items, wanted.seed, _grouping(wanted.groups), wanted.writer() if wanted.writer else None)
 
 
-def _dose(items: list[Item], wanted: Wanted) -> Study:
+def _dose(items: list[Item], wanted: StudyOptions) -> Study:
     from selfreflect.validate.edits.dose import ShiftedPercentages
 
     return ShiftedPercentages(items, wanted.seed, _grouping(wanted.groups))
 
 
-def _convergence(items: list[Item], wanted: Wanted) -> Study:
+def _convergence(items: list[Item], wanted: StudyOptions) -> Study:
     from selfreflect.validate.convergence.study import Convergence
 
     return Convergence(items, wanted.seed)
 
 
-def _judges(items: list[Item], wanted: Wanted) -> Study:
+def _judges(items: list[Item], wanted: StudyOptions) -> Study:
     from selfreflect.validate.ranked.judges import JudgeAgreement
 
     return JudgeAgreement(items)
 
 
-def _raters(items: list[Item], wanted: Wanted) -> Study:
+def _raters(items: list[Item], wanted: StudyOptions) -> Study:
     """Ratings of items beyond the limit are no mistake, so the file is held against all of them."""
     from selfreflect.validate.raters.ratings import read_ratings
     from selfreflect.validate.raters.study import HumanAgreement
@@ -182,13 +182,13 @@ def _raters(items: list[Item], wanted: Wanted) -> Study:
     return HumanAgreement(items[: wanted.limit], read_ratings(wanted.ratings, items), wanted.seed)
 
 
-def _length(items: list[Item], wanted: Wanted) -> Study:
-    from selfreflect.validate.ranked.length import LengthAudit
+def _length(items: list[Item], wanted: StudyOptions) -> Study:
+    from selfreflect.validate.ranked.length import LengthStudy
 
-    return LengthAudit(items)
+    return LengthStudy(items)
 
 
-_MAKE: dict[str, Callable[[list[Item], Wanted], Study]] = {
+_MAKE: dict[str, Callable[[list[Item], StudyOptions], Study]] = {
     "ranked": _ranked,
     "interventions": _interventions,
     "dose": _dose,

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from selfreflect.cli import options as o
-from selfreflect.cli.studies import STUDIES, Wanted
+from selfreflect.cli.studies import STUDIES, StudyOptions
 
 if TYPE_CHECKING:
-    from selfreflect.cli.models import Models
+    from selfreflect.cli.models import LazyModels
     from selfreflect.models.judge import Judge
     from selfreflect.store.journal import Journal
     from selfreflect.validate.base import MetricInfo, Value
@@ -160,18 +160,18 @@ def command(
     if list_metrics:
         _list_metrics(json)
         return
-    from selfreflect.cli.models import Models
+    from selfreflect.cli.models import LazyModels
     from selfreflect.errors import BackendError
     from selfreflect.pipeline.experiment import Options
 
     judges = tuple(name.strip() for given in judge or [] for name in given.split(",") if name.strip())
     options = Options(device=device, trust_remote_code=trust_remote_code, max_connections=max_connections, timeout=timeout)
-    models = Models(judges, judge_url, judge_revision, judge_dtype, compat, model, revision, base_url, options, Watcher())
+    models = LazyModels(judges, judge_url, judge_revision, judge_dtype, compat, model, revision, base_url, options, Watcher())
     if judge and not judges:
         raise typer.BadParameter("--judge names no judge")
     if writer and models.generator is None:
         raise typer.BadParameter("--writer needs --model NAME")
-    wanted = Wanted(
+    wanted = StudyOptions(
         source=source,
         study=study,
         order=order,
@@ -199,7 +199,7 @@ def command(
         raise typer.Exit(1)
 
 
-def _validate(wanted: Wanted, models: Models, names: Sequence[str] | None, out: Path | None, json: bool) -> bool:
+def _validate(wanted: StudyOptions, models: LazyModels, names: Sequence[str] | None, out: Path | None, json: bool) -> bool:
     """Measure, show and keep; whether values are undefined that should not be."""
     from selfreflect.cli.console import say
     from selfreflect.cli.findings import keep_finding, made_with, show_finding
@@ -234,7 +234,7 @@ def _by_design(study: Study, value: Value) -> bool:
 
 
 def _measured(
-    study: Study, wanted: Wanted, models: Models, names: Sequence[str] | None, stored: Journal[Value] | None
+    study: Study, wanted: StudyOptions, models: LazyModels, names: Sequence[str] | None, stored: Journal[Value] | None
 ) -> tuple[list[Value], list[MetricInfo]]:
     """The values of every judge in turn, so that no two are in memory at once. What needs no judge is measured with the first."""
     from selfreflect.validate import catalogue
@@ -249,7 +249,7 @@ def _measured(
 
 
 def _measured_with(
-    study: Study, models: Models, judge: Callable[[], Judge], names: Sequence[str] | None, stored: Journal[Value] | None
+    study: Study, models: LazyModels, judge: Callable[[], Judge], names: Sequence[str] | None, stored: Journal[Value] | None
 ) -> tuple[list[Value], list[MetricInfo]]:
     from selfreflect.validate.catalogue import families
     from selfreflect.validate.measure import measure
@@ -261,7 +261,7 @@ def _measured_with(
         return measure(study.items, found, stored, counter.advance), metrics
 
 
-def _say_left_out(names: Sequence[str] | None, metrics: Sequence[MetricInfo], models: Models) -> None:
+def _say_left_out(names: Sequence[str] | None, metrics: Sequence[MetricInfo], models: LazyModels) -> None:
     """Which metrics of the groups that were asked for cannot be computed here, and what they need."""
     from selfreflect.cli.console import say
     from selfreflect.validate.catalogue import GROUPS, METRICS

@@ -21,7 +21,7 @@ _CHARACTERS_PER_TOKEN = 256
 
 
 @dataclass(frozen=True)
-class Task:
+class QuestionPrompts:
     """What all summaries of one question share."""
 
     question: Question
@@ -51,7 +51,7 @@ class CannotScoreError(Exception):
         return Failure(question_id=question.id, stage="scores", kind=self.kind, message=str(self), name=summary.name)
 
 
-def prepare(judge: Judge, question: Question, answers: AnswerSet) -> Task:
+def prepare(judge: Judge, question: Question, answers: AnswerSet) -> QuestionPrompts:
     """The words of a question and their prompts in the reference context.
 
     Raises:
@@ -67,7 +67,7 @@ def prepare(judge: Judge, question: Question, answers: AnswerSet) -> Task:
     breaks = listing_breaks(answers.conditioning)
     warning = f"{breaks} of {len(answers.conditioning)} conditioning answers hold a quote or line end that breaks the judge's list"
     context = reference_context(question.text, answers.conditioning)
-    return Task(
+    return QuestionPrompts(
         question=question,
         context=f"{context.question}\n{context.said}",
         words=words,
@@ -77,7 +77,7 @@ def prepare(judge: Judge, question: Question, answers: AnswerSet) -> Task:
     )
 
 
-def summary_prompts(judge: Judge, task: Task, summary: Summary) -> list[Prompt]:
+def summary_prompts(judge: Judge, task: QuestionPrompts, summary: Summary) -> list[Prompt]:
     """One prompt for each word of the question, after a summary.
 
     Raises:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.metric.engine.reference import Reference
 from selfreflect.metric.engine.reference_cache import ReferenceCache, judge_key
-from selfreflect.metric.engine.tree import Prompt, build_plan
+from selfreflect.metric.engine.tree import Prompt, build_tree
 from selfreflect.metric.engine.tree_engine import Guesses, engine_of
-from selfreflect.metric.prompts import CannotScoreError, Task, prepare, summary_prompts
+from selfreflect.metric.prompts import CannotScoreError, QuestionPrompts, prepare, summary_prompts
 from selfreflect.metric.sampling.population import Limits, Population, limits
-from selfreflect.metric.sampling.sequential import Outcome, OverBudgetError, Rounds
+from selfreflect.metric.sampling.sequential import OverBudgetError, SequentialResult, SequentialScoring
 from selfreflect.metric.tasks import JUDGE_TEMPERATURE
 from selfreflect.records import AnswerSet, Failure, Guess, Question, Sampled, Score, Summary, WordDistance, halves, question_id
 from selfreflect.stats import clustered_mean, sampled_mean
@@ -142,7 +142,7 @@ class SelfReflect:
                 results.append(error.record(question, summary))
         return results
 
-    def _every_word(self, task: Task, summaries: Sequence[Summary]) -> dict[int, Found]:
+    def _every_word(self, task: QuestionPrompts, summaries: Sequence[Summary]) -> dict[int, Found]:
         """All words under every summary, a few summaries at a time, so that memory does not grow with their number."""
         found: dict[int, Found] = {}
         every = range(len(task.words))
@@ -152,7 +152,7 @@ class SelfReflect:
             contexts.clear()  # before those of the next group come
         return found
 
-    def _some_words(self, task: Task, summaries: Sequence[Summary], beside: Sequence[Score]) -> dict[int, Found]:
+    def _some_words(self, task: QuestionPrompts, summaries: Sequence[Summary], beside: Sequence[Score]) -> dict[int, Found]:
         """The words that the limits allow, the same under every summary."""
         assert self.limits is not None
         found: dict[int, Found] = {}
@@ -160,7 +160,7 @@ class SelfReflect:
         prompts = list(contexts.values())
         population = _population(task, self.limits)
         earlier = [score.estimate.words_scored for score in beside if score.estimate]
-        rounds = Rounds(
+        rounds = SequentialScoring(
             population,
             task.reference,
             prompts,
@@ -179,7 +179,7 @@ class SelfReflect:
             return found | {index: refused.record(task.question, summaries[index]) for index in contexts}
 
     def _groups(
-        self, task: Task, summaries: Sequence[Summary], failed: dict[int, Found], at_once: float
+        self, task: QuestionPrompts, summaries: Sequence[Summary], failed: dict[int, Found], at_once: float
     ) -> Iterator[dict[int, list[Prompt]]]:
         """The prompts of some summaries by their index, until they have ``at_once`` token ids; equal texts together and encoded once.
 
@@ -204,10 +204,12 @@ class SelfReflect:
         if group:
             yield group
 
-    def _measure(self, task: Task, reference: Reference, contexts: Sequence[Sequence[Prompt]], words: Sequence[int]) -> list[Words]:
+    def _measure(
+        self, task: QuestionPrompts, reference: Reference, contexts: Sequence[Sequence[Prompt]], words: Sequence[int]
+    ) -> list[Words]:
         """Distances of the given words under every context. Equal token tasks are computed once, and so are equal contexts."""
         distinct = [prompts for place, prompts in enumerate(contexts) if prompts not in contexts[:place]]
-        compared = reference.beside([build_plan([prompts[word] for word in words]) for prompts in distinct])
+        compared = reference.compare([build_tree([prompts[word] for word in words]) for prompts in distinct])
         found = compared.distances(self.temperature)
         held = compared.guesses(self.temperature, self.guesses) if self.guesses else None
         measured = [
@@ -225,8 +227,8 @@ class SelfReflect:
         ]
         return [measured[distinct.index(prompts)] for prompts in contexts]
 
-    def _reference(self, task: Task, words: Sequence[int]) -> Reference:
-        return Reference(self.engine, build_plan([task.reference[word] for word in words]), self.cache, task.context)
+    def _reference(self, task: QuestionPrompts, words: Sequence[int]) -> Reference:
+        return Reference(self.engine, build_tree([task.reference[word] for word in words]), self.cache, task.context)
 
     def _spelled(self, held: Guesses, place: int) -> tuple[Guess, ...]:
         """One token task's guesses, each token once; probabilities to four significant digits, as there are many."""
@@ -236,12 +238,12 @@ class SelfReflect:
                 spelled[token] = Guess(self.judge.chat.tokenizer.decode([token]), *(float(f"{p:.4g}") for p in probabilities))
         return tuple(spelled.values())
 
-    def _record(self, summary: Summary, task: Task, measured: Outcome | Words, names: Sequence[str]) -> Score:
+    def _record(self, summary: Summary, task: QuestionPrompts, measured: SequentialResult | Words, names: Sequence[str]) -> Score:
         words = measured if isinstance(measured, tuple) else tuple(measured.words[index] for index in sorted(measured.words))
         if not all(math.isfinite(distance) for word in words for distance in word.distances):
             advice = "load it in another dtype" if self.judge.lm.dtype == "float16" else "its weights may be damaged"
             raise CannotScoreError("backend", f"the predictions of judge {self.judge.name!r} are not finite numbers; {advice}")
-        if isinstance(measured, Outcome) and len(words) < len(task.words):
+        if isinstance(measured, SequentialResult) and len(words) < len(task.words):
             assert self.limits is not None
             value, stderr, means, estimate = _estimated(task, measured, self.limits, names)
         else:
@@ -268,11 +270,11 @@ Answers = tuple[str, ...]
 
 Words = tuple[WordDistance, ...]
 
-Found = Outcome | Words | Failure
+Found = SequentialResult | Words | Failure
 """Of one summary: some of its words, all of them, or why there is no score."""
 
 
-def _population(task: Task, limits: Limits) -> Population:
+def _population(task: QuestionPrompts, limits: Limits) -> Population:
     return Population(task.words, task.sizes, limits.seed, task.question.id)
 
 
@@ -282,7 +284,9 @@ def _exact(words: Words) -> tuple[float, float | None, dict[int, float]]:
     return *clustered_mean(list(by_answer.values())), {index: sum(values) / len(values) for index, values in by_answer.items()}
 
 
-def _estimated(task: Task, outcome: Outcome, limits: Limits, names: Sequence[str]) -> tuple[float, float | None, dict[int, float], Sampled]:
+def _estimated(
+    task: QuestionPrompts, outcome: SequentialResult, limits: Limits, names: Sequence[str]
+) -> tuple[float, float | None, dict[int, float], Sampled]:
     """The same from some of the words, and how it was estimated."""
     population, values = _population(task, limits), outcome.values
     found = sampled_mean(population.drawn(outcome.size, values))

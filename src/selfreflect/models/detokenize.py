@@ -9,7 +9,7 @@ from selfreflect.models.base import Completion, Refusal
 from selfreflect.models.reasoning import UnclosedReasoningError, split_reasoning
 
 
-class Reader:
+class Detokenizer:
     """Turns the tokens of one model into completions.
 
     Args:

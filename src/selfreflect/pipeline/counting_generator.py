@@ -47,7 +47,7 @@ def byte_count(requests: Sequence[Request]) -> list[Counted]:
     return [(size // 4 + markers, size + markers) for size, markers in sizes]
 
 
-class StandIn:
+class CountingGenerator:
     """Notes every request in ``requests`` and ``calls``, and gives each completion a text of its own that names its kind.
 
     Args:

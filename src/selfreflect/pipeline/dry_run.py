@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from selfreflect.models.openai.endpoint import POOLED, PREFIX, endpoint
 from selfreflect.pipeline.calibration import tried
 from selfreflect.pipeline.cost import NOTHING, UNKNOWN, Amount, Generation, StageCost, Trial, generation, limited_nodes, money_of, time_of
-from selfreflect.pipeline.counting_generator import Counted, Kind, StandIn
+from selfreflect.pipeline.counting_generator import Counted, CountingGenerator, Kind
 from selfreflect.pipeline.experiment import Experiment, Options, Progress, Quiet, load_generator, peek
 from selfreflect.pipeline.judge_cost import Trees
 from selfreflect.prompts import load_prompts
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from selfreflect.store.run import Run, Stored
 
 MOST_STEPS = 20
-"""Rounds of requests after which a strategy is followed no further: with made-up replies it may never end."""
+"""SequentialScoring of requests after which a strategy is followed no further: with made-up replies it may never end."""
 
 
 class Draft:
@@ -73,7 +73,7 @@ class _Manifest:
         self.wall_time: dict[str, float] = dict(run.manifest.wall_time) if run else {}
 
 
-class Rehearsal(Experiment):
+class DryRun(Experiment):
     """An experiment that leaves in ``costs`` what each stage would take, and in ``notes`` what a reader of the numbers needs.
 
     Local models are loaded, and tried for some seconds. Servers are sent nothing.
@@ -87,7 +87,7 @@ class Rehearsal(Experiment):
         self._lengths: dict[int, float | None] = {}
         self._trials: dict[int, Trial] = {}
         self._local: HFGenerator | None = None
-        self._stand_in = StandIn("", self._kinds)
+        self._stand_in = CountingGenerator("", self._kinds)
         self._drawn = list(self.run.answers.values())
         self._made = list(self.run.summaries.values())
         self._to_do = 0
@@ -125,7 +125,7 @@ class Rehearsal(Experiment):
         named = [(s, load_strategy(s)) if isinstance(s, str) else s for s in strategies]
         followed = [(name, _followed(function)) for name, function in named]
         wanted = self.config.summaries
-        self._staged("summaries", wanted.model, wanted.base_url, lambda: super(Rehearsal, self).summaries(followed))
+        self._staged("summaries", wanted.model, wanted.base_url, lambda: super(DryRun, self).summaries(followed))
 
     def scores(self) -> None:
         """Count the judge's work: exactly where answers and summaries are there, else from their expected lengths."""
@@ -158,7 +158,7 @@ class Rehearsal(Experiment):
         self.notes += _judge_notes(trees.estimated, limit is not None and limit.adaptive, self.options.cache is not None)
 
     def _staged(self, stage: Stage, model: str, base_url: str | None, work: Callable[[], None]) -> None:
-        self._stand_in, self._local, self._to_do = StandIn(model, self._kinds), None, 0
+        self._stand_in, self._local, self._to_do = CountingGenerator(model, self._kinds), None, 0
         work()
         calls = self._stand_in.calls
         if self._local is None:
@@ -259,7 +259,9 @@ class Rehearsal(Experiment):
             self._check_model(part, generator.facts)
             self._local = generator
             window, own = generator.lm.window, generator.revision
-            self._stand_in = StandIn(model, self._kinds, revision=own, counted=lambda bare: _counted(generator, bare), window=window)
+            self._stand_in = CountingGenerator(
+                model, self._kinds, revision=own, counted=lambda bare: _counted(generator, bare), window=window
+            )
         return self._stand_in
 
     def _store(self, stage: Stage, results: Iterable[list[Result]], total: int) -> None:
@@ -279,11 +281,11 @@ class Rehearsal(Experiment):
         yield
 
 
-def rehearse_items(records: Iterable[Stored], config: Config, options: Options, progress: Progress) -> Rehearsal:
+def dry_run_items(records: Iterable[Stored], config: Config, options: Options, progress: Progress) -> DryRun:
     """What scoring some records takes, without a run directory."""
     draft = Draft(Path(), None)
     draft.append_all(records)
-    rehearsal = Rehearsal(cast("Run", draft), config, ["scores"], load_prompts(), options, progress)
+    rehearsal = DryRun(cast("Run", draft), config, ["scores"], load_prompts(), options, progress)
     rehearsal.scores()
     return rehearsal
 

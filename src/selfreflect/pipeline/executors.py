@@ -21,14 +21,14 @@ from msgspec.structs import replace
 
 from selfreflect.errors import BackendError, ConfigError, excerpt
 from selfreflect.pipeline.options import Options
-from selfreflect.pipeline.stages import Batch, Job, Outcome, Task, Worker, decoded, encoded
+from selfreflect.pipeline.stages import Batch, BatchOutcome, StageSpec, StageTask, StageWorker, decoded, encoded
 from selfreflect.text import without_credentials
 
 
-class Engine(Protocol):
+class Executor(Protocol):
     """Workers that are started for a job and given its tasks."""
 
-    def outcomes(self, job: Job, tasks: Sequence[Task]) -> Generator[Outcome, None, None]:
+    def outcomes(self, job: StageSpec, tasks: Sequence[StageTask]) -> Generator[BatchOutcome, None, None]:
         """What became of the tasks, batch by batch and in any order; the first one with an error is the last.
 
         Raises:
@@ -39,14 +39,14 @@ class Engine(Protocol):
         """End what was started."""
 
 
-class Engines:
+class Executors:
     """The engines of one experiment, each started when it is first needed."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._started: dict[str, Engine] = {}
+        self._started: dict[str, Executor] = {}
 
-    def pick(self, job: Job, tasks: int) -> Engine | None:
+    def pick(self, job: StageSpec, tasks: int) -> Executor | None:
         """Where a job with so many tasks is done; None for this process.
 
         Raises:
@@ -61,14 +61,14 @@ class Engines:
         if min(len(devices), tasks) < 2:
             return None
         if "devices" not in self._started:
-            self._started["devices"] = Replicas(devices)
+            self._started["devices"] = ProcessExecutor(devices)
         return self._started["devices"]
 
     def close(self) -> None:
         while self._started:
             self._started.popitem()[1].close()
 
-    def _ray(self, job: Job) -> Engine:
+    def _ray(self, job: StageSpec) -> Executor:
         for strategy in job.strategies:
             if not isinstance(strategy, str):
                 raise ConfigError(f"strategy {excerpt(strategy[0])} is a function; with Ray name it as package.module:function")
@@ -80,9 +80,9 @@ class Engines:
                 "Set SELFREFLECT_API_KEY in the environment of the workers."
             )
         if "ray" not in self._started:
-            from selfreflect.pipeline.ray_executor import Cluster
+            from selfreflect.pipeline.ray_executor import RayExecutor
 
-            self._started["ray"] = Cluster(self._options.ray_address)
+            self._started["ray"] = RayExecutor(self._options.ray_address)
         return self._started["ray"]
 
     def _devices(self) -> tuple[str, ...]:
@@ -95,14 +95,14 @@ class Engines:
         return visible_gpus()
 
 
-def batches(tasks: Sequence[Task], workers: int, at_most: int) -> list[bytes]:
+def batches(tasks: Sequence[StageTask], workers: int, at_most: int) -> list[bytes]:
     """The tasks in numbered batches of even size, enough of them that no worker is without one while there are tasks."""
     count = max(math.ceil(len(tasks) / at_most), min(workers, len(tasks)))
     bounds = [len(tasks) * number // count for number in range(count + 1)]
     return [encoded(Batch(number=number, tasks=tuple(tasks[start:end]))) for number, (start, end) in enumerate(pairwise(bounds))]
 
 
-def each_once(given: Iterable[bytes], count: int) -> Iterator[Outcome]:
+def each_once(given: Iterable[bytes], count: int) -> Iterator[BatchOutcome]:
     """The outcomes of ``count`` batches: one that comes again, because a batch was repeated, is dropped.
 
     Raises:
@@ -110,7 +110,7 @@ def each_once(given: Iterable[bytes], count: int) -> Iterator[Outcome]:
     """
     missing = set(range(count))
     for data in given:
-        outcome = decoded(Outcome, data)
+        outcome = decoded(BatchOutcome, data)
         if outcome.number in missing:
             missing.remove(outcome.number)
             yield outcome
@@ -118,7 +118,7 @@ def each_once(given: Iterable[bytes], count: int) -> Iterator[Outcome]:
         raise BackendError(f"The workers gave back {count - len(missing)} of {count} batches.")
 
 
-class Replicas:
+class ProcessExecutor:
     """Processes on this machine with a copy of the model each, on a device each, that take batches from one queue.
 
     Processes, because threads would wait for each other between any two operations of their models.
@@ -131,15 +131,15 @@ class Replicas:
         self._devices = devices
         self._replicas: list[_Replica] = []
 
-    def outcomes(self, job: Job, tasks: Sequence[Task]) -> Generator[Outcome, None, None]:
-        waiting = deque(batches(tasks, len(self._devices), job.together))
+    def outcomes(self, job: StageSpec, tasks: Sequence[StageTask]) -> Generator[BatchOutcome, None, None]:
+        waiting = deque(batches(tasks, len(self._devices), job.batch_size))
         yield from each_once(self._done(job, waiting), len(waiting))
 
     def close(self) -> None:
         while self._replicas:
             self._replicas.pop().end()
 
-    def _done(self, job: Job, waiting: deque[bytes]) -> Iterator[bytes]:
+    def _done(self, job: StageSpec, waiting: deque[bytes]) -> Iterator[bytes]:
         crew = self._started(min(len(self._devices), len(waiting)))
         busy = {replica.connection: replica for replica in crew}
         for replica in crew:
@@ -173,9 +173,9 @@ class _Replica:
         self._process.start()
         theirs.close()
 
-    def begin(self, job: Job) -> None:
+    def begin(self, job: StageSpec) -> None:
         kind = self.device.partition(":")[0]
-        self.send(Job(job.stage, job.config, job.prompts, replace(job.options, device=kind), job.strategies))
+        self.send(StageSpec(job.stage, job.config, job.prompts, replace(job.options, device=kind), job.strategies))
 
     def received(self) -> bytes:
         """The next outcome; empty when a job's model is ready for its first batch."""
@@ -213,13 +213,13 @@ def serve(connection: Connection, environment: Mapping[str, str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the experiment's, which ends this process
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.update(environment)
-    worker: Worker | None = None
+    worker: StageWorker | None = None
     with suppress(EOFError, OSError):  # the experiment has ended
         while True:
             message = connection.recv()
-            if isinstance(message, Job):
+            if isinstance(message, StageSpec):
                 worker = None  # frees its memory for the next one
-                worker = Worker(message)
+                worker = StageWorker(message)
                 connection.send_bytes(b"")
             else:
                 assert worker is not None  # a job comes before its batches

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from selfreflect.config import Config
 from selfreflect.errors import BackendError, JudgeError, StoreError
-from selfreflect.pipeline.executors import Engines
+from selfreflect.pipeline.executors import Executors
 from selfreflect.pipeline.options import Counter, Options, Progress, Quiet
-from selfreflect.pipeline.stages import Job, Outcome, Result, Task, load_generator, load_judge, load_metric, work_of
+from selfreflect.pipeline.stages import BatchOutcome, Result, StageSpec, StageTask, load_generator, load_judge, load_metric, stage_fn
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.records import RETRIED, Failure, Question, Score, Stage, Summary
 from selfreflect.report.overview import RunRecords
@@ -66,7 +66,7 @@ class Experiment:
         self._settings = _settings(config, stages, prompts)
         self._loaded: dict[Stage, dict[str, Any]] = {}
         """Facts of models that have not given anything yet."""
-        self._engines = Engines(options)
+        self._engines = Executors(options)
 
     @classmethod
     @contextmanager
@@ -122,7 +122,7 @@ class Experiment:
         settled = self._settled("answers")
         todo = [question for key, question in self._asked().items() if key not in self.run.answers and (key, "") not in settled]
         if todo:
-            self._do(self._job("answers"), [Task(question=question) for question in todo], len(todo))
+            self._do(self._job("answers"), [StageTask(question=question) for question in todo], len(todo))
 
     def summaries(self, strategies: Sequence[Named]) -> None:
         """Make the summaries that are missing, with every strategy."""
@@ -136,7 +136,7 @@ class Experiment:
             if lacking := [name for name in names if (question, name) not in done]:
                 missing[question] = lacking
         if missing:
-            tasks = [Task(question=self.run.questions[key], names=tuple(lacking)) for key, lacking in missing.items()]
+            tasks = [StageTask(question=self.run.questions[key], names=tuple(lacking)) for key, lacking in missing.items()]
             self._do(self._job("summaries", strategies), tasks, sum(map(len, missing.values())))
 
     def scores(self) -> None:
@@ -148,7 +148,7 @@ class Experiment:
         for (question, _), score in self.run.scores.items():
             beside.setdefault(question, []).append(replace(score, words=()))
         tasks = [
-            Task(
+            StageTask(
                 question=self.run.questions[key],
                 answers=self.run.answers[key],
                 summaries=tuple(summaries),
@@ -179,24 +179,24 @@ class Experiment:
             raise StoreError(f"{self.run.path} holds no questions yet. Give some with --questions SOURCE.")
         return self.run.questions
 
-    def _job(self, stage: Literal["answers", "summaries", "scores"], strategies: Sequence[Named] = ()) -> Job:
-        return Job(stage, self.config, self.prompts, self.options, tuple(strategies))
+    def _job(self, stage: Literal["answers", "summaries", "scores"], strategies: Sequence[Named] = ()) -> StageSpec:
+        return StageSpec(stage, self.config, self.prompts, self.options, tuple(strategies))
 
-    def _do(self, job: Job, tasks: Sequence[Task], total: int) -> None:
+    def _do(self, job: StageSpec, tasks: Sequence[StageTask], total: int) -> None:
         engine = self._engines.pick(job, len(tasks))
         if engine is None:
-            self._store(job.stage, work_of(job, self._model(job), self.progress)(tasks), total)
+            self._store(job.stage, stage_fn(job, self._model(job), self.progress)(tasks), total)
         else:
             with closing(engine.outcomes(job, tasks)) as outcomes:
                 self._store(job.stage, self._given(job.stage, outcomes), total)
 
-    def _model(self, job: Job) -> Any:
+    def _model(self, job: StageSpec) -> Any:
         if job.stage == "scores":
             return self._judge()
         wanted = getattr(self.config, job.stage)
         return self._generator(job.stage, wanted.model, wanted.revision)
 
-    def _given(self, stage: Stage, outcomes: Iterable[Outcome]) -> Iterator[list[Result]]:
+    def _given(self, stage: Stage, outcomes: Iterable[BatchOutcome]) -> Iterator[list[Result]]:
         """The results of workers elsewhere. All must have the same model."""
         first: dict[str, Any] | None = None
         told: set[str] = set()

@@ -107,7 +107,7 @@ class Trees:
 
 def tree_nodes(judge: Judge, question: Question, answers: AnswerSet, summaries: Sequence[str]) -> list[int]:
     """Nodes of the reference's tree and of those of the summaries that can be scored, equal ones once; empty where none can be."""
-    from selfreflect.metric.engine.tree import build_plan
+    from selfreflect.metric.engine.tree import build_tree
     from selfreflect.metric.prompts import CannotScoreError, prepare, summary_prompts
 
     try:
@@ -122,4 +122,4 @@ def tree_nodes(judge: Judge, question: Question, answers: AnswerSet, summaries: 
             continue
         if prompts not in contexts:
             contexts.append(prompts)
-    return [build_plan(prompts).computed_tokens for prompts in (task.reference, *contexts)]
+    return [build_tree(prompts).computed_tokens for prompts in (task.reference, *contexts)]

@@ -18,7 +18,7 @@ from selfreflect.config import Placement
 from selfreflect.errors import BackendError, ConfigError, MissingExtraError, excerpt
 from selfreflect.models.openai.endpoint import VLLM
 from selfreflect.pipeline.executors import batches
-from selfreflect.pipeline.stages import Job, Outcome, Task, Worker, encoded
+from selfreflect.pipeline.stages import BatchOutcome, StageSpec, StageTask, StageWorker, encoded
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,20 +55,20 @@ class Tally:
 
 
 class Actor:
-    """A :class:`~selfreflect.pipeline.stages.Worker` as Ray Data calls it, with one batch in a row.
+    """A :class:`~selfreflect.pipeline.stages.StageWorker` as Ray Data calls it, with one batch in a row.
 
     Args:
         tally: handle of a :class:`Tally`, for which ``stage`` tells batches of this pipeline from those of others.
         actors: how many there are, all of which may load at once.
     """
 
-    def __init__(self, job: Job, directory: str, tally: Any, stage: int, actors: int) -> None:
+    def __init__(self, job: StageSpec, directory: str, tally: Any, stage: int, actors: int) -> None:
         with suppress(OSError):  # another machine need not have it
             os.chdir(directory)  # relative paths of models and modules of strategies mean the same here
         self._tally, self._stage, self._model = tally, stage, job.model
-        self._worker: Worker | None = None
+        self._worker: StageWorker | None = None
         if _counted(tally.load, stage) <= TRIES + actors:
-            self._worker = Worker(job)
+            self._worker = StageWorker(job)
             _counted(tally.loaded, stage)
 
     def __call__(self, rows: dict[str, np.ndarray[Any, Any]]) -> dict[str, list[bytes]]:
@@ -80,10 +80,10 @@ class Actor:
                 f"Actors ended again and again while they loaded {excerpt(self._model)}, mostly for lack of memory. "
                 "Use fewer actors, more memory or a smaller dtype."
             )
-            return encoded(Outcome(number=number, error=("BackendError", told)))
+            return encoded(BatchOutcome(number=number, error=("BackendError", told)))
         if _counted(self._tally.begin, self._stage, number) > TRIES:
             told = f"{TRIES} actors in a row ended while they worked on the same questions, mostly for lack of memory."
-            return encoded(Outcome(number=number, error=("BackendError", told)))
+            return encoded(BatchOutcome(number=number, error=("BackendError", told)))
         return self._worker(batch)
 
 
@@ -99,7 +99,7 @@ def _counted(method: Any, *arguments: int) -> int:
 class Driver:
     """What starts actors and gives them batches, in the process of :func:`~selfreflect.pipeline.ray_executor.drive`.
 
-    The argument and the errors are those of :class:`~selfreflect.pipeline.ray_executor.Cluster`.
+    The argument and the errors are those of :class:`~selfreflect.pipeline.ray_executor.RayExecutor`.
     """
 
     def __init__(self, address: str | None) -> None:
@@ -140,8 +140,8 @@ class Driver:
     def close(self) -> None:
         self._ray.shutdown()
 
-    def streams(self, job: Job, tasks: Sequence[Task]) -> Iterator[int | bytes]:
-        """How many batches the tasks make, then an encoded ``Outcome`` of each, in any order, some perhaps twice.
+    def streams(self, job: StageSpec, tasks: Sequence[StageTask]) -> Iterator[int | bytes]:
+        """How many batches the tasks make, then an encoded ``BatchOutcome`` of each, in any order, some perhaps twice.
 
         Raises:
             ConfigError: an actor fits on no machine.
@@ -153,7 +153,7 @@ class Driver:
             yield len(prepared)
             yield from self._outcomes(job, prepared, placement)
 
-    def _outcomes(self, job: Job, prepared: Sequence[bytes], placement: Placement) -> Iterator[bytes]:
+    def _outcomes(self, job: StageSpec, prepared: Sequence[bytes], placement: Placement) -> Iterator[bytes]:
         ray = self._ray
         actors = min(placement.actors or 1, len(prepared))
         given = [{"number": number, "batch": batch} for number, batch in enumerate(prepared)]
@@ -209,7 +209,7 @@ def _knock(address: str) -> None:
         raise BackendError(f"Ray has no cluster at {excerpt(address)}: {excerpt(str(error), 200)}") from None
 
 
-def placed(job: Job, machines: Sequence[Mapping[str, float]]) -> Placement:
+def placed(job: StageSpec, machines: Sequence[Mapping[str, float]]) -> Placement:
     """How the actors of a job are laid out where the settings leave it open.
 
     Args:
@@ -241,7 +241,7 @@ def placed(job: Job, machines: Sequence[Mapping[str, float]]) -> Placement:
     elif gpus > 1:
         raise ConfigError(f"{where}: an actor with {excerpt(job.model)} uses one GPU, and gpus is {gpus:g}; --shard spreads local models")
     usual = sum(room) if heavy else 1
-    return Placement(actors=wanted.actors or usual, gpus=gpus, cpus=cpus, batch_questions=wanted.batch_questions or job.together)
+    return Placement(actors=wanted.actors or usual, gpus=gpus, cpus=cpus, batch_questions=wanted.batch_questions or job.batch_size)
 
 
 def _fitting(available: float, gpus: float) -> int:
@@ -251,8 +251,8 @@ def _fitting(available: float, gpus: float) -> int:
     return int(available) * int(1 / gpus + 1e-9) if gpus < 1 else int(available / gpus)
 
 
-def _at(job: Job, placement: Placement) -> Job:
+def _at(job: StageSpec, placement: Placement) -> StageSpec:
     """The job for actors without GPUs: Ray does not hide those that others use."""
     if placement.gpus or job.options.device != "auto":
         return job
-    return Job(job.stage, job.config, job.prompts, replace(job.options, device="cpu"), job.strategies)
+    return StageSpec(job.stage, job.config, job.prompts, replace(job.options, device="cpu"), job.strategies)

@@ -16,14 +16,14 @@ from typing import Any
 
 from selfreflect.errors import BackendError, SelfReflectError, revived
 from selfreflect.pipeline.executors import each_once
-from selfreflect.pipeline.stages import Job, Outcome, Task
+from selfreflect.pipeline.stages import BatchOutcome, StageSpec, StageTask
 
 SECONDS_TO_END = 30
 """How long a driver may take to end its actors, and the cluster that it started."""
 
 
-class Cluster:
-    """An :class:`~selfreflect.pipeline.executors.Engine` of Ray actors.
+class RayExecutor:
+    """An :class:`~selfreflect.pipeline.executors.Executor` of Ray actors.
 
     Args:
         address: of a running cluster; None starts one on this machine, which ends with :meth:`close`.
@@ -52,8 +52,8 @@ class Cluster:
         self._process.kill()
         self._process.join()
 
-    def outcomes(self, job: Job, tasks: Sequence[Task]) -> Generator[Outcome, None, None]:
-        """See :class:`~selfreflect.pipeline.executors.Engine`."""
+    def outcomes(self, job: StageSpec, tasks: Sequence[StageTask]) -> Generator[BatchOutcome, None, None]:
+        """See :class:`~selfreflect.pipeline.executors.Executor`."""
         done = False
         try:
             with suppress(OSError):  # an end of the driver shows when it is waited for
@@ -93,7 +93,7 @@ def drive(connection: Connection, address: str | None) -> None:
     ending = threading.Event()
     signal.signal(signal.SIGINT, lambda *_: sys.exit() if ending.is_set() else None)  # other interrupts are the experiment's
     os.dup2(2, 1)  # standard output is the experiment's too
-    jobs: queue.SimpleQueue[tuple[Job, tuple[Task, ...]]] = queue.SimpleQueue()
+    jobs: queue.SimpleQueue[tuple[StageSpec, tuple[StageTask, ...]]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(connection, jobs, ending), daemon=True).start()
 
     from selfreflect.pipeline.ray_driver import Driver
@@ -117,7 +117,7 @@ def drive(connection: Connection, address: str | None) -> None:
             driver.close()
 
 
-def _listen(connection: Connection, jobs: queue.SimpleQueue[tuple[Job, tuple[Task, ...]]], ending: threading.Event) -> None:
+def _listen(connection: Connection, jobs: queue.SimpleQueue[tuple[StageSpec, tuple[StageTask, ...]]], ending: threading.Event) -> None:
     """Pass jobs on until the experiment is gone, then end this process, whatever it is at."""
     try:
         while True:

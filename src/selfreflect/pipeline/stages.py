@@ -34,7 +34,7 @@ Result: TypeAlias = AnswerSet | Summary | Score | Failure
 
 
 @dataclass(frozen=True)
-class Job:
+class StageSpec:
     """What a worker is made from. It holds no key: workers read theirs from their own environment."""
 
     stage: Literal["answers", "summaries", "scores"]
@@ -54,14 +54,14 @@ class Job:
         return not self.model.startswith((PREFIX, VLLM, POOLED))
 
     @property
-    def together(self) -> int:
+    def batch_size(self) -> int:
         """Questions that a worker takes at a time. Those of a server come back one by one, and more of them keep it busy."""
         if self.stage == "scores":
             return 1
         return max(self.options.batch_questions, 2 * self.options.max_connections if self.model.startswith(PREFIX) else 0)
 
 
-class Task(Record, frozen=True, kw_only=True):
+class StageTask(Record, frozen=True, kw_only=True):
     """What is to be done for one question, with all that it takes."""
 
     question: Question
@@ -74,11 +74,11 @@ class Task(Record, frozen=True, kw_only=True):
     """Estimates of other summaries of the question, with which theirs are to be comparable."""
 
 
-Work: TypeAlias = Callable[[Sequence[Task]], Iterator[list[Result]]]
+StageFn: TypeAlias = Callable[[Sequence[StageTask]], Iterator[list[Result]]]
 """Tasks to results, in lists that belong together on disk, each as soon as it is there."""
 
 
-def load_model(job: Job, progress: Progress) -> Any:
+def load_model(job: StageSpec, progress: Progress) -> Any:
     """The generator or judge that a job needs."""
     if job.stage == "scores":
         return load_judge(job.config, job.options, progress)
@@ -86,15 +86,15 @@ def load_model(job: Job, progress: Progress) -> Any:
     return load_generator(wanted.model, wanted.revision, job.options, progress, base_url=wanted.base_url)
 
 
-def work_of(job: Job, model: Any, progress: Progress) -> Work:
+def stage_fn(job: StageSpec, model: Any, progress: Progress) -> StageFn:
     """What a job does with its model."""
     return _WORK[job.stage](job, model, progress)
 
 
-def _drawing(job: Job, generator: Generator, progress: Progress) -> Work:
+def _drawing(job: StageSpec, generator: Generator, progress: Progress) -> StageFn:
     wanted = job.config.answers
 
-    def work(tasks: Sequence[Task]) -> Iterator[list[Result]]:
+    def work(tasks: Sequence[StageTask]) -> Iterator[list[Result]]:
         drawn = draw_answers(
             [task.question for task in tasks],
             generator,
@@ -103,18 +103,18 @@ def _drawing(job: Job, generator: Generator, progress: Progress) -> Work:
             sampling=Sampling(temperature=wanted.temperature, top_p=wanted.top_p, max_new_tokens=wanted.max_new_tokens),
             seed=wanted.seed,
             thinking=wanted.thinking,
-            batch_questions=job.together,
+            batch_questions=job.batch_size,
         )
         return ([result] for result in drawn)
 
     return work
 
 
-def _summarizing(job: Job, generator: Generator, progress: Progress) -> Work:
+def _summarizing(job: StageSpec, generator: Generator, progress: Progress) -> StageFn:
     wanted = job.config.summaries
     names = [strategy if isinstance(strategy, str) else strategy[0] for strategy in job.strategies]
 
-    def work(tasks: Sequence[Task]) -> Iterator[list[Result]]:
+    def work(tasks: Sequence[StageTask]) -> Iterator[list[Result]]:
         made = summarize(
             [task.question for task in tasks],
             job.strategies,
@@ -125,7 +125,7 @@ def _summarizing(job: Job, generator: Generator, progress: Progress) -> Work:
             num_samples=wanted.num_samples,
             seed=wanted.seed,
             thinking=wanted.thinking,
-            batch_questions=job.together,
+            batch_questions=job.batch_size,
             done={(task.question.id, name) for task in tasks for name in names if name not in task.names},
         )
         return ([result] for result in made)
@@ -133,10 +133,10 @@ def _summarizing(job: Job, generator: Generator, progress: Progress) -> Work:
     return work
 
 
-def _scoring(job: Job, judge: Judge, progress: Progress) -> Work:
+def _scoring(job: StageSpec, judge: Judge, progress: Progress) -> StageFn:
     metric = load_metric(judge, job.config, job.options, progress)
 
-    def work(tasks: Sequence[Task]) -> Iterator[list[Result]]:
+    def work(tasks: Sequence[StageTask]) -> Iterator[list[Result]]:
         for task in tasks:
             assert task.answers is not None  # a question without answers is not scored
             yield [*metric.score_records(task.question, task.answers, task.summaries, beside=task.beside)]
@@ -144,7 +144,7 @@ def _scoring(job: Job, judge: Judge, progress: Progress) -> Work:
     return work
 
 
-_WORK: dict[str, Callable[[Job, Any, Progress], Work]] = {"answers": _drawing, "summaries": _summarizing, "scores": _scoring}
+_WORK: dict[str, Callable[[StageSpec, Any, Progress], StageFn]] = {"answers": _drawing, "summaries": _summarizing, "scores": _scoring}
 
 
 def load_generator(
@@ -228,10 +228,10 @@ class Batch(Record, frozen=True, kw_only=True):
     """Tasks on their way to a worker in another process."""
 
     number: int
-    tasks: tuple[Task, ...]
+    tasks: tuple[StageTask, ...]
 
 
-class Outcome(Record, frozen=True, kw_only=True):
+class BatchOutcome(Record, frozen=True, kw_only=True):
     """What became of a batch: all of its results, or those up to an error that ends the run."""
 
     number: int
@@ -269,20 +269,20 @@ class Notes(Quiet):
         return lines
 
 
-class Worker:
+class StageWorker:
     """A worker in a process of its own: loads its model when it is made, then turns batches into outcomes, both as JSON.
 
     An expected error travels in the outcome, so that the command reports it as if it had happened there.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: StageSpec) -> None:
         self._stage = job.stage
         self._notes = Notes()
         self._facts: dict[str, Any] | None = None
         self._error: SelfReflectError | None = None
         try:
             model = load_model(job, self._notes)
-            self._work = work_of(job, model, self._notes)
+            self._work = stage_fn(job, model, self._notes)
             self._facts = model.facts
         except SelfReflectError as error:
             self._error = error
@@ -302,7 +302,7 @@ class Worker:
             "failures": tuple(one for one in results if isinstance(one, Failure)),
         }
         told = None if error is None else (type(error).__name__, str(error))
-        return encoded(Outcome(number=batch.number, facts=self._facts, notes=self._notes.taken(), error=told, **made))
+        return encoded(BatchOutcome(number=batch.number, facts=self._facts, notes=self._notes.taken(), error=told, **made))
 
 
 def encoded(record: Record) -> bytes:

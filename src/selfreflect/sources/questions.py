@@ -46,7 +46,7 @@ class QuestionSet(Record, frozen=True, kw_only=True):
     """Commit of the data set on the hub, where known."""
 
 
-class Wanted(Record, frozen=True, kw_only=True):
+class QuestionRequest(Record, frozen=True, kw_only=True):
     """The arguments of :func:`load_questions`, as the loaders take them."""
 
     source: str
@@ -95,7 +95,7 @@ def load_questions(
     """
     if limit is not None and limit < 1:
         raise ConfigError(f"limit must be at least 1, not {limit}")
-    wanted = Wanted(
+    wanted = QuestionRequest(
         source=source, limit=limit, seed=seed, split=split, subset=subset, question_column=question_column, stdin=stdin, hub=hub
     )
     cut = None if part is None else part_of(part)
@@ -108,7 +108,7 @@ def load_questions(
     return replace(found, questions=taken, part=str(cut))
 
 
-def _loader(source: str) -> Callable[[Wanted], QuestionSet]:
+def _loader(source: str) -> Callable[[QuestionRequest], QuestionSet]:
     if source in SOURCES:
         return SOURCES[source]
     if hub_set := find_hub_set(source):
@@ -130,7 +130,7 @@ def _exists(source: str) -> bool:
         return True
 
 
-def _from_bundled(wanted: Wanted) -> QuestionSet:
+def _from_bundled(wanted: QuestionRequest) -> QuestionSet:
     _refuse(wanted, "the bundled questions", "split", "subset", "question_column")
     data = (resources.files("selfreflect") / "data" / "questions.jsonl").read_bytes()
     content = Content(name="the bundled questions", suffix=".jsonl", data=data)
@@ -140,7 +140,7 @@ def _from_bundled(wanted: Wanted) -> QuestionSet:
     return _question_set(wanted, chosen, len(everything), "text", sha256=content.sha256)
 
 
-def _from_file(wanted: Wanted) -> QuestionSet:
+def _from_file(wanted: QuestionRequest) -> QuestionSet:
     _refuse(wanted, "a file", "split", "subset")
     content = read_content(wanted.source, wanted.stdin)
     rows = parse_rows(content)
@@ -149,7 +149,7 @@ def _from_file(wanted: Wanted) -> QuestionSet:
     return _question_set(wanted, questions, len(rows), columns.question, sha256=content.sha256)
 
 
-def _from_hub(hub_set: HubSet, wanted: Wanted) -> QuestionSet:
+def _from_hub(hub_set: HubSet, wanted: QuestionRequest) -> QuestionSet:
     name = excerpt(hub_set.name, 200)
     subset = wanted.subset or hub_set.subset
     dataset = wanted.hub(hub_set.name, subset, wanted.split or hub_set.split)
@@ -180,19 +180,19 @@ def _hub_rows(name: str, dataset: Any, columns: Columns, preset: HubSet | None) 
     return map(preset.rewrite, rows) if preset and preset.rewrite else rows
 
 
-SOURCES: dict[str, Callable[[Wanted], QuestionSet]] = {
+SOURCES: dict[str, Callable[[QuestionRequest], QuestionSet]] = {
     "bundled": _from_bundled,
     **{name: partial(_from_hub, hub_set) for name, hub_set in HUB_SETS.items()},
 }
 
 
-def _refuse(wanted: Wanted, what: str, *options: str) -> None:
+def _refuse(wanted: QuestionRequest, what: str, *options: str) -> None:
     for option in options:
         if getattr(wanted, option) is not None:
             raise ConfigError(f"{option} does not apply to {what}; leave it out")
 
 
-def _question_set(wanted: Wanted, questions: tuple[Question, ...], total: int, question_column: str, **origin: str) -> QuestionSet:
+def _question_set(wanted: QuestionRequest, questions: tuple[Question, ...], total: int, question_column: str, **origin: str) -> QuestionSet:
     return QuestionSet(
         questions=questions,
         source=wanted.source,
@@ -269,7 +269,7 @@ def _shape(value: Any) -> str:
     return type_name(value) if odd is None else f"a list with {type_name(odd)} in it"
 
 
-def _sample(total: int, wanted: Wanted) -> set[int] | None:
+def _sample(total: int, wanted: QuestionRequest) -> set[int] | None:
     return None if wanted.limit is None else set(_shuffled(total, wanted.seed)[: wanted.limit])
 
 

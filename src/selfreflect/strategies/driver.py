@@ -11,7 +11,7 @@ from selfreflect.models.base import Generator, Refusal, Reply, Request, Sampling
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.records import Question
 from selfreflect.strategies import load_strategy
-from selfreflect.strategies.run import Outcome, Run
+from selfreflect.strategies.run import StrategyOutcome, StrategyRun
 from selfreflect.strategies.task import FRESH, GREEDY, THINKING, StrategyFunction, Task
 
 Named: TypeAlias = str | tuple[str, StrategyFunction]
@@ -31,7 +31,7 @@ def summarize(
     thinking: bool = False,
     batch_questions: int = 64,
     done: Container[tuple[str, str]] = (),
-) -> Iterator[Outcome]:
+) -> Iterator[StrategyOutcome]:
     """Every strategy's summary of every question, or why there is none, each given as soon as it is known.
 
     ``batch_questions`` questions run in lock step at a time. Pairs (question id, strategy name) in ``done`` are left out. Seeds depend
@@ -56,11 +56,11 @@ def summarize(
         thinking=thinking,
     )
 
-    def outcomes() -> Iterator[Outcome]:
+    def outcomes() -> Iterator[StrategyOutcome]:
         for start in range(0, len(questions), batch_questions):
             batch = questions[start : start + batch_questions]
             pairs = [(question, name) for question in batch for name in functions if (question.id, name) not in done]
-            runs = [Run(task(question=question, name=name), functions[name], generator) for question, name in pairs]
+            runs = [StrategyRun(task(question=question, name=name), functions[name], generator) for question, name in pairs]
             yield from _lock_step(runs, generator)
 
     return outcomes()
@@ -76,7 +76,7 @@ def _functions(strategies: Iterable[Named]) -> dict[str, StrategyFunction]:
     return functions
 
 
-def _lock_step(runs: Sequence[Run], generator: Generator) -> Iterator[Outcome]:
+def _lock_step(runs: Sequence[StrategyRun], generator: Generator) -> Iterator[StrategyOutcome]:
     """Rounds of one generator call for all runs that wait. In the first, no run has asked for anything yet."""
     current = list(runs)
     try:
@@ -94,7 +94,7 @@ def _lock_step(runs: Sequence[Run], generator: Generator) -> Iterator[Outcome]:
             run.close()
 
 
-def _round(runs: Sequence[Run], generator: Generator) -> Iterator[tuple[Run, list[Reply | Refusal]]]:
+def _round(runs: Sequence[StrategyRun], generator: Generator) -> Iterator[tuple[StrategyRun, list[Reply | Refusal]]]:
     """Each run with its replies, as soon as all of them are there; equal requests are sent once and share theirs."""
     places = {request: place for place, request in enumerate(dict.fromkeys(request for run in runs for request in run.requests))}
     unique = list(places)

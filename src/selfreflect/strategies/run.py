@@ -16,12 +16,12 @@ from selfreflect.models.base import Generator, Refusal, Reply, Request
 from selfreflect.records import Failure, FailureKind, Summary, from_plain
 from selfreflect.strategies.task import StrategyFunction, Task
 
-Outcome: TypeAlias = Summary | Failure
+StrategyOutcome: TypeAlias = Summary | Failure
 Coroutine: TypeAlias = "GeneratorType[Request | Sequence[Request], list[Reply], str]"
 T = TypeVar("T")
 
 
-class Run:
+class StrategyRun:
     """Advances a strategy from one round of requests to the next."""
 
     def __init__(self, task: Task, function: StrategyFunction, generator: Generator) -> None:
@@ -32,7 +32,7 @@ class Run:
         self._tokens = self._calls = 0
         self._cut = False
 
-    def advance(self, replies: Sequence[Reply | Refusal]) -> Outcome | None:
+    def advance(self, replies: Sequence[Reply | Refusal]) -> StrategyOutcome | None:
         """Hand over a reply for each of ``requests``; returns the outcome, or None when there are new ``requests``."""
         refused = next((reply for reply in replies if isinstance(reply, Refusal)), None)
         if refused:
@@ -71,7 +71,7 @@ class Run:
             return _requests(next(self._coroutine))
         return _requests(self._coroutine.send(replies))
 
-    def _finish(self, text: object) -> Outcome:
+    def _finish(self, text: object) -> StrategyOutcome:
         if not isinstance(text, str):
             return self._fail("strategy", f"returned {type(text).__name__} instead of a text")
         if not text.strip():

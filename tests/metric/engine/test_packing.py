@@ -5,15 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from masked_prompts import prompts
 
-from selfreflect.metric.engine.packing import Blocks, Pass, pack
+from selfreflect.metric.engine.packing import Blocks, PackedBatch, pack
 from selfreflect.metric.engine.tiles import Tiles, cut
-from selfreflect.metric.engine.tree import Plan, build_plan
+from selfreflect.metric.engine.tree import PrefixTree, build_tree
 
 Row = tuple[int, int | str]
 """(context, node), or (context, "prefix i")."""
 
 
-def rows_of(packed: Pass) -> list[Row]:
+def rows_of(packed: PackedBatch) -> list[Row]:
     rows: list[Row] = []
     for s in packed.segments:
         assert s.first_row == len(rows)
@@ -59,7 +59,7 @@ def seen_by_lanes(tiles: Tiles, group: int, queries: list[Row], keys: list[Row])
 
 @given(st.lists(prompts(), min_size=1, max_size=4), st.integers(1, 40), st.integers(1, 5), st.integers(1, 4))
 def test_every_row_goes_through_once_and_sees_its_path(asked, budget, block, tile):
-    plans = [build_plan(some) for some in asked]
+    plans = [build_tree(some) for some in asked]
     done: list[Row] = []
     wanted: list[Row] = []
     carried: list[Row] = []
@@ -84,7 +84,7 @@ def test_every_row_goes_through_once_and_sees_its_path(asked, budget, block, til
     assert carried == []
 
 
-def check_rows(packed: Pass, plans: list[Plan], rows: list[Row], keys: list[Row]) -> None:
+def check_rows(packed: PackedBatch, plans: list[PrefixTree], rows: list[Row], keys: list[Row]) -> None:
     for at, (context, node) in enumerate(rows):
         plan = plans[context]
         prefix = isinstance(node, str)
@@ -96,12 +96,12 @@ def check_rows(packed: Pass, plans: list[Plan], rows: list[Row], keys: list[Row]
         assert packed.key_positions[at] == len(plans[context].prefix) + plans[context].depth[node]
 
 
-def path(plans: list[Plan], row: Row) -> set[Row]:
+def path(plans: list[PrefixTree], row: Row) -> set[Row]:
     context, node = row
     return {row, *((context, int(above)) for above in plans[context].ancestors(node))}
 
 
-def before(plans: list[Plan], row: Row) -> set[Row]:
+def before(plans: list[PrefixTree], row: Row) -> set[Row]:
     """The rows of prefixes that a row sees."""
     context, node = row
     stop = int(node.removeprefix("prefix ")) + 1 if isinstance(node, str) else len(plans[context].prefix)
@@ -110,7 +110,7 @@ def before(plans: list[Plan], row: Row) -> set[Row]:
 
 @given(st.lists(prompts(), min_size=1, max_size=4), st.integers(1, 40))
 def test_passes_are_even_and_only_a_long_prefix_exceeds_the_budget(asked, budget):
-    plans = [build_plan(some) for some in asked]
+    plans = [build_tree(some) for some in asked]
     passes = list(pack(plans, budget, 2))
     for packed in passes:
         longest = max(s.prefix for s in packed.segments)

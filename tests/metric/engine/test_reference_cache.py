@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from selfreflect.metric.engine.reference_cache import ReferenceCache, judge_key, row_keys
-from selfreflect.metric.engine.tree import Plan, Prompt, build_plan
+from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.metric.tasks import masked_words, reference_context
 from selfreflect.models.judge import Judge
@@ -27,7 +27,7 @@ PROMPTS = [
 ]
 
 
-def states_of(plan: Plan, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+def states_of(plan: PrefixTree, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """Random rows that belong to their paths, whatever plan these are in."""
     rows = [torch.randn(WIDTH, generator=torch.Generator().manual_seed(int.from_bytes(key[:4], "big"))) for key in row_keys(plan)]
     return torch.stack(rows).to(dtype)
@@ -57,7 +57,7 @@ def files(cache: ReferenceCache) -> list[Path]:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_states_come_back_as_they_were(cache, warned, dtype):
-    plan = build_plan(PROMPTS)
+    plan = build_tree(PROMPTS)
     assert cache.get("c", plan) is None
     cache.put("c", plan, states_of(plan, dtype))
     found = cache.get("c", plan)
@@ -69,7 +69,7 @@ def test_states_come_back_as_they_were(cache, warned, dtype):
 @given(first=st.sets(st.sampled_from(range(4)), min_size=1), second=st.sets(st.sampled_from(range(4)), min_size=1))
 def test_any_part_of_what_is_there_is_found_and_nothing_else(tmp_path_factory, first, second):
     cache = ReferenceCache(tmp_path_factory.mktemp("cache"), "judge")
-    plan, other = (build_plan([PROMPTS[i] for i in sorted(some)]) for some in (first, second))
+    plan, other = (build_tree([PROMPTS[i] for i in sorted(some)]) for some in (first, second))
     cache.put("c", plan, states_of(plan))
     found = cache.get("c", other)
     if set(row_keys(other)) <= set(row_keys(plan)):
@@ -80,15 +80,15 @@ def test_any_part_of_what_is_there_is_found_and_nothing_else(tmp_path_factory, f
 
 def test_rows_are_added(cache):
     for prompt in PROMPTS:
-        part = build_plan([prompt])
+        part = build_tree([prompt])
         cache.put("c", part, states_of(part))
-    whole = build_plan(PROMPTS)
+    whole = build_tree(PROMPTS)
     assert torch.equal(cache.get("c", whole), states_of(whole))
     assert len(files(cache)) == 1
 
 
 def test_rows_that_were_computed_again_replace_the_old_ones(cache):
-    part, whole = build_plan(PROMPTS[:1]), build_plan(PROMPTS)
+    part, whole = build_tree(PROMPTS[:1]), build_tree(PROMPTS)
     cache.put("c", part, states_of(part))
     cache.put("c", whole, 1 + states_of(whole))
     assert torch.equal(cache.get("c", part), 1 + states_of(part))
@@ -97,23 +97,23 @@ def test_rows_that_were_computed_again_replace_the_old_ones(cache):
 @given(st.lists(st.lists(st.integers(0, 3), min_size=2, max_size=6), min_size=1, max_size=6))
 def test_a_row_is_known_by_all_its_tokens_and_by_nothing_else(branches):
     prompts = [Prompt(ids=tuple(ids), first=len(ids) - 1) for ids in branches]
-    plan = build_plan(prompts)
+    plan = build_tree(prompts)
     keys = row_keys(plan)
     by_path = {prompt.ids[:-1]: keys[row] for prompt, (row,) in zip(prompts, plan.rows, strict=True)}
     assert len(set(by_path.values())) == len(by_path)
     for prompt in prompts:
-        assert row_keys(build_plan([prompt])) == [by_path[prompt.ids[:-1]]]
+        assert row_keys(build_tree([prompt])) == [by_path[prompt.ids[:-1]]]
 
 
 def test_other_judges_and_contexts_find_nothing(cache):
-    plan = build_plan(PROMPTS)
+    plan = build_tree(PROMPTS)
     cache.put("c", plan, states_of(plan))
     assert cache.get("d", plan) is None
     assert ReferenceCache(cache.root, "another judge").get("c", plan) is None
 
 
 def test_a_file_under_the_name_of_another_context_answers_nothing_wrong(cache):
-    plan, other = build_plan(PROMPTS[:2]), build_plan(PROMPTS[2:])
+    plan, other = build_tree(PROMPTS[:2]), build_tree(PROMPTS[2:])
     cache.put("c", plan, states_of(plan))
     [of_c] = files(cache)
     cache.put("d", other, states_of(other))
@@ -158,8 +158,8 @@ def test_a_changed_weight_or_setting_makes_another_judge(tiny_judge):
 # --- damaged files
 
 
-def stored(cache: ReferenceCache) -> tuple[Plan, Path]:
-    plan = build_plan(PROMPTS)
+def stored(cache: ReferenceCache) -> tuple[PrefixTree, Path]:
+    plan = build_tree(PROMPTS)
     cache.put("c", plan, states_of(plan))
     return plan, files(cache)[0]
 
@@ -204,7 +204,7 @@ def test_states_that_were_exchanged_in_a_sound_file_are_noticed(cache, warned):
 
 
 def test_files_are_for_their_owner_and_their_names_say_nothing(cache):
-    cache.put("What do you think of Anna?", build_plan(PROMPTS), states_of(build_plan(PROMPTS)))
+    cache.put("What do you think of Anna?", build_tree(PROMPTS), states_of(build_tree(PROMPTS)))
     [path] = files(cache)
     assert stat.S_IMODE(cache.root.stat().st_mode) == 0o700
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -213,7 +213,7 @@ def test_files_are_for_their_owner_and_their_names_say_nothing(cache):
 
 
 def test_the_least_recently_used_go_first(tmp_path):
-    plan = build_plan(PROMPTS)
+    plan = build_tree(PROMPTS)
     ReferenceCache(tmp_path / "one", "judge").put("a", plan, states_of(plan))
     [one] = (tmp_path / "one").iterdir()
     cache = ReferenceCache(tmp_path / "cache", "judge", max_bytes=2 * one.stat().st_size)
@@ -227,7 +227,7 @@ def test_the_least_recently_used_go_first(tmp_path):
 
 
 def test_states_that_exceed_the_limit_are_not_kept(tmp_path):
-    plan = build_plan(PROMPTS)
+    plan = build_tree(PROMPTS)
     cache = ReferenceCache(tmp_path / "cache", "judge", max_bytes=10)
     cache.put("a", plan, states_of(plan))
     assert not cache.root.exists()
@@ -254,7 +254,7 @@ def test_files_of_others_stay_and_abandoned_ones_go(cache):
 
 def test_a_place_that_cannot_be_written_is_said_once(tmp_path, warned):
     (tmp_path / "file").write_text("")
-    cache, plan = ReferenceCache(tmp_path / "file", "judge", warn=warned), build_plan(PROMPTS)
+    cache, plan = ReferenceCache(tmp_path / "file", "judge", warn=warned), build_tree(PROMPTS)
     for context in ("c", "d"):
         assert cache.get(context, plan) is None
         cache.put(context, plan, states_of(plan))
@@ -278,9 +278,9 @@ def test_a_full_disk_leaves_nothing_and_what_was_there_is_still_read(cache, warn
 
 
 def _write(root: Path, number: int) -> None:
-    cache, whole = ReferenceCache(root, "judge"), build_plan(PROMPTS)
+    cache, whole = ReferenceCache(root, "judge"), build_tree(PROMPTS)
     for turn in range(15):
-        plan = build_plan([PROMPTS[(number + turn) % 4]])
+        plan = build_tree([PROMPTS[(number + turn) % 4]])
         cache.put("c", plan, states_of(plan))
         found = cache.get("c", whole)
         assert found is None or torch.equal(found, states_of(whole))
@@ -338,11 +338,11 @@ def test_one_more_summary_costs_only_itself_and_scores_the_same(tiny_judge, tmp_
     assert alone == both - counted.tokens
 
 
-def reference_plan(judge: Judge) -> Plan:
+def reference_plan(judge: Judge) -> PrefixTree:
     words = masked_words(ANSWERS["masked_out"])
     context = reference_context("What?", ANSWERS["conditioning"])
     tasks = judge.encode_tasks([context.conversation(word.masked) for word in words], [word.text for word in words])
-    return build_plan([Prompt(ids=ids, first=first) for ids, first in tasks])
+    return build_tree([Prompt(ids=ids, first=first) for ids, first in tasks])
 
 
 def test_fewer_masked_out_answers_are_served_by_more(tiny_judge, tmp_path, counted):

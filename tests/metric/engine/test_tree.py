@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from masked_prompts import prompts
 
-from selfreflect.metric.engine.tree import Plan, Prompt, build_plan
+from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
 
 
-def spell(plan: Plan, node: int) -> tuple[int, ...]:
+def spell(plan: PrefixTree, node: int) -> tuple[int, ...]:
     """The whole sequence that ends in ``node``."""
     path = [*plan.ancestors(node).tolist(), node]
     return (*plan.prefix, *plan.tokens[path].tolist())
@@ -19,13 +19,13 @@ def common_prefix(sequences: list[tuple[int, ...]]) -> int:
     return next((i for i in range(min(map(len, sequences))) if len({ids[i] for ids in sequences}) > 1), min(map(len, sequences)))
 
 
-def is_ancestor(plan: Plan, above: int, node: int) -> bool:
+def is_ancestor(plan: PrefixTree, above: int, node: int) -> bool:
     return above == node or above in plan.ancestors(node)
 
 
 @given(prompts())
 def test_the_nodes_are_the_distinct_sequences_that_are_fed(asked):
-    plan = build_plan(asked)
+    plan = build_tree(asked)
     shared = len(plan.prefix)
     # The last token of a word is predicted but never fed.
     fed = {prompt.ids[:stop] for prompt in asked for stop in range(shared + 1, len(prompt.ids))}
@@ -41,12 +41,12 @@ def test_the_nodes_are_the_distinct_sequences_that_are_fed(asked):
 def test_the_prefix_is_as_long_as_it_may_be(asked):
     # The position that predicts a word's first token must be a node, so the prefix ends before it.
     cap = min(prompt.first for prompt in asked) - 1
-    assert len(build_plan(asked).prefix) == min(common_prefix([prompt.ids for prompt in asked]), cap)
+    assert len(build_tree(asked).prefix) == min(common_prefix([prompt.ids for prompt in asked]), cap)
 
 
 @given(prompts())
 def test_each_token_of_a_word_is_predicted_from_all_tokens_before_it(asked):
-    plan = build_plan(asked)
+    plan = build_tree(asked)
     assert len(plan.rows) == len(asked)
     for prompt, rows in zip(asked, plan.rows, strict=True):
         assert [spell(plan, plan.wanted[row]) for row in rows] == [prompt.ids[:at] for at in range(prompt.first, len(prompt.ids))]
@@ -56,7 +56,7 @@ def test_each_token_of_a_word_is_predicted_from_all_tokens_before_it(asked):
 
 @given(prompts())
 def test_a_node_sees_itself_and_its_ancestors(asked):
-    plan = build_plan(asked)
+    plan = build_tree(asked)
     nodes = np.arange(len(plan.tokens))
     expected = [[is_ancestor(plan, key, query) for key in nodes] for query in nodes]
     assert plan.visible(nodes, nodes).tolist() == expected
@@ -67,13 +67,13 @@ def test_a_node_sees_itself_and_its_ancestors(asked):
 def test_the_order_of_the_prompts_does_not_matter(asked, random):
     order = list(range(len(asked)))
     random.shuffle(order)
-    plan, other = build_plan(asked), build_plan([asked[i] for i in order])
+    plan, other = build_tree(asked), build_tree([asked[i] for i in order])
     assert plan.tokens.tolist() == other.tokens.tolist()
     assert [plan.rows[i] for i in order] == list(other.rows)
 
 
 def test_one_prompt_is_a_chain_below_all_that_comes_before_its_word():
-    plan = build_plan([Prompt(ids=(5, 6, 7, 8, 9), first=3)])
+    plan = build_tree([Prompt(ids=(5, 6, 7, 8, 9), first=3)])
     assert plan.prefix == (5, 6)
     assert plan.tokens.tolist() == [7, 8]
     assert plan.parent.tolist() == [-1, 0]
@@ -82,30 +82,30 @@ def test_one_prompt_is_a_chain_below_all_that_comes_before_its_word():
 
 
 def test_a_prompt_that_begins_another_is_no_branch_of_its_own():
-    plan = build_plan([Prompt(ids=(1, 2, 3, 4, 5), first=4), Prompt(ids=(1, 2, 3), first=2)])
+    plan = build_tree([Prompt(ids=(1, 2, 3, 4, 5), first=4), Prompt(ids=(1, 2, 3), first=2)])
     assert plan.prefix == (1,)
     assert plan.tokens.tolist() == [2, 3, 4]
     assert plan.rows == ((1,), (0,))
 
 
 def test_equal_prompts_share_their_rows():
-    plan = build_plan([Prompt(ids=(1, 2, 3), first=1)] * 3)
+    plan = build_tree([Prompt(ids=(1, 2, 3), first=1)] * 3)
     assert plan.rows == ((0, 1),) * 3
     assert plan.tokens.tolist() == [1, 2]
 
 
 def test_branches_with_equal_ends_are_different_nodes():
-    plan = build_plan([Prompt(ids=(1, 2, 7, 7, 9), first=4), Prompt(ids=(1, 3, 7, 7, 9), first=4)])
+    plan = build_tree([Prompt(ids=(1, 2, 7, 7, 9), first=4), Prompt(ids=(1, 3, 7, 7, 9), first=4)])
     assert plan.tokens.tolist() == [2, 7, 7, 3, 7, 7]
     assert plan.end.tolist() == [3, 3, 3, 6, 6, 6]
     assert plan.rows == ((0,), (1,))
 
 
 def test_a_word_that_begins_the_sequence_leaves_no_prefix():
-    assert build_plan([Prompt(ids=(1, 2, 3), first=1), Prompt(ids=(1, 2, 4), first=2)]).prefix == ()
+    assert build_tree([Prompt(ids=(1, 2, 3), first=1), Prompt(ids=(1, 2, 4), first=2)]).prefix == ()
 
 
 @pytest.mark.parametrize("asked", [[], [Prompt(ids=(1, 2), first=2)], [Prompt(ids=(1, 2), first=0)], [Prompt(ids=(), first=0)]])
 def test_a_plan_without_anything_to_predict_is_refused(asked):
     with pytest.raises(ValueError, match="at least one token before and in its masked word"):
-        build_plan(asked)
+        build_tree(asked)

@@ -21,13 +21,13 @@ from selfreflect.metric.distance import total_variation
 from selfreflect.metric.engine import arena as kept_module
 from selfreflect.metric.engine import attention as attention_module
 from selfreflect.metric.engine import tree_engine as engine_module
-from selfreflect.metric.engine.arena import Shelf, room
+from selfreflect.metric.engine.arena import Arena, room
 from selfreflect.metric.engine.attention import Extras, TreeAttention
-from selfreflect.metric.engine.decoder import ForeignBody, OwnBody, tree_attention
+from selfreflect.metric.engine.decoder import FusedDecoder, HFDecoder, tree_attention
 from selfreflect.metric.engine.native import Native, library, native
 from selfreflect.metric.engine.packing import pack
 from selfreflect.metric.engine.sequences import SequenceEngine
-from selfreflect.metric.engine.tree import Plan, Prompt, build_plan
+from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
 from selfreflect.metric.engine.tree_engine import RotaryLimitEngine, TreeEngine, choose_engine, distances
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.records import Score
@@ -183,7 +183,7 @@ def plans(draw):
 def test_any_tree_of_token_ids_gives_the_model_s_own_logits(tiny_metric, architecture, prompts, budget):
     metric = tiny_metric(architecture)
     model, engine = metric.judge.lm.model, metric.engine
-    plan = build_plan(prompts)
+    plan = build_tree(prompts)
     usual, engine.budget = engine.budget, budget
     try:
         with torch.inference_mode():
@@ -199,7 +199,7 @@ def test_any_tree_of_token_ids_gives_the_model_s_own_logits(tiny_metric, archite
 def test_every_token_of_the_tree_is_computed_once(tiny_metric):
     metric = tiny_metric("llama")
     stem = tuple(range(3, 13))
-    plan = build_plan([Prompt(ids=(*stem, *rest, 8, 9), first=len(stem) + 3) for rest in ((5, 6, 7), (5, 6, 8), (5, 7, 7), (5, 6, 7))])
+    plan = build_tree([Prompt(ids=(*stem, *rest, 8, 9), first=len(stem) + 3) for rest in ((5, 6, 7), (5, 6, 8), (5, 7, 7), (5, 6, 7))])
     fed = []
     hook = metric.judge.decoder.embed_tokens.register_forward_pre_hook(lambda _, inputs: fed.append(inputs[0].numel()))
     metric.engine.states([plan])
@@ -221,7 +221,7 @@ def test_a_pass_that_fails_leaves_the_model_as_it_was(tiny_metric):
     metric = tiny_metric("llama")
     kind = metric.judge.lm.model.config._attn_implementation
     with pytest.raises(IndexError):
-        metric.engine.states([build_plan([Prompt(ids=(3, 10**6, 5), first=2)])])
+        metric.engine.states([build_tree([Prompt(ids=(3, 10**6, 5), first=2)])])
     assert metric.judge.lm.model.config._attn_implementation == kind
 
 
@@ -232,7 +232,7 @@ def test_logits_that_the_head_does_not_reproduce_are_taken_from_the_model(tiny_j
     prompt = Prompt(ids=tuple(range(3, 40)), first=30)
     with torch.inference_mode():
         logits = judge.lm.model(input_ids=torch.tensor([prompt.ids])).logits[0, 29:-1]
-        assert torch.allclose(engine.head(*engine.states([build_plan([prompt])])), logits, atol=1e-5)
+        assert torch.allclose(engine.head(*engine.states([build_tree([prompt])])), logits, atol=1e-5)
 
 
 FULL = {"use_sliding_window": False, "sliding_window": None, "layer_types": None}
@@ -257,7 +257,7 @@ def fused(request, monkeypatch) -> Iterator[bool]:
         assert bool(calls) == (extras is None or extras.plain)
 
 
-@pytest.mark.parametrize("body", [OwnBody, ForeignBody])
+@pytest.mark.parametrize("body", [FusedDecoder, HFDecoder])
 @pytest.mark.parametrize("architecture", KNOWN)
 def test_every_way_to_run_the_known_decoders_scores_alike(tiny_metric, architecture, body, fused):
     metric = tiny_metric(architecture, **KNOWN[architecture])
@@ -270,8 +270,8 @@ def test_every_way_to_run_the_known_decoders_scores_alike(tiny_metric, architect
 
 
 def test_the_known_families_run_by_our_own_layers_unless_they_have_windows(tiny_metric):
-    assert {type(tiny_metric(name, **options).engine.body) for name, options in KNOWN.items()} == {OwnBody}
-    assert {type(tiny_metric(name).engine.body) for name in ("qwen2", "mistral", "mixtral", "gemma2")} == {ForeignBody}
+    assert {type(tiny_metric(name, **options).engine.body) for name, options in KNOWN.items()} == {FusedDecoder}
+    assert {type(tiny_metric(name).engine.body) for name in ("qwen2", "mistral", "mixtral", "gemma2")} == {HFDecoder}
 
 
 def test_a_device_whose_fused_attention_is_wrong_is_served_without_it(tiny_judge, monkeypatch):
@@ -348,7 +348,7 @@ def test_a_decoder_that_was_changed_is_not_run_by_our_own_layers(tiny_judge, cha
         layer.mlp.up_proj = torch.nn.Sequential(layer.mlp.up_proj)
     else:
         layer._hf_hook = object()
-    assert not OwnBody.serves(judge.decoder)
+    assert not FusedDecoder.serves(judge.decoder)
 
 
 @pytest.mark.slow
@@ -365,7 +365,7 @@ def test_the_compiled_distance_is_the_plain_one():
 @pytest.mark.parametrize("architecture", ["bloom", "mamba", "lfm2"])
 def test_whole_sequences_keep_states_and_not_vocabularies(tiny_metric, architecture):
     metric = tiny_metric(architecture)
-    states = metric.engine.states([build_plan([Prompt(ids=(3, 4, 5, 6), first=2)])])[0]
+    states = metric.engine.states([build_tree([Prompt(ids=(3, 4, 5, 6), first=2)])])[0]
     assert states.shape == (2, 48)
 
 
@@ -401,7 +401,7 @@ def test_tasks_of_all_contexts_fill_blocks_together():
 
 
 def test_a_shelf_keeps_contiguous_copies_many_in_one_piece():
-    shelf = Shelf()
+    shelf = Arena()
     values = [torch.full((4, 3), float(i)).T for i in range(40)]
     kept = [shelf.put(value) for value in values]
     other = shelf.put(torch.ones(2, dtype=torch.bfloat16))
@@ -456,7 +456,7 @@ def test_prefixes_lie_together_by_context_and_states_in_one_piece(tiny_judge, mo
     assert pieces[0] != pieces[1]
     monkeypatch.setattr(engine_module, "room", noted)
     judge = tiny_judge("llama")
-    states = TreeEngine(OwnBody(judge.decoder), judge.head, torch.device("cpu"), budget=6).states(plans)
+    states = TreeEngine(FusedDecoder(judge.decoder), judge.head, torch.device("cpu"), budget=6).states(plans)
     assert {each.data_ptr() for each in states} <= {each.data_ptr() for each in made}
 
 
@@ -464,7 +464,7 @@ PARENTS = [-1, 0, 1, 0, -1, 4, 5, 4]
 EXTRAS = [Extras(), Extras(window=3), Extras(softcap=0.7), Extras(sinks=torch.tensor([0.3, -1.0, 2.0, 0.0]))]
 
 
-def by_loops(plan: Plan, q, k, v, extras: Extras) -> torch.Tensor:
+def by_loops(plan: PrefixTree, q, k, v, extras: Extras) -> torch.Tensor:
     """Attention of each row over its prefix and its path, (rows, heads, size): rows are the prefix and then the nodes."""
     length = len(plan.prefix)
     paths = [list(range(i + 1)) for i in range(length)]
@@ -516,14 +516,14 @@ def at(plans, s) -> list[int]:
     return [*range(s.prefix), *range(length + s.start, length + s.stop)]
 
 
-def plan_of(prefix: int, parents: list[int], wanted: list[int]) -> Plan:
+def plan_of(prefix: int, parents: list[int], wanted: list[int]) -> PrefixTree:
     depth, end = [], list(range(1, len(parents) + 1))
     for i, above in enumerate(parents):
         depth.append(0 if above < 0 else depth[above] + 1)
         while above >= 0:
             end[above], above = i + 1, parents[above]
     arrays = (np.array(x, dtype=np.int64) for x in (range(len(parents)), depth, parents, end, wanted))
-    return Plan(tuple(range(prefix)), *arrays, rows=())
+    return PrefixTree(tuple(range(prefix)), *arrays, rows=())
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfreflect.errors import ConfigError
-from selfreflect.metric.engine.tree import Prompt, build_plan
+from selfreflect.metric.engine.tree import Prompt, build_tree
 from selfreflect.metric.sampling.population import Cost, Population, limits, parse_budget
 from selfreflect.metric.tasks import masked_words
-from selfreflect.stats import Drawn
+from selfreflect.stats import WordSample
 
 ANSWERS = [
     "Radishes grow very fast indeed.",
@@ -133,7 +133,7 @@ def test_drawn_words_carry_their_values_in_the_order_of_the_draws():
     for drawn in words.drawn(5, {index: 10.0 * (1 + index) for index in range(5)}):
         assert [value / size for value, size in zip(drawn.values, drawn.sizes, strict=True)] == [10.0] * len(drawn.sizes)
         assert sum(drawn.sizes) == drawn.total_size
-    assert isinstance(words.drawn(1, dict.fromkeys(range(5), 1.0))[0], Drawn)
+    assert isinstance(words.drawn(1, dict.fromkeys(range(5), 1.0))[0], WordSample)
 
 
 def test_answer_means_are_those_of_the_words_that_were_drawn():
@@ -169,7 +169,7 @@ def test_no_round_costs_more_than_its_bound(made, one, other, seed):
     before, after = sorted((min(one, found.size), min(other, found.size)))
     if before < after:
         new = set(found.chosen(after)) - set(found.chosen(before))
-        assert build_plan([prompts[index] for index in sorted(new)]).computed_tokens <= Cost(found, prompts).tokens(before, after)
+        assert build_tree([prompts[index] for index in sorted(new)]).computed_tokens <= Cost(found, prompts).tokens(before, after)
 
 
 @given(some_prompts())
@@ -179,7 +179,7 @@ def test_all_words_cost_what_the_tree_has_and_bounds_grow(made):
     cost = Cost(found, prompts)
     bounds = [cost.tokens(0, size) for size in range(1, found.size + 1)]
     assert bounds == sorted(bounds)
-    assert bounds[-1] == build_plan(prompts).computed_tokens
+    assert bounds[-1] == build_tree(prompts).computed_tokens
 
 
 def test_the_bound_of_one_answer_is_reached_by_its_dearest_words():
@@ -191,5 +191,5 @@ def test_the_bound_of_one_answer_is_reached_by_its_dearest_words():
         prompts.append(Prompt(ids=(*ids, *[5] * len(word.text)), first=len(ids)))
     found = Population(words, [len(p.ids) - p.first for p in prompts], 0, "q")
     for size in range(1, 5):
-        dearest = max(build_plan([prompts[i] for i in some]).computed_tokens for some in permutations(range(4), size))
+        dearest = max(build_tree([prompts[i] for i in some]).computed_tokens for some in permutations(range(4), size))
         assert Cost(found, prompts).tokens(0, size) == dearest

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from selfreflect.metric.engine.tree import Prompt, build_plan
+from selfreflect.metric.engine.tree import Prompt, build_tree
 from selfreflect.metric.sampling.population import Cost, Population, limits
-from selfreflect.metric.sampling.sequential import FIRST_ROUND, OverBudgetError, Rounds
+from selfreflect.metric.sampling.sequential import FIRST_ROUND, OverBudgetError, SequentialScoring
 from selfreflect.metric.tasks import masked_words
 from selfreflect.records import WordDistance
 
@@ -38,7 +38,7 @@ class Synthetic:
 
     def measure(self, words, live):
         if self.count:
-            self.computed += sum(build_plan([self.prompts[i][word] for word in words]).computed_tokens for i in (0, *(1 + i for i in live)))
+            self.computed += sum(build_tree([self.prompts[i][word] for word in words]).computed_tokens for i in (0, *(1 + i for i in live)))
         found = []
         for index in live:
             self.scored[index] += len(words)
@@ -47,7 +47,7 @@ class Synthetic:
 
     def rounds(self, budget=None, standard_error=None, race=None, seed=0, **given):
         asked = limits(budget, standard_error, race, seed)
-        return Rounds(self.population, self.prompts[0], self.prompts[1:], asked, self.measure, **given)
+        return SequentialScoring(self.population, self.prompts[0], self.prompts[1:], asked, self.measure, **given)
 
     @property
     def exact(self):
@@ -89,7 +89,7 @@ def test_a_bigger_budget_scores_more_of_the_same_words():
 
 def test_a_budget_for_everything_scores_every_word_in_one_round():
     question = Synthetic(noisy([0]))
-    need = sum(build_plan(prompts).computed_tokens for prompts in question.prompts)
+    need = sum(build_tree(prompts).computed_tokens for prompts in question.prompts)
     assert question.rounds(budget=need).run()[0].size == question.population.size
     assert question.computed == need
 
@@ -193,7 +193,7 @@ def test_a_race_names_a_wrong_order_at_most_as_often_as_it_says(draw):
     assert wrong / trials <= 0.1
 
 
-class Witness(Rounds):
+class Witness(SequentialScoring):
     """Remembers for each pair the sign of the difference at the look that decided it."""
 
     def _look(self, size, live, error):

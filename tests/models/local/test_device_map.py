@@ -20,9 +20,9 @@ from tiny_chat import single_threaded
 from transformers import AutoModelForCausalLM
 
 from selfreflect.errors import BackendError, JudgeError
-from selfreflect.metric.engine.decoder import ForeignBody, OwnBody
+from selfreflect.metric.engine.decoder import FusedDecoder, HFDecoder
 from selfreflect.metric.engine.sequences import SequenceEngine
-from selfreflect.metric.engine.tree import Plan, Prompt, build_plan
+from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
 from selfreflect.metric.engine.tree_engine import RotaryLimitEngine, TreeEngine
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.base import Message, Reply, Request, Sampling
@@ -103,7 +103,7 @@ def test_tensors_of_two_devices_do_not_meet() -> None:
     assert [str(place) for move in all_devices.moves for place in move] == ["cpu", "cpu:1", "cpu:1", "cpu:2", "cpu:2", "cpu"]
 
 
-BODIES = {"llama": OwnBody, "qwen3": OwnBody, "gemma2": ForeignBody, "gpt_oss": ForeignBody}
+BODIES = {"llama": FusedDecoder, "qwen3": FusedDecoder, "gemma2": HFDecoder, "gpt_oss": HFDecoder}
 
 
 @pytest.mark.parametrize("architecture", BODIES)
@@ -132,8 +132,8 @@ def test_what_is_kept_of_a_judge_on_several_devices_serves_it_again(saved: Calla
             assert [word.guesses for word in found["long"].words] == [word.guesses for word in expected["long"].words]
 
 
-def probe() -> Plan:
-    return build_plan([Prompt(ids=tuple(range(3, 40)), first=30)])
+def probe() -> PrefixTree:
+    return build_tree([Prompt(ids=tuple(range(3, 40)), first=30)])
 
 
 def test_a_projection_that_is_the_embedding_too_stays_with_it(saved: Callable[..., str]) -> None:
@@ -141,7 +141,7 @@ def test_a_projection_that_is_the_embedding_too_stays_with_it(saved: Callable[..
     expected = SelfReflect(Judge.load(path, device="cpu")).score(**ITEM)
     with devices():
         metric = SelfReflect(Judge(in_parts(path)))
-        assert type(metric.engine.body) is OwnBody  # type: ignore[attr-defined]
+        assert type(metric.engine.body) is FusedDecoder  # type: ignore[attr-defined]
         same(metric.score(**ITEM), expected)
 
 
@@ -200,8 +200,8 @@ def waiting(*names: str) -> dict[str, str | int]:
 
 
 ENDS = {
-    "a layer": (("model.layers.1",), ForeignBody),
-    "the embedding": (("model.embed_tokens", "model.layers.3"), ForeignBody),
+    "a layer": (("model.layers.1",), HFDecoder),
+    "the embedding": (("model.embed_tokens", "model.layers.3"), HFDecoder),
     "the projection": (("lm_head",), None),
 }
 

@@ -23,7 +23,7 @@ from selfreflect.errors import BackendError, SelfReflectError
 from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling, as_done
 from selfreflect.models.openai.client import LARGEST_RESPONSE
 from selfreflect.models.openai.generator import OpenAIGenerator
-from selfreflect.models.openai.patience import Patience, retry_after
+from selfreflect.models.openai.patience import RetryPolicy, retry_after
 
 
 @pytest.fixture(autouse=True)
@@ -325,7 +325,7 @@ def test_one_that_asks_to_wait_longer_than_there_is_time_is_not() -> None:
 
 @given(tries=st.integers(1, 9), asked=st.none() | st.floats(0, 300), chance=st.floats(0, 1, exclude_max=True))
 def test_waits_double_up_to_a_limit_and_are_never_shorter_than_asked(tries: int, asked: float | None, chance: float) -> None:
-    wait = Patience().wait(tries, asked, chance)
+    wait = RetryPolicy().wait(tries, asked, chance)
     assert wait is not None
     doubled = min(60.0, 0.5 * 2 ** (tries - 1))
     assert doubled / 2 <= wait - (asked or 0) + 1e-9
@@ -333,9 +333,9 @@ def test_waits_double_up_to_a_limit_and_are_never_shorter_than_asked(tries: int,
 
 
 def test_patience_ends() -> None:
-    assert Patience().wait(10, None, 0.5) is None
-    assert Patience().wait(1, 301, 0.5) is None
-    assert 1.0 <= (Patience(tries=5000).wait(4000, 0, 0) or 0) <= 60
+    assert RetryPolicy().wait(10, None, 0.5) is None
+    assert RetryPolicy().wait(1, 301, 0.5) is None
+    assert 1.0 <= (RetryPolicy(tries=5000).wait(4000, 0, 0) or 0) <= 60
 
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -367,14 +367,14 @@ def test_retry_after_is_seconds_or_a_date(header: str | None, seconds: float | N
 def test_whatever_a_server_asks_for_is_a_wait_or_none(header: str) -> None:
     asked = retry_after(header, NOW)
     assert asked is None or asked >= 0
-    wait = Patience().wait(1, asked, 0.5)
+    wait = RetryPolicy().wait(1, asked, 0.5)
     assert wait is None or 0 < wait <= 300 + 0.5
 
 
 def test_a_call_that_only_waits_ends_within_three_times_its_timeout() -> None:
     """Many tries that each fail at once: what ends the call is its time alone."""
     started = time.monotonic()
-    refused, server = refusal(lambda call: status(503, "busy"), timeout=0.5, patience=Patience(tries=10**6, first=0.1, longest=0.1))
+    refused, server = refusal(lambda call: status(503, "busy"), timeout=0.5, patience=RetryPolicy(tries=10**6, first=0.1, longest=0.1))
     assert time.monotonic() - started < 10
     assert 3 <= len(server.calls) <= 30
     assert f"({len(server.calls)} tries)" in refused.message
@@ -384,7 +384,7 @@ def test_a_call_that_only_waits_ends_within_three_times_its_timeout() -> None:
 
 
 def test_at_20_percent_faults_200_requests_are_all_answered() -> None:
-    patience = Patience(tries=12, first=0.001, longest=0.002)
+    patience = RetryPolicy(tries=12, first=0.001, longest=0.002)
     requests = [ask(f"Who is {number}?", n=4, seed=1000 * number) for number in range(200)]
     with FaultServer(fault.faulty(0.2, fault.PASSING)) as server:
         results = generator(server.url, patience=patience).generate(requests)
@@ -407,7 +407,7 @@ def test_a_server_that_stays_down_is_given_up_after_a_few_requests() -> None:
 def test_a_server_that_restarts_is_waited_for() -> None:
     """Its connections break, nobody is there for a while, and then it is back at the same address."""
     notes: list[str] = []
-    patience = Patience(tries=10**6, first=0.01, longest=0.05)
+    patience = RetryPolicy(tries=10**6, first=0.01, longest=0.05)
     requests = [ask(seed=number) for number in range(40)]
     with FaultServer(lambda call: answers() if call.number < 5 else fault.silent) as server:
         stream = generator(server.url, max_connections=2, patience=patience, progress=notes.append).stream(requests)

@@ -18,15 +18,15 @@ from pooling import Vectors, last, mean, pooling, prompts, unit
 
 from selfreflect.config import load_config
 from selfreflect.errors import ConfigError, JudgeError
-from selfreflect.metric.engine.remote import PromptEngine
-from selfreflect.metric.engine.tree import build_plan
+from selfreflect.metric.engine.remote import RemoteEngine
+from selfreflect.metric.engine.tree import build_tree
 from selfreflect.metric.parity import check_parity, parity_score, projection_digest
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.judge import Judge
 from selfreflect.models.openai.endpoint import endpoint
-from selfreflect.models.openai.patience import Patience
+from selfreflect.models.openai.patience import RetryPolicy
 from selfreflect.models.vllm.judge import PooledJudge, precision
-from selfreflect.models.vllm.lm_head import load_projection
+from selfreflect.models.vllm.lm_head import load_lm_head
 from selfreflect.models.vllm.server import PoolingServer
 from selfreflect.pipeline.experiment import Options, Quiet, load_judge
 from selfreflect.store.run import Run
@@ -37,7 +37,7 @@ ITEM = {
     "answers": ["Radishes or lettuce.", "You can plant basil in a pot.", "Lettuce, because it grows quickly.", "It is not clear."],
     "summaries": {"near": "Radishes or lettuce.", "far": "Tomatoes in a garden."},
 }
-QUICK = Patience(tries=3, first=0.001, longest=0.002)
+QUICK = RetryPolicy(tries=3, first=0.001, longest=0.002)
 
 TinyJudge = Callable[..., Judge]
 
@@ -116,8 +116,8 @@ def test_prompts_are_the_paths_of_the_tree() -> None:
         asked.append([tuple(ids) for ids in sent])
         return torch.tensor([[float(ids[-1])] for ids in sent])
 
-    plan = build_plan([Prompt((1, 2, 3, 4, 5), 3), Prompt((1, 2, 6, 7), 3)])
-    [found] = PromptEngine(states, lambda rows: rows).states([plan])
+    plan = build_tree([Prompt((1, 2, 3, 4, 5), 3), Prompt((1, 2, 6, 7), 3)])
+    [found] = RemoteEngine(states, lambda rows: rows).states([plan])
     assert asked == [[(1, 2)], [(1, 2, 3), (1, 2, 3, 4), (1, 2, 6)]]
     assert found.tolist() == [[3.0], [4.0], [6.0]]
     assert [[plan.tokens[plan.wanted[row]] for row in rows] for rows in plan.rows] == [[3, 4], [6]]
@@ -188,7 +188,7 @@ def test_only_the_file_with_the_projection_is_read(tmp_path: Path) -> None:
     assert others
     for file in others:
         (parts / file).write_bytes(b"damaged")
-    lm, _ = load_projection(str(parts), "cpu", "float32")
+    lm, _ = load_lm_head(str(parts), "cpu", "float32")
     assert torch.equal(lm.model.get_output_embeddings().weight, whole.lm_head.weight)
     assert sum(weight.numel() for weight in lm.model.parameters()) == whole.lm_head.weight.numel()
     assert lm.window == 2048

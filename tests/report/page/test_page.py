@@ -34,7 +34,7 @@ from selfreflect.report.overview import RunRecords
 from selfreflect.report.page.build import COMPARED, report_page
 from selfreflect.report.page.data import packed
 from selfreflect.report.page.facts import facts_tables
-from selfreflect.report.page.view import Outcome, question_view, t_quantile
+from selfreflect.report.page.view import SummaryOutcome, question_view, t_quantile
 from selfreflect.store.run import Run
 
 
@@ -66,7 +66,7 @@ def view(words=(), *, masked_out=("Paris is big", "  "), conditioning=("Lyon",),
     fields = {"value": 0.123456789, "stderr": 0.01, "token_tasks": 3, "judge": "j", "answer_means": (0.1, 0.2), **fields}
     score = Score(question_id="q", summary="basic", words=words, **fields)
     summary = Summary(question_id="q", name="basic", text="Paris.")
-    return question_view(question, answers, [Outcome("basic", summary, score, None), Outcome("cot", None, None, None)])
+    return question_view(question, answers, [SummaryOutcome("basic", summary, score, None), SummaryOutcome("cot", None, None, None)])
 
 
 def word(answer, index, *distances, **fields):
@@ -102,7 +102,7 @@ def test_guesses_are_kept_for_each_token_of_a_word():
 
 def test_a_failure_is_shown_in_place_of_a_score():
     failure = Failure(question_id="q", stage="scores", kind="too_long", message="too many words", name="basic")
-    shown = question_view(Question(id="q", text="?"), None, [Outcome("basic", None, None, failure)])
+    shown = question_view(Question(id="q", text="?"), None, [SummaryOutcome("basic", None, None, failure)])
     assert (shown["summaries"][0]["why"], shown["answers"], shown["groups"]) == ("too_long: too many words", (), [])
 
 

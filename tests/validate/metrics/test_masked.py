@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from selfreflect.errors import ConfigError
 from selfreflect.metric.distance import hellinger, total_variation
-from selfreflect.metric.engine.tree import Plan
+from selfreflect.metric.engine.tree import PrefixTree
 from selfreflect.metric.engine.tree_engine import distances
 from selfreflect.metric.tasks import Context, MaskedWord, is_stopword, masked_words, reference_context, summary_context
 from selfreflect.sources.items import Item
@@ -55,9 +55,9 @@ class Watched:
     def __init__(self, engine: Any) -> None:
         self.engine = engine
         self.head = engine.head
-        self.calls: list[Sequence[Plan]] = []
+        self.calls: list[Sequence[PrefixTree]] = []
 
-    def states(self, plans: Sequence[Plan]) -> list[torch.Tensor]:
+    def states(self, plans: Sequence[PrefixTree]) -> list[torch.Tensor]:
         self.calls.append(plans)
         return self.engine.states(plans)
 

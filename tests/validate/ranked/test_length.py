@@ -8,7 +8,7 @@ from selfreflect.errors import DataError
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import MetricInfo, Undefined, Value
 from selfreflect.validate.finding import Finding
-from selfreflect.validate.ranked.length import LengthAudit
+from selfreflect.validate.ranked.length import LengthStudy
 
 LOWER = MetricInfo(name="distance", better="lower", group="selfreflect", about="made up")
 HIGHER = MetricInfo(name="length", better="higher", group="control", about="made up")
@@ -38,7 +38,7 @@ def audit(made: list[Item], metric: MetricInfo, rule) -> Finding:
         for number, item in enumerate(made)
         for name, text in item.summaries.items()
     ]
-    return LengthAudit(made).finding(values, [metric])
+    return LengthStudy(made).finding(values, [metric])
 
 
 def row(found: Finding) -> dict[str, object]:
@@ -81,7 +81,7 @@ def test_undefined_values_are_counted_and_a_metric_without_any_is_named():
     found = audit(made, LOWER, lambda number, words: None if words == 6 and number == 0 else float(words))
     assert (row(found)["undefined"], row(found)["items"], row(found)["summaries"]) == (1, 7, 15)
     values = [value(HIGHER, item, name, float(len(text))) for item in made for name, text in item.summaries.items()]
-    both = LengthAudit(made).finding(values, [HIGHER, LOWER])
+    both = LengthStudy(made).finding(values, [HIGHER, LOWER])
     assert both.tables[0].rows[1][1:] == (None, None, None, 0, None, None, None, 0, 16)
     assert "Without values to compare with length: distance." in both.says
     assert [(curve.label, curve.x, curve.y) for curve in both.plots[0].curves] == [("length", (1.0,), (1.0,))]
@@ -97,4 +97,4 @@ def test_few_items_are_said_to_be_too_few(n):
 @pytest.mark.parametrize("made", [[], items(3, 5), items(3, 5, 5)])
 def test_summaries_of_one_length_cannot_be_audited(made):
     with pytest.raises(DataError, match="nothing to audit"):
-        LengthAudit(made)
+        LengthStudy(made)

@@ -18,7 +18,7 @@ TOGETHER = 16
 """Copies of a shape that share a mapping: with one each there would be thousands in a long pass of a deep model."""
 
 
-class Shelf:
+class Arena:
     """Keeps copies. A mapping lives as long as any of the copies in it, so what lies on one shelf should go at about the same time."""
 
     def __init__(self) -> None:

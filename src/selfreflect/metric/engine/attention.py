@@ -18,9 +18,9 @@ import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
-from selfreflect.metric.engine.arena import Shelf
+from selfreflect.metric.engine.arena import Arena
 from selfreflect.metric.engine.native import KeyValue, native
-from selfreflect.metric.engine.packing import Blocks, Pass
+from selfreflect.metric.engine.packing import Blocks, PackedBatch
 from selfreflect.metric.engine.tiles import Tiles, cut
 
 WRITTEN_OUT = 2**26
@@ -75,13 +75,13 @@ class TreeAttention:
         self.windows: set[int] = set()
         """The sliding windows that layers have asked for."""
 
-    def begin(self, packed: Pass) -> None:
+    def begin(self, packed: PackedBatch) -> None:
         """Get ready for a pass; contexts that have finished are forgotten."""
         open_contexts = {s.context for s in packed.segments}
         self.prefix = {key: value for key, value in self.prefix.items() if key[0] in open_contexts}
         self.packed = packed
-        self._shelves: dict[int, Shelf] = {s.context: Shelf() for s in packed.segments if s.prefix}
-        self._path = Shelf()
+        self._shelves: dict[int, Arena] = {s.context: Arena() for s in packed.segments if s.prefix}
+        self._path = Arena()
         self._layouts: dict[tuple[bool, int, torch.dtype, torch.device], _Layout] = {}
         self._tiles: dict[tuple[bool, int], Tiles] = {}
         self._keep: dict[torch.device, torch.Tensor] = {}

@@ -15,12 +15,12 @@ from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from selfreflect.metric.engine.attention import Extras, TreeAttention
-from selfreflect.metric.engine.packing import Pass
+from selfreflect.metric.engine.packing import PackedBatch
 from selfreflect.models.linear import add_linear, linear
-from selfreflect.models.local.device_map import entrance
+from selfreflect.models.local.device_map import input_device
 
 OWN = frozenset(("LlamaModel", "MistralModel", "Qwen2Model", "Qwen3Model"))
-"""Decoders that :class:`OwnBody` knows."""
+"""Decoders that :class:`FusedDecoder` knows."""
 
 _PARTS = {
     "layer": {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"},
@@ -30,11 +30,11 @@ _PARTS = {
 }
 
 
-class Body(Protocol):
-    def run(self, packed: Pass, attention: TreeAttention) -> torch.Tensor: ...
+class Decoder(Protocol):
+    def run(self, packed: PackedBatch, attention: TreeAttention) -> torch.Tensor: ...
 
 
-class OwnBody:
+class FusedDecoder:
     """The forward pass of the Llama family (Llama, Mistral, Qwen2, Qwen3) over packed rows, without a batch dimension.
 
     It works in place and leaves out of the last layer all that is not wanted: there, other rows are only keys and values. Layers may lie on
@@ -43,7 +43,7 @@ class OwnBody:
 
     def __init__(self, decoder: Any) -> None:
         self.decoder = decoder
-        self.device = entrance(decoder)
+        self.device = input_device(decoder)
         self.places = [layer.input_layernorm.weight.device for layer in decoder.layers]
 
     @staticmethod
@@ -55,7 +55,7 @@ class OwnBody:
         hooks = [module._hf_hook for module in decoder.modules() if hasattr(module, "_hf_hook")]
         return all(map(_only_moves, hooks)) and not windowed(decoder.config) and all(map(_is_plain, decoder.layers))
 
-    def run(self, packed: Pass, attention: TreeAttention) -> torch.Tensor:
+    def run(self, packed: PackedBatch, attention: TreeAttention) -> torch.Tensor:
         decoder = self.decoder
         x = decoder.embed_tokens(torch.from_numpy(packed.tokens).to(self.device))
         positions = torch.from_numpy(packed.positions).to(self.device)
@@ -161,14 +161,14 @@ def _add_linear(x: torch.Tensor, module: torch.nn.Linear, h: torch.Tensor) -> No
     add_linear(x, h, module.weight, module.bias)
 
 
-class ForeignBody:
+class HFDecoder:
     """Any decoder whose layers call transformers' attention interface: ours takes its place for the length of a pass."""
 
     def __init__(self, decoder: Any) -> None:
         self.decoder = decoder
-        self.device = entrance(decoder)
+        self.device = input_device(decoder)
 
-    def run(self, packed: Pass, attention: TreeAttention) -> torch.Tensor:
+    def run(self, packed: PackedBatch, attention: TreeAttention) -> torch.Tensor:
         unused = torch.empty(1, 1, 1, 1, device=self.device)  # a 4-D mask is passed on as it is, which spares building a causal one
         with _our_attention(self.decoder):
             output = self.decoder(

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from selfreflect.metric.engine.tree import Ints, Plan
+from selfreflect.metric.engine.tree import Ints, PrefixTree
 
 Bools = npt.NDArray[np.bool_]
 
@@ -60,7 +60,7 @@ class Blocks:
 
 
 @dataclass(frozen=True)
-class Pass:
+class PackedBatch:
     """One trip through the model."""
 
     segments: tuple[Segment, ...]
@@ -79,12 +79,12 @@ class Pass:
     keep: Ints
     """Keys that the next pass needs: the path to its first node."""
 
-    def wanted_of(self, plans: Sequence[Plan]) -> list[tuple[int, int]]:
+    def wanted_of(self, plans: Sequence[PrefixTree]) -> list[tuple[int, int]]:
         """(context, how many of ``wanted`` are its) for each segment."""
         return [(s.context, int(_within(plans[s.context].wanted, s.start, s.stop).size)) for s in self.segments]
 
 
-def pack(plans: Sequence[Plan], budget: int, block: int) -> Iterator[Pass]:
+def pack(plans: Sequence[PrefixTree], budget: int, block: int) -> Iterator[PackedBatch]:
     """Passes of nearly equal size, at most ``budget`` rows where no prefix alone is longer, with blocks of at most ``block`` queries."""
     carried: Ints = np.zeros(0, dtype=np.int64)
     for segments in _segments(plans, budget):
@@ -95,7 +95,7 @@ def pack(plans: Sequence[Plan], budget: int, block: int) -> Iterator[Pass]:
         carried = path
 
 
-def _segments(plans: Sequence[Plan], budget: int) -> Iterator[tuple[Segment, ...]]:
+def _segments(plans: Sequence[PrefixTree], budget: int) -> Iterator[tuple[Segment, ...]]:
     total = sum(plan.computed_tokens for plan in plans)
     size = -(-total // max(1, -(-total // budget)))  # equal passes: a short one at the end would run the hardware half empty
     held: list[Segment] = []
@@ -113,7 +113,7 @@ def _segments(plans: Sequence[Plan], budget: int) -> Iterator[tuple[Segment, ...
         yield tuple(held)
 
 
-def _pass(plans: Sequence[Plan], segments: tuple[Segment, ...], carried: Ints, path: Ints, block: int) -> Pass:
+def _pass(plans: Sequence[PrefixTree], segments: tuple[Segment, ...], carried: Ints, path: Ints, block: int) -> PackedBatch:
     """``carried`` and ``path`` are nodes: the path to the first node of this pass, and to that of the next."""
     tokens, positions, wanted = [], [], []
     for s in segments:
@@ -125,7 +125,7 @@ def _pass(plans: Sequence[Plan], segments: tuple[Segment, ...], carried: Ints, p
     rows = np.concatenate(positions)
     targets = np.concatenate(wanted)
     columns = [_Columns(s, carried if s.start else carried[:0], len(carried)) for s in segments]
-    return Pass(
+    return PackedBatch(
         segments=segments,
         tokens=np.concatenate(tokens),
         positions=rows,
@@ -155,7 +155,7 @@ class _Columns:
         return np.where(nodes < self.segment.start, np.searchsorted(self.carried, nodes), here)
 
 
-def _blocks(plans: Sequence[Plan], columns: Sequence[_Columns], size: int, rows: Ints, every: bool) -> Blocks:
+def _blocks(plans: Sequence[PrefixTree], columns: Sequence[_Columns], size: int, rows: Ints, every: bool) -> Blocks:
     """Blocks for all nodes, or for the wanted ones among them; ``rows`` are the rows that the queries are counted among, ascending."""
     queries: list[Ints] = []
     keys: list[Ints] = []

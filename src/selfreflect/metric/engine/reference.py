@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from selfreflect.metric.engine.tree import Ints, Plan
+from selfreflect.metric.engine.tree import Ints, PrefixTree
 from selfreflect.metric.engine.tree_engine import Engine, Guesses, distances, guesses
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ class Reference:
         context: the text before the masked words, by which the cache knows them.
     """
 
-    def __init__(self, engine: Engine, plan: Plan, cache: ReferenceCache | None = None, context: str = "") -> None:
+    def __init__(self, engine: Engine, plan: PrefixTree, cache: ReferenceCache | None = None, context: str = "") -> None:
         self._engine = engine
         self._plan = plan
         self._cache, self._context = cache, context
         self._states: torch.Tensor | None = None
 
-    def beside(self, plans: Sequence[Plan]) -> Comparison:
+    def compare(self, plans: Sequence[PrefixTree]) -> SummaryStates:
         """Run the judge for the contexts of some summaries.
 
         Args:
@@ -49,17 +49,19 @@ class Reference:
         else:
             states = self._engine.states(plans)
             self._states = self._states.to(states[0].device)
-        return Comparison(self._engine.head, self._plan, self._states, plans, states)
+        return SummaryStates(self._engine.head, self._plan, self._states, plans, states)
 
 
-class Comparison:
+class SummaryStates:
     """Token tasks of some summaries beside those of the reference; equal ones are compared once.
 
     Attributes:
         tasks: for each summary and each of its words the indices of its token tasks among the distinct ones.
     """
 
-    def __init__(self, head: Head, reference: Plan, expected: torch.Tensor, plans: Sequence[Plan], states: Sequence[torch.Tensor]) -> None:
+    def __init__(
+        self, head: Head, reference: PrefixTree, expected: torch.Tensor, plans: Sequence[PrefixTree], states: Sequence[torch.Tensor]
+    ) -> None:
         self._head = head
         self._expected = expected
         self._others: list[tuple[torch.Tensor, Ints]] = []
@@ -78,7 +80,7 @@ class Comparison:
         return guesses(self._head, self._expected, self._others, temperature, count)
 
 
-def _pairs(plan: Plan, reference: Plan) -> Ints:
+def _pairs(plan: PrefixTree, reference: PrefixTree) -> Ints:
     """Rows of a summary's wanted nodes beside those of the reference, one pair per token task: shape (tasks, 2)."""
     words = zip(plan.rows, reference.rows[: len(plan.rows)], strict=True)
     return np.array([pair for both in words for pair in zip(*both, strict=True)])

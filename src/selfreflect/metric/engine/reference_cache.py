@@ -29,7 +29,7 @@ from selfreflect.errors import excerpt
 
 if TYPE_CHECKING:
     from selfreflect.metric.engine.sequences import Head
-    from selfreflect.metric.engine.tree import Plan
+    from selfreflect.metric.engine.tree import PrefixTree
     from selfreflect.models.judge import Judge
 
 FORMAT = 1
@@ -63,7 +63,7 @@ class ReferenceCache:
         self._damage_said = False
         self._writes = True
 
-    def get(self, context: str, plan: Plan) -> torch.Tensor | None:
+    def get(self, context: str, plan: PrefixTree) -> torch.Tensor | None:
         """The states of ``plan``, shape (W, width) on the CPU, as they were computed; None unless all of its rows are there.
 
         Args:
@@ -81,7 +81,7 @@ class ReferenceCache:
             os.utime(path)  # when it was used last
         return states[torch.tensor(rows)]
 
-    def put(self, context: str, plan: Plan, states: torch.Tensor) -> None:
+    def put(self, context: str, plan: PrefixTree, states: torch.Tensor) -> None:
         """Keep the states of ``plan``, beside the rows of its context that are there already."""
         if not self._writes or states.nbytes > self.max_bytes:
             return
@@ -138,7 +138,7 @@ def judge_key(judge: Judge, head: Head) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def row_keys(plan: Plan) -> list[bytes]:
+def row_keys(plan: PrefixTree) -> list[bytes]:
     """For each wanted node the SHA-256 of all token ids up to it, however they are divided into prefix and tree."""
     start = hashlib.sha256(np.array(plan.prefix, dtype="<i8").tobytes())
     paths: list[Any] = []

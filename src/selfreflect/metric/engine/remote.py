@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     import torch
 
     from selfreflect.metric.engine.sequences import Head
-    from selfreflect.metric.engine.tree import Plan
+    from selfreflect.metric.engine.tree import PrefixTree
     from selfreflect.models.judge import LastStates
 
 
-class PromptEngine:
+class RemoteEngine:
     """Sends the prefix of each plan first, so that it is in the cache when its prompts come, and these in the order of the tree.
 
     Args:
@@ -27,11 +27,11 @@ class PromptEngine:
         self.last_states = last_states
         self.head = head
 
-    def states(self, plans: Sequence[Plan]) -> list[torch.Tensor]:
+    def states(self, plans: Sequence[PrefixTree]) -> list[torch.Tensor]:
         """States at the wanted nodes, shape (W, width) for each plan."""
         return [self._states(plan) for plan in plans]
 
-    def _states(self, plan: Plan) -> torch.Tensor:
+    def _states(self, plan: PrefixTree) -> torch.Tensor:
         if plan.prefix:
             self.last_states([plan.prefix])
         paths = [plan.tokens[np.append(plan.ancestors(node), node)] for node in plan.wanted.tolist()]

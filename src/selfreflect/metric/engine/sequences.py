@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from selfreflect.metric.engine.tree import Ints, Plan
+from selfreflect.metric.engine.tree import Ints, PrefixTree
 
 Head = Callable[[torch.Tensor], torch.Tensor]
 """States (rows, width) -> logits (rows, vocabulary) in float32."""
@@ -33,11 +33,11 @@ class SequenceEngine:
         self.budget = budget
 
     @torch.inference_mode()
-    def states(self, plans: Sequence[Plan]) -> list[torch.Tensor]:
+    def states(self, plans: Sequence[PrefixTree]) -> list[torch.Tensor]:
         """States at the wanted nodes, shape (W, width) for each plan."""
         return [self._states(plan) for plan in plans]
 
-    def _states(self, plan: Plan) -> torch.Tensor:
+    def _states(self, plan: PrefixTree) -> torch.Tensor:
         rows: dict[int, torch.Tensor] = {}
         for paths in self._batches([np.append(plan.ancestors(leaf), leaf) for leaf in _leaves(plan)], len(plan.prefix)):
             self._run(plan, paths, rows)
@@ -52,7 +52,7 @@ class SequenceEngine:
             batches[-1].append(path)
         return batches
 
-    def _run(self, plan: Plan, paths: list[Ints], rows: dict[int, torch.Tensor]) -> None:
+    def _run(self, plan: PrefixTree, paths: list[Ints], rows: dict[int, torch.Tensor]) -> None:
         length = len(plan.prefix) + max(len(path) for path in paths)
         ids = np.zeros((len(paths), length), dtype=np.int64)
         for row, path in enumerate(paths):
@@ -66,5 +66,5 @@ class SequenceEngine:
                     rows[node] = states[row, len(plan.prefix) + at].clone()
 
 
-def _leaves(plan: Plan) -> list[int]:
+def _leaves(plan: PrefixTree) -> list[int]:
     return [node for node in range(len(plan.tokens)) if plan.end[node] == node + 1]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from selfreflect.metric.engine.packing import Blocks, Pass
+from selfreflect.metric.engine.packing import Blocks, PackedBatch
 from selfreflect.metric.engine.tree import Ints
 
 
@@ -34,7 +34,7 @@ class Tiles:
     contexts: tuple[int, ...]
 
 
-def cut(packed: Pass, prefixes: Mapping[int, int], size: int, group: int, *, last: bool) -> Tiles:
+def cut(packed: PackedBatch, prefixes: Mapping[int, int], size: int, group: int, *, last: bool) -> Tiles:
     """Tiles for the nodes and prefixes of a pass, or for its wanted rows.
 
     Args:
@@ -92,7 +92,7 @@ def _of_blocks(blocks: Blocks, prefixes: Mapping[int, int], size: int) -> list[_
     return tiles
 
 
-def _of_prefixes(packed: Pass, size: int) -> list[_Tile]:
+def _of_prefixes(packed: PackedBatch, size: int) -> list[_Tile]:
     """Rows of a prefix see what comes before them in it."""
     carried = len(packed.key_positions) - len(packed.tokens)
     tiles = []

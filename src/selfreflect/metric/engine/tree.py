@@ -25,7 +25,7 @@ class Prompt:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PrefixTree:
     """What has to be computed for one context, every tree node once.
 
     ``prefix`` is shared by all prompts. The tree below it has M nodes: ``tokens``, ``depth`` (0 for the first token after the prefix),
@@ -63,7 +63,7 @@ class Plan:
         return (keys[None, :] <= queries[:, None]) & (queries[:, None] < self.end[keys][None, :])
 
 
-def build_plan(prompts: Sequence[Prompt]) -> Plan:
+def build_tree(prompts: Sequence[Prompt]) -> PrefixTree:
     """Merge prompts into their prefix tree. The last token of a word is only predicted, never fed, so it is no node.
 
     Raises:
@@ -92,7 +92,7 @@ def build_plan(prompts: Sequence[Prompt]) -> Plan:
     word_nodes = [paths[f][p.first - 1 - shared :] for f, p in zip(fed, prompts, strict=True)]
     wanted = sorted({node for nodes in word_nodes for node in nodes})
     row_of = {node: row for row, node in enumerate(wanted)}
-    return Plan(
+    return PrefixTree(
         prefix=prompts[0].ids[:shared],
         tokens=np.array(tokens, dtype=np.int64),
         depth=np.array(depth, dtype=np.int64),

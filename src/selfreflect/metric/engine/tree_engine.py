@@ -18,12 +18,12 @@ import torch
 from selfreflect.metric.distance import Formula, total_variation
 from selfreflect.metric.engine.arena import room
 from selfreflect.metric.engine.attention import TreeAttention
-from selfreflect.metric.engine.decoder import Body, ForeignBody, OwnBody, windowed
+from selfreflect.metric.engine.decoder import Decoder, FusedDecoder, HFDecoder, windowed
 from selfreflect.metric.engine.packing import pack
-from selfreflect.metric.engine.remote import PromptEngine
+from selfreflect.metric.engine.remote import RemoteEngine
 from selfreflect.metric.engine.sequences import Head, SequenceEngine
-from selfreflect.metric.engine.tree import Ints, Plan, Prompt, build_plan
-from selfreflect.models.local.device_map import entrance, exit_of
+from selfreflect.metric.engine.tree import Ints, PrefixTree, Prompt, build_tree
+from selfreflect.models.local.device_map import input_device, output_device
 
 if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
@@ -42,7 +42,7 @@ class Engine(Protocol):
     @property
     def head(self) -> Head: ...
 
-    def states(self, plans: Sequence[Plan]) -> list[torch.Tensor]:
+    def states(self, plans: Sequence[PrefixTree]) -> list[torch.Tensor]:
         """For each plan one row per wanted node, shape (W, width), to be given to ``head``."""
 
 
@@ -62,7 +62,7 @@ class TreeEngine:
     """
 
     def __init__(
-        self, body: Body, head: Head, device: torch.device, *, budget: int | None = None, block: int = 64, fused: bool = True
+        self, body: Decoder, head: Head, device: torch.device, *, budget: int | None = None, block: int = 64, fused: bool = True
     ) -> None:
         self.body = body
         self.head = head
@@ -73,7 +73,7 @@ class TreeEngine:
         self.fused = fused
 
     @torch.inference_mode()
-    def states(self, plans: Sequence[Plan]) -> list[torch.Tensor]:
+    def states(self, plans: Sequence[PrefixTree]) -> list[torch.Tensor]:
         """Final normed hidden states at the wanted nodes, shape (W, hidden) for each plan."""
         attention = TreeAttention(fused=self.fused)
         found: list[torch.Tensor | None] = [None] * len(plans)
@@ -233,14 +233,14 @@ class RotaryLimitEngine:
         self.head = tree.head
         self.limit = limit
 
-    def states(self, plans: Sequence[Plan]) -> list[torch.Tensor]:
+    def states(self, plans: Sequence[PrefixTree]) -> list[torch.Tensor]:
         return [(self.tree if plan.longest <= self.limit else self.sequences).states([plan])[0] for plan in plans]
 
 
 def engine_of(judge: Judge) -> Engine:
     """The engine of a judge, wherever its decoder runs."""
     if judge.last_states is not None:
-        return PromptEngine(judge.last_states, judge.head)
+        return RemoteEngine(judge.last_states, judge.head)
     return choose_engine(judge.lm.model, judge.decoder, judge.head)
 
 
@@ -252,15 +252,15 @@ def choose_engine(model: Any, decoder: Any, head: Head) -> Engine:
     way that ``head`` does not know. What only shows in longer texts is read from the configuration. Of a model in parts on several devices
     all states come to that of the vocabulary projection.
     """
-    out = exit_of(model)
+    out = output_device(model)
     tolerance = 2e-3 if next(model.parameters()).dtype == torch.float32 else 5e-2
-    plan = build_plan(_probe_prompts())
-    logits = SequenceEngine(lambda ids: model(input_ids=ids, use_cache=False).logits.to(out), torch.Tensor.float, entrance(model))
+    plan = build_tree(_probe_prompts())
+    logits = SequenceEngine(lambda ids: model(input_ids=ids, use_cache=False).logits.to(out), torch.Tensor.float, input_device(model))
     expected = logits.head(*logits.states([plan]))
-    hidden = SequenceEngine(lambda ids: decoder(input_ids=ids, use_cache=False).last_hidden_state.to(out), head, entrance(decoder))
+    hidden = SequenceEngine(lambda ids: decoder(input_ids=ids, use_cache=False).last_hidden_state.to(out), head, input_device(decoder))
     if not _reproduces(hidden, plan, expected, tolerance):
         return logits
-    bodies: list[Body] = [OwnBody(decoder), ForeignBody(decoder)] if OwnBody.serves(decoder) else [ForeignBody(decoder)]
+    bodies: list[Decoder] = [FusedDecoder(decoder), HFDecoder(decoder)] if FusedDecoder.serves(decoder) else [HFDecoder(decoder)]
     trees = (TreeEngine(body, head, out, fused=fused) for fused in (True, False) for body in bodies)
     tree = next((tree for tree in trees if _reproduces(tree, plan, expected, tolerance)), None)
     config = decoder.config.get_text_config()
@@ -272,7 +272,7 @@ def choose_engine(model: Any, decoder: Any, head: Head) -> Engine:
     return RotaryLimitEngine(tree, hidden, limit)
 
 
-def _reproduces(engine: Engine, plan: Plan, expected: torch.Tensor, tolerance: float) -> bool:
+def _reproduces(engine: Engine, plan: PrefixTree, expected: torch.Tensor, tolerance: float) -> bool:
     try:
         return _agree(engine.head(*engine.states([plan])), expected, tolerance)
     except (TypeError, KeyError, AttributeError, RuntimeError, ValueError):

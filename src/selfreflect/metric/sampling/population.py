@@ -19,9 +19,9 @@ from itertools import accumulate, groupby
 import numpy as np
 
 from selfreflect.errors import ConfigError, excerpt
-from selfreflect.metric.engine.tree import Plan, Prompt, build_plan
+from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
 from selfreflect.metric.tasks import MaskedWord
-from selfreflect.stats import Drawn, drawn_sum
+from selfreflect.stats import WordSample, drawn_sum
 
 _BUDGET = re.compile(r"(\d+(?:\.\d+)?)\s*(tokens?|s|sec|seconds?|m|min|minutes?|)", re.ASCII)
 _HOW = "give judge tokens per question, as in 20000, or seconds or minutes per question, as in 30s or 2m"
@@ -153,7 +153,7 @@ class Population:
         """The largest sample that covers at most ``words`` words, copies counted; at least 1, even if its copies are more."""
         return next((size for size in range(self.size, 1, -1) if len(self.chosen(size)) <= words), 1)
 
-    def drawn(self, size: int, values: Mapping[int, float]) -> list[Drawn]:
+    def drawn(self, size: int, values: Mapping[int, float]) -> list[WordSample]:
         """The sample with its values (one for each word index), for :func:`~selfreflect.stats.sampled_mean`."""
         quotas = self.quotas(size)
         found = []
@@ -161,7 +161,7 @@ class Population:
             stratum = self.strata[index]
             places = stratum.order[: quotas[index]]
             found.append(
-                Drawn(
+                WordSample(
                     total_size=sum(stratum.sizes),
                     count=len(stratum.sizes),
                     copies=len(stratum.copies),
@@ -190,13 +190,13 @@ class Cost:
     """
 
     def __init__(self, population: Population, prompts: Sequence[Prompt]) -> None:
-        whole = build_plan(prompts)
+        whole = build_tree(prompts)
         self._population = population
         self._prefix = len(whole.prefix)
         self._all = whole.computed_tokens
         self._most: list[list[int]] = []
         for stratum in population.strata:
-            plan = build_plan([prompts[index] for index in stratum.copies[0]])
+            plan = build_tree([prompts[index] for index in stratum.copies[0]])
             beyond = len(plan.prefix) - self._prefix
             first, *others = _paths(plan)
             self._most.append(list(accumulate([first + beyond, *others], initial=0)))
@@ -211,7 +211,7 @@ class Cost:
         return min(bound, self._all)
 
 
-def _paths(plan: Plan) -> list[int]:
+def _paths(plan: PrefixTree) -> list[int]:
     """Lengths of the paths that a tree falls apart into when each node stays with its tallest child, longest first.
 
     The first n of them add up to the most nodes that any n prompts can have: taking the longest path again and again is optimal in a tree.

@@ -32,7 +32,7 @@ Measure = Callable[[Sequence[int], Sequence[int]], Sequence[Sequence[WordDistanc
 
 
 @dataclass
-class Outcome:
+class SequentialResult:
     """What is known of one summary when its scoring ends."""
 
     size: int = 0
@@ -60,7 +60,7 @@ class OverBudgetError(Exception):
         self.needed = needed
 
 
-class Rounds:
+class SequentialScoring:
     """One question in rounds.
 
     Args:
@@ -88,7 +88,7 @@ class Rounds:
         self.measure = measure
         self.clock = clock
         self.most = population.size if at_most is None else min(at_most, population.size)
-        self.outcomes = [Outcome(stopped="budget" if self.most == population.size else "paired") for _ in summaries]
+        self.outcomes = [SequentialResult(stopped="budget" if self.most == population.size else "paired") for _ in summaries]
         counted = limits.tokens is not None or limits.seconds is not None
         self._costs = [Cost(population, prompts) for prompts in (reference, *summaries)] if counted else []
         self._undecided = {(a, b) for a, b in combinations(range(len(summaries)), 2) if summaries[a] != summaries[b]}
@@ -96,7 +96,7 @@ class Rounds:
         self._spent = 0
         self._looks = 0
 
-    def run(self) -> list[Outcome]:
+    def run(self) -> list[SequentialResult]:
         """One outcome per summary.
 
         Raises:

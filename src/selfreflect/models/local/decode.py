@@ -12,7 +12,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from selfreflect.models.base import Sampling
-from selfreflect.models.local.device_map import entrance
+from selfreflect.models.local.device_map import input_device
 from selfreflect.models.local.sampling import choose, random_source
 
 
@@ -33,7 +33,7 @@ class Draw:
 @torch.inference_mode()
 def decode(model: Any, draws: Sequence[Draw], stop_ids: frozenset[int], pad_id: int) -> None:
     """Extend every draw, all with the same sampling settings, as one batch. Equal prompts are computed once."""
-    device = entrance(model)
+    device = input_device(model)
     prompts = sorted({draw.prompt for draw in draws})
     row_of = {prompt: row for row, prompt in enumerate(prompts)}
     ids, mask = _left_padded(prompts, pad_id, device)

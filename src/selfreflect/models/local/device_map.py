@@ -62,21 +62,21 @@ def check_placed(name: str, model: Any, parts: Parts) -> None:
         )
 
 
-def told(model: Any) -> str | None:
+def describe(model: Any) -> str | None:
     """Where the parts of a model are, in words; None where it is in one piece."""
     places = sorted({str(place) for place in _device_map(model).values()})
     return f"the model is in parts on {', '.join(f'GPU {place}' if place.isdecimal() else place for place in places)}" if places else None
 
 
-def entrance(module: Any) -> Any:
+def input_device(module: Any) -> Any:
     """The device for the token ids of a model or decoder: that of its first weights which do not wait elsewhere."""
     return next(tensor.device for tensor in chain(module.parameters(), module.buffers()) if not tensor.is_meta)
 
 
-def exit_of(model: Any) -> Any:
+def output_device(model: Any) -> Any:
     """The device for final hidden states: that of the vocabulary projection."""
     weight = getattr(model.get_output_embeddings(), "weight", None)
-    return entrance(model) if weight is None or weight.is_meta else weight.device
+    return input_device(model) if weight is None or weight.is_meta else weight.device
 
 
 def _device_map(model: Any) -> dict[str, str | int]:

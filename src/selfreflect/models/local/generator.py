@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from selfreflect.models.base import Refusal, Reply, Request
 from selfreflect.models.chat import ChatTokenizer, opened_trace
-from selfreflect.models.detokenize import Reader, refused
+from selfreflect.models.detokenize import Detokenizer, refused
 from selfreflect.models.local.decode import Draw, decode
 from selfreflect.models.local.device_map import Shard
 from selfreflect.models.local.loading import CausalLM, Device, DType, load_causal_lm
@@ -26,7 +26,7 @@ class HFGenerator:
         self.batch_size = batch_size or (64 if lm.device == "cpu" else 256)
         self.on_tokens = on_tokens
         self._stop_ids = _stop_ids(lm)
-        self._reader = Reader(lm.tokenizer)
+        self._reader = Detokenizer(lm.tokenizer)
         self._pad_id = lm.tokenizer.pad_token_id if lm.tokenizer.pad_token_id is not None else min(self._stop_ids, default=0)
 
     @classmethod

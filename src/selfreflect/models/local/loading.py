@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import torch
 
 from selfreflect.errors import BackendError, excerpt, nearest
-from selfreflect.models.local.device_map import Parts, Shard, check_placed, parts_of, placement, told
+from selfreflect.models.local.device_map import Parts, Shard, check_placed, describe, parts_of, placement
 from selfreflect.models.local.threads import apply_threads, read_usage
 
 Device = Literal["auto", "cuda", "mps", "cpu"]
@@ -66,7 +66,7 @@ def load_causal_lm(
     if _load.cache_info().hits > hits:
         return lm
     threads = apply_threads(usage) if where == "cpu" else None  # loading takes long enough to see how busy the machine is
-    if progress and (places := told(lm.model)):
+    if progress and (places := describe(lm.model)):
         progress(places)
     if progress and threads:
         progress(f"computing with {threads}")

@@ -15,8 +15,8 @@ _GRACE = 2.0
 """Seconds that a cancelled coroutine has to close its connections. Its thread does not keep the process alive."""
 
 
-def told(work: Callable[[Callable[[T], None]], Coroutine[Any, Any, None]]) -> Iterator[T]:
-    """What ``work(tell)`` tells, as it is told; what it raises is raised here.
+def iterate_in_thread(work: Callable[[Callable[[T], None]], Coroutine[Any, Any, None]]) -> Iterator[T]:
+    """What ``work(tell)`` tells, as it is iterate_in_thread; what it raises is raised here.
 
     An iterator that is closed early, by an interrupt for instance, cancels the work.
     """

@@ -10,7 +10,7 @@ from selfreflect.errors import BackendError, MissingExtraError
 from selfreflect.models.openai.endpoint import Endpoint
 from selfreflect.models.openai.patience import retry_after
 from selfreflect.models.openai.protocol import error_text
-from selfreflect.models.openai.retry import CallError, status_fault
+from selfreflect.models.openai.retry import APIError, status_fault
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -63,11 +63,11 @@ async def body_of(response: Any) -> bytes:
     """The JSON that an answer with HTTP 200 brings.
 
     Raises:
-        CallError: it is something else, or too large.
+        APIError: it is something else, or too large.
     """
     kind = response.headers.get("content-type", "")
     if "json" not in kind:
-        raise CallError("the response is not JSON; look at --base-url, which mostly ends in /v1. Its type", said=kind or "(none)")
+        raise APIError("the response is not JSON; look at --base-url, which mostly ends in /v1. Its type", said=kind or "(none)")
     return await _read(response.iter_bytes())
 
 
@@ -86,21 +86,21 @@ def client_errors(purpose: str) -> tuple[type[Exception], ...]:
     return openai.OpenAIError, httpx2.HTTPError, httpx2.InvalidURL, anyio.EndOfStream
 
 
-def given_up(fault: CallError, tries: int) -> CallError:
+def given_up(fault: APIError, tries: int) -> APIError:
     """The fault that ended a call, with what was done against it."""
     if not fault.retry:
         return fault
     asked = "" if fault.wait is None else f", asks to wait {fault.wait:.0f} s"
-    return CallError(f"{fault}{asked} ({'1 try' if tries == 1 else f'{tries} tries'})", kind=fault.kind, said=fault.said)
+    return APIError(f"{fault}{asked} ({'1 try' if tries == 1 else f'{tries} tries'})", kind=fault.kind, said=fault.said)
 
 
 async def _check(response: Any) -> None:
     """Turn an error into its fault here: the client would read the whole of its body, however long."""
     if response.headers.get("content-encoding", "identity") != "identity":
-        raise CallError("the response is compressed, which was not asked for")
+        raise APIError("the response is compressed, which was not asked for")
     if response.has_redirect_location:
         there = response.headers["location"]
-        raise CallError(f"the server points to another address (HTTP {response.status_code}); give that with --base-url", said=there)
+        raise APIError(f"the server points to another address (HTTP {response.status_code}); give that with --base-url", said=there)
     if response.status_code >= 300:
         said = error_text(await _read(response.aiter_bytes()))
         raise status_fault(response.status_code, said, retry_after(response.headers.get("retry-after")))
@@ -111,5 +111,5 @@ async def _read(chunks: AsyncIterator[bytes]) -> bytes:
     async for chunk in chunks:
         data += chunk
         if len(data) > LARGEST_RESPONSE:
-            raise CallError(f"the response is larger than {LARGEST_RESPONSE // 2**20} MB")
+            raise APIError(f"the response is larger than {LARGEST_RESPONSE // 2**20} MB")
     return bytes(data)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from selfreflect.errors import BackendError, ConfigError, excerpt
 from selfreflect.models.base import Refusal, Reply, Request
-from selfreflect.models.openai.background import told
+from selfreflect.models.openai.background import iterate_in_thread
 from selfreflect.models.openai.client import authorized, body_of, client_errors, connected, given_up
 from selfreflect.models.openai.endpoint import PREFIX, Endpoint, endpoint
-from selfreflect.models.openai.patience import Patience
-from selfreflect.models.openai.protocol import Dialect, Drawn, drawn_of, joined
-from selfreflect.models.openai.retry import CallError, transport_fault
+from selfreflect.models.openai.patience import RetryPolicy
+from selfreflect.models.openai.protocol import Dialect, ParsedResponse, drawn_of, joined
+from selfreflect.models.openai.retry import APIError, transport_fault
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -30,7 +30,7 @@ class OpenAIGenerator:
         name: what the server calls the model.
         max_connections: calls under way at a time, those that wait to be tried again included.
         timeout: seconds for one try; a call with all its tries and waits takes three times that at most.
-        progress: is told when a server lacks a field or has to be asked again.
+        progress: is iterate_in_thread when a server lacks a field or has to be asked again.
         sleep, chance: the waits between tries, and the random numbers in [0, 1) behind their jitter.
     """
 
@@ -43,7 +43,7 @@ class OpenAIGenerator:
         *,
         max_connections: int = 16,
         timeout: float = 600.0,
-        patience: Patience | None = None,
+        patience: RetryPolicy | None = None,
         progress: Callable[[str], None] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         chance: Callable[[], float] = random.random,
@@ -53,14 +53,14 @@ class OpenAIGenerator:
         self.max_connections = max_connections
         self._model = name
         self._timeout = timeout
-        self._patience = patience or Patience()
+        self._patience = patience or RetryPolicy()
         self._progress = progress or (lambda line: None)
         self._sleep, self._chance = sleep, chance
         self._dialect = Dialect()
         self._opened: dict[bool, bool] = {}
         self._failed = 0
         self._noted = ""
-        self._errors: tuple[type[Exception], ...] = (*client_errors("A model of an OpenAI-compatible server"), CallError, OSError)
+        self._errors: tuple[type[Exception], ...] = (*client_errors("A model of an OpenAI-compatible server"), APIError, OSError)
 
     @classmethod
     def load(
@@ -111,12 +111,12 @@ class OpenAIGenerator:
             except ExceptionGroup as several:
                 raise several.exceptions[0] from None
 
-        return told(work)
+        return iterate_in_thread(work)
 
     async def _answer(self, calls: _Calls, request: Request) -> Reply | Refusal:
         try:
             drawn = await self._draw(calls, request, 0, request.n)
-        except CallError as fault:
+        except APIError as fault:
             message = self._told(fault)
             self._failed += fault.kind == "backend" and not fault.refused
             if fault.ends:
@@ -130,7 +130,7 @@ class OpenAIGenerator:
             self._opened[request.thinking] = drawn.opened
         return drawn.reply(self._opened.get(request.thinking, False))
 
-    async def _draw(self, calls: _Calls, request: Request, first: int, count: int, most: int | None = None) -> Drawn:
+    async def _draw(self, calls: _Calls, request: Request, first: int, count: int, most: int | None = None) -> ParsedResponse:
         """``count`` completions, ``most`` in a call; where a call gives fewer, as many as it gave in each further call."""
         size = min(count, most or count)
         if size == count:
@@ -145,7 +145,7 @@ class OpenAIGenerator:
             raise several.exceptions[0] from None
         return joined([task.result() for task in tasks])
 
-    async def _call(self, calls: _Calls, request: Request, first: int, count: int) -> Drawn:
+    async def _call(self, calls: _Calls, request: Request, first: int, count: int) -> ParsedResponse:
         """One call, tried until it gives something, is refused, or has used up its time."""
         async with calls.slots:
             now = asyncio.get_running_loop().time
@@ -181,7 +181,7 @@ class OpenAIGenerator:
             self._note(f"{self.server.url} does not take {', '.join(lacks)}; its own defaults hold there")
         self._dialect = dialect
 
-    def _told(self, fault: CallError) -> str:
+    def _told(self, fault: APIError) -> str:
         """A fault in words, without secrets: a server may send back what it was sent."""
         said = self.server.redacted(" ".join(fault.said.split()))
         words = f"{self.server.url}: {self.server.redacted(str(fault))}" + (f": {excerpt(said, 300)}" if said else "")

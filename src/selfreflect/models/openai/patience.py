@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
+class RetryPolicy:
     """Exponential backoff with jitter. All times in seconds."""
 
     tries: int = 10

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from selfreflect.models.base import Completion, Finish, Reply, Request
-from selfreflect.models.openai.retry import CallError, status_fault
+from selfreflect.models.openai.retry import APIError, status_fault
 from selfreflect.models.reasoning import UnclosedReasoningError, closes_prompted, split_reasoning
 
 _FINISH: dict[str, Finish] = {"length": "length", "max_tokens": "length", "model_length": "length", "content_filter": "content_filter"}
@@ -50,7 +50,7 @@ class Dialect:
         """The call for completions ``first`` to ``first + count`` of a request, of which a server may give fewer.
 
         Raises:
-            CallError: the request needs a field that the server does not take.
+            APIError: the request needs a field that the server does not take.
         """
         sampling = request.sampling
         extra = {**_NEUTRAL, "min_p": sampling.min_p, "chat_template_kwargs": {"enable_thinking": request.thinking}}
@@ -58,7 +58,7 @@ class Dialect:
             extra["top_k"] = sampling.top_k
         needed = [name for name in self.left_out & _NEUTRAL.keys() if extra[name] != _NEUTRAL[name]]
         if needed:
-            raise CallError(f"the server does not take {needed[0]}, which this request needs")
+            raise APIError(f"the server does not take {needed[0]}, which this request needs")
         body: dict[str, Any] = {
             "model": model,
             "messages": [{"role": message.role, "content": _sendable(message.content)} for message in request.messages],
@@ -95,7 +95,7 @@ class _Read(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Drawn:
+class ParsedResponse:
     """Completions of one request, each of which may show how the others are to be read."""
 
     read: tuple[_Read, ...]
@@ -120,30 +120,30 @@ def _cut_trace(one: _Read) -> Completion:
     return Completion(text="", finish="unclosed_reasoning", tokens=completion.tokens)
 
 
-def drawn_of(data: bytes, count: int) -> Drawn:
+def drawn_of(data: bytes, count: int) -> ParsedResponse:
     """What a response says: 1 to ``count`` completions.
 
     Raises:
-        CallError: it holds an error instead, no completion, or is no such response.
+        APIError: it holds an error instead, no completion, or is no such response.
     """
     try:
         body = msgspec.json.decode(data, type=_Body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise CallError(f"the response is not a chat completion ({error})", retry=True) from None
+        raise APIError(f"the response is not a chat completion ({error})", retry=True) from None
     if body.error:
         raise _fault_in(body.error)
     choices = (body.choices or [])[:count]
     if not choices:
-        raise CallError("the response holds no completions", kind="empty", retry=True)
+        raise APIError("the response holds no completions", kind="empty", retry=True)
     usage = body.usage if isinstance(body.usage, dict) else {}
     # A server counts the tokens of a call, not of each completion: they are shared out evenly.
     each, rest = divmod(_count(usage.get("completion_tokens")), len(choices))
     read = tuple(_read(choice, each + (place < rest)) for place, choice in enumerate(choices))
-    return Drawn(read, prompt_tokens=_count(usage.get("prompt_tokens")))
+    return ParsedResponse(read, prompt_tokens=_count(usage.get("prompt_tokens")))
 
 
-def joined(parts: Sequence[Drawn]) -> Drawn:
-    return Drawn(tuple(one for part in parts for one in part.read), prompt_tokens=sum(part.prompt_tokens for part in parts))
+def joined(parts: Sequence[ParsedResponse]) -> ParsedResponse:
+    return ParsedResponse(tuple(one for part in parts for one in part.read), prompt_tokens=sum(part.prompt_tokens for part in parts))
 
 
 def error_text(data: bytes) -> str:
@@ -155,7 +155,7 @@ def error_text(data: bytes) -> str:
     return _words(value.get("error", value) if isinstance(value, dict) else value)
 
 
-def _fault_in(error: Any) -> CallError:
+def _fault_in(error: Any) -> APIError:
     """An error that came with HTTP 200: gateways send them when they had begun to answer. Its code may be that of a status."""
     code = error.get("code") if isinstance(error, dict) else None
     return status_fault(code if isinstance(code, int) and 400 <= code < 600 else 500, _words(error))

@@ -18,7 +18,7 @@ _TOO_LONG = re.compile(
 _FILTERED = re.compile(r"content[_ ](?:filter|policy)|responsible ?ai", re.IGNORECASE)
 
 
-class CallError(Exception):
+class APIError(Exception):
     """A call that gave nothing usable."""
 
     def __init__(
@@ -45,42 +45,42 @@ class CallError(Exception):
         """Whether every other call would end in the same way."""
 
 
-def status_fault(status: int, said: str, wait: float | None = None) -> CallError:
+def status_fault(status: int, said: str, wait: float | None = None) -> APIError:
     """What an HTTP status means; ``said`` is the server's own text."""
     http = f"HTTP {status}"
     if status == 401:
-        return CallError(f"the server does not accept the key; set {' or '.join(KEYS)} in the environment ({http})", said=said, ends=True)
+        return APIError(f"the server does not accept the key; set {' or '.join(KEYS)} in the environment ({http})", said=said, ends=True)
     if status == 402 or (status == 429 and "insufficient_quota" in said):
-        return CallError(f"the account has no credit left ({http})", said=said, ends=True)
+        return APIError(f"the account has no credit left ({http})", said=said, ends=True)
     if status == 404:
         advice = "look at --base-url, which mostly ends in /v1, and at the names that its /models lists"
-        return CallError(f"the server knows no such model or path; {advice} ({http})", said=said, ends=True)
+        return APIError(f"the server knows no such model or path; {advice} ({http})", said=said, ends=True)
     if status in (408, 409, 425, 429) or status >= 500:
-        return CallError(http, said=said, retry=True, wait=wait)
+        return APIError(http, said=said, retry=True, wait=wait)
     if _TOO_LONG.search(said):
-        return CallError(http, said=said, kind="too_long")
+        return APIError(http, said=said, kind="too_long")
     if _FILTERED.search(said):
-        return CallError(http, said=said, kind="content_filter")
-    return CallError(http, said=said, refused=status in (400, 422))
+        return APIError(http, said=said, kind="content_filter")
+    return APIError(http, said=said, refused=status in (400, 422))
 
 
-def transport_fault(error: BaseException) -> CallError:
+def transport_fault(error: BaseException) -> APIError:
     """What an exception of the client means: the fault inside it, or that no whole response came."""
     chain = list(_chain(error))
     for one in chain:
-        if isinstance(one, CallError):
+        if isinstance(one, APIError):
             return one
     if any(isinstance(one, TimeoutError) or "Timeout" in type(one).__name__ for one in chain):
-        return CallError("no complete response came in time (see --timeout)", retry=True)
+        return APIError("no complete response came in time (see --timeout)", retry=True)
     for one in chain:
         if isinstance(one, ssl.SSLError):
             reason = getattr(one, "verify_message", "") or one.reason or "the connection broke off"
             if isinstance(one, ssl.SSLEOFError):  # a server that is overloaded or restarts hangs up like that
-                return CallError(f"no secure connection: {excerpt(reason, 200)}", retry=True)
-            return CallError(f"no secure connection: {excerpt(reason, 200)}. For a certificate of your own set SSL_CERT_FILE")
+                return APIError(f"no secure connection: {excerpt(reason, 200)}", retry=True)
+            return APIError(f"no secure connection: {excerpt(reason, 200)}. For a certificate of your own set SSL_CERT_FILE")
     last = chain[-1]
     reason = getattr(last, "strerror", None) or str(last) or type(last).__name__
-    return CallError(f"the connection failed: {excerpt(reason, 200)}", retry=True)
+    return APIError(f"the connection failed: {excerpt(reason, 200)}", retry=True)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -13,7 +13,7 @@ import numpy as np
 from selfreflect.errors import BackendError, ConfigError, JudgeError, MissingExtraError, excerpt
 from selfreflect.models.base import Refusal, Reply, Request
 from selfreflect.models.chat import ChatTokenizer, opened_trace
-from selfreflect.models.detokenize import Reader, refused
+from selfreflect.models.detokenize import Detokenizer, refused
 from selfreflect.models.local.loading import CausalLM, Device, explained, local_revision, pick_device, pick_dtype, pinned, resolve
 from selfreflect.models.openai.endpoint import VLLM
 
@@ -83,7 +83,7 @@ class VLLMGenerator:
         self.facts = facts
         self.chat = ChatTokenizer(tokenizer)
         self._llm = llm
-        self._reader = Reader(tokenizer)
+        self._reader = Detokenizer(tokenizer)
         self._window = int(llm.model_config.max_model_len)
 
     @classmethod

@@ -18,7 +18,7 @@ from selfreflect.errors import BackendError, ConfigError, JudgeError, excerpt
 from selfreflect.models.judge import Compat, Judge
 from selfreflect.models.local.loading import CausalLM, Device, DType
 from selfreflect.models.openai.endpoint import POOLED, VLLM, Endpoint
-from selfreflect.models.vllm.lm_head import load_projection
+from selfreflect.models.vllm.lm_head import load_lm_head
 
 Floats = npt.NDArray[np.float32]
 
@@ -45,7 +45,7 @@ class PooledJudge(Judge):
     """A judge with its own tokenizer and projection, and with hidden states from a :class:`Pool`.
 
     Args:
-        lm: the projection, see :func:`~selfreflect.models.vllm.lm_head.load_projection`; ``dtype`` is that of the decoder elsewhere.
+        lm: the projection, see :func:`~selfreflect.models.vllm.lm_head.load_lm_head`; ``dtype`` is that of the decoder elsewhere.
     """
 
     def __init__(self, lm: CausalLM, pool: Pool, *, compat: Compat = "") -> None:
@@ -162,6 +162,6 @@ def _projection(
     progress: Callable[[str], None] | None,
 ) -> tuple[CausalLM, str]:
     try:
-        return load_projection(model, device, dtype, revision, trust_remote_code, progress)
+        return load_lm_head(model, device, dtype, revision, trust_remote_code, progress)
     except BackendError as error:
         raise JudgeError(str(error)) from error

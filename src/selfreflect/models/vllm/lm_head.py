@@ -29,7 +29,7 @@ from selfreflect.models.local.threads import apply_threads, read_usage
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
-class Projection(torch.nn.Module):
+class LMHead(torch.nn.Module):
     """Stands where a judge has its whole model, and holds of it the configuration and the last matrix."""
 
     def __init__(self, linear: torch.nn.Linear, config: Any) -> None:
@@ -45,7 +45,7 @@ class Projection(torch.nn.Module):
         return self.linear
 
 
-def load_projection(
+def load_lm_head(
     name: str,
     device: Device = "auto",
     dtype: DType = "auto",
@@ -58,7 +58,7 @@ def load_projection(
     Of a model on the hub only its configuration, its tokenizer and the one file that holds the projection are fetched.
 
     Raises:
-        BackendError: no such model, or its weights hold no projection that could be told apart.
+        BackendError: no such model, or its weights hold no projection that could be describe apart.
     """
     import transformers
 
@@ -75,7 +75,7 @@ def load_projection(
         config = transformers.AutoConfig.from_pretrained(source, **options)
         with torch.device("meta"):
             skeleton = family(source, options).from_config(config, trust_remote_code=trust_remote_code)
-        projection = Projection(_linear(skeleton, source, options), config).to(where, kind).eval().requires_grad_(False)
+        projection = LMHead(_linear(skeleton, source, options), config).to(where, kind).eval().requires_grad_(False)
     if where == "cpu":
         apply_threads(usage)
     lm = CausalLM(

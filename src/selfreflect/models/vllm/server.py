@@ -13,11 +13,11 @@ import msgspec
 import numpy as np
 
 from selfreflect.errors import BackendError, JudgeError, excerpt
-from selfreflect.models.openai.background import told
+from selfreflect.models.openai.background import iterate_in_thread
 from selfreflect.models.openai.client import authorized, body_of, client_errors, connected, given_up
 from selfreflect.models.openai.endpoint import Endpoint
-from selfreflect.models.openai.patience import Patience
-from selfreflect.models.openai.retry import CallError, transport_fault
+from selfreflect.models.openai.patience import RetryPolicy
+from selfreflect.models.openai.retry import APIError, transport_fault
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -31,8 +31,8 @@ PROMPTS_PER_CALL = 32
 CALLS = 4
 """Under way at a time: enough that the server never waits for us."""
 
-AT_FIRST = Patience(tries=3)
-"""With a server that has not answered yet: an address where there is none should be told soon."""
+AT_FIRST = RetryPolicy(tries=3)
+"""With a server that has not answered yet: an address where there is none should be iterate_in_thread soon."""
 
 TIMEOUT = 600.0
 """Seconds for one try of a call; with all its tries a call takes three times that at most."""
@@ -61,7 +61,7 @@ class PoolingServer:
 
     Args:
         model: what the server calls it.
-        progress: is told when the server has to be asked again.
+        progress: is iterate_in_thread when the server has to be asked again.
     """
 
     def __init__(
@@ -70,15 +70,15 @@ class PoolingServer:
         server: Endpoint,
         *,
         timeout: float = TIMEOUT,
-        patience: Patience | None = None,
+        patience: RetryPolicy | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
         self.model = model
         self.server = server
         self._timeout = timeout
-        self._patience = patience or Patience()
+        self._patience = patience or RetryPolicy()
         self._progress = progress or (lambda line: None)
-        self._errors: tuple[type[Exception], ...] = (*client_errors("A judge on a server"), CallError, OSError)
+        self._errors: tuple[type[Exception], ...] = (*client_errors("A judge on a server"), APIError, OSError)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -127,7 +127,7 @@ class PoolingServer:
         async with client.models.with_streaming_response.list(extra_headers=authorized(self.server)) as response:
             return await body_of(response)
 
-    def _all(self, calls: Sequence[Call[bytes]], patience: Patience) -> list[bytes]:
+    def _all(self, calls: Sequence[Call[bytes]], patience: RetryPolicy) -> list[bytes]:
         """What each call gives, in order.
 
         Raises:
@@ -148,14 +148,14 @@ class PoolingServer:
                 raise several.exceptions[0] from None
 
         try:
-            results = dict(told(work))
-        except CallError as fault:
+            results = dict(iterate_in_thread(work))
+        except APIError as fault:
             raise JudgeError(f"{self._told(fault)}.") from None
         except BackendError as error:
             raise JudgeError(str(error)) from None
         return [results[index] for index in range(len(calls))]
 
-    async def _call(self, client: AsyncOpenAI, call: Call[bytes], patience: Patience) -> bytes:
+    async def _call(self, client: AsyncOpenAI, call: Call[bytes], patience: RetryPolicy) -> bytes:
         now = asyncio.get_running_loop().time
         end, tries = now() + 3 * self._timeout, 1
         while True:
@@ -172,7 +172,7 @@ class PoolingServer:
             tries += 1
             await asyncio.sleep(wait)
 
-    def _told(self, fault: CallError) -> str:
+    def _told(self, fault: APIError) -> str:
         """A fault in words, without secrets."""
         said = self.server.redacted(" ".join(fault.said.split()))
         words = self.server.redacted(str(fault)).replace("--base-url", "--judge-url")

@@ -10,7 +10,7 @@ from typing import Any
 from selfreflect.grouping import spread
 from selfreflect.records import dump_line
 from selfreflect.report.overview import RunRecords
-from selfreflect.report.page.view import Grouping, Outcome, question_view
+from selfreflect.report.page.view import Grouping, SummaryOutcome, question_view
 
 CHUNK = 32
 """Questions per chunk: enough for the compression, and few enough to be unpacked between a click and its answer."""
@@ -50,7 +50,7 @@ def _views(run: RunRecords, grouping: Grouping) -> Iterator[Any]:
     behind = run.failure_behind()
     for id_, question in run.questions.items():
         keys = [(id_, name) for name in run.strategies]
-        outcomes = [Outcome(key[1], run.summaries.get(key), run.scores.get(key), behind.get(key)) for key in keys]
+        outcomes = [SummaryOutcome(key[1], run.summaries.get(key), run.scores.get(key), behind.get(key)) for key in keys]
         yield question_view(question, run.answers.get(id_), outcomes, grouping)
 
 

@@ -14,7 +14,7 @@ Grouping = Callable[[Sequence[str]], list[list[int]]]
 """Answers that say the same as lists of indices, the typical one of each first, the largest list first."""
 
 
-class Outcome(NamedTuple):
+class SummaryOutcome(NamedTuple):
     """What became of one strategy on one question."""
 
     name: str
@@ -27,7 +27,7 @@ class Outcome(NamedTuple):
 def question_view(
     question: Question,
     answers: AnswerSet | None,
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[SummaryOutcome],
     grouping: Grouping = group_indices,
     *,
     guesses: bool = True,
@@ -104,7 +104,7 @@ def _by_place(words: Sequence[WordDistance], masked: Sequence[Sequence[str]]) ->
     }
 
 
-def _summary_view(outcome: Outcome, found: dict[_Place, WordDistance], words: list[list[int]], guesses: bool) -> dict[str, Any]:
+def _summary_view(outcome: SummaryOutcome, found: dict[_Place, WordDistance], words: list[list[int]], guesses: bool) -> dict[str, Any]:
     score, failure = outcome.score, outcome.failure
     aligned = [[found.get((answer, word)) for word in masked] for answer, masked in enumerate(words)]
     recorded = any(word.guesses for word in found.values()) or None

@@ -20,7 +20,7 @@ _SIZES = ("difference", "95% low", "95% high", "sd of a question", "between ques
 
 
 @dataclass(frozen=True)
-class Pair:
+class StrategyPair:
     better: str
     worse: str
     adjacent: bool
@@ -30,7 +30,7 @@ class Pair:
     """Share of draws of as many questions with replacement that order the two alike."""
 
 
-def pairs(main: Scored, seed: int) -> list[Pair]:
+def pairs(main: Scored, seed: int) -> list[StrategyPair]:
     """All pairs of strategies, in the order of the ranking, by a metric of which lower values are better."""
     neighbours = set(pairwise(main.ranking))
     made = []
@@ -39,7 +39,7 @@ def pairs(main: Scored, seed: int) -> list[Pair]:
         by_answer = [answer_differences(parts[better], parts[worse]) for parts in main.parts.values()]
         found = separation(differences.tolist(), by_answer, seed=seed)
         step = fewer_questions(main.values[:, [better, worse]], [len(main.questions)], seed)[0]
-        made.append(Pair(main.strategies[better], main.strategies[worse], (better, worse) in neighbours, found, step.same))
+        made.append(StrategyPair(main.strategies[better], main.strategies[worse], (better, worse) in neighbours, found, step.same))
     return made
 
 
@@ -55,7 +55,7 @@ def answer_differences(better: Parts, worse: Parts) -> list[list[float]]:
     ]
 
 
-def pair_table(main: Scored, made: Sequence[Pair]) -> Table:
+def pair_table(main: Scored, made: Sequence[StrategyPair]) -> Table:
     columns = (
         Column("better"),
         Column("worse"),
@@ -81,13 +81,13 @@ def pair_table(main: Scored, made: Sequence[Pair]) -> Table:
     return Table(f"What separates two strategies ({main.metric.name})", columns, tuple(rows), notes)
 
 
-def advice(main: Scored, made: Sequence[Pair]) -> str:
+def advice(main: Scored, made: Sequence[StrategyPair]) -> str:
     """One sentence for each pair of neighbours in the ranking: whoever separates these has the ranking."""
     at_hand = max((len(answers) for parts in main.parts.values() for answers in parts), default=0)
     return " ".join(_sentence(pair, len(main.questions), at_hand) for pair in made if pair.adjacent)
 
 
-def _sentence(pair: Pair, n: int, at_hand: int) -> str:
+def _sentence(pair: StrategyPair, n: int, at_hand: int) -> str:
     """``at_hand``: masked-out answers that a question has, at most; 0 where that is unknown."""
     better, worse, estimate = excerpt(pair.better), excerpt(pair.worse), pair.found.difference
     answers = None if pair.found.sd(ANSWERS) is None else ANSWERS

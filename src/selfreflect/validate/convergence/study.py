@@ -221,7 +221,7 @@ class _Axis:
 
     @property
     def _within_all(self) -> str:
-        """Drawn without replacement, all there is always gives its own ranking: that alone shows no stability."""
+        """WordSample without replacement, all there is always gives its own ranking: that alone shows no stability."""
         most, stable = self.steps[-1].budget, stable_from(self.steps)
         if most == 1:
             return "there is only one, so fewer cannot be tried"

@@ -91,7 +91,7 @@ WITHIN_NOTES = (
 
 
 @dataclass(frozen=True)
-class Point:
+class ShiftedSummary:
     """One stated distribution and its total variation from that of the answers, 0 to 1."""
 
     question: str
@@ -120,12 +120,12 @@ class MultipleChoice:
     def __init__(self, seed: int = 0, questions: Sequence[ChoiceQuestion] = QUESTIONS, *, grid: int = 8, answers: int = 10) -> None:
         _check(questions, grid, answers)
         self._seed, self._answers = seed, answers
-        self.points: list[Point] = []
+        self.points: list[ShiftedSummary] = []
         self.items = [item for question in questions for item in self._of(question, grid)]
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
         known = defined(values)
-        results = [_Result(metric, self.points, known.get(metric.name, {})) for metric in metrics]
+        results = [_ChoiceResult(metric, self.points, known.get(metric.name, {})) for metric in metrics]
         tables = (
             Table("Stated against true distributions, net of form", NET_COLUMNS, tuple(result.net for result in results), NET_NOTES),
             Table("The same as measured", _COLUMNS, tuple(result.overall for result in results), OVERALL_NOTES),
@@ -145,7 +145,9 @@ class MultipleChoice:
         names = {_name(options, stated): Statement(tuple(map(Possibility, options, stated))).text() for stated in counts}
         for shape, own in zip(true, counts, strict=True):
             id_ = f"choice-{question.id}-{'-'.join(map(str, shape))}"
-            self.points += [Point(question.id, id_, name, total_variation(own, stated)) for name, stated in zip(names, counts, strict=True)]
+            self.points += [
+                ShiftedSummary(question.id, id_, name, total_variation(own, stated)) for name, stated in zip(names, counts, strict=True)
+            ]
             drawn = [option for option, count in zip(options, own, strict=True) for _ in range(count)]
             yield Item(
                 id=id_,
@@ -203,21 +205,21 @@ def _placed(shape: Weights, leading: int, rng: random.Random) -> Weights:
     return (*others[:leading], largest, *others[leading:])
 
 
-def _form(points: Sequence[Point], values: Sequence[float]) -> float | None:
+def _form(points: Sequence[ShiftedSummary], values: Sequence[float]) -> float | None:
     """The share of the variance of values within their items that their statements have on average. None where there is no variance."""
     within = math.fsum(value**2 for value in interaction(values, [point.item for point in points], [""] * len(points)))
     left = math.fsum(value**2 for value in _net(points, values))
     return max(0.0, 1 - left / within) if within else None
 
 
-def _net(points: Sequence[Point], values: Sequence[float]) -> list[float]:
+def _net(points: Sequence[ShiftedSummary], values: Sequence[float]) -> list[float]:
     return interaction(values, [point.item for point in points], [(point.question, point.summary) for point in points])
 
 
-class _Result:
+class _ChoiceResult:
     """What one metric makes of the points."""
 
-    def __init__(self, metric: MetricInfo, points: Sequence[Point], known: Mapping[tuple[str, str], float]) -> None:
+    def __init__(self, metric: MetricInfo, points: Sequence[ShiftedSummary], known: Mapping[tuple[str, str], float]) -> None:
         self.metric, self.total = metric, len(points)
         self.items = len({point.item for point in points})
         self.found = [

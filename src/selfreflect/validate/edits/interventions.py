@@ -63,7 +63,7 @@ NOTES = (
 
 
 @dataclass(frozen=True)
-class Pair:
+class EditedPair:
     """Two summaries of one item, by name: before and after an edit."""
 
     edit: str
@@ -89,7 +89,7 @@ class Interventions:
         self._seed = seed
         self._statements = statements(items, grouping)
         self._frames = self._written(items, writer)
-        self.pairs: list[Pair] = []
+        self.pairs: list[EditedPair] = []
         self.skipped: Counter[tuple[str, str]] = Counter()
         """(edit, why it could not be made) -> how often."""
         self.items = [made for item in items if (made := self._made(item)).summaries]
@@ -99,7 +99,9 @@ class Interventions:
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
         known = defined(values)
-        results = [_Result(metric, edit, pairs, known.get(metric.name, {})) for metric in metrics for edit, pairs in self._edits().items()]
+        results = [
+            _EditResult(metric, edit, pairs, known.get(metric.name, {})) for metric in metrics for edit, pairs in self._edits().items()
+        ]
         tables = [Table("Interventions", COLUMNS, tuple(result.row for result in results), NOTES), self._example()]
         if self.skipped:
             rows = tuple((edit, reason, count) for (edit, reason), count in sorted(self.skipped.items()))
@@ -147,11 +149,11 @@ class Interventions:
                 self.skipped[edit + label, str(error)] += 1
             else:
                 made |= {name: text, f"{name}: {edit}": edited}
-                self.pairs.append(Pair(edit + label, item.id, name, f"{name}: {edit}"))
+                self.pairs.append(EditedPair(edit + label, item.id, name, f"{name}: {edit}"))
 
-    def _edits(self) -> dict[str, list[Pair]]:
+    def _edits(self) -> dict[str, list[EditedPair]]:
         """Edit -> its pairs, in the order of the tables."""
-        found: dict[str, list[Pair]] = {edit: [] for edit in (*STATEMENT_EDITS, PAD, QUESTION, *(edit + OWN for edit in TEXT_EDITS))}
+        found: dict[str, list[EditedPair]] = {edit: [] for edit in (*STATEMENT_EDITS, PAD, QUESTION, *(edit + OWN for edit in TEXT_EDITS))}
         for pair in self.pairs:
             found[pair.edit].append(pair)
         return {edit: pairs for edit, pairs in found.items() if pairs}
@@ -187,10 +189,10 @@ class Interventions:
         )
 
 
-class _Result:
+class _EditResult:
     """What one metric makes of one edit."""
 
-    def __init__(self, metric: MetricInfo, edit: str, pairs: Sequence[Pair], known: Mapping[tuple[str, str], float]) -> None:
+    def __init__(self, metric: MetricInfo, edit: str, pairs: Sequence[EditedPair], known: Mapping[tuple[str, str], float]) -> None:
         self.metric, self.edit = metric, edit
         changes: dict[str, list[float]] = defaultdict(list)
         worse: dict[str, list[bool]] = defaultdict(list)
@@ -208,7 +210,7 @@ class _Result:
         return (self.metric.name, self.edit, *ends(self.worse), *ends(change), change.n, change.total)
 
 
-def _plot(metric: MetricInfo, results: Sequence[_Result]) -> tuple[Plot, ...]:
+def _plot(metric: MetricInfo, results: Sequence[_EditResult]) -> tuple[Plot, ...]:
     return dots(
         f"interventions-{metric.name}",
         f"{metric.name}: how often an edit is marked down",
@@ -218,7 +220,7 @@ def _plot(metric: MetricInfo, results: Sequence[_Result]) -> tuple[Plot, ...]:
     )
 
 
-def _says(metric: MetricInfo, results: Sequence[_Result]) -> str:
+def _says(metric: MetricInfo, results: Sequence[_EditResult]) -> str:
     """One paragraph. Padding is told apart from the rest: it takes nothing away, so that a metric need not mind it."""
     mine = [result for result in results if result.metric == metric]
     found: dict[int, list[str]] = {1: [], 0: [], -1: []}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from selfreflect.metric.engine.tree import Prompt, build_plan
+from selfreflect.metric.engine.tree import Prompt, build_tree
 from selfreflect.metric.prompts import CannotScoreError
 from selfreflect.validate.base import Undefined
 
@@ -64,7 +64,7 @@ def log_probabilities(engine: Engine, contexts: Sequence[Sequence[Query]]) -> li
     """For each context, query and event the natural logarithm of its probability."""
     from selfreflect.metric.engine import tree_engine as tensors
 
-    plans = [build_plan([query.prompt for query in queries]) for queries in contexts]
+    plans = [build_tree([query.prompt for query in queries]) for queries in contexts]
     found = []
     for states, plan, queries in zip(engine.states(plans), plans, contexts, strict=True):
         wanted = [

@@ -20,7 +20,7 @@ from selfreflect.validate.metrics.naming import chosen, judged_by
 if TYPE_CHECKING:
     from selfreflect.metric.distance import Formula
     from selfreflect.metric.engine.tree import Prompt
-    from selfreflect.metric.prompts import Task
+    from selfreflect.metric.prompts import QuestionPrompts
     from selfreflect.models.judge import Judge
     from selfreflect.stats import Floats
 
@@ -114,14 +114,14 @@ class Masked:
     def _nothing(self, why: Undefined) -> _Found:
         return _Found(dict.fromkeys(self._names, why))
 
-    def _found(self, item: Item, task: Task) -> dict[str, _Found]:
+    def _found(self, item: Item, task: QuestionPrompts) -> dict[str, _Found]:
         """By text of the summaries."""
         from selfreflect.metric.engine.reference import Reference
-        from selfreflect.metric.engine.tree import build_plan
+        from selfreflect.metric.engine.tree import build_tree
         from selfreflect.validate.metrics.judged import grouped
 
         stopwords = self._stopwords(item, task)
-        reference = Reference(self.engine, build_plan(_Prompts(task.reference, _reference(stopwords)).all))
+        reference = Reference(self.engine, build_tree(_Prompts(task.reference, _reference(stopwords)).all))
         formulas = self._formulas()
         found: dict[str, _Found] = {}
         for group in grouped(item.summaries, lambda name, text: self._prompts(name, text, task, stopwords)):
@@ -129,13 +129,13 @@ class Masked:
             asked = {text: prompts for text, prompts in group.items() if not isinstance(prompts, Undefined)}
             if not asked:
                 continue
-            compared = reference.beside([build_plan(prompts.all) for prompts in asked.values()])
+            compared = reference.compare([build_tree(prompts.all) for prompts in asked.values()])
             distances = compared.distances(self.temperature, list(formulas.values()))
             for (text, prompts), values, tasks in zip(asked.items(), distances, compared.tasks, strict=True):
                 found[text] = self._numbers(task, prompts, [values[word] for word in tasks], list(formulas))
         return found
 
-    def _stopwords(self, item: Item, task: Task) -> Task | Undefined:
+    def _stopwords(self, item: Item, task: QuestionPrompts) -> QuestionPrompts | Undefined:
         """What ``all_words`` masks beyond the words of the metric."""
         from selfreflect.metric.prompts import CannotScoreError, encode
         from selfreflect.validate.metrics.judged import undefined
@@ -151,7 +151,7 @@ class Masked:
             return undefined(error)
         return replace(task, words=words, reference=prompts)
 
-    def _prompts(self, name: str, text: str, task: Task, stopwords: Task | Undefined) -> _Prompts:
+    def _prompts(self, name: str, text: str, task: QuestionPrompts, stopwords: QuestionPrompts | Undefined) -> _Prompts:
         from selfreflect.metric.prompts import CannotScoreError, summary_prompts
         from selfreflect.validate.metrics.judged import undefined
 
@@ -179,7 +179,7 @@ class Masked:
         needed = {name if name in known else "selfreflect" for name in self._names}
         return {name: formula for name, formula in known.items() if name in needed}
 
-    def _numbers(self, task: Task, prompts: _Prompts, words: list[Floats], columns: list[str]) -> _Found:
+    def _numbers(self, task: QuestionPrompts, prompts: _Prompts, words: list[Floats], columns: list[str]) -> _Found:
         """The metrics from the distances of each word, shape (tokens, columns)."""
         from selfreflect.validate.metrics.judged import finite
 
@@ -198,7 +198,7 @@ class Masked:
         return _Found(numbers, _parts(task, [tuple(word[:, columns.index("selfreflect")].tolist()) for word in content]))
 
 
-def _reference(stopwords: Task | Undefined) -> list[Prompt] | Undefined:
+def _reference(stopwords: QuestionPrompts | Undefined) -> list[Prompt] | Undefined:
     return stopwords if isinstance(stopwords, Undefined) else stopwords.reference
 
 
@@ -206,7 +206,7 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def _parts(task: Task, distances: Sequence[tuple[float, ...]]) -> Parts:
+def _parts(task: QuestionPrompts, distances: Sequence[tuple[float, ...]]) -> Parts:
     answers = groupby(zip(task.words, distances, strict=True), key=lambda pair: pair[0].answer)
     held = {answer: tuple(distance for _, distance in words) for answer, words in answers}
     return tuple(held.get(answer, ()) for answer in range(task.answers))

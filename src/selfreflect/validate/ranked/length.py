@@ -52,7 +52,7 @@ class Audit:
     undefined: int
 
 
-class LengthAudit:
+class LengthStudy:
     """The summaries at hand against their lengths.
 
     Raises:

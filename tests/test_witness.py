@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 import witness as w
+
 from selfreflect import Judge, Run, SelfReflect
 
 

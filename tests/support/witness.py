@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-WITNESS = Path(__file__).parent / "data" / "witness"
+WITNESS = Path(__file__).parents[1] / "data" / "witness"
 
 NAMES = "demo ask run questions answers summarize score report compare validate bench app import export".split()
 

@@ -1,4 +1,5 @@
-"""Prints how far the engine is from the published scorer's own numbers: ``python benchmarks/parity.py`` (half a minute on two cores)."""
+"""Prints how far the engine is from the published scorer's own numbers: ``python benchmarks/parity.py`` (half
+a minute on two cores)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How fast matrix products are at SmolLM2's shapes: by torch's own choice of a kernel and by ``selfreflect.models.linear``."""
+"""How fast matrix products are at SmolLM2's shapes: by torch's own choice of a kernel and by
+``selfreflect.models.linear``."""
 
 import time
 from collections.abc import Callable
@@ -23,11 +24,20 @@ def best(product: Callable[[], torch.Tensor], seconds: float = 0.7) -> float:
 @torch.inference_mode()
 def main() -> None:
     print(f"{torch.get_num_threads()} threads, GFLOP/s by torch and by us")
-    shapes = ((ROWS, HIDDEN, HEADS), (ROWS, HIDDEN, HIDDEN), (ROWS, HIDDEN, FFN), (ROWS, FFN, HIDDEN), (64, HIDDEN, VOCABULARY))
+    shapes = (
+        (ROWS, HIDDEN, HEADS),
+        (ROWS, HIDDEN, HIDDEN),
+        (ROWS, HIDDEN, FFN),
+        (ROWS, FFN, HIDDEN),
+        (64, HIDDEN, VOCABULARY),
+    )
     for rows, inner, outer in shapes:
         x, weight = torch.randn(rows, inner), torch.randn(outer, inner)
         flops = 2e-9 * rows * inner * outer
-        by_torch, by_us = best(lambda x=x, w=weight: torch.nn.functional.linear(x, w)), best(lambda x=x, w=weight: linear(x, w))
+        by_torch, by_us = (
+            best(lambda x=x, w=weight: torch.nn.functional.linear(x, w)),
+            best(lambda x=x, w=weight: linear(x, w)),
+        )
         print(f"{rows} x {inner} x {outer}: {flops / by_torch:.0f} {flops / by_us:.0f}")
 
 

@@ -2,9 +2,10 @@
 
     python benchmarks/scale.py DIR --questions 1000 --answers 50 --words 12 --strategies 4 [--without-words]
 
-fills DIR and DIR-*, unless they are there, and prints a line for each file and for each thing done with the directory, in a process of its
-own: seconds of one core (for appending the time that passes, for each record), peak memory of that process, and the part of it that was
-there before the directory was read.
+fills DIR and DIR-*, unless they are there, and prints a line for each file and for each thing done with the
+directory, in a process of its
+own: seconds of one core (for appending the time that passes, for each record), peak memory of that process,
+and the part of it that was there before the directory was read.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ SYLLABLES = [a + b for a in "b c d f g k l m n p r s t v st tr".split() for b in
 def text(chance: random.Random, words: int) -> str:
     """As many words, four in ten of them common ones."""
     made = [
-        chance.choice(COMMON) if chance.random() < 0.4 else "".join(chance.choices(SYLLABLES, k=chance.randint(2, 4))) for _ in range(words)
+        chance.choice(COMMON)
+        if chance.random() < 0.4
+        else "".join(chance.choices(SYLLABLES, k=chance.randint(2, 4)))
+        for _ in range(words)
     ]
     return " ".join(made).capitalize() + "."
 
@@ -46,8 +50,11 @@ def pool(words: int) -> list[str]:
     return [text(chance, max(1, round(chance.gauss(words, words / 3)))) for _ in range(5000)]
 
 
-def question_records(number: int, args: argparse.Namespace) -> Iterator[Question | AnswerSet | Summary | Score]:
-    """All records of one question. A masked word has 1.6 tokens on average, as SmolLM2 cuts English content words."""
+def question_records(
+    number: int, args: argparse.Namespace
+) -> Iterator[Question | AnswerSet | Summary | Score]:
+    """All records of one question. A masked word has 1.6 tokens on average, as SmolLM2 cuts English content
+    words."""
     chance, id_ = random.Random(number), f"q-{number:012x}"
     drawn = chance.choices(pool(args.words), k=2 * args.answers)
     masked = tuple(drawn[: args.answers])
@@ -68,7 +75,12 @@ def question_records(number: int, args: argparse.Namespace) -> Iterator[Question
     for place in range(args.strategies):
         name = f"strategy_{place}"
         yield Summary(
-            question_id=id_, name=name, text=text(chance, 40), model="HuggingFaceTB/SmolLM2-135M-Instruct", revision="0" * 40, seed=0
+            question_id=id_,
+            name=name,
+            text=text(chance, 40),
+            model="HuggingFaceTB/SmolLM2-135M-Instruct",
+            revision="0" * 40,
+            seed=0,
         )
         yield Score(
             question_id=id_,
@@ -99,7 +111,10 @@ def fill(folder: Path, args: argparse.Namespace) -> None:
     Run.open(folder, {}).close()
     names = {Question: "questions", AnswerSet: "answers", Summary: "summaries", Score: "scores"}
     with contextlib.ExitStack() as stack:
-        files = {kind: stack.enter_context((folder / f"{name}.jsonl").open("w", encoding="utf-8")) for kind, name in names.items()}
+        files = {
+            kind: stack.enter_context((folder / f"{name}.jsonl").open("w", encoding="utf-8"))
+            for kind, name in names.items()
+        }
         for number in range(args.questions):
             for record in question_records(number, args):
                 files[type(record)].write(dump_line(record) + "\n")
@@ -107,13 +122,22 @@ def fill(folder: Path, args: argparse.Namespace) -> None:
 
 def appended(folder: Path, args: argparse.Namespace) -> int:
     """Score after score, each on disk before the next: how many bytes."""
-    scores = [record for number in range(50) for record in question_records(number, args) if isinstance(record, Score)]
+    scores = [
+        record
+        for number in range(50)
+        for record in question_records(number, args)
+        if isinstance(record, Score)
+    ]
     with Run.open(folder.with_name(f"{folder.name}-append"), {}, fresh=True) as run:
         began = time.perf_counter()
         for score in scores:
             run.append(score)
         spent = time.perf_counter() - began
-    print(json.dumps({"operation": "append", "records": len(scores), "ms_each": round(1000 * spent / len(scores), 2)}))
+    print(
+        json.dumps(
+            {"operation": "append", "records": len(scores), "ms_each": round(1000 * spent / len(scores), 2)}
+        )
+    )
     return len(scores)
 
 
@@ -159,13 +183,17 @@ def rss() -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--questions", type=int, default=1000)
     parser.add_argument("--answers", type=int, default=50, help="per half")
     parser.add_argument("--words", type=int, default=12, help="in an answer")
     parser.add_argument("--strategies", type=int, default=4)
-    parser.add_argument("--without-words", action="store_true", help="scores without the distances of single words")
+    parser.add_argument(
+        "--without-words", action="store_true", help="scores without the distances of single words"
+    )
     parser.add_argument("--only", help="these operations, separated by commas")
     parser.add_argument("--operation", choices=OPERATIONS, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -175,17 +203,34 @@ def main() -> None:
         before, began = rss(), time.process_time()
         OPERATIONS[args.operation](args.folder, args)
         spent = round(time.process_time() - began, 1)
-        print(json.dumps({"operation": args.operation, "cpu_seconds": spent, "peak_mb": round(rss()), "before_mb": round(before)}))
+        print(
+            json.dumps(
+                {
+                    "operation": args.operation,
+                    "cpu_seconds": spent,
+                    "peak_mb": round(rss()),
+                    "before_mb": round(before),
+                }
+            )
+        )
         return
     fill(args.folder, args)
     for path in sorted(args.folder.glob("*.jsonl")):
         print(
             json.dumps(
-                {"file": path.name, "bytes_per_question": round(path.stat().st_size / args.questions), "gb": path.stat().st_size / 1e9}
+                {
+                    "file": path.name,
+                    "bytes_per_question": round(path.stat().st_size / args.questions),
+                    "gb": path.stat().st_size / 1e9,
+                }
             )
         )
     for name in args.only.split(",") if args.only else OPERATIONS:
-        subprocess.run([sys.executable, *sys.argv, "--operation", name], env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True)
+        subprocess.run(
+            [sys.executable, *sys.argv, "--operation", name],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            check=True,
+        )
         sys.stdout.flush()
 
 

@@ -31,7 +31,11 @@ def main() -> None:
     metric = SelfReflect(judge)
     mark("choose the engine")
     answers = ["Saturn", "Jupiter", "Saturn has the most moons", "Saturn"]
-    metric.score("Which planet has the most moons?", answers=answers, summaries={"first": "Probably Saturn, maybe Jupiter."})
+    metric.score(
+        "Which planet has the most moons?",
+        answers=answers,
+        summaries={"first": "Probably Saturn, maybe Jupiter."},
+    )
     mark("first score")
     for (_, before), (name, after) in itertools.pairwise(marks):
         print(f"{after - before:6.2f} s  {name}")

@@ -1,6 +1,7 @@
 """Turns a terminal's output (ANSI on standard input) into an SVG picture, as the README shows.
 
-FORCE_COLOR=1 selfreflect ask "…" 2>/dev/null | python benchmarks/terminal_picture.py "selfreflect ask" docs/ask.svg
+FORCE_COLOR=1 selfreflect ask "…" 2>/dev/null | python benchmarks/terminal_picture.py "selfreflect ask"
+docs/ask.svg
 """
 
 from __future__ import annotations

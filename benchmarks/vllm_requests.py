@@ -3,10 +3,12 @@
 vLLM wants an environment of its own, so this runs in two steps:
 
     python benchmarks/vllm_requests.py export ITEMS.json requests.json --limit 10 --num-answers 10
-    VLLM_CPU_KVCACHE_SPACE=2 VLLM_ENVIRONMENT/bin/python benchmarks/vllm_requests.py run requests.json --model DIR
+    VLLM_CPU_KVCACHE_SPACE=2 VLLM_ENVIRONMENT/bin/python benchmarks/vllm_requests.py run requests.json --model
+    DIR
 
-The first also times this project's engine on the same items, so that both figures come from the same machine and items. vLLM is given all
-requests of an item at once, in token ids, and what it computes is thrown away: reading full-vocabulary rows out of it would cost more.
+The first also times this project's engine on the same items, so that both figures come from the same machine
+and items. vLLM is given all requests of an item at once, in token ids, and what it computes is thrown away:
+reading full-vocabulary rows out of it would cost more.
 """
 
 from __future__ import annotations
@@ -33,11 +35,15 @@ def export(items: str, output: Path, limit: int, num_answers: int, skip: int) ->
         contexts += [summary_context(item.question, text) for text in item.summaries.values()]
         requests = []
         for context in contexts:
-            tasks = judge.encode_tasks([context.conversation(word.masked) for word in words], [word.text for word in words])
+            tasks = judge.encode_tasks(
+                [context.conversation(word.masked) for word in words], [word.text for word in words]
+            )
             requests += [ids[:at] for ids, first in tasks for at in range(first, len(ids))]
         question = Question(id=item.id, text=item.question)
         answers = AnswerSet(question_id=item.id, masked_out=item.masked_out, conditioning=item.conditioning)
-        summaries = [Summary(question_id=item.id, name=name, text=text) for name, text in item.summaries.items()]
+        summaries = [
+            Summary(question_id=item.id, name=name, text=text) for name, text in item.summaries.items()
+        ]
         if not written:
             metric.score_records(question, answers, summaries[:1])  # the first pass of a process is slower
         started = time.perf_counter()
@@ -52,7 +58,9 @@ def run(requests: Path, model: str) -> None:
     """Time vLLM on each item, with an empty cache at its start."""
     from vllm import LLM, SamplingParams
 
-    llm = LLM(model=model, dtype="float32", enable_prefix_caching=True, enforce_eager=True, max_model_len=8192)
+    llm = LLM(
+        model=model, dtype="float32", enable_prefix_caching=True, enforce_eager=True, max_model_len=8192
+    )
     one = SamplingParams(max_tokens=1, temperature=1.0)
     llm.generate([{"prompt_token_ids": list(range(10, 200))}], one, use_tqdm=False)
     for item in json.loads(requests.read_text()):
@@ -62,12 +70,15 @@ def run(requests: Path, model: str) -> None:
         llm.generate(prompts, one, use_tqdm=False)
         seconds = time.perf_counter() - started
         print(
-            f"{item['id']}: {len(prompts)} requests, vLLM {seconds:.1f} s, {seconds / item['engine_seconds']:.2f} x the engine", flush=True
+            f"{item['id']}: {len(prompts)} requests, vLLM {seconds:.1f} s, {seconds / item['engine_seconds']:.2f} x the engine",
+            flush=True,
         )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(required=True)
     first = commands.add_parser("export")
     first.add_argument("items")

@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from selfreflect.metric.scorer import SelfReflect
     from selfreflect.models.judge import Judge
 
-# A shell that starts the tests in the background ignores interrupts, and the commands that the tests interrupt would inherit that.
+# A shell that starts the tests in the background ignores interrupts, and the commands that the tests
+# interrupt would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What differs between the places where tests are started: what output looks like, keys, who computes, and who may read new files.
+# What differs between the places where tests are started: what output looks like, keys, who computes, and who
+# may read new files.
 for _name in (
     *("FORCE_COLOR", "NO_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "COLUMNS", "LINES", "TERMINAL_WIDTH"),
     *("SELFREFLECT_API_KEY", "OPENAI_API_KEY", "SELFREFLECT_APP_TOKEN", "SELFREFLECT_NATIVE"),
@@ -26,7 +28,9 @@ for _name in (
 os.umask(0o022)
 
 # The same examples in every run, however long they take: a test that fails has failed for everybody.
-settings.register_profile("selfreflect", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "selfreflect", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("selfreflect")
 
 
@@ -45,14 +49,16 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def small_heap() -> None:
-    """For what collects garbage again and again, as one does to measure memory: collections look at nothing that was there before."""
+    """For what collects garbage again and again, as one does to measure memory: collections look at nothing
+    that was there before."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session")
 def tiny_judge(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Judge]:
-    """``tiny_judge("llama", dtype="bfloat16", max_position_embeddings=100)``: a tiny random judge, made on the first call."""
+    """``tiny_judge("llama", dtype="bfloat16", max_position_embeddings=100)``: a tiny random judge, made on
+    the first call."""
     import tiny
     import torch
 
@@ -61,7 +67,11 @@ def tiny_judge(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Judge]
     torch.set_num_threads(1)  # more threads only wait for each other at this size
 
     def make(architecture: str, dtype: Any = "float32", **changes: Any) -> Judge:
-        return Judge.load(str(tiny.save(tmp_path_factory.mktemp("judge"), architecture, **changes)), device="cpu", dtype=dtype)
+        return Judge.load(
+            str(tiny.save(tmp_path_factory.mktemp("judge"), architecture, **changes)),
+            device="cpu",
+            dtype=dtype,
+        )
 
     return cache(make)
 

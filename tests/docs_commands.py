@@ -1,6 +1,8 @@
-"""Runs the commands that the documentation shows, in order, in one empty folder: a document whose commands rot is a bug.
+"""Runs the commands that the documentation shows, in order, in one empty folder: a document whose commands
+rot is a bug.
 
-Every fenced block marked ``bash`` is run with ``bash -e``, every one marked ``python`` with this Python. Other blocks are output.
+Every fenced block marked ``bash`` is run with ``bash -e``, every one marked ``python`` with this Python.
+Other blocks are output.
 """
 
 from __future__ import annotations
@@ -25,12 +27,16 @@ def blocks(text: str) -> list[tuple[str, str]]:
 def run(language: str, code: str, folder: str) -> int:
     interpreter = ["bash", "-euo", "pipefail", "-c"] if language == "bash" else [sys.executable, "-c"]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run([*interpreter, code], cwd=folder, env={**os.environ, "PATH": path}, check=False).returncode
+    return subprocess.run(
+        [*interpreter, code], cwd=folder, env={**os.environ, "PATH": path}, check=False
+    ).returncode
 
 
 def main() -> int:
     root = Path(__file__).parent.parent
-    found = [(name, *block) for name in DOCUMENTS for block in blocks((root / name).read_text(encoding="utf-8"))]
+    found = [
+        (name, *block) for name in DOCUMENTS for block in blocks((root / name).read_text(encoding="utf-8"))
+    ]
     with tempfile.TemporaryDirectory(prefix="selfreflect-docs-") as folder:
         for name, language, code in found:
             print(f"\n-- {name}: {code.splitlines()[0]}", flush=True)

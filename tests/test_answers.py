@@ -22,7 +22,11 @@ def draw(
 ) -> tuple[list[AnswerSet | Failure], Scripted]:
     generator = Scripted(script)
     sampling = Sampling(temperature=0.7, top_p=0.9, max_new_tokens=5)
-    return list(draw_answers(questions, generator, num_answers=count, prompts=load_prompts(), sampling=sampling, **options)), generator
+    return list(
+        draw_answers(
+            questions, generator, num_answers=count, prompts=load_prompts(), sampling=sampling, **options
+        )
+    ), generator
 
 
 def only(script: Any, **options: Any) -> AnswerSet | Failure:
@@ -31,7 +35,9 @@ def only(script: Any, **options: Any) -> AnswerSet | Failure:
 
 
 def reply(*completions: tuple[str, str]) -> Reply:
-    return Reply(completions=tuple(Completion(text=text, finish=finish, tokens=3) for text, finish in completions))  # type: ignore[arg-type]
+    return Reply(
+        completions=tuple(Completion(text=text, finish=finish, tokens=3) for text, finish in completions)
+    )  # type: ignore[arg-type]
 
 
 def test_the_first_half_is_masked_and_the_second_conditions() -> None:
@@ -39,14 +45,24 @@ def test_the_first_half_is_masked_and_the_second_conditions() -> None:
     assert isinstance(record, AnswerSet)
     assert record.masked_out == ("one", "two", "three")
     assert record.conditioning == ("four", "five", "six")
-    assert (record.model, record.temperature, record.top_p, record.max_new_tokens, record.seed) == ("scripted", 0.7, 0.9, 5, 0)
+    assert (record.model, record.temperature, record.top_p, record.max_new_tokens, record.seed) == (
+        "scripted",
+        0.7,
+        0.9,
+        5,
+        0,
+    )
     assert (record.tokens, record.truncated) == (6, 0)
 
 
 def test_a_question_is_asked_as_the_prompts_say() -> None:
     _, generator = draw("yes", thinking=True)
-    assert [request.messages for request in generator.requests] == [load_prompts().messages(question) for question in QUESTIONS]
-    assert {(request.n, request.thinking, request.sampling.temperature) for request in generator.requests} == {(4, True, 0.7)}
+    assert [request.messages for request in generator.requests] == [
+        load_prompts().messages(question) for question in QUESTIONS
+    ]
+    assert {
+        (request.n, request.thinking, request.sampling.temperature) for request in generator.requests
+    } == {(4, True, 0.7)}
 
 
 @given(batch=st.integers(1, 7), skip=st.integers(0, 4))
@@ -59,12 +75,16 @@ def test_seeds_depend_on_the_question_alone(batch: int, skip: int) -> None:
 
 
 def test_another_seed_gives_other_random_numbers() -> None:
-    assert {request.seed for request in draw("yes")[1].requests}.isdisjoint(request.seed for request in draw("yes", seed=1)[1].requests)
+    assert {request.seed for request in draw("yes")[1].requests}.isdisjoint(
+        request.seed for request in draw("yes", seed=1)[1].requests
+    )
 
 
 def test_results_come_batch_by_batch() -> None:
     generator = Scripted("yes")
-    drawn = draw_answers(QUESTIONS, generator, num_answers=1, prompts=load_prompts(), sampling=Sampling(), batch_questions=2)
+    drawn = draw_answers(
+        QUESTIONS, generator, num_answers=1, prompts=load_prompts(), sampling=Sampling(), batch_questions=2
+    )
     assert next(drawn).question_id == "q0"
     assert len(generator.requests) == 2
 
@@ -73,7 +93,9 @@ def failing(kind: str) -> Callable[[Request], Any]:
     """Something goes wrong with question 1 alone."""
     wrong: dict[str, Any] = {
         "too_long": Refusal(kind="too_long", message="900 tokens"),
-        "unclosed_reasoning": reply(("yes", "stop"), ("", "unclosed_reasoning"), ("no", "stop"), ("", "unclosed_reasoning")),
+        "unclosed_reasoning": reply(
+            ("yes", "stop"), ("", "unclosed_reasoning"), ("no", "stop"), ("", "unclosed_reasoning")
+        ),
         "no_answers": [" ", "\n"],
     }
     return lambda request: wrong[kind] if "number 1" in request.messages[-1].content else "yes"
@@ -81,7 +103,11 @@ def failing(kind: str) -> Callable[[Request], Any]:
 
 @pytest.mark.parametrize(
     ("kind", "message"),
-    [("too_long", "900 tokens"), ("unclosed_reasoning", "2 of 4 answers never ended"), ("no_answers", "all 4 answers are blank")],
+    [
+        ("too_long", "900 tokens"),
+        ("unclosed_reasoning", "2 of 4 answers never ended"),
+        ("no_answers", "all 4 answers are blank"),
+    ],
 )
 def test_a_failure_names_its_question_and_spares_the_others(kind: str, message: str) -> None:
     records, _ = draw(failing(kind))
@@ -100,20 +126,27 @@ def test_some_blank_and_some_cut_answers_are_kept_and_counted() -> None:
     assert (record.truncated, record.tokens) == (2, 12)
 
 
-@pytest.mark.parametrize(("given", "message"), [(0, "gave 0 replies to 5 requests"), (6, "gave more replies than the 5 requests")])
+@pytest.mark.parametrize(
+    ("given", "message"), [(0, "gave 0 replies to 5 requests"), (6, "gave more replies than the 5 requests")]
+)
 def test_a_generator_that_breaks_its_contract_is_found_out(given: int, message: str) -> None:
     class Wrong(Scripted):
         def generate(self, requests: Any) -> Any:
             return (super().generate([*requests, *requests]))[:given]
 
     with pytest.raises(BackendError, match=message):
-        list(draw_answers(QUESTIONS, Wrong("yes"), num_answers=1, prompts=load_prompts(), sampling=Sampling()))
+        list(
+            draw_answers(QUESTIONS, Wrong("yes"), num_answers=1, prompts=load_prompts(), sampling=Sampling())
+        )
 
 
 def test_withheld_answers_leave_no_distribution_and_refusals_are_answers_that_are_counted() -> None:
     withheld = only(lambda _: reply(("yes", "stop"), ("", "content_filter"), ("no", "stop"), ("no", "stop")))
     assert isinstance(withheld, Failure)
-    assert (withheld.kind, withheld.message) == ("content_filter", "1 of 4 answers were withheld by the server's content filter")
+    assert (withheld.kind, withheld.message) == (
+        "content_filter",
+        "1 of 4 answers were withheld by the server's content filter",
+    )
     refused = only(lambda _: reply(("yes", "stop"), ("I cannot.", "refused"), ("no", "stop"), ("no", "stop")))
     assert isinstance(refused, AnswerSet)
     assert (refused.answers[1], refused.refused) == ("I cannot.", 1)

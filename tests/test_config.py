@@ -33,7 +33,9 @@ def test_a_file_lies_over_the_defaults(tmp_path: Path) -> None:
 def test_overrides_win_over_the_file_and_the_file_over_the_directory(tmp_path: Path) -> None:
     path = written(tmp_path / "a.toml", FILE)
     base = {"answers": {"num_answers": 5, "seed": 4, "temperature": 0.5}, "scores": {"judge": "old"}}
-    config = load_config(path, {"answers": {"num_answers": 9, "seed": None}, "scores": {"dtype": "float32"}}, base)
+    config = load_config(
+        path, {"answers": {"num_answers": 9, "seed": None}, "scores": {"dtype": "float32"}}, base
+    )
     assert (config.answers.num_answers, config.answers.temperature, config.answers.seed) == (9, 1.0, 4)
     assert (config.scores.judge, config.scores.dtype) == ("old", "float32")
 
@@ -45,8 +47,19 @@ def test_a_byte_order_mark_is_no_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("[answer]\n", ["unknown section", "'answer'", "Did you mean 'answers'?", "questions, answers, summaries, scores"]),
-        ("[answers]\nnum_answer = 3\n", ["unknown key in [answers]", "'num_answer'", "Did you mean 'num_answers'?"]),
+        (
+            "[answer]\n",
+            [
+                "unknown section",
+                "'answer'",
+                "Did you mean 'answers'?",
+                "questions, answers, summaries, scores",
+            ],
+        ),
+        (
+            "[answers]\nnum_answer = 3\n",
+            ["unknown key in [answers]", "'num_answer'", "Did you mean 'num_answers'?"],
+        ),
         ("answers = 3\n", ["[answers] must be a table", "3"]),
         ("[answers]\nnum_answers = 'ten'\n", ["Expected `int`, got `str`", "$.answers.num_answers"]),
         ("[answers]\nnum_answers = true\n", ["Expected `int`, got `bool`", "$.answers.num_answers"]),
@@ -94,14 +107,24 @@ def test_values_out_of_range_are_named(section: str, key: str, value: object) ->
 
 
 def test_the_borders_of_the_ranges_are_allowed() -> None:
-    given = {"questions": {"limit": 1}, "answers": {"num_answers": 1, "temperature": 0.0, "top_p": 1.0}, "scores": {"compat": "published"}}
+    given = {
+        "questions": {"limit": 1},
+        "answers": {"num_answers": 1, "temperature": 0.0, "top_p": 1.0},
+        "scores": {"compat": "published"},
+    }
     config = load_config(None, given)
-    assert {name: {key: config.section(name)[key] for key in values} for name, values in given.items()} == given
+    assert {
+        name: {key: config.section(name)[key] for key in values} for name, values in given.items()
+    } == given
 
 
 @pytest.mark.parametrize(
     ("key", "value", "part"),
-    [("budget", "12 parsecs", "'12 parsecs' is not understood"), ("standard_error", 0.0, "standard error"), ("race", 95.0, "not 95.0")],
+    [
+        ("budget", "12 parsecs", "'12 parsecs' is not understood"),
+        ("standard_error", 0.0, "standard error"),
+        ("race", 95.0, "not 95.0"),
+    ],
 )
 def test_limits_of_scoring_are_checked_with_the_settings(key: str, value: object, part: str) -> None:
     message = refused(None, {"scores": {key: value}})

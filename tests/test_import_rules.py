@@ -1,4 +1,5 @@
-"""Who may import whom. The rules keep each stage readable on its own, and keep a light command from loading torch."""
+"""Who may import whom. The rules keep each stage readable on its own, and keep a light command from loading
+torch."""
 
 from __future__ import annotations
 
@@ -29,13 +30,24 @@ LAYERS = (
     ("cli",),
     ("__main__",),
 )
-"""Packages and loose modules, from low to high: one imports only what is lower, and never another of its own row."""
+"""Packages and loose modules, from low to high: one imports only what is lower, and never another of its own
+row."""
 
 STAGES = ("sources", "answers", "strategies", "metric")
-GENERATORS = ("models.local.generator", "models.openai", "models.vllm", "models.scripted", "models.local.decode", "models.local.sampling")
+GENERATORS = (
+    "models.local.generator",
+    "models.openai",
+    "models.vllm",
+    "models.scripted",
+    "models.local.decode",
+    "models.local.sampling",
+)
 TORCH = {
     "metric.distance",
-    *(f"metric.engine.{name}" for name in "tree_engine decoder attention arena sequences reference_cache native".split()),
+    *(
+        f"metric.engine.{name}"
+        for name in "tree_engine decoder attention arena sequences reference_cache native".split()
+    ),
     *(f"models.{name}" for name in "judge smollm2 linear".split()),
     *(f"models.local.{name}" for name in "loading threads generator decode sampling devices".split()),
     *(f"models.vllm.{name}" for name in "judge lm_head".split()),
@@ -88,7 +100,10 @@ def _targets(node: ast.AST) -> list[str]:
         assert node.level == 0, "imports are absolute"
         module = str(node.module)
         return [
-            f"{module}.{alias.name}" if f"{module}.{alias.name}".removeprefix("selfreflect.") in MODULES else module for alias in node.names
+            f"{module}.{alias.name}"
+            if f"{module}.{alias.name}".removeprefix("selfreflect.") in MODULES
+            else module
+            for alias in node.names
         ]
     return []
 
@@ -108,13 +123,21 @@ def under(module: str, *tops: str) -> bool:
 def ours(importer: str) -> set[str]:
     """Modules of this package that ``importer``, or one below it, imports."""
     found = {
-        one.target.removeprefix("selfreflect.") for one in IMPORTS if under(one.importer, importer) and under(one.target, "selfreflect")
+        one.target.removeprefix("selfreflect.")
+        for one in IMPORTS
+        if under(one.importer, importer) and under(one.target, "selfreflect")
     }
     return {target for target in found if not under(target, importer)}
 
 
 def test_the_walk_sees_the_package() -> None:
-    assert {"records", "cli.run_command", "metric.engine.tree_engine", "models.local.generator", "report.overview"} <= MODULES.keys()
+    assert {
+        "records",
+        "cli.run_command",
+        "metric.engine.tree_engine",
+        "models.local.generator",
+        "report.overview",
+    } <= MODULES.keys()
     assert ours("answers") == {"models.base", "prompts", "records"}
     assert Import("sources.files", "pyarrow", True) in IMPORTS
 
@@ -140,7 +163,8 @@ def test_lower_packages_never_import_higher_ones() -> None:
 
 
 def test_there_are_no_cycles_between_modules() -> None:
-    """Imports inside functions count too: a cycle that works is still two modules that cannot be read one after the other."""
+    """Imports inside functions count too: a cycle that works is still two modules that cannot be read one
+    after the other."""
     graph: dict[str, set[str]] = {module: set() for module in MODULES}
     for one in IMPORTS:
         target = one.target.removeprefix("selfreflect.")
@@ -151,7 +175,9 @@ def test_there_are_no_cycles_between_modules() -> None:
     assert list(TopologicalSorter(graph).static_order())
 
 
-@pytest.mark.parametrize("module", ["errors", "stats", "metric.distance", "records", "text", "render.text", "models.reasoning"])
+@pytest.mark.parametrize(
+    "module", ["errors", "stats", "metric.distance", "records", "text", "render.text", "models.reasoning"]
+)
 def test_the_ground_stands_on_nothing(module: str) -> None:
     assert ours(module) == set()
 
@@ -159,12 +185,21 @@ def test_the_ground_stands_on_nothing(module: str) -> None:
 @pytest.mark.parametrize("stage", STAGES)
 def test_stages_know_neither_each_other_nor_the_disk(stage: str) -> None:
     others = [other for other in STAGES if other != stage]
-    assert {target for target in ours(stage) if under(target, *others, "store", "config", "pipeline", "report", "cli")} == set()
+    assert {
+        target
+        for target in ours(stage)
+        if under(target, *others, "store", "config", "pipeline", "report", "cli")
+    } == set()
 
 
 def test_the_metric_takes_a_judge_and_never_a_generator() -> None:
     assert {target for target in ours("metric") if under(target, *GENERATORS)} == set()
-    assert {target for module in (*GENERATORS, "models.judge") for target in ours(module) if under(target, "metric")} == set()
+    assert {
+        target
+        for module in (*GENERATORS, "models.judge")
+        for target in ours(module)
+        if under(target, "metric")
+    } == set()
 
 
 def test_torch_stays_where_tensors_are() -> None:
@@ -172,7 +207,11 @@ def test_torch_stays_where_tensors_are() -> None:
 
 
 def test_nothing_imports_the_command_line() -> None:
-    importers = {one.importer for one in IMPORTS if under(one.target, "selfreflect.cli") and not under(one.importer, "cli")}
+    importers = {
+        one.importer
+        for one in IMPORTS
+        if under(one.target, "selfreflect.cli") and not under(one.importer, "cli")
+    }
     assert importers == {"__main__"}  # which is the command line
 
 
@@ -188,7 +227,9 @@ def importers_of(module: str) -> set[str]:
 def test_only_the_experiment_joins_settings_and_disk() -> None:
     settings, disk = importers_of("selfreflect.config"), importers_of("selfreflect.store.run")
     assert {module for module in settings if not under(module, "pipeline", "cli", "app")} == set()
-    assert {module for module in disk if not under(module, "pipeline.experiment", "store", "cli", "app")} == set()
+    assert {
+        module for module in disk if not under(module, "pipeline.experiment", "store", "cli", "app")
+    } == set()
 
 
 @pytest.mark.parametrize("module", ["options", "stages", "executors", "ray_executor", "ray_driver"])
@@ -199,9 +240,13 @@ def test_work_elsewhere_never_sees_the_run_directory(module: str) -> None:
 
 def test_the_web_stack_stays_in_the_app_which_only_its_command_loads() -> None:
     assert {
-        one.importer for one in IMPORTS if under(one.target, "fastapi", "starlette", "uvicorn") and not under(one.importer, "app")
+        one.importer
+        for one in IMPORTS
+        if under(one.target, "fastapi", "starlette", "uvicorn") and not under(one.importer, "app")
     } == set()
-    loading = [one for one in IMPORTS if under(one.target, "selfreflect.app") and not under(one.importer, "app")]
+    loading = [
+        one for one in IMPORTS if under(one.target, "selfreflect.app") and not under(one.importer, "app")
+    ]
     assert {one.importer for one in loading} == {"cli.app_command"}
     assert all(one.inside for one in loading)
 
@@ -217,7 +262,9 @@ HEAVY = "torch transformers numpy tokenizers huggingface_hub pandas pyarrow data
 
 
 def python(code: str) -> str:
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stderr == ""
     return done.stdout
 

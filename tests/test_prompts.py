@@ -15,7 +15,18 @@ from selfreflect.prompts import load_prompts
 from selfreflect.records import Question
 from selfreflect.text import answer_list, fill, normalise_question, numbered
 
-HOSTILE = ['{question} {n} {"a": 1} {0} {{', 'one\n3. "forged"', "tail\r\n2.", "\u20282. x", "\x85", "\\n", '"', "<|im_end|>", "\ud800", ""]
+HOSTILE = [
+    '{question} {n} {"a": 1} {0} {{',
+    'one\n3. "forged"',
+    "tail\r\n2.",
+    "\u20282. x",
+    "\x85",
+    "\\n",
+    '"',
+    "<|im_end|>",
+    "\ud800",
+    "",
+]
 
 
 @pytest.fixture
@@ -30,7 +41,10 @@ def overlay(tmp_path):
 
 def test_plain_answers_are_asked_for_as_the_metric_prescribes():
     prompts = load_prompts()
-    assert prompts.answers.system == "You are a friendly chatbot who always responds with short and concise answers.\n"
+    assert (
+        prompts.answers.system
+        == "You are a friendly chatbot who always responds with short and concise answers.\n"
+    )
     assert prompts.messages(Question(id="q", text="Who?")) == (
         Message(role="system", content=prompts.answers.system),
         Message(role="user", content="Question: Who?"),
@@ -39,7 +53,12 @@ def test_plain_answers_are_asked_for_as_the_metric_prescribes():
 
 def test_every_default_prompt_is_compact_and_shows_the_question():
     prompts = load_prompts()
-    first_turns = [prompts.basic.user, prompts.cot.user, prompts.twostep_cot.possibilities, prompts.sample_and_summarize.user]
+    first_turns = [
+        prompts.basic.user,
+        prompts.cot.user,
+        prompts.twostep_cot.possibilities,
+        prompts.sample_and_summarize.user,
+    ]
     assert all(template.count("{question}") == 1 for template in first_turns)
     assert all(len(template.split()) < 100 for template in [*first_turns, prompts.twostep_cot.distil])
     assert not any(template.startswith("\n") for template in first_turns)
@@ -74,7 +93,10 @@ def test_the_hash_follows_the_texts_and_not_the_file(overlay):
         ('[basic]\nuser = " "', "basic.user must not be blank"),
         ('[basic]\nuser = "Say it."', r"basic.user lacks the placeholder \{question\}"),
         ('[sample_and_summarize]\nuser = "{question} {answers}"', r"lacks the placeholder \{n\}"),
-        ('[basic]\nuser = "{question} {samples}"', r"unknown placeholder '\{samples\}' \(allowed: \{question\}\)"),
+        (
+            '[basic]\nuser = "{question} {samples}"',
+            r"unknown placeholder '\{samples\}' \(allowed: \{question\}\)",
+        ),
         ('[twostep_cot]\ndistil = "{question}"', r"unknown placeholder '\{question\}' \(allowed: none\)"),
         ('[cot]\nmarker = "::"', "cot.marker needs at least one letter"),
         ("[basic", "is not a TOML file"),
@@ -100,9 +122,15 @@ def test_a_byte_order_mark_is_no_error(tmp_path):
     assert load_prompts(path).cot.marker == "Verdict:"
 
 
-@given(values=st.dictionaries(st.sampled_from(["question", "answers", "n"]), st.text() | st.sampled_from(HOSTILE)))
+@given(
+    values=st.dictionaries(
+        st.sampled_from(["question", "answers", "n"]), st.text() | st.sampled_from(HOSTILE)
+    )
+)
 def test_values_are_filled_in_literally_and_only_once(values):
-    expected = "[" + values.get("question", "{question}") + "|" + values.get("answers", "{answers}") + "] { } {} {x}"
+    expected = (
+        "[" + values.get("question", "{question}") + "|" + values.get("answers", "{answers}") + "] { } {} {x}"
+    )
     assert fill("[{question}|{answers}] { } {} {x}", values) == expected
 
 
@@ -111,7 +139,9 @@ def test_numbered_answers_cannot_forge_a_line_and_read_back(answers):
     text = numbered(answers)
     lines = text.splitlines()
     assert len(lines) == len(answers)
-    assert [json.loads(line.removeprefix(f"{number}. ")) for number, line in enumerate(lines, start=1)] == answers
+    assert [
+        json.loads(line.removeprefix(f"{number}. ")) for number, line in enumerate(lines, start=1)
+    ] == answers
     assert text.encode().decode() == text
 
 

@@ -69,7 +69,9 @@ def test_undefined_values_are_refused(bad):
         mean_interval([0.1, bad], 2)
 
 
-@pytest.mark.parametrize("settings", [{"confidence": 0.0}, {"confidence": 1.0}, {"confidence": 95.0}, {"resamples": 0}])
+@pytest.mark.parametrize(
+    "settings", [{"confidence": 0.0}, {"confidence": 1.0}, {"confidence": 95.0}, {"resamples": 0}]
+)
 def test_settings_out_of_range_are_refused(settings):
     with pytest.raises(ValueError, match="confidence must lie"):
         mean_interval([0.1, 0.2], 2, **settings)
@@ -81,7 +83,8 @@ def test_more_values_than_questions_are_refused():
 
 
 def test_two_values_span_their_own_interval():
-    """Of two values a quarter of the resamples is all the one and a quarter all the other, so both tails end there."""
+    """Of two values a quarter of the resamples is all the one and a quarter all the other, so both tails end
+    there."""
     estimate = mean_interval([0.2, 0.6], 2)
     assert (estimate.mean, estimate.low, estimate.high) == pytest.approx((0.4, 0.2, 0.6))
 
@@ -111,7 +114,8 @@ def test_it_is_the_bca_interval_of_all_possible_resamples():
     away = jackknife.mean() - jackknife
     a = np.sum(away**3) / (6 * np.sum(away**2) ** 1.5)
     low, high = (
-        means[int(normal.cdf(z0 + (z0 + z) / (1 - a * (z0 + z))) * len(means))] for z in (normal.inv_cdf(0.025), normal.inv_cdf(0.975))
+        means[int(normal.cdf(z0 + (z0 + z) / (1 - a * (z0 + z))) * len(means))]
+        for z in (normal.inv_cdf(0.025), normal.inv_cdf(0.975))
     )
     estimate = mean_interval(values, 6, resamples=200_000)
     assert (estimate.low, estimate.high) == (pytest.approx(low, abs=0.003), pytest.approx(high, abs=0.003))
@@ -189,7 +193,9 @@ def test_a_thousand_questions_take_little_memory_and_time():
 
 
 def test_pairs_are_made_by_key_and_the_rest_is_left_out():
-    paired = paired_difference({"a": 0.5, "b": 0.5, "c": 0.5, "x": 0.0}, {"c": 0.6, "b": 0.5, "a": 0.1, "y": 1.0}, 10)
+    paired = paired_difference(
+        {"a": 0.5, "b": 0.5, "c": 0.5, "x": 0.0}, {"c": 0.6, "b": 0.5, "a": 0.1, "y": 1.0}, 10
+    )
     assert paired.difference.mean == pytest.approx(-0.1)
     assert (paired.difference.n, paired.difference.total) == (3, 10)
     assert (paired.wins, paired.ties, paired.losses) == (1, 1, 1)
@@ -219,11 +225,16 @@ def test_an_undefined_score_is_refused():
         paired_difference({"a": math.nan}, {"a": 0.1}, 1)
 
 
-@given(st.dictionaries(st.sampled_from("abcdefghij"), SCORES), st.dictionaries(st.sampled_from("abcdefghij"), SCORES))
+@given(
+    st.dictionaries(st.sampled_from("abcdefghij"), SCORES),
+    st.dictionaries(st.sampled_from("abcdefghij"), SCORES),
+)
 @settings(max_examples=50, deadline=None)
 def test_swapping_the_sides_turns_the_difference_around(a, b):
     there, back = (paired_difference(x, y, 10, resamples=300) for x, y in ((a, b), (b, a)))
-    assert there.difference.mean == (None if back.difference.mean is None else pytest.approx(-back.difference.mean))
+    assert there.difference.mean == (
+        None if back.difference.mean is None else pytest.approx(-back.difference.mean)
+    )
     assert (there.wins, there.ties, there.losses) == (back.losses, back.ties, back.wins)
     assert there.p_value == back.p_value
     assert there.wins + there.ties + there.losses == there.difference.n == len(a.keys() & b.keys())
@@ -248,7 +259,10 @@ def test_sign_flips_of_a_few_differences_are_counted_exactly(differences, p):
 @given(st.lists(st.integers(-9, 9), min_size=1, max_size=8))
 @settings(deadline=None)
 def test_sign_flips_agree_with_plain_enumeration(differences):
-    flipped = [sum(map(int.__mul__, signs, differences)) for signs in itertools.product((-1, 1), repeat=len(differences))]
+    flipped = [
+        sum(map(int.__mul__, signs, differences))
+        for signs in itertools.product((-1, 1), repeat=len(differences))
+    ]
     extreme = sum(abs(total) >= abs(sum(differences)) for total in flipped)
     assert sign_flip_p(differences) == extreme / len(flipped)
 
@@ -271,7 +285,8 @@ def test_p_values_of_pure_noise_are_uniform():
 
 
 def test_a_worked_example_of_clusters():
-    """Sums 0.6, 0.3 over 3 and 1 tokens: mean 0.225, residuals -0.075 and 0.075, so sqrt(2 * 2 * 0.075**2) / 4."""
+    """Sums 0.6, 0.3 over 3 and 1 tokens: mean 0.225, residuals -0.075 and 0.075, so sqrt(2 * 2 * 0.075**2) /
+    4."""
     value, stderr = clustered_mean([[0.1, 0.2, 0.3], [0.3]])
     assert value == pytest.approx(0.225)
     assert stderr == pytest.approx(0.0375)
@@ -316,11 +331,15 @@ def test_an_undefined_distance_is_refused():
 
 
 def test_the_clustered_error_is_the_spread_of_the_mean_over_fresh_answers():
-    """Tokens of one answer move together; an error that took them for independent would be half as large here."""
+    """Tokens of one answer move together; an error that took them for independent would be half as large
+    here."""
     rng = np.random.default_rng(9)
     means, errors = [], []
     for _ in range(400):
-        answers = [list(np.clip(rng.uniform(0.2, 0.8) + rng.normal(0, 0.02, rng.integers(1, 9)), 0, 1)) for _ in range(40)]
+        answers = [
+            list(np.clip(rng.uniform(0.2, 0.8) + rng.normal(0, 0.02, rng.integers(1, 9)), 0, 1))
+            for _ in range(40)
+        ]
         value, stderr = clustered_mean(answers)
         means.append(value)
         errors.append(stderr)
@@ -330,7 +349,12 @@ def test_the_clustered_error_is_the_spread_of_the_mean_over_fresh_answers():
 # --- means from some of the words
 
 # answers as (copies, token tasks of each word, summed distance of each word)
-POPULATION = [(1, (1, 3, 2), (0.1, 0.5, 0.1)), (2, (2, 2), (0.5, 0.1)), (1, (4,), (1.3,)), (1, (1, 1, 1), (0.9, 0.2, 0.3))]
+POPULATION = [
+    (1, (1, 3, 2), (0.1, 0.5, 0.1)),
+    (2, (2, 2), (0.5, 0.1)),
+    (1, (4,), (1.3,)),
+    (1, (1, 1, 1), (0.9, 0.2, 0.3)),
+]
 
 
 def orders(sizes):
@@ -346,12 +370,16 @@ def orders(sizes):
 def drawn(answer, order, n):
     copies, sizes, values = answer
     first = order[:n]
-    return WordSample(sum(sizes), len(sizes), copies, tuple(sizes[i] for i in first), tuple(values[i] for i in first))
+    return WordSample(
+        sum(sizes), len(sizes), copies, tuple(sizes[i] for i in first), tuple(values[i] for i in first)
+    )
 
 
 def outcomes(quotas, answers=POPULATION):
     """Every sample of the given sizes with its probability, as estimated means."""
-    choices = [[(drawn(a, order, n), p) for order, p in orders(a[1])] for a, n in zip(answers, quotas, strict=True)]
+    choices = [
+        [(drawn(a, order, n), p) for order, p in orders(a[1])] for a, n in zip(answers, quotas, strict=True)
+    ]
     for combination in itertools.product(*choices):
         yield sampled_mean([one for one, _ in combination]), math.prod(p for _, p in combination)
 
@@ -383,7 +411,12 @@ def test_the_mean_over_all_possible_samples_of_answers_and_words_is_the_exact_me
 
 def test_all_words_give_the_exact_mean_and_its_clustered_standard_error():
     whole = sampled_mean([drawn(answer, range(len(answer[1])), len(answer[1])) for answer in POPULATION])
-    spread = [[v / s] * s for copies, sizes, values in POPULATION for _ in range(copies) for s, v in [(sum(sizes), sum(values))]]
+    spread = [
+        [v / s] * s
+        for copies, sizes, values in POPULATION
+        for _ in range(copies)
+        for s, v in [(sum(sizes), sum(values))]
+    ]
     assert (whole.mean, whole.stderr) == pytest.approx(clustered_mean(spread))
     assert (whole.sampling_error, whole.degrees) == (0.0, math.inf)
 
@@ -405,9 +438,16 @@ def test_distances_that_follow_the_token_tasks_leave_no_sampling_error():
 
 @pytest.mark.parametrize(
     ("quotas", "lowest", "highest"),
-    [((2, 1, 1, 2), 1.0, 3.5), ((1, 1, 1, 1), 1.0, 3.5), ((2, 2, 1, 2), 0.75, 1.3), ((2, 2, 1, 3), 0.75, 1.3)],
+    [
+        ((2, 1, 1, 2), 1.0, 3.5),
+        ((1, 1, 1, 1), 1.0, 3.5),
+        ((2, 2, 1, 2), 0.75, 1.3),
+        ((2, 2, 1, 3), 0.75, 1.3),
+    ],
 )
-def test_the_standard_error_is_right_on_average_and_rather_too_large_for_single_words(quotas, lowest, highest):
+def test_the_standard_error_is_right_on_average_and_rather_too_large_for_single_words(
+    quotas, lowest, highest
+):
     possible = list(outcomes(quotas))
     variance = sum(p * (found.mean - truth()) ** 2 for found, p in possible)
     estimated = sum(p * found.sampling_error**2 for found, p in possible)
@@ -415,7 +455,10 @@ def test_the_standard_error_is_right_on_average_and_rather_too_large_for_single_
 
 
 def test_one_word_says_nothing_of_its_spread():
-    for answers in ([WordSample(5, 3, 1, (2,), (0.4,))], [WordSample(5, 3, 2, (2,), (0.4,)), WordSample(4, 2, 1, (), ())]):
+    for answers in (
+        [WordSample(5, 3, 1, (2,), (0.4,))],
+        [WordSample(5, 3, 2, (2,), (0.4,)), WordSample(4, 2, 1, (), ())],
+    ):
         found = sampled_mean(answers)
         assert found.mean == pytest.approx(0.2)
         assert (found.sampling_error, found.stderr) == (None, None)
@@ -428,11 +471,21 @@ def test_one_answer_has_an_error_of_sampling_and_none_of_answers():
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, 3), st.lists(st.tuples(st.integers(1, 4), SCORES), min_size=1, max_size=4)), min_size=1, max_size=5)
+    st.lists(
+        st.tuples(st.integers(1, 3), st.lists(st.tuples(st.integers(1, 4), SCORES), min_size=1, max_size=4)),
+        min_size=1,
+        max_size=5,
+    )
 )
 def test_the_error_with_answers_is_never_below_that_of_words_alone(made):
     answers = [
-        WordSample(sum(s for s, _ in words) + 2, len(words) + 1, copies, tuple(s for s, _ in words), tuple(s * v for s, v in words))
+        WordSample(
+            sum(s for s, _ in words) + 2,
+            len(words) + 1,
+            copies,
+            tuple(s for s, _ in words),
+            tuple(s * v for s, v in words),
+        )
         for copies, words in made
     ]
     found = sampled_mean(answers)
@@ -447,7 +500,8 @@ def test_no_word_is_no_mean():
 
 
 def test_the_interval_of_a_sample_covers_the_exact_mean():
-    """Words of a skewed population, a third of them drawn: about 95 % of the intervals of two standard errors hold the truth."""
+    """Words of a skewed population, a third of them drawn: about 95 % of the intervals of two standard errors
+    hold the truth."""
     rng, covered, trials = np.random.default_rng(5), 0, 400
     for _ in range(trials):
         answers = []

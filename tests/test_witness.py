@@ -1,17 +1,22 @@
-"""A witness from before the package was rebuilt: what the earlier code wrote, today's code must still open, continue and reproduce.
+"""A witness from before the package was rebuilt: what the earlier code wrote, today's code must still open,
+continue and reproduce.
 
-``data/witness`` holds a run directory, a validation folder, a report, and the output of every command that speaks JSON, all made by the
-code of the commit that added them. People have such folders and scripts, and a rebuilt house must not lock them out. So this proves, on
-copies, that
+``data/witness`` holds a run directory, a validation folder, a report, and the output of every command that
+speaks JSON, all made by the code of the commit that added them. People have such folders and scripts, and a
+rebuilt house must not lock them out. So this proves, on copies, that
 
-- the run directory opens in Python and on the command line, and a command whose work is done redoes nothing, to the byte;
-- what was cut out of it (a question, all scores, half of the validation) is computed again with the same result to 1e-6;
-- scores of a file of items, exact, by the word and estimated, are the same, from the command line and from Python;
+- the run directory opens in Python and on the command line, and a command whose work is done redoes nothing,
+to the byte;
+- what was cut out of it (a question, all scores, half of the validation) is computed again with the same
+result to 1e-6;
+- scores of a file of items, exact, by the word and estimated, are the same, from the command line and from
+Python;
 - reports, findings, imports and exports state the same numbers in the same columns;
 - no key of any JSON output and no flag of any command is lost. New ones are welcome, and wording may improve.
 
-Only the command line and names that the README shows are used; ``witness.py`` says what counts as equal. Times, package versions and
-measured speeds do not count. Answers and summaries are sampled again, which gives the same text on processors that round alike.
+Only the command line and names that the README shows are used; ``witness.py`` says what counts as equal.
+Times, package versions and measured speeds do not count. Answers and summaries are sampled again, which gives
+the same text on processors that round alike.
 """
 
 from __future__ import annotations
@@ -50,9 +55,15 @@ def cut(path: Path, keep: int) -> None:
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
     root = tmp_path_factory.mktemp("witness")
-    commands = {"resumed": w.RUN, "rescored": "score --out run --guesses 2 --device cpu --json", **w.JUDGED, **w.CHEAP}
+    commands = {
+        "resumed": w.RUN,
+        "rescored": "score --out run --guesses 2 --device cpu --json",
+        **w.JUDGED,
+        **w.CHEAP,
+    }
     places = {name: w.workplace(root / name) for name in commands}
-    for name, lines in {"answers": 2, "summaries": 4, "scores": 4}.items():  # all of the last of three questions
+    # all of the last of three questions
+    for name, lines in {"answers": 2, "summaries": 4, "scores": 4}.items():
         cut(places["resumed"] / "run" / f"{name}.jsonl", lines)
     cut(places["rescored"] / "run" / "scores.jsonl", 0)
     cut(places["validate"] / "validation" / "values.jsonl", 14)
@@ -80,7 +91,9 @@ def test_a_command_whose_work_is_done_redoes_nothing(work: Work, name: str) -> N
     assert work.done[name].code == 0, work.done[name].stderr
     for path in (w.WITNESS / "run").glob("*.jsonl"):
         assert (work.folder(name) / "run" / path.name).read_bytes() == path.read_bytes(), path.name
-    assert not w.differences(kept("run/manifest.json"), json.loads((work.folder(name) / "run" / "manifest.json").read_text()))
+    assert not w.differences(
+        kept("run/manifest.json"), json.loads((work.folder(name) / "run" / "manifest.json").read_text())
+    )
 
 
 @pytest.mark.parametrize("name", ["resumed", "rescored"])
@@ -97,7 +110,9 @@ def test_a_resumed_run_keeps_what_it_had(work: Work) -> None:
 
 def test_a_validation_goes_on_and_finds_the_same(work: Work) -> None:
     now = work.folder("validate") / "validation"
-    old, new = ((folder / "values.jsonl").read_bytes().splitlines() for folder in (w.WITNESS / "validation", now))
+    old, new = (
+        (folder / "values.jsonl").read_bytes().splitlines() for folder in (w.WITNESS / "validation", now)
+    )
     assert old[:14] == new[:14]  # not measured again
     assert not w.differences(w.records(w.WITNESS / "validation"), w.records(now))
 
@@ -115,7 +130,9 @@ def test_a_report_states_the_same_numbers(work: Work) -> None:
     assert not w.differences(w.table(old), w.table(new))
     old, new = ((place / "report.md").read_text(encoding="utf-8") for place in (w.WITNESS, folder))
     assert w.numbers(old) == pytest.approx(w.numbers(new))
-    assert not w.differences(kept("page.json"), w.page_data((folder / "page.html").read_text(encoding="utf-8")))
+    assert not w.differences(
+        kept("page.json"), w.page_data((folder / "page.html").read_text(encoding="utf-8"))
+    )
 
 
 def test_imports_and_exports_write_the_same(work: Work) -> None:
@@ -126,14 +143,18 @@ def test_imports_and_exports_write_the_same(work: Work) -> None:
 
 def test_python_scores_as_the_command_line_did() -> None:
     item = kept("items.json")[0]
-    scores = SelfReflect(Judge.load("smollm2", device="cpu")).score(item["question"], answers=item["answers"], summaries=item["summaries"])
+    scores = SelfReflect(Judge.load("smollm2", device="cpu")).score(
+        item["question"], answers=item["answers"], summaries=item["summaries"]
+    )
     for line in kept("outputs.json")["score items"]:
         if line["id"] == item["id"]:
             score = scores[line["summary"]]
             assert (score.value, score.stderr) == pytest.approx((line["score"], line["stderr"]), abs=1e-6)
             assert score.answer_means == pytest.approx(line["answer_means"], abs=1e-6)
             assert [word.text for word in score.words] == [word["text"] for word in line["words"]]
-            assert [word.mean for word in score.words] == pytest.approx([word["mean"] for word in line["words"]], abs=1e-6)
+            assert [word.mean for word in score.words] == pytest.approx(
+                [word["mean"] for word in line["words"]], abs=1e-6
+            )
 
 
 def test_no_flag_is_lost(tmp_path: Path) -> None:
@@ -143,7 +164,9 @@ def test_no_flag_is_lost(tmp_path: Path) -> None:
         assert {w.RENAMED.get((name, flag), flag) for flag in flags} <= {*now}, name
     for (name, flag), new in w.RENAMED.items():
         told = w.call(f"{name} {flag}", tmp_path, translate=False).stderr
-        assert new in told or "No such option" not in told, f"{name} {flag} is neither taken nor answered with {new}"
+        assert new in told or "No such option" not in told, (
+            f"{name} {flag} is neither taken nor answered with {new}"
+        )
 
 
 @pytest.mark.slow
@@ -157,7 +180,9 @@ def test_estimated_scores_are_the_same(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", w.COSTLY)
 def test_costly_commands_keep_the_keys_of_their_json(tmp_path: Path, name: str) -> None:
-    assert not w.lost(kept("shapes.json")[name], w.shape(w.call(w.COSTLY[name], w.workplace(tmp_path / "work")).lines))
+    assert not w.lost(
+        kept("shapes.json")[name], w.shape(w.call(w.COSTLY[name], w.workplace(tmp_path / "work")).lines)
+    )
 
 
 def test_the_witness_can_accuse() -> None:
@@ -171,4 +196,7 @@ def test_the_witness_can_accuse() -> None:
     assert not w.differences(old, old)
     assert all(w.differences(old, one) for one in changed)
     assert [bool(w.lost(w.shape(old), w.shape(one))) for one in changed] == [False, False, True, False]
-    assert w.lost(w.shape(old), w.shape([{key: value for key, value in line.items() if key != "stderr"} for line in old]))
+    assert w.lost(
+        w.shape(old),
+        w.shape([{key: value for key, value in line.items() if key != "stderr"} for line in old]),
+    )

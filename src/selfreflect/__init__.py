@@ -1,6 +1,7 @@
 """Faithful summaries of a language model's answer distribution, and the SelfReflect metric that scores them.
 
-The names below are loaded on first use: importing the package loads no torch, prints nothing and creates nothing.
+The names below are loaded on first use: importing the package loads no torch, prints nothing and creates
+nothing.
 """
 
 from __future__ import annotations

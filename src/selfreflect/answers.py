@@ -1,4 +1,5 @@
-"""The answers stage: draws an answer distribution for every question, in the two disjoint halves that the metric needs."""
+"""The answers stage: draws an answer distribution for every question, in the two disjoint halves that the
+metric needs."""
 
 from __future__ import annotations
 
@@ -21,11 +22,12 @@ def draw_answers(
     thinking: bool = False,
     batch_questions: int = 8,
 ) -> Iterator[AnswerSet | Failure]:
-    """Sample ``2 * num_answers`` answers to each question: the first half is masked, the second half conditions.
+    """Sample ``2 * num_answers`` answers to each question: the first half is masked, the second half
+    conditions.
 
-    Questions are sent in batches of ``batch_questions``; results come in order, each batch as soon as it is done, or within it as they
-    are done from a generator that streams. Seeds depend on the question's id alone, so neither batching nor a resumed run changes the
-    answers.
+    Questions are sent in batches of ``batch_questions``; results come in order, each batch as soon as it is
+    done, or within it as they are done from a generator that streams. Seeds depend on the question's id
+    alone, so neither batching nor a resumed run changes the answers.
     """
     for start in range(0, len(questions), batch_questions):
         batch = questions[start : start + batch_questions]
@@ -47,10 +49,13 @@ _UNUSABLE: dict[Literal["unclosed_reasoning", "content_filter"], str] = {
     "unclosed_reasoning": "never ended their reasoning; allow more new tokens or switch thinking off",
     "content_filter": "were withheld by the server's content filter",
 }
-"""Ends of a completion that leave no answer. A distribution without them would be another one, so the question has none."""
+"""Ends of a completion that leave no answer. A distribution without them would be another one, so the
+question has none."""
 
 
-def _record(question: Question, request: Request, reply: Reply | Refusal, generator: Generator, seed: int) -> AnswerSet | Failure:
+def _record(
+    question: Question, request: Request, reply: Reply | Refusal, generator: Generator, seed: int
+) -> AnswerSet | Failure:
     if isinstance(reply, Refusal):
         return Failure(question_id=question.id, stage="answers", kind=reply.kind, message=reply.message)
     for kind, what in _UNUSABLE.items():
@@ -60,7 +65,12 @@ def _record(question: Question, request: Request, reply: Reply | Refusal, genera
             return Failure(question_id=question.id, stage="answers", kind=kind, message=message)
     texts = tuple(completion.text for completion in reply.completions)
     if not any(text.strip() for text in texts):
-        return Failure(question_id=question.id, stage="answers", kind="no_answers", message=f"all {len(texts)} answers are blank")
+        return Failure(
+            question_id=question.id,
+            stage="answers",
+            kind="no_answers",
+            message=f"all {len(texts)} answers are blank",
+        )
     half = request.n // 2
     return AnswerSet(
         question_id=question.id,

@@ -1,4 +1,5 @@
-"""Where things are kept that are costly to get and the same for every run: the embedded model, compiled code."""
+"""Where things are kept that are costly to get and the same for every run: the embedded model, compiled
+code."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from selfreflect.errors import BackendError
 
 
 def cache_directory() -> Path:
-    """``$SELFREFLECT_CACHE``, else ``$XDG_CACHE_HOME/selfreflect``, else ``~/.cache/selfreflect``. Creates nothing.
+    """``$SELFREFLECT_CACHE``, else ``$XDG_CACHE_HOME/selfreflect``, else ``~/.cache/selfreflect``. Creates
+    nothing.
 
     Raises:
         BackendError: the directory is below the home of a user who has none.
@@ -22,4 +24,6 @@ def cache_directory() -> Path:
             return shared / "selfreflect"
         return Path.home() / ".cache" / "selfreflect"
     except RuntimeError as error:
-        raise BackendError("there is no home directory to keep the cache in; set SELFREFLECT_CACHE to a directory") from error
+        raise BackendError(
+            "there is no home directory to keep the cache in; set SELFREFLECT_CACHE to a directory"
+        ) from error

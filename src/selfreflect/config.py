@@ -1,4 +1,5 @@
-"""All settings that change results, in one frozen tree with its defaults. The command line and TOML files are two ways to fill it."""
+"""All settings that change results, in one frozen tree with its defaults. The command line and TOML files are
+two ways to fill it."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
     dtype: str = "auto"
     compat: str = ""
     budget: str | None = None
-    """Judge tokens (``"20000"``) or time (``"30s"``, ``"2m"``) per question; without a limit every masked word is scored."""
+    """Judge tokens (``"20000"``) or time (``"30s"``, ``"2m"``) per question; without a limit every masked
+    word is scored."""
     standard_error: float | None = None
     """Score words until the estimate of every summary is this close to its exact score."""
     race: float | None = None
@@ -69,7 +71,8 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
 
 
 class Placement(Record, frozen=True, kw_only=True):
-    """How the actors of a stage are laid out on a Ray cluster. What is left out is chosen for the model and the cluster."""
+    """How the actors of a stage are laid out on a Ray cluster. What is left out is chosen for the model and
+    the cluster."""
 
     actors: int | None = None
     """Workers, each with its own copy of the model."""
@@ -99,7 +102,8 @@ class Price(Record, frozen=True, kw_only=True):
 
 
 class Config(Record, frozen=True, kw_only=True):
-    """One section per stage, actors and prices. A run directory keeps the sections of the stages it was made with, and refuses others."""
+    """One section per stage, actors and prices. A run directory keeps the sections of the stages it was made
+    with, and refuses others."""
 
     questions: QuestionsConfig = QuestionsConfig()
     answers: AnswersConfig = AnswersConfig()
@@ -116,9 +120,12 @@ class Config(Record, frozen=True, kw_only=True):
 
 
 def load_config(
-    path: Path | None, overrides: Mapping[str, Mapping[str, Any]], base: Mapping[str, Mapping[str, Any]] | None = None
+    path: Path | None,
+    overrides: Mapping[str, Mapping[str, Any]],
+    base: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Config:
-    """The defaults, overlaid by ``base`` (what a run directory was made with), by the TOML file at ``path``, and by ``overrides``.
+    """The defaults, overlaid by ``base`` (what a run directory was made with), by the TOML file at ``path``,
+    and by ``overrides``.
 
     Both mappings are section -> key -> value; an override of None leaves its key alone.
 
@@ -142,7 +149,9 @@ def load_config(
             _check_known(where, f"key in [{section}]", key, _keys(known[section]))
     merged = {name: {**(base or {}).get(name, {}), **merged.get(name, {})} for name in known}
     for section, given in overrides.items():
-        merged.setdefault(section, {}).update({key: value for key, value in given.items() if value is not None})
+        merged.setdefault(section, {}).update(
+            {key: value for key, value in given.items() if value is not None}
+        )
     try:
         config = msgspec.convert(merged, Config)
     except msgspec.ValidationError as error:
@@ -150,7 +159,9 @@ def load_config(
     _check_ranges(config)
     if not limited(config.scores):
         # Exact scores have no seed: a directory of theirs goes on with any --seed.
-        config = msgspec.structs.replace(config, scores=msgspec.structs.replace(config.scores, seed=ScoresConfig().seed))
+        config = msgspec.structs.replace(
+            config, scores=msgspec.structs.replace(config.scores, seed=ScoresConfig().seed)
+        )
     return config
 
 
@@ -170,7 +181,9 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _check_known(where: str, what: str, name: str, known: list[str]) -> None:
     if name not in known:
-        raise ConfigError(f"{where}: unknown {what}: {excerpt(name)}. Known: {', '.join(known)}.{nearest(name, known)}")
+        raise ConfigError(
+            f"{where}: unknown {what}: {excerpt(name)}. Known: {', '.join(known)}.{nearest(name, known)}"
+        )
 
 
 def _keys(section: type[Record]) -> list[str]:
@@ -189,7 +202,9 @@ def _check_ray(where: str, stages: dict[str, Any]) -> None:
 def _check_prices(where: str, prices: dict[str, Any]) -> None:
     for model, price in prices.items():
         if not isinstance(price, dict):
-            raise ConfigError(f"{where}: the price of {excerpt(model)} must be a table [prices.{excerpt(model)}], not {excerpt(price)}")
+            raise ConfigError(
+                f"{where}: the price of {excerpt(model)} must be a table [prices.{excerpt(model)}], not {excerpt(price)}"
+            )
         for key in price:
             _check_known(where, f"key in the price of {excerpt(model)}", key, _keys(Price))
         for key in _keys(Price):
@@ -237,7 +252,9 @@ def _check_placement(name: str, wanted: Placement) -> None:
             raise ConfigError(f"{name}.{key} must be at least 1, not {count}")
     if wanted.cpus is not None and not 0 < wanted.cpus < float("inf"):
         raise ConfigError(f"{name}.cpus must be above 0, not {wanted.cpus}")
-    if wanted.gpus is not None and not (0 <= wanted.gpus <= 1 or (wanted.gpus > 1 and wanted.gpus.is_integer())):
+    if wanted.gpus is not None and not (
+        0 <= wanted.gpus <= 1 or (wanted.gpus > 1 and wanted.gpus.is_integer())
+    ):
         raise ConfigError(f"{name}.gpus must be a fraction of one GPU or a whole number, not {wanted.gpus}")
 
 
@@ -247,9 +264,13 @@ def _check_server(name: str, section: AnswersConfig | SummariesConfig) -> None:
     if section.model.startswith(PREFIX):
         endpoint(section.base_url)
         if section.revision is not None:
-            raise ConfigError(f"{name}.revision: a server says nothing of revisions. Leave --revision out with {PREFIX}NAME.")
+            raise ConfigError(
+                f"{name}.revision: a server says nothing of revisions. Leave --revision out with {PREFIX}NAME."
+            )
     elif section.base_url is not None:
-        raise ConfigError(f"{name}.base_url is for a model {PREFIX}NAME, and {excerpt(section.model)} is none. Leave one of them out.")
+        raise ConfigError(
+            f"{name}.base_url is for a model {PREFIX}NAME, and {excerpt(section.model)} is none. Leave one of them out."
+        )
 
 
 def _check_judge(scores: ScoresConfig) -> None:
@@ -257,10 +278,14 @@ def _check_judge(scores: ScoresConfig) -> None:
 
     if scores.judge.startswith(POOLED):
         if scores.base_url is None:
-            raise ConfigError(f"a judge {POOLED}NAME needs the address of its server: --judge-url http://localhost:8000/v1")
+            raise ConfigError(
+                f"a judge {POOLED}NAME needs the address of its server: --judge-url http://localhost:8000/v1"
+            )
         endpoint(scores.base_url)
     elif scores.base_url is not None:
-        raise ConfigError(f"--judge-url is for a judge {POOLED}NAME, and {excerpt(scores.judge)} is none. Leave one of them out.")
+        raise ConfigError(
+            f"--judge-url is for a judge {POOLED}NAME, and {excerpt(scores.judge)} is none. Leave one of them out."
+        )
 
 
 def _check_limits(scores: ScoresConfig) -> None:

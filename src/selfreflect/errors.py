@@ -1,6 +1,7 @@
 """One base class for everything this package raises on purpose, and one subclass per boundary.
 
-A message says what is wrong, where, and what to do. It never holds a secret, and text from files or models is quoted with ``repr`` and cut.
+A message says what is wrong, where, and what to do. It never holds a secret, and text from files or models is
+quoted with ``repr`` and cut.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ class ConfigError(SelfReflectError):
 
 
 class DataError(SelfReflectError):
-    """A file or record that the user supplied cannot be used; the message names the file, the record and the field."""
+    """A file or record that the user supplied cannot be used; the message names the file, the record and the
+    field."""
 
 
 class StoreError(SelfReflectError):
@@ -34,7 +36,9 @@ class MissingExtraError(SelfReflectError):
     """An optional package is needed; the message names the extra that installs it."""
 
     def __init__(self, purpose: str, extra: str) -> None:
-        super().__init__(f"{purpose} needs an optional package. Install it with: pip install 'selfreflect[{extra}]'")
+        super().__init__(
+            f"{purpose} needs an optional package. Install it with: pip install 'selfreflect[{extra}]'"
+        )
 
 
 def excerpt(text: object, limit: int = 60) -> str:

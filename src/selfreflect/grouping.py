@@ -1,4 +1,5 @@
-"""Which sampled answers say the same, as far as spelling can tell: exact match after a normalisation that drops what carries no meaning."""
+"""Which sampled answers say the same, as far as spelling can tell: exact match after a normalisation that
+drops what carries no meaning."""
 
 from __future__ import annotations
 
@@ -9,7 +10,18 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-_PAIRS = {("(", ")"), ("[", "]"), ("{", "}"), ("“", "”"), ("‘", "’"), ("„", "“"), ("«", "»"), ("‹", "›"), ("「", "」"), ("『", "』")}
+_PAIRS = {
+    ("(", ")"),
+    ("[", "]"),
+    ("{", "}"),
+    ("“", "”"),
+    ("‘", "’"),
+    ("„", "“"),
+    ("«", "»"),
+    ("‹", "›"),
+    ("「", "」"),
+    ("『", "』"),
+}
 _PAIRS |= {(mark, mark) for mark in "\"'`*_”’»"}
 _LEADING = "¿¡.,;:!?"
 _TRAILING = ".,;:!?。、"
@@ -19,7 +31,8 @@ _NESTING = 4  # quotes within brackets within emphasis; deeper ones are not an a
 
 @dataclass(frozen=True)
 class AnswerGroup:
-    """Answers with the same normal form. ``text`` is the spelling that occurs most often, the first in order where several do."""
+    """Answers with the same normal form. ``text`` is the spelling that occurs most often, the first in order
+    where several do."""
 
     text: str
     count: int
@@ -28,14 +41,16 @@ class AnswerGroup:
 
 
 def answer_groups(answers: Iterable[str]) -> list[AnswerGroup]:
-    """Answers grouped by :func:`normal_form`, the largest group first. The order of the answers makes no difference."""
+    """Answers grouped by :func:`normal_form`, the largest group first. The order of the answers makes no
+    difference."""
     drawn = list(answers)
     texts = [[drawn[index] for index in group] for group in group_indices(drawn)]
     return [AnswerGroup(group[0], len(group), tuple(sorted(group))) for group in texts]
 
 
 def group_indices(answers: Sequence[str]) -> list[list[int]]:
-    """The groups of :func:`answer_groups` as indices into ``answers``: in each an index of its ``text`` first, then the others in order."""
+    """The groups of :func:`answer_groups` as indices into ``answers``: in each an index of its ``text``
+    first, then the others in order."""
     members = defaultdict(list)
     for index, answer in enumerate(answers):
         members[normal_form(answer)].append(index)
@@ -43,7 +58,8 @@ def group_indices(answers: Sequence[str]) -> list[list[int]]:
 
 
 def ordered_groups(answers: Sequence[str], groups: Iterable[Sequence[int]]) -> list[list[int]]:
-    """Groups with the most common spelling of each in front, the largest group first; of equal ones the first in code point order."""
+    """Groups with the most common spelling of each in front, the largest group first; of equal ones the first
+    in code point order."""
     led = []
     for group in groups:
         text = most_common(answers[index] for index in group)
@@ -52,7 +68,8 @@ def ordered_groups(answers: Sequence[str], groups: Iterable[Sequence[int]]) -> l
 
 
 def spread(groups: Iterable[Sequence[int]]) -> float | None:
-    """The effective number of groups, 2 to the power of their entropy in bits: 1 where all answers agree. None without answers.
+    """The effective number of groups, 2 to the power of their entropy in bits: 1 where all answers agree.
+    None without answers.
 
     It is the first-order diversity of Hill (1973), Ecology 54, 427-432.
     """
@@ -68,10 +85,12 @@ def most_common(texts: Iterable[str]) -> str:
 
 
 def normal_form(text: str) -> str:
-    """NFKC, case folded, white space collapsed, and without surrounding quotes, brackets, sentence marks and leading article.
+    """NFKC, case folded, white space collapsed, and without surrounding quotes, brackets, sentence marks and
+    leading article.
 
-    Quotes, brackets and emphasis go only in pairs and signs stay, so that ``-5``, ``.5``, ``$5``, ``5%``, ``[0, 1)`` and ``6'`` keep
-    their meaning; so does a text that consists of nothing else, such as ``A`` or ``?``.
+    Quotes, brackets and emphasis go only in pairs and signs stay, so that ``-5``, ``.5``, ``$5``, ``5%``,
+    ``[0, 1)`` and ``6'`` keep their meaning; so does a text that consists of nothing else, such as ``A`` or
+    ``?``.
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
     result = " ".join(folded.split())

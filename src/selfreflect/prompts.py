@@ -62,9 +62,12 @@ class Prompts(Record, frozen=True, kw_only=True):
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     def messages(self, question: Question, template: str | None = None, **values: str) -> tuple[Message, ...]:
-        """Open a conversation about a question: system message, then ``template`` (default: the plain question) with its values."""
+        """Open a conversation about a question: system message, then ``template`` (default: the plain
+        question) with its values."""
         template = self.answers.user if template is None else template
-        user = Message(role="user", content=fill(template, {"question": normalise_question(question.text), **values}))
+        user = Message(
+            role="user", content=fill(template, {"question": normalise_question(question.text), **values})
+        )
         return (Message(role="system", content=self.answers.system), user) if self.answers.system else (user,)
 
 
@@ -72,10 +75,12 @@ def load_prompts(path: Path | None = None) -> Prompts:
     """The default prompts, overlaid by the TOML file at ``path``.
 
     Raises:
-        ConfigError: the file cannot be read, or holds an unknown name, a value that is not a text, a blank prompt, or a prompt
-            whose placeholders differ from the default's.
+        ConfigError: the file cannot be read, or holds an unknown name, a value that is not a text, a blank
+            prompt, or a prompt whose placeholders differ from the default's.
     """
-    defaults: Tables = tomllib.loads((resources.files("selfreflect") / "data" / "prompts.toml").read_text(encoding="utf-8"))
+    defaults: Tables = tomllib.loads(
+        (resources.files("selfreflect") / "data" / "prompts.toml").read_text(encoding="utf-8")
+    )
     merged = {table: dict(texts) for table, texts in defaults.items()}
     for table, texts in (_read(path) if path else {}).items():
         _check_name(path, "table", table, defaults)
@@ -98,14 +103,18 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _check_name(path: Path | None, what: str, name: str, known: Mapping[str, object]) -> None:
     if name not in known:
-        raise ConfigError(f"{path}: unknown {what}: {excerpt(name)}. Known: {', '.join(known)}.{nearest(name, list(known))}")
+        raise ConfigError(
+            f"{path}: unknown {what}: {excerpt(name)}. Known: {', '.join(known)}.{nearest(name, list(known))}"
+        )
 
 
 def _checked_text(where: str, key: str, text: object, default: str) -> str:
     if not isinstance(text, str):
         raise ConfigError(f"{where} must be a text, not {excerpt(text)}")
     if key == "marker" and not any(character.isalnum() for character in text):
-        raise ConfigError(f"{where} needs at least one letter or digit, or it cannot be told from the reasoning")
+        raise ConfigError(
+            f"{where} needs at least one letter or digit, or it cannot be told from the reasoning"
+        )
     if key != "system" and not text.strip():
         raise ConfigError(f"{where} must not be blank")
     wanted, found = set(PLACEHOLDER.findall(default)), set(PLACEHOLDER.findall(text))
@@ -113,5 +122,7 @@ def _checked_text(where: str, key: str, text: object, default: str) -> str:
         raise ConfigError(f"{where} lacks the placeholder {{{name}}}")
     for name in sorted(found - wanted):
         allowed = ", ".join(f"{{{known}}}" for known in sorted(wanted)) or "none"
-        raise ConfigError(f"{where} has an unknown placeholder {excerpt('{' + name + '}')} (allowed: {allowed})")
+        raise ConfigError(
+            f"{where} has an unknown placeholder {excerpt('{' + name + '}')} (allowed: {allowed})"
+        )
     return text

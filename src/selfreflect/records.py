@@ -1,7 +1,8 @@
 """The frozen records that every stage takes and gives. Schema and version live here and nowhere else.
 
-Each record names the question it belongs to. On disk a record is one JSON object on one line, with these fields and no others.
-Undefined values are ``None`` beside a :class:`Failure` that says why; they are never NaN and never a guess.
+Each record names the question it belongs to. On disk a record is one JSON object on one line, with these
+fields and no others. Undefined values are ``None`` beside a :class:`Failure` that says why; they are never
+NaN and never a guess.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ FailureKind = Literal[
 ]
 
 RETRIED: tuple[FailureKind, ...] = ("backend", "empty", "strategy")
-"""Kinds that another try may mend. The others follow from the texts and the settings, which a run directory does not change."""
+"""Kinds that another try may mend. The others follow from the texts and the settings, which a run directory
+does not change."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,7 +97,8 @@ class Summary(Record, frozen=True, kw_only=True):
 
 
 class Guess(msgspec.Struct, frozen=True, array_like=True):
-    """A token that the judge held likely in place of a masked one, and its probability in both contexts at two temperatures.
+    """A token that the judge held likely in place of a masked one, and its probability in both contexts at
+    two temperatures.
 
     On disk a list of these five, since there are many.
     """
@@ -121,7 +124,8 @@ class WordDistance(Record, frozen=True, kw_only=True, omit_defaults=True):
     distances: tuple[float, ...]
     """Total variation in [0, 1], one for each judge token of the word; 0 is best."""
     guesses: tuple[tuple[Guess, ...], ...] = ()
-    """For each judge token what was held likely instead, where the scorer was asked to keep it; the likeliest of either context first."""
+    """For each judge token what was held likely instead, where the scorer was asked to keep it; the likeliest
+    of either context first."""
 
     @property
     def mean(self) -> float:
@@ -137,11 +141,14 @@ class Sampled(Record, frozen=True, kw_only=True):
     """Token tasks of the scored words."""
     tokens_total: int
     stderr: float | None
-    """Standard error against the exact score, from the choice of words alone. None where a single word was scored."""
+    """Standard error against the exact score, from the choice of words alone. None where a single word was
+    scored."""
     stopped: Literal["budget", "standard_error", "race", "paired"]
-    """The limit that was reached; ``"paired"`` where earlier scores of the question have no more words either."""
+    """The limit that was reached; ``"paired"`` where earlier scores of the question have no more words
+    either."""
     budget: str | None = None
-    """Judge tokens or seconds per question, as asked for. With seconds the number of words depends on the machine."""
+    """Judge tokens or seconds per question, as asked for. With seconds the number of words depends on the
+    machine."""
     standard_error: float | None = None
     """The ``stderr`` that every summary of the question was to reach."""
     race: float | None = None
@@ -160,7 +167,8 @@ class Score(Record, frozen=True, kw_only=True):
     """The name of the summary (its strategy)."""
     value: float
     stderr: float | None
-    """Standard error over masked-out answers, the sampling unit (tokens of one answer are not independent). None for one answer.
+    """Standard error over masked-out answers, the sampling unit (tokens of one answer are not independent).
+    None for one answer.
 
     An estimate's holds both the answers and the choice of words.
     """
@@ -173,12 +181,15 @@ class Score(Record, frozen=True, kw_only=True):
     compat: str = ""
     """``"published"`` when tokenised with the published scorer's extra BOS, else empty."""
     answer_means: tuple[float | None, ...] = ()
-    """Mean distance of each masked-out answer's token tasks, in order; None for an answer that has none, or none that was scored."""
+    """Mean distance of each masked-out answer's token tasks, in order; None for an answer that has none, or
+    none that was scored."""
     words: tuple[WordDistance, ...] = ()
     warnings: tuple[str, ...] = ()
-    """What a reader should know about the input, such as answers whose quotes break the list the judge is shown."""
+    """What a reader should know about the input, such as answers whose quotes break the list the judge is
+    shown."""
     estimate: Sampled | None = None
-    """Present where not all masked words were scored: then ``value`` is an estimate, and ``words`` holds the scored ones only."""
+    """Present where not all masked words were scored: then ``value`` is an estimate, and ``words`` holds the
+    scored ones only."""
 
 
 class Failure(Record, frozen=True, kw_only=True):
@@ -198,24 +209,29 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def question_id(text: str) -> str:
-    """A stable id for a question whose source gives none: ``q-`` and 12 hex digits of the SHA-256 of its text."""
+    """A stable id for a question whose source gives none: ``q-`` and 12 hex digits of the SHA-256 of its
+    text."""
     return "q-" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
 def halves(samples: list[str] | tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Split samples into (masked-out, conditioning): the first half and the second half, in order; an odd one goes to the second.
+    """Split samples into (masked-out, conditioning): the first half and the second half, in order; an odd one
+    goes to the second.
 
     Raises:
         ValueError: with fewer than two samples, since each half needs at least one.
     """
     if len(samples) < 2:
-        raise ValueError(f"an answer distribution needs at least 2 answers, one for each half; this one has {len(samples)}")
+        raise ValueError(
+            f"an answer distribution needs at least 2 answers, one for each half; this one has {len(samples)}"
+        )
     middle = len(samples) // 2
     return tuple(samples[:middle]), tuple(samples[middle:])
 
 
 def dump_line(value: Any) -> str:
-    """One line of strict JSON (no NaN), without its line end. Readable UTF-8, except that lone surrogates force ASCII escapes."""
+    """One line of strict JSON (no NaN), without its line end. Readable UTF-8, except that lone surrogates
+    force ASCII escapes."""
     plain = msgspec.to_builtins(value)
     line = json.dumps(plain, ensure_ascii=False, allow_nan=False)
     return json.dumps(plain, allow_nan=False) if _SURROGATE.search(line) else line

@@ -1,4 +1,5 @@
-"""Means with intervals, paired differences, clustered standard errors, and means of random subsets of words. NumPy only.
+"""Means with intervals, paired differences, clustered standard errors, and means of random subsets of words.
+NumPy only.
 
 What cannot be computed from the values at hand is None, never NaN.
 """
@@ -44,7 +45,8 @@ class Estimate:
 
 @dataclass(frozen=True)
 class PairedEstimate:
-    """How ``b`` differs from ``a`` on the questions they share. A win is a question where ``b`` is lower, which is better."""
+    """How ``b`` differs from ``a`` on the questions they share. A win is a question where ``b`` is lower,
+    which is better."""
 
     difference: Estimate
     """Mean of b - a; its ``n`` is the number of shared questions."""
@@ -52,14 +54,19 @@ class PairedEstimate:
     ties: int
     losses: int
     p_value: float | None
-    """Two-sided, for the hypothesis that the sign of every difference is a coin toss. None without shared questions."""
+    """Two-sided, for the hypothesis that the sign of every difference is a coin toss. None without shared
+    questions."""
 
 
-def mean_interval(values: Sequence[float], total: int, *, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0) -> Estimate:
-    """Mean over questions with a BCa bootstrap interval: bias-corrected and accelerated (Efron 1987, JASA 82, 171-185).
+def mean_interval(
+    values: Sequence[float], total: int, *, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
+) -> Estimate:
+    """Mean over questions with a BCa bootstrap interval: bias-corrected and accelerated (Efron 1987, JASA 82,
+    171-185).
 
-    BCa rather than plain percentiles because scores are skewed (bounded by 0, long to the right): it moves both ends to the longer
-    tail, so that its coverage error shrinks as 1/n instead of 1/sqrt(n). The result does not depend on the order of the values.
+    BCa rather than plain percentiles because scores are skewed (bounded by 0, long to the right): it moves
+    both ends to the longer tail, so that its coverage error shrinks as 1/n instead of 1/sqrt(n). The result
+    does not depend on the order of the values.
 
     Args:
         values: one finite number per question that has one.
@@ -69,7 +76,9 @@ def mean_interval(values: Sequence[float], total: int, *, confidence: float = 0.
         ValueError: for NaN or infinite values, more values than ``total``, or settings out of range.
     """
     if not 0 < confidence < 1 or resamples < 1:
-        raise ValueError(f"confidence must lie between 0 and 1 and resamples be positive; got {confidence} and {resamples}")
+        raise ValueError(
+            f"confidence must lie between 0 and 1 and resamples be positive; got {confidence} and {resamples}"
+        )
     if len(values) > total:
         raise ValueError(f"{len(values)} values for {total} questions")
     ordered = np.sort(_finite(values))
@@ -108,10 +117,12 @@ def paired_difference(
 
 
 def sign_flip_p(differences: Sequence[float], *, resamples: int = 10_000, seed: int = 0) -> float:
-    """Two-sided p-value of the mean difference under random signs: the share of sign patterns at least as extreme.
+    """Two-sided p-value of the mean difference under random signs: the share of sign patterns at least as
+    extreme.
 
-    Exact for up to ``EXACT_SIGN_FLIPS`` differences other than zero. Beyond that it is sampled, counting the observed pattern as one
-    of the draws, so that it is a valid p-value and never 0 (Phipson and Smyth 2010, Stat. Appl. Genet. Mol. Biol. 9, 39).
+    Exact for up to ``EXACT_SIGN_FLIPS`` differences other than zero. Beyond that it is sampled, counting the
+    observed pattern as one of the draws, so that it is a valid p-value and never 0 (Phipson and Smyth 2010,
+    Stat. Appl. Genet. Mol. Biol. 9, 39).
 
     Raises:
         ValueError: for NaN or infinite values.
@@ -136,9 +147,11 @@ def sign_flip_p(differences: Sequence[float], *, resamples: int = 10_000, seed: 
 def clustered_mean(per_answer: Sequence[Sequence[float]]) -> tuple[float, float | None]:
     """Flat mean over all token tasks, and its standard error with answers as clusters.
 
-    The mean is a ratio of two sums over answers (distances D_a, token tasks n_a), so its error is that of the ratio estimator,
-    linearised: sqrt(m/(m-1) * sum_a (D_a - mean * n_a)^2) / sum_a n_a over the m answers that have token tasks (Cochran, Sampling
-    Techniques, 3rd ed. 1977, chapters 6 and 9A). None for fewer than two such answers.
+    The mean is a ratio of two sums over answers (distances D_a, token tasks n_a), so its error is that of the
+    ratio estimator,
+    linearised: sqrt(m/(m-1) * sum_a (D_a - mean * n_a)^2) / sum_a n_a over the m answers that have token
+    tasks (Cochran, Sampling Techniques, 3rd ed. 1977, chapters 6 and 9A). None for fewer than two such
+    answers.
 
     Raises:
         ValueError: without any value, or for NaN or infinite ones.
@@ -158,7 +171,8 @@ def clustered_mean(per_answer: Sequence[Sequence[float]]) -> tuple[float, float 
 
 @dataclass(frozen=True)
 class WordSample:
-    """Words drawn from one masked-out answer without replacement, each with probability proportional to its size among those left."""
+    """Words drawn from one masked-out answer without replacement, each with probability proportional to its
+    size among those left."""
 
     total_size: int
     """Token tasks of all words of the answer."""
@@ -192,23 +206,28 @@ class SampledMean:
 
     mean: float
     sampling_error: float | None
-    """Standard error against the mean over all words of these answers; None where one word tells nothing of the spread."""
+    """Standard error against the mean over all words of these answers; None where one word tells nothing of
+    the spread."""
     stderr: float | None
-    """Standard error for answers drawn anew: the same, and the spread between answers. None for one answer."""
+    """Standard error for answers drawn anew: the same, and the spread between answers. None for one
+    answer."""
     degrees: float
     """Degrees of freedom of ``sampling_error``; infinite where it is 0 because nothing is left to draw."""
 
 
 def sampled_mean(answers: Sequence[WordSample]) -> SampledMean:
-    """Unbiased flat mean over all token tasks from words drawn in answers, which are given in the order in which answers are drawn.
+    """Unbiased flat mean over all token tasks from words drawn in answers, which are given in the order in
+    which answers are drawn.
 
-    With a word of every answer, each answer's sum is estimated by :func:`drawn_sum` and the mean is their total over all token tasks
-    (stratified sampling, Cochran, Sampling Techniques, 3rd ed. 1977, chapter 5). An answer with one word of several borrows the variance
-    of the rates of all drawn words; since that also holds the differences between answers it overstates (collapsed strata, 5A.12).
-    ``stderr`` adds the spread of answers as in :func:`clustered_mean`, less what sampling words adds to it.
+    With a word of every answer, each answer's sum is estimated by :func:`drawn_sum` and the mean is their
+    total over all token tasks (stratified sampling, Cochran, Sampling Techniques, 3rd ed. 1977, chapter 5).
+    An answer with one word of several borrows the variance of the rates of all drawn words; since that also
+    holds the differences between answers it overstates (collapsed strata, 5A.12). ``stderr`` adds the spread
+    of answers as in :func:`clustered_mean`, less what sampling words adds to it.
 
-    With fewer words than answers, the first answers have one word each (two-stage sampling, chapter 11). The mean is Des Raj's estimator
-    over answers, and both standard errors are those of draws with replacement, which overstate (9A.3).
+    With fewer words than answers, the first answers have one word each (two-stage sampling, chapter 11). The
+    mean is Des Raj's estimator over answers, and both standard errors are those of draws with replacement,
+    which overstate (9A.3).
 
     Raises:
         ValueError: no word was drawn, or a value is not finite.
@@ -226,23 +245,30 @@ def sampled_mean(answers: Sequence[WordSample]) -> SampledMean:
     variances, degrees = _sum_variances(answers, sums, spread)
     if variances is None:
         return SampledMean(mean, None, None, degrees)
-    words = math.fsum(answer.copies**2 * variance for answer, variance in zip(answers, variances, strict=True))
+    words = math.fsum(
+        answer.copies**2 * variance for answer, variance in zip(answers, variances, strict=True)
+    )
     error = math.sqrt(words) / whole
     m = sum(answer.copies for answer in answers)
     if m < 2:
         return SampledMean(mean, error, None, degrees)
-    squares = math.fsum(answer.copies * (total - mean * answer.total_size) ** 2 for answer, total in zip(answers, sums, strict=True))
+    squares = math.fsum(
+        answer.copies * (total - mean * answer.total_size) ** 2
+        for answer, total in zip(answers, sums, strict=True)
+    )
     noise = math.fsum(answer.copies * variance for answer, variance in zip(answers, variances, strict=True))
     between = max(0.0, m / (m - 1) * squares - noise)
     return SampledMean(mean, error, math.sqrt(between + words) / whole, degrees)
 
 
 def drawn_sum(answer: WordSample) -> float:
-    """Unbiased estimate of the sum of an answer's values from its draws (Des Raj 1956, J. Am. Stat. Assoc. 51, 269-284).
+    """Unbiased estimate of the sum of an answer's values from its draws (Des Raj 1956, J. Am. Stat. Assoc.
+    51, 269-284).
 
-    Draw i estimates the sum by what was drawn before it plus its own rate times the size that was left; given those before, this is
-    unbiased. The i-th of N gets the weight 1/((N-i)(N-i+1)), the inverse of its variance where sizes are equal, which makes the estimate
-    as precise there as the mean of a simple random sample. All words drawn give their sum.
+    Draw i estimates the sum by what was drawn before it plus its own rate times the size that was left; given
+    those before, this is unbiased. The i-th of N gets the weight 1/((N-i)(N-i+1)), the inverse of its
+    variance where sizes are equal, which makes the estimate as precise there as the mean of a simple random
+    sample. All words drawn give their sum.
     """
     if answer.complete:
         return math.fsum(answer.values)
@@ -251,7 +277,8 @@ def drawn_sum(answer: WordSample) -> float:
 
 
 def student_p(t: float, degrees: float) -> float:
-    """Two-sided p-value of Student's t; degrees of freedom are rounded down (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4)."""
+    """Two-sided p-value of Student's t; degrees of freedom are rounded down (Abramowitz and Stegun 1964,
+    26.7.3 and 26.7.4)."""
     if math.isinf(degrees):
         return 2 * NormalDist().cdf(-abs(t))
     n = max(1, math.floor(degrees))
@@ -260,7 +287,11 @@ def student_p(t: float, degrees: float) -> float:
     for k in range(2 + n % 2, n + 1, 2):
         total += term
         term *= square * (k - 1) / k
-    inside = 2 / math.pi * (angle + math.sin(angle) * math.cos(angle) * total) if n % 2 else math.sin(angle) * total
+    inside = (
+        2 / math.pi * (angle + math.sin(angle) * math.cos(angle) * total)
+        if n % 2
+        else math.sin(angle) * total
+    )
     return max(0.0, 1 - inside)
 
 
@@ -272,8 +303,11 @@ def _draws(answer: WordSample) -> tuple[Floats, Floats]:
     return np.cumsum(values) - values + values / sizes * left, 1 / (rest * (rest + 1.0))
 
 
-def _sum_variances(answers: Sequence[WordSample], sums: Sequence[float], spread: float | None) -> tuple[list[float] | None, float]:
-    """Variance of each answer's :func:`drawn_sum`, and their degrees of freedom together (Satterthwaite 1946, Biometrics Bull. 2, 110)."""
+def _sum_variances(
+    answers: Sequence[WordSample], sums: Sequence[float], spread: float | None
+) -> tuple[list[float] | None, float]:
+    """Variance of each answer's :func:`drawn_sum`, and their degrees of freedom together (Satterthwaite 1946,
+    Biometrics Bull. 2, 110)."""
     variances: list[float] = []
     own = borrowed = 0.0
     for answer, total in zip(answers, sums, strict=True):
@@ -297,7 +331,8 @@ def _sum_variances(answers: Sequence[WordSample], sums: Sequence[float], spread:
 
 
 def _first_answers(answers: Sequence[WordSample]) -> float:
-    """Des Raj's estimate of the sum over all answers from one word in each of the first, drawn by their token tasks."""
+    """Des Raj's estimate of the sum over all answers from one word in each of the first, drawn by their token
+    tasks."""
     left, before, estimates = sum(answer.weight for answer in answers), 0.0, []
     for answer in answers:
         if answer.values:
@@ -310,7 +345,9 @@ def _first_answers(answers: Sequence[WordSample]) -> float:
 def _finite(values: Sequence[float]) -> Floats:
     array = np.asarray(values, dtype=np.float64)
     if not np.isfinite(array).all():
-        raise ValueError("NaN or infinite value: leave out what is undefined and let n and the coverage show it")
+        raise ValueError(
+            "NaN or infinite value: leave out what is undefined and let n and the coverage show it"
+        )
     return array
 
 
@@ -325,7 +362,9 @@ def _bca(deviations: Floats, confidence: float, resamples: int, seed: int) -> tu
     """Both ends of the interval, relative to the mean, for deviations from it that are not all zero."""
     n = len(deviations)
     rng = np.random.default_rng(seed)
-    means = np.concatenate([deviations[rng.integers(0, n, size=(rows, n))].mean(axis=1) for rows in _blocks(resamples, n)])
+    means = np.concatenate(
+        [deviations[rng.integers(0, n, size=(rows, n))].mean(axis=1) for rows in _blocks(resamples, n)]
+    )
     rounding = 1e-12 * float(np.abs(deviations).max())
     below = np.mean(means < -rounding) + np.mean(np.abs(means) <= rounding) / 2
     edge = 0.5 / resamples  # all resamples on one side would make the correction infinite

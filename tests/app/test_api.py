@@ -1,4 +1,5 @@
-"""Asking and scoring with a tiny model over a real socket: events, stopping, resuming, and what stays on disk."""
+"""Asking and scoring with a tiny model over a real socket: events, stopping, resuming, and what stays on
+disk."""
 
 from __future__ import annotations
 
@@ -23,7 +24,16 @@ from selfreflect.app.grouping import Meaning
 from selfreflect.app.jobs import WAITING, Job, StopRequested
 from selfreflect.app.library import Library
 from selfreflect.app.schemas import AskBody, ScoreBody
-from selfreflect.app.work import FIRST_BATCH, GUESSES, LARGEST_BATCH, JobRunner, ModelChoices, Streaming, _Teller, batches
+from selfreflect.app.work import (
+    FIRST_BATCH,
+    GUESSES,
+    LARGEST_BATCH,
+    JobRunner,
+    ModelChoices,
+    Streaming,
+    _Teller,
+    batches,
+)
 from selfreflect.errors import DataError
 from selfreflect.models import embedder as embedding
 from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling
@@ -80,7 +90,9 @@ def test_a_question_becomes_answers_summaries_scores_and_a_run(client: Client, r
     assert {name for _, name in stored.scores} == {"greedy", "basic"}
     view = client.get(f"/api/runs/{end['run']}/questions/0").json()
     assert view["answers"] == drawn
-    assert all(summary["distances"] and summary["score"] and summary["guesses"] for summary in view["summaries"])
+    assert all(
+        summary["distances"] and summary["score"] and summary["guesses"] for summary in view["summaries"]
+    )
     assert {data["name"]: data["value"] for _, kind, data in events if kind == "score"} == {
         one["name"]: one["score"] for one in view["summaries"]
     }
@@ -117,7 +129,12 @@ def test_events_are_resumed_after_the_last_one_that_arrived(client: Client) -> N
     ids=["one list", "two halves"],
 )
 def test_summaries_of_given_answers_are_scored(client: Client, given: dict[str, list[str]]) -> None:
-    body = {"question": "What first?", "judge": "model", "summaries": {"good": "Radishes or lettuce.", "bad": "It is not clear."}, **given}
+    body = {
+        "question": "What first?",
+        "judge": "model",
+        "summaries": {"good": "Radishes or lettuce.", "bad": "It is not clear."},
+        **given,
+    }
     answer = client.post("/api/score", json=body)
     assert answer.status_code == 202
     job = client.finished(answer.json()["id"])
@@ -128,13 +145,23 @@ def test_summaries_of_given_answers_are_scored(client: Client, given: dict[str, 
 
 
 def test_what_the_judge_expected_can_be_asked_for_word_by_word(client: Client) -> None:
-    given = {"masked_out": [f"Radish number {number}" for number in range(120)], "conditioning": ["Lettuce", "Radish"]}
-    body = {"question": "What first?", "judge": "model", "summaries": {"good": "Lettuce.", "bad": "Why?"}, **given}
+    given = {
+        "masked_out": [f"Radish number {number}" for number in range(120)],
+        "conditioning": ["Lettuce", "Radish"],
+    }
+    body = {
+        "question": "What first?",
+        "judge": "model",
+        "summaries": {"good": "Lettuce.", "bad": "Why?"},
+        **given,
+    }
     job = client.finished(client.post("/api/score", json=body).json()["id"])
     page = f"/api/runs/{job['run']}/questions/0"
     view = client.get(page).json()
     assert [one["guesses"] for one in view["summaries"]] == [True, True]
-    found = [client.get(f"{page}/guesses", params={"summary": place, "answer": 119}).json() for place in (0, 1)]
+    found = [
+        client.get(f"{page}/guesses", params={"summary": place, "answer": 119}).json() for place in (0, 1)
+    ]
     assert list(found[0]) == [str(word) for word in view["words"][119]] != []
     for word, place in zip(found[0].values(), view["summaries"][0]["distances"][119], strict=True):
         assert sum(distance for distance, _ in word) / len(word) == pytest.approx(place, abs=1)
@@ -147,16 +174,26 @@ def test_what_the_judge_expected_can_be_asked_for_word_by_word(client: Client) -
 def test_guesses_are_kept_unless_long_answers_would_make_too_many() -> None:
     worker = JobRunner(Library(Path()), ModelChoices(), Options())
     asked = AskBody(question="?", num_answers=200, strategies=["greedy", "basic", "cot"])
-    short, long = (ScoreBody(question="?", answers=["x" * size] * 400, summaries={"a": "b"}) for size in (1000, 2100))
+    short, long = (
+        ScoreBody(question="?", answers=["x" * size] * 400, summaries={"a": "b"}) for size in (1000, 2100)
+    )
     assert [worker._adapted(body, None).guesses for body in (asked, short, long)] == [GUESSES, GUESSES, 0]
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [{}, {"answers": ["one"]}, {"masked_out": ["a"]}, {"answers": ANSWERS, "masked_out": ["a"]}, {"answers": ANSWERS, "summaries": {}}],
+    [
+        {},
+        {"answers": ["one"]},
+        {"masked_out": ["a"]},
+        {"answers": ANSWERS, "masked_out": ["a"]},
+        {"answers": ANSWERS, "summaries": {}},
+    ],
 )
 def test_scores_of_nothing_are_refused(client: Client, wrong: dict[str, object]) -> None:
-    answer = client.post("/api/score", json={"question": "What?", "judge": "model", "summaries": {"a": "b"}, **wrong})
+    answer = client.post(
+        "/api/score", json={"question": "What?", "judge": "model", "summaries": {"a": "b"}, **wrong}
+    )
     assert answer.status_code == 422
     assert answer.json()["error"]["kind"] == "invalid"
 
@@ -221,7 +258,10 @@ def test_requests_at_one_time_wait_for_each_other(tmp_path: Path) -> None:
 
     with serving(tmp_path, work=work) as client:
         jobs: list[str] = []
-        threads = [threading.Thread(target=lambda n=n: jobs.append(client.ask(f"Question {n}?", model="smollm2"))) for n in range(6)]
+        threads = [
+            threading.Thread(target=lambda n=n: jobs.append(client.ask(f"Question {n}?", model="smollm2")))
+            for n in range(6)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -250,7 +290,10 @@ def test_fifty_may_wait_and_memory_stays_bounded(tmp_path: Path) -> None:
     with serving(tmp_path, work=work) as client:
         client.ask(model="smollm2")
         before = psutil.Process().memory_info().rss
-        answers = [client.post("/api/ask", json={"question": "x" * 10_000, "strategies": ["greedy"]}) for _ in range(WAITING + 5)]
+        answers = [
+            client.post("/api/ask", json={"question": "x" * 10_000, "strategies": ["greedy"]})
+            for _ in range(WAITING + 5)
+        ]
         codes = [answer.status_code for answer in answers]
         assert set(codes[:WAITING]) == {202}
         assert set(codes[WAITING + 1 :]) == {429}
@@ -314,7 +357,11 @@ def test_grouping_waits_for_no_job_and_no_job_for_it(tmp_path: Path) -> None:
         assert go.wait(60)
         return by_first_letter(answers)
 
-    with serving(tmp_path, work=lambda job: job.events.add("answers", texts=["a"], groups=[0]), meaning=Meaning(lambda: slow)) as client:
+    with serving(
+        tmp_path,
+        work=lambda job: job.events.add("answers", texts=["a"], groups=[0]),
+        meaning=Meaning(lambda: slow),
+    ) as client:
         job = client.ask(model="smollm2")
         client.finished(job)
         waiting = threading.Thread(target=client.get, args=(f"/api/jobs/{job}/groups",))
@@ -333,7 +380,9 @@ def test_too_many_answers_are_not_grouped_by_meaning() -> None:
         asyncio.run(Meaning(lambda: by_first_letter).groups(lambda: [*texts, "one more"]))
 
 
-def test_without_its_extra_meaning_is_not_offered_and_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_extra_meaning_is_not_offered_and_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert Meaning().installed
     monkeypatch.setattr(app_meaning, "_NEEDED", ("not_there",))
     monkeypatch.setattr(embedding, "_CARRIER", "not_there")
@@ -346,7 +395,15 @@ def test_without_its_extra_meaning_is_not_offered_and_says_what_to_install(tmp_p
 
 
 def test_half_a_surrogate_pair_is_taken_as_it_is_or_refused(client: Client) -> None:
-    body = json.dumps({"question": "half \ud83d?", "model": "model", "judge": "model", "strategies": ["greedy"], "num_answers": 1})
+    body = json.dumps(
+        {
+            "question": "half \ud83d?",
+            "model": "model",
+            "judge": "model",
+            "strategies": ["greedy"],
+            "num_answers": 1,
+        }
+    )
     answer = client.post("/api/ask", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code in (202, 422)
     if answer.status_code == 202:
@@ -420,7 +477,9 @@ def test_other_machines_are_let_in_only_on_purpose_and_with_a_token(tmp_path: Pa
         assert Client(f"http://127.0.0.1:{port}", token).get("/api/runs").status_code == 200
 
 
-def test_a_token_from_the_environment_is_used_and_must_be_a_good_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_from_the_environment_is_used_and_must_be_a_good_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mine = "0123456789abcdef-mine"
     with process(tmp_path, SELFREFLECT_APP_TOKEN=mine) as (_, url):
         assert url.endswith(f"/#token={mine}")
@@ -430,7 +489,9 @@ def test_a_token_from_the_environment_is_used_and_must_be_a_good_one(tmp_path: P
     assert "16 or more" in run("app", "--root", tmp_path, "--port", 0).said
 
 
-def test_without_its_packages_the_command_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_packages_the_command_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.delitem(sys.modules, "selfreflect.app.serve", raising=False)
     outcome = run("app", "--root", tmp_path)

@@ -1,4 +1,5 @@
-"""The page in a real browser: asking, stopping, reloading, the keyboard, a phone, and text that would like to be code."""
+"""The page in a real browser: asking, stopping, reloading, the keyboard, a phone, and text that would like to
+be code."""
 
 from __future__ import annotations
 
@@ -92,7 +93,10 @@ def test_a_question_is_asked_and_everything_about_it_is_shown(page: Any) -> None
     assert "What should I plant first?" in shown.inner_text("h2 >> nth=1")
     assert shown.locator(".card").count() == 2
     assert all(float(text) > 0 for text in shown.locator(".card .score").all_inner_texts())
-    colours = {shown.evaluate("e => getComputedStyle(e).backgroundColor", word) for word in shown.query_selector_all("button.word")[:40]}
+    colours = {
+        shown.evaluate("e => getComputedStyle(e).backgroundColor", word)
+        for word in shown.query_selector_all("button.word")[:40]
+    }
     assert len(colours) > 3
     shown.locator("#runs a", has_text="What should I plant first?").wait_for()
     shown.locator("button.word").first.click()
@@ -119,7 +123,9 @@ def test_the_command_starts_with_the_embedded_model_and_nothing_else(chromium: A
         clean(watched)
 
 
-def test_a_reload_in_the_middle_finds_the_job_again_and_it_can_be_stopped(chromium: Any, tmp_path: Path) -> None:
+def test_a_reload_in_the_middle_finds_the_job_again_and_it_can_be_stopped(
+    chromium: Any, tmp_path: Path
+) -> None:
     def work(job: Job) -> None:
         job.events.add("begun", run="0" * 16, question=job.question)
         job.events.add("answers", texts=["Rome", "Lyon"], groups=[0, 1])
@@ -205,7 +211,12 @@ def test_answers_are_grouped_by_spelling_or_by_meaning(page: Any, client: Client
     groups = shown.locator(".groups .what")
     shown.goto(f"{client.url}/#run={run}")
     shown.wait_for_selector("button.word")
-    assert groups.all_inner_texts() == ["Lettuce.", "Radishes, quickly.", "Tomatoes and basil.", "radishes quickly"]
+    assert groups.all_inner_texts() == [
+        "Lettuce.",
+        "Radishes, quickly.",
+        "Tomatoes and basil.",
+        "radishes quickly",
+    ]
     shown.get_by_role("radio", name="meaning").check()
     shown.wait_for_selector(".groups li:has-text('2 spellings')")
     assert groups.all_inner_texts() == ["Radishes, quickly.", "Lettuce.", "Tomatoes and basil."]
@@ -214,7 +225,12 @@ def test_answers_are_grouped_by_spelling_or_by_meaning(page: Any, client: Client
     shown.wait_for_selector(".groups li:has-text('2 spellings')")
     with shown.expect_download() as download:
         shown.click("button:has-text('answers as CSV')")
-    assert Path(download.value.path()).read_text().splitlines()[1].startswith('1,"Radishes, quickly.",2,0.5,1 3,')
+    assert (
+        Path(download.value.path())
+        .read_text()
+        .splitlines()[1]
+        .startswith('1,"Radishes, quickly.",2,0.5,1 3,')
+    )
     shown.get_by_role("radio", name="spelling").check()
     assert groups.count() == 4
 
@@ -256,7 +272,10 @@ def test_the_real_embedding_groups_what_means_the_same(chromium: Any, tmp_path: 
         run.append(Question(id="q", text="Which capital?"))
         answers = ("Paris", "The capital of France is Paris.", "Lyon", "It's Paris.")
         run.append(AnswerSet(question_id="q", masked_out=answers[:2], conditioning=answers[2:]))
-    with serving(tmp_path, work=lambda job: None, meaning=Meaning()) as client, browser.watched(chromium, client.url) as watched:
+    with (
+        serving(tmp_path, work=lambda job: None, meaning=Meaning()) as client,
+        browser.watched(chromium, client.url) as watched,
+    ):
         opened(watched, client)
         watched.page.click("#runs a")
         watched.page.get_by_role("radio", name="meaning").check()
@@ -265,10 +284,15 @@ def test_the_real_embedding_groups_what_means_the_same(chromium: Any, tmp_path: 
         clean(watched)
 
 
-def test_without_the_extra_the_page_says_what_to_install(chromium: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_the_page_says_what_to_install(
+    chromium: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("selfreflect.app.grouping._NEEDED", ("not_there",))
     made(tmp_path / "one")
-    with serving(tmp_path, work=lambda job: None, meaning=Meaning()) as client, browser.watched(chromium, client.url) as watched:
+    with (
+        serving(tmp_path, work=lambda job: None, meaning=Meaning()) as client,
+        browser.watched(chromium, client.url) as watched,
+    ):
         opened(watched, client)
         watched.page.click("#runs a")
         watched.page.wait_for_selector("button.word")
@@ -354,7 +378,10 @@ def test_a_phone_needs_no_sideways_scrolling(chromium: Any, client: Client, dark
 
 
 def test_a_token_comes_from_the_address_and_leaves_it(chromium: Any, tmp_path: Path) -> None:
-    with serving(tmp_path, work=lambda job: None, token="a-token-of-this-test") as locked, browser.watched(chromium, locked.url) as watched:
+    with (
+        serving(tmp_path, work=lambda job: None, token="a-token-of-this-test") as locked,
+        browser.watched(chromium, locked.url) as watched,
+    ):
         opened(watched, locked, "#token=a-token-of-this-test")
         assert "token" not in watched.page.url
         watched.page.reload()
@@ -383,7 +410,16 @@ def test_hostile_text_is_shown_and_never_run(chromium: Any, tmp_path: Path) -> N
             guesses = ((Guess(text[:1000], 0.5, 0.1, 0.5, 0.1),),)
             word = WordDistance(answer=0, word=0, text=text.split()[0], distances=(0.5,), guesses=guesses)
             run.append(
-                Score(question_id="q", summary=name, value=0.5, stderr=None, token_tasks=1, judge=name, words=(word,), warnings=(name,))
+                Score(
+                    question_id="q",
+                    summary=name,
+                    value=0.5,
+                    stderr=None,
+                    token_tasks=1,
+                    judge=name,
+                    words=(word,),
+                    warnings=(name,),
+                )
             )
             run.update_manifest(models={"answers": {"name": name}})
     with serving(tmp_path, work=lambda job: None) as client, browser.watched(chromium, client.url) as watched:
@@ -397,7 +433,8 @@ def test_hostile_text_is_shown_and_never_run(chromium: Any, tmp_path: Path) -> N
         for run, entry in zip(runs, listed, strict=True):
             number = int(run["name"].split()[0])
             payload = PAYLOADS[number]
-            title = payload if len(payload) < 10_000 else hostile_name(number)  # a listing reads only so much of a question
+            # a listing reads only so much of a question
+            title = payload if len(payload) < 10_000 else hostile_name(number)
             assert entry.startswith(label(title[:300], 120))
             assert entry.endswith(flat(printable(hostile_name(number))))
             shown.goto(f"{client.url}/#run={run['id']}")
@@ -406,13 +443,22 @@ def test_hostile_text_is_shown_and_never_run(chromium: Any, tmp_path: Path) -> N
             shown.locator(words).first.click()
             assert flat(shown.locator(".guesses .token").inner_text()) == label(payload[:1000], 60)
             assert flat(shown.inner_text(".question > h2")) == label(payload, 500)
-            assert [flat(text) for text in shown.locator(".groups .what").all_inner_texts()] == [label(payload, 80)]
+            assert [flat(text) for text in shown.locator(".groups .what").all_inner_texts()] == [
+                label(payload, 80)
+            ]
             assert flat(shown.inner_text(".card h4")) == label(payload[:2000])
             assert flat(shown.inner_text("p.warning")) == label(payload[:2000], 500)
             summary = shown.inner_text(".summary-text bdi")
-            assert flat(summary) == (flat(printable(payload)) if len(payload) <= 4000 else f"{payload[:3999]}…")
+            assert flat(summary) == (
+                flat(printable(payload)) if len(payload) <= 4000 else f"{payload[:3999]}…"
+            )
             assert shown.evaluate("window.pwned === undefined")
-            assert shown.locator("#result :is(script, img, svg, iframe, style, base, meta, math, form, a[href^=javascript])").count() == 0
+            assert (
+                shown.locator(
+                    "#result :is(script, img, svg, iframe, style, base, meta, math, form, a[href^=javascript])"
+                ).count()
+                == 0
+            )
         assert watched.foreign == []
         assert watched.problems == []
 
@@ -426,7 +472,11 @@ def test_hostile_text_in_the_form_is_only_text(page: Any, client: Client) -> Non
         shown.goto(f"{client.url}/")
         shown.wait_for_selector("input[name=strategy]")
     assert shown.evaluate("window.pwned === undefined")
-    run = scored(client, question=PAYLOADS[2], summaries={PAYLOADS[3]: PAYLOADS[4], PAYLOADS[5]: json.dumps(PAYLOADS[:8])})
+    run = scored(
+        client,
+        question=PAYLOADS[2],
+        summaries={PAYLOADS[3]: PAYLOADS[4], PAYLOADS[5]: json.dumps(PAYLOADS[:8])},
+    )
     shown.goto(f"{client.url}/#run={run}")
     shown.wait_for_selector("button.word")
     assert PAYLOADS[3] in shown.inner_text(".cards")

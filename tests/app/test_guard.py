@@ -41,7 +41,9 @@ def problem(response: object, status: int) -> str:
     return str(body["error"]["kind"])
 
 
-@pytest.mark.parametrize("path", ["/", "/docs", "/static/app.js", "/api/runs", "/api/nothing", "/nothing", "/static/nothing.js"])
+@pytest.mark.parametrize(
+    "path", ["/", "/docs", "/static/app.js", "/api/runs", "/api/nothing", "/nothing", "/static/nothing.js"]
+)
 def test_every_answer_carries_the_policy(client: Client, path: str) -> None:
     headers = client.get(path).headers
     assert headers["content-security-policy"] == POLICY
@@ -62,13 +64,24 @@ def test_every_answer_carries_the_policy(client: Client, path: str) -> None:
         ("/static/icon.svg", "image/svg+xml"),
     ],
 )
-def test_files_have_their_types_whatever_the_machine_says(monkeypatch: pytest.MonkeyPatch, client: Client, path: str, kind: str) -> None:
+def test_files_have_their_types_whatever_the_machine_says(
+    monkeypatch: pytest.MonkeyPatch, client: Client, path: str, kind: str
+) -> None:
     monkeypatch.setattr(mimetypes, "guess_type", lambda *_: ("text/plain", None))
     assert client.get(path).headers["content-type"] == kind
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8765", "localhost.evil.example", "127.0.0.1.evil.example", "", "10.0.0.1", "[::2]:80"]
+    "host",
+    [
+        "evil.example",
+        "evil.example:8765",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "",
+        "10.0.0.1",
+        "[::2]:80",
+    ],
 )
 @pytest.mark.parametrize("path", ["/", "/api/runs", "/static/app.js"])
 def test_other_host_names_are_refused(client: Client, host: str, path: str) -> None:
@@ -99,11 +112,15 @@ def test_pages_of_other_sites_can_neither_post_nor_read(client: Client, headers:
 
 
 def test_its_own_page_may_ask(client: Client) -> None:
-    response = client.post("/api/ask", json=ASK, headers={"Origin": client.url, "Sec-Fetch-Site": "same-origin"})
+    response = client.post(
+        "/api/ask", json=ASK, headers={"Origin": client.url, "Sec-Fetch-Site": "same-origin"}
+    )
     assert response.status_code == 202
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""])
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""]
+)
 def test_what_a_form_can_send_is_refused(client: Client, kind: str) -> None:
     response = client.post("/api/ask", content=json.dumps(ASK), headers={"Content-Type": kind})
     assert problem(response, 415) == "media_type"
@@ -198,7 +215,12 @@ def test_the_log_has_no_queries_and_no_tokens(client: Client, caplog: pytest.Log
 
 def test_requests_that_are_not_http_do_no_harm(client: Client) -> None:
     port = int(client.url.rpartition(":")[2])
-    for rubbish in (b"\x16\x03\x01\x02\x00", b"GET / HTTP/1.0\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", b"\r\n" * 3):
+    for rubbish in (
+        b"\x16\x03\x01\x02\x00",
+        b"GET / HTTP/1.0\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"\r\n" * 3,
+    ):
         with socket.create_connection(("127.0.0.1", port), timeout=60) as raw:
             raw.sendall(rubbish)
             raw.shutdown(socket.SHUT_WR)
@@ -208,7 +230,10 @@ def test_requests_that_are_not_http_do_no_harm(client: Client) -> None:
 
 def test_elsewhere_addresses_and_its_own_name_will_do_but_no_other() -> None:
     everywhere = access("0.0.0.0", TOKEN)
-    assert all(everywhere.knows(host) for host in ("192.168.1.5:8765", "[fe80::1]:80", "localhost", socket.gethostname()))
+    assert all(
+        everywhere.knows(host)
+        for host in ("192.168.1.5:8765", "[fe80::1]:80", "localhost", socket.gethostname())
+    )
     assert not everywhere.knows("evil.example")
     assert access("127.0.0.1", None) == Access()
     assert url("0.0.0.0", 80, TOKEN) == f"http://{socket.gethostname()}:80/#token={TOKEN}"
@@ -217,7 +242,9 @@ def test_elsewhere_addresses_and_its_own_name_will_do_but_no_other() -> None:
 
 
 def test_paths_are_cut_out_of_messages() -> None:
-    said = without_paths("cannot read '/home/me/x/a.json' or C:\\Users\\me\\b, see Qwen/Qwen2.5-7B and 1/2 \x1b[31m")
+    said = without_paths(
+        "cannot read '/home/me/x/a.json' or C:\\Users\\me\\b, see Qwen/Qwen2.5-7B and 1/2 \x1b[31m"
+    )
     assert said == "cannot read '…/a.json' or …/b, see Qwen/Qwen2.5-7B and 1/2 \\x1b[31m"
     assert len(without_paths("x" * 10_000)) == 2000
 
@@ -244,7 +271,15 @@ def test_paths_are_cut_out_of_messages() -> None:
     ],
 )
 def test_paths_of_every_shape_are_cut(path: str, name: str) -> None:
-    for before, after in (("", ""), ("'", "': gone"), ("error:", ", line 3"), ("(", ")"), ("in ", " of Qwen"), ('"', '"'), ("--out=", ";")):
+    for before, after in (
+        ("", ""),
+        ("'", "': gone"),
+        ("error:", ", line 3"),
+        ("(", ")"),
+        ("in ", " of Qwen"),
+        ('"', '"'),
+        ("--out=", ";"),
+    ):
         assert without_paths(f"{before}{path}{after}") == f"{before}…/{name}{after}"
     assert without_paths(f"'{path}y, me (1)'").endswith("y, me (1)'")
     assert "me" not in without_paths(f"'{path}y, (1)'")

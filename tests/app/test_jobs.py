@@ -10,7 +10,17 @@ from contextlib import suppress
 
 import pytest
 
-from selfreflect.app.jobs import EVENTS, FINISHED, REPLAYED, WAITING, EventLog, Job, JobQueue, QueueFullError, StopRequested
+from selfreflect.app.jobs import (
+    EVENTS,
+    FINISHED,
+    REPLAYED,
+    WAITING,
+    EventLog,
+    Job,
+    JobQueue,
+    QueueFullError,
+    StopRequested,
+)
 from selfreflect.errors import BackendError
 
 
@@ -62,7 +72,9 @@ def test_one_job_runs_at_a_time_in_order_and_the_others_know_their_place() -> No
     assert [one.status for one in jobs] == ["done", "cancelled", "done", "done"]
     assert gate.begun == ["0", "2", "3"]
     assert gate.most_at_once == 1
-    told = [json.loads(event.data).get("place") for event in jobs[3].events.after(0) if event.kind == "status"]
+    told = [
+        json.loads(event.data).get("place") for event in jobs[3].events.after(0) if event.kind == "status"
+    ]
     assert told == [3, 2, 1, 0]
 
 

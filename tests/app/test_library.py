@@ -56,13 +56,21 @@ def test_a_run_is_shown_question_by_question(root: Path, client: Client) -> None
     made(root / "many", count=3, failed="cannot open /home/somebody/x/y.json")
     id_ = listed(client)["many"]
     run = client.get(f"/api/runs/{id_}", params={"offset": 1, "limit": 1}).json()
-    assert (run["total"], [one["index"] for one in run["questions"]], run["questions"][0]["question"]) == (3, [1], "What first? 1")
+    assert (run["total"], [one["index"] for one in run["questions"]], run["questions"][0]["question"]) == (
+        3,
+        [1],
+        "What first? 1",
+    )
     assert [(one["name"], one["mean"], one["n"], one["failures"]) for one in run["strategies"]] == [
         ("greedy", 0.375, 3, 0),
         ("basic", None, 0, 3),
     ]
     view = client.get(f"/api/runs/{id_}/questions/1").json()
-    assert (view["answers"], view["words"], view["summaries"][0]["distances"]) == (["One two.", "Two."], [[0, 1]], [[250, 500]])
+    assert (view["answers"], view["words"], view["summaries"][0]["distances"]) == (
+        ["One two.", "Two."],
+        [[0, 1]],
+        [[250, 500]],
+    )
     assert view["summaries"][1]["why"] == "backend: cannot open …/y.json"
     assert client.get(f"/api/runs/{id_}/questions/3").status_code == 404
 
@@ -94,7 +102,21 @@ def test_links_out_of_the_root_lead_nowhere(tmp_path: Path, root: Path, client: 
         Library(root).records(id_)
 
 
-@pytest.mark.parametrize("id_", ["..", "../outside", "%2e%2e%2foutside", "/etc", "outside", "0" * 16, "", "inside", "x" * 5000, "%00" * 16])
+@pytest.mark.parametrize(
+    "id_",
+    [
+        "..",
+        "../outside",
+        "%2e%2e%2foutside",
+        "/etc",
+        "outside",
+        "0" * 16,
+        "",
+        "inside",
+        "x" * 5000,
+        "%00" * 16,
+    ],
+)
 def test_only_ids_of_the_listing_open_a_run(tmp_path: Path, root: Path, client: Client, id_: str) -> None:
     made(tmp_path / "outside", "SECRET")
     made(root / "inside", "SECRET")
@@ -113,7 +135,11 @@ def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(root: Path, client: 
     os.mkfifo(path / name)
     entries = {run["name"]: run for run in client.get("/api/runs").json()["runs"]}
     assert entries["fine"]["problem"] is None
-    assert list(entries) == ["fine"] if name == "manifest.json" else "not an ordinary file" in entries["piped"]["problem"]
+    assert (
+        list(entries) == ["fine"]
+        if name == "manifest.json"
+        else "not an ordinary file" in entries["piped"]["problem"]
+    )
     for found in entries.values():
         assert client.get(f"/api/runs/{found['id']}").status_code == (200 if found["name"] == "fine" else 422)
 
@@ -184,7 +210,13 @@ def test_exports_hold_everything_and_no_formulas(root: Path, client: Client) -> 
     [row] = csv.DictReader(io.StringIO(answer.content.decode()))
     assert (row["question"], row["strategy"], row["score"]) == ("'" + FORMULA, "'@SUM(1)", "0.375")
     records = client.get(f"/api/runs/{id_}/export").json()
-    assert {name: len(rows) for name, rows in records.items()} == {"questions": 1, "answers": 1, "summaries": 1, "scores": 1, "failures": 0}
+    assert {name: len(rows) for name, rows in records.items()} == {
+        "questions": 1,
+        "answers": 1,
+        "summaries": 1,
+        "scores": 1,
+        "failures": 0,
+    }
     assert records["questions"][0]["text"] == FORMULA
     assert client.get(f"/api/runs/{id_}/export", params={"format": "../x"}).status_code == 422
 
@@ -192,5 +224,10 @@ def test_exports_hold_everything_and_no_formulas(root: Path, client: Client) -> 
 def test_lone_surrogates_do_not_break_an_answer(root: Path, client: Client) -> None:
     made(root / "odd", "half a pair \ud83d and \x00")
     id_ = listed(client)["odd"]
-    for path in (f"/api/runs/{id_}", f"/api/runs/{id_}/questions/0", f"/api/runs/{id_}/export", f"/api/runs/{id_}/export?format=csv"):
+    for path in (
+        f"/api/runs/{id_}",
+        f"/api/runs/{id_}/questions/0",
+        f"/api/runs/{id_}/export",
+        f"/api/runs/{id_}/export?format=csv",
+    ):
         assert client.get(path).status_code == 200

@@ -1,4 +1,5 @@
-"""Whatever the OpenAPI document allows, and much that it does not: the app never fails in a way that it did not foresee."""
+"""Whatever the OpenAPI document allows, and much that it does not: the app never fails in a way that it did
+not foresee."""
 
 from __future__ import annotations
 
@@ -10,7 +11,11 @@ from app_server import Client, serving
 from finished_run import made
 from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
 
 CHECKS = (not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance)
 
@@ -54,15 +59,29 @@ def test_every_operation_is_tried(described: schemathesis.BaseSchema) -> None:
 @pytest.mark.parametrize("mode", list(schemathesis.GenerationMode), ids=lambda mode: mode.value)
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
 def test_no_request_makes_the_server_fail(
-    described: schemathesis.BaseSchema, served: Client, method: str, path: str, mode: schemathesis.GenerationMode
+    described: schemathesis.BaseSchema,
+    served: Client,
+    method: str,
+    path: str,
+    mode: schemathesis.GenerationMode,
 ) -> None:
     operation = described[path][method]
-    if mode is schemathesis.GenerationMode.NEGATIVE and method == "GET" and path in ("/api/jobs", "/api/options"):
+    if (
+        mode is schemathesis.GenerationMode.NEGATIVE
+        and method == "GET"
+        and path in ("/api/jobs", "/api/options")
+    ):
         assert not list(operation.iter_parameters())  # there is nothing that could be wrong
         return
 
     @given(case=operation.as_strategy(generation_mode=mode))
-    @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+    @settings(
+        max_examples=20,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        derandomize=True,
+        database=None,
+    )
     def tried(case: schemathesis.Case) -> None:
         case.call_and_validate(base_url=served.url, checks=CHECKS, timeout=30)
 
@@ -74,7 +93,13 @@ def test_with_a_run_that_is_there(described: schemathesis.BaseSchema, served: Cl
     [run] = served.get("/api/runs").json()["runs"]
 
     @given(case=described[path]["GET"].as_strategy())
-    @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+    @settings(
+        max_examples=20,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        derandomize=True,
+        database=None,
+    )
     def tried(case: schemathesis.Case) -> None:
         case.path_parameters["id"] = run["id"]
         case.call_and_validate(base_url=served.url, checks=CHECKS, timeout=30)

@@ -29,8 +29,20 @@ pytestmark = pytest.mark.usefixtures("small_heap")
 KEYS = {
     *(f"{kind}_{name}" for kind in ("seconds", "tokens") for name in ("requests", "batched", "engine")),
     *(f"memory_{name}_bytes" for name in ("requests", "batched", "engine")),
-    *("speedup_against_requests", "speedup_against_batched", "efficiency_of_gemm_peak", "efficiency_with_text", "tokens_tree", "requests"),
-    *("flop_per_second_engine", "flop_per_second_gemm_peak", "flop_per_second_torch_gemm", "difference_largest"),
+    *(
+        "speedup_against_requests",
+        "speedup_against_batched",
+        "efficiency_of_gemm_peak",
+        "efficiency_with_text",
+        "tokens_tree",
+        "requests",
+    ),
+    *(
+        "flop_per_second_engine",
+        "flop_per_second_gemm_peak",
+        "flop_per_second_torch_gemm",
+        "difference_largest",
+    ),
     *("tolerance", "machine", "n_items", "batch_size", "batch_trials", "items", "scaling"),
 }
 
@@ -43,18 +55,32 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(peak, "SECONDS", 0.01)
-    monkeypatch.setattr(scaling, "AXES", {"answers": (1, 2), "words": (2,), "summaries": (1,), "context": (3, 1500)})
+    monkeypatch.setattr(
+        scaling, "AXES", {"answers": (1, 2), "words": (2,), "summaries": (1,), "context": (3, 1500)}
+    )
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
 
 
-TITLES = ("Time per item", "(a)/(c)", "(b)/(c)", "i1", "median", "(b) runs", "Work", "Speed against the machine's peak", "How cost grows")
+TITLES = (
+    "Time per item",
+    "(a)/(c)",
+    "(b)/(c)",
+    "i1",
+    "median",
+    "(b) runs",
+    "Work",
+    "Speed against the machine's peak",
+    "How cost grows",
+)
 
 
 def bench(model: Path, items: object, folder: Path, *more: object) -> Outcome:
-    return run("bench", "--items", written(folder / "items.json", items), "--judge", model, "--device", "cpu", *more)
+    return run(
+        "bench", "--items", written(folder / "items.json", items), "--judge", model, "--device", "cpu", *more
+    )
 
 
 def test_json_is_one_line_with_every_figure(model: Path, tmp_path: Path) -> None:
@@ -81,7 +107,12 @@ def test_people_get_tables_and_curves_are_written(model: Path, tmp_path: Path) -
     words = " ".join(outcome.stdout.split())
     assert all(text in words for text in TITLES)
     out = tmp_path / "new" / "out"
-    assert sorted(path.name for path in out.iterdir()) == ["bench.json", "scaling.csv", "scaling.png", "scaling.svg"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        "bench.json",
+        "scaling.csv",
+        "scaling.png",
+        "scaling.svg",
+    ]
     rows = list(csv.DictReader((out / "scaling.csv").open(encoding="utf-8")))
     assert [(row["what grows"].split()[0], row["to"]) for row in rows] == [
         *(("answers", "1"), ("answers", "2"), ("words", "2"), ("summaries", "1"), ("words", "3"))
@@ -89,7 +120,9 @@ def test_people_get_tables_and_curves_are_written(model: Path, tmp_path: Path) -
     assert "<svg" in (out / "scaling.svg").read_text(encoding="utf-8")
 
 
-def test_without_matplotlib_the_numbers_are_written(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_the_numbers_are_written(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     outcome = bench(model, [ITEM], tmp_path, "--only", "c", "--output", tmp_path / "out")
     assert outcome.code == 0
@@ -102,13 +135,19 @@ def test_only_some_schedules_run(model: Path, tmp_path: Path, only: str) -> None
     outcome = bench(model, [ITEM], tmp_path, "--no-scaling", "--json", "--only", only)
     assert outcome.code == 0
     [found] = outcome.json
-    ran = {letter for letter, name in (("a", "requests"), ("b", "batched"), ("c", "engine")) if found[f"seconds_{name}"] is not None}
+    ran = {
+        letter
+        for letter, name in (("a", "requests"), ("b", "batched"), ("c", "engine"))
+        if found[f"seconds_{name}"] is not None
+    }
     assert ran == {letter.strip() for letter in only.split(",")}
     assert (found["speedup_against_requests"] is not None) is ({"a", "c"} <= ran)
     assert (found["difference_largest"] is None) is (len(ran) == 1)
 
 
-def test_distances_that_differ_are_an_error(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_distances_that_differ_are_an_error(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     right = measure.one_by_one
     monkeypatch.setattr(measure, "one_by_one", lambda *given: [values + 2e-5 for values in right(*given)])
     outcome = bench(model, [ITEM], tmp_path, "--no-scaling", "--json")
@@ -118,16 +157,21 @@ def test_distances_that_differ_are_an_error(model: Path, tmp_path: Path, monkeyp
     assert "'i1' (2.0e-05)" in outcome.said
 
 
-def test_distances_that_are_no_numbers_end_it_and_keep_what_there_is(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_distances_that_are_no_numbers_end_it_and_keep_what_there_is(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     right = measure.one_by_one
     calls: list[int] = []
 
     def sometimes(*given: Any) -> Any:
         calls.append(1)
-        return [values * (float("nan") if len(calls) > 2 else 1) for values in right(*given)]  # the first call only warms up
+        # the first call only warms up
+        return [values * (float("nan") if len(calls) > 2 else 1) for values in right(*given)]
 
     monkeypatch.setattr(measure, "one_by_one", sometimes)
-    outcome = bench(model, [ITEM, {**ITEM, "id": "i2"}], tmp_path, "--no-scaling", "--json", "--output", tmp_path / "out")
+    outcome = bench(
+        model, [ITEM, {**ITEM, "id": "i2"}], tmp_path, "--no-scaling", "--json", "--output", tmp_path / "out"
+    )
     assert outcome.code == 2
     assert [one["id"] for one in outcome.json[0]["items"]] == ["i1"]
     assert "item 'i2' cannot be timed: (a) gives distances that are not finite numbers" in outcome.said
@@ -146,7 +190,9 @@ def test_progress_counts_schedules_and_batch_sizes(tiny_judge: Callable[..., Jud
         assert seen[-1] == "kept"
 
 
-def test_an_interrupted_run_shows_what_it_has(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_shows_what_it_has(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = measure.Bench._measure
 
     def stopped(self: measure.Bench, work: Any) -> Any:
@@ -172,7 +218,9 @@ def test_an_interrupted_run_shows_what_it_has(model: Path, tmp_path: Path, monke
         ([ITEM, {**ITEM, "id": "blank", "answers": ["", " ", "a", "b"]}], "item 'blank' cannot be timed"),
     ],
 )
-def test_bad_items_are_refused_before_anything_is_timed(model: Path, tmp_path: Path, items: object, reason: str) -> None:
+def test_bad_items_are_refused_before_anything_is_timed(
+    model: Path, tmp_path: Path, items: object, reason: str
+) -> None:
     outcome = bench(model, items, tmp_path, "--json")
     assert (outcome.code, outcome.stdout) == (2, "")
     assert reason in outcome.said
@@ -196,7 +244,20 @@ def test_bad_options_are_refused(arguments: list[str], reason: str) -> None:
 
 
 def test_a_random_model_times_the_bundled_items() -> None:
-    arguments = ["--random-model", "tiny", "--device", "cpu", "--limit", 1, "--num-answers", 2, "--no-scaling", "--json", "--only", "b,c"]
+    arguments = [
+        "--random-model",
+        "tiny",
+        "--device",
+        "cpu",
+        "--limit",
+        1,
+        "--num-answers",
+        2,
+        "--no-scaling",
+        "--json",
+        "--only",
+        "b,c",
+    ]
     outcome = run("bench", *arguments)
     assert outcome.code == 0
     assert outcome.json[0]["machine"]["judge"] == "tiny, random weights"

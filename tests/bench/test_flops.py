@@ -58,10 +58,17 @@ def test_trees_cost_the_sum_of_their_nodes(contexts: list[list[Prompt]]) -> None
 
 def test_the_shape_of_a_7b_model_with_grouped_queries_is_read_from_its_configuration() -> None:
     config = Qwen2Config(
-        hidden_size=3584, intermediate_size=18944, num_hidden_layers=28, num_attention_heads=28, num_key_value_heads=4, vocab_size=152064
+        hidden_size=3584,
+        intermediate_size=18944,
+        num_hidden_layers=28,
+        num_attention_heads=28,
+        num_key_value_heads=4,
+        vocab_size=152064,
     )
     shape = read_shape(config)
-    assert shape == Shape(layers=28, hidden=3584, heads=28, kv_heads=4, head_dim=128, ffn=18944, vocabulary=152064)
+    assert shape == Shape(
+        layers=28, hidden=3584, heads=28, kv_heads=4, head_dim=128, ffn=18944, vocabulary=152064
+    )
     assert shape.key_value == ((3584, 512), (3584, 512))
 
 
@@ -70,14 +77,20 @@ def test_the_matrices_are_those_of_the_model(tiny_judge: Callable[..., Judge]) -
         judge = tiny_judge(architecture)
         shape = read_shape(judge.lm.model.config)
         assert shape is not None
-        linears = [module for module in judge.decoder.layers[0].modules() if isinstance(module, torch.nn.Linear)]
-        assert sorted((one.in_features, one.out_features) for one in linears) == sorted((*shape.key_value, *shape.rest))
+        linears = [
+            module for module in judge.decoder.layers[0].modules() if isinstance(module, torch.nn.Linear)
+        ]
+        assert sorted((one.in_features, one.out_features) for one in linears) == sorted(
+            (*shape.key_value, *shape.rest)
+        )
         assert shape.layers == len(judge.decoder.layers)
         assert shape.head == (judge.lm.model.lm_head.in_features, judge.lm.model.lm_head.out_features)
 
 
 def test_architectures_with_other_matrices_are_not_counted_at_all(tiny_judge: Callable[..., Judge]) -> None:
-    assert [read_shape(tiny_judge(name).lm.model.config) for name in ("gpt2", "mixtral", "mamba")] == [None] * 3
+    assert [read_shape(tiny_judge(name).lm.model.config) for name in ("gpt2", "mixtral", "mamba")] == [
+        None
+    ] * 3
 
 
 def test_rates_turn_operations_into_seconds() -> None:

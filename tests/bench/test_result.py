@@ -15,7 +15,9 @@ from selfreflect.sources.items import read_items
 
 def measured(a: float, b: float, c: float, difference: float | None = 1e-7) -> Measured:
     timings = {letter: Timing(seconds, 100, None) for letter, seconds in zip("abc", (a, b, c), strict=True)}
-    return Measured("i", 10, 80, timings, difference, flops=1000, model_seconds=c / 2, peak_seconds=c / 4, usual_seconds=c)
+    return Measured(
+        "i", 10, 80, timings, difference, flops=1000, model_seconds=c / 2, peak_seconds=c / 4, usual_seconds=c
+    )
 
 
 def result(*items: Measured, dtype: str = "float32") -> Result:
@@ -37,9 +39,15 @@ def test_what_did_not_run_is_none_and_its_rate_is_never_a_number() -> None:
     alone.timings.pop("a"), alone.timings.pop("b")
     only = Result(machine={"dtype": "float32"}, only=("c",), items=[alone])
     found = figures(only)
-    assert [found[key] for key in ("speedup_against_requests", "efficiency_of_gemm_peak", "seconds_batched", "tokens_requests")] == [
-        None
-    ] * 4
+    assert [
+        found[key]
+        for key in (
+            "speedup_against_requests",
+            "efficiency_of_gemm_peak",
+            "seconds_batched",
+            "tokens_requests",
+        )
+    ] == [None] * 4
     assert "nothing to compare" in agreement(only)
     assert efficiency_table(only).rows[0][1] is None
     assert [column.heading for column in item_table(only).columns] == ["item", "requests", "(c) s"]
@@ -64,7 +72,9 @@ def bundled() -> list:
 
 
 def test_the_bundled_items_are_of_the_size_that_targets_are_stated_for() -> None:
-    assert [(len(i.masked_out), len(i.conditioning), len(i.summaries)) for i in bundled()] == [(10, 10, 3)] * 4
+    assert [(len(i.masked_out), len(i.conditioning), len(i.summaries)) for i in bundled()] == [
+        (10, 10, 3)
+    ] * 4
 
 
 def test_a_made_up_item_has_exactly_the_size_asked_for_and_is_always_the_same() -> None:
@@ -74,7 +84,9 @@ def test_a_made_up_item_has_exactly_the_size_asked_for_and_is_always_the_same() 
     assert [len(text.split()) for text in item.summaries.values()] == [20, 20]
     assert made_up(bundled(), Size(answers=3, words=5, summaries=2, context=20), "x") == item
     longer = made_up(bundled(), Size(answers=4, words=9, summaries=3, context=40), "y")
-    assert all(text.startswith(start) for start, text in zip(item.masked_out, longer.masked_out, strict=False))
+    assert all(
+        text.startswith(start) for start, text in zip(item.masked_out, longer.masked_out, strict=False)
+    )
     assert longer.summaries["summary 2"].startswith(item.summaries["summary 2"])
     assert len(set(longer.masked_out)) == 4
 
@@ -83,7 +95,12 @@ def test_a_curve_varies_one_size_and_keeps_the_others() -> None:
     seen = {axis: [] for axis in AXES}
     for point in points(bundled()):
         item = point.item
-        size = Size(len(item.masked_out), len(item.masked_out[0].split()), len(item.summaries), len(item.summaries["summary 1"].split()))
+        size = Size(
+            len(item.masked_out),
+            len(item.masked_out[0].split()),
+            len(item.summaries),
+            len(item.summaries["summary 1"].split()),
+        )
         assert size == replace(Size(), **{point.axis: point.value})
         seen[point.axis].append(point.value)
     assert {axis: tuple(values) for axis, values in seen.items()} == AXES

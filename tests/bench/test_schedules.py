@@ -39,9 +39,14 @@ def brute_force_one_by_one(contexts: Sequence[Sequence[Ids]]) -> int:
 
 
 def brute_force_batched(contexts: Sequence[Sequence[Ids]], size: int) -> int:
-    """Distinct beginnings of the shared prefixes (one token for a prefix that was computed before), and padded tails."""
+    """Distinct beginnings of the shared prefixes (one token for a prefix that was computed before), and
+    padded tails."""
     prefixes = [context[0][: shared_prefix(context)] for context in contexts]
-    total = len({prefix[:end] for prefix in prefixes for end in range(1, len(prefix) + 1)}) + len(prefixes) - len(set(prefixes))
+    total = (
+        len({prefix[:end] for prefix in prefixes for end in range(1, len(prefix) + 1)})
+        + len(prefixes)
+        - len(set(prefixes))
+    )
     for prefix, context in zip(prefixes, contexts, strict=True):
         tails = sorted(len(request) - len(prefix) for request in context)
         batches = [tails[start : start + size] for start in range(0, len(tails), size)]
@@ -50,12 +55,17 @@ def brute_force_batched(contexts: Sequence[Sequence[Ids]], size: int) -> int:
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen3", "gpt2", "phi3", "cohere"])
-def test_all_schedules_give_the_same_distances(tiny_metric: Callable[..., SelfReflect], architecture: str) -> None:
+def test_all_schedules_give_the_same_distances(
+    tiny_metric: Callable[..., SelfReflect], architecture: str
+) -> None:
     metric = tiny_metric(architecture)
     judge, contexts = metric.judge, encode(metric.judge, ITEM)
     expected = engine(metric, ITEM)
     assert max(values.max() for values in expected) > 0.01
-    for found in (one_by_one(judge, contexts, 5.0), *(batched(judge, contexts, 5.0, size) for size in (1, 3, 64))):
+    for found in (
+        one_by_one(judge, contexts, 5.0),
+        *(batched(judge, contexts, 5.0, size) for size in (1, 3, 64)),
+    ):
         assert [len(values) for values in found] == [len(values) for values in expected]
         np.testing.assert_allclose(np.concatenate(found), np.concatenate(expected), rtol=0, atol=1e-5)
 
@@ -71,14 +81,18 @@ def test_the_published_schedule_computes_each_token_once(tiny_judge: Callable[..
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 100])
-def test_batches_compute_what_requests_share_once_and_their_tails_padded(tiny_judge: Callable[..., Judge], size: int) -> None:
+def test_batches_compute_what_requests_share_once_and_their_tails_padded(
+    tiny_judge: Callable[..., Judge], size: int
+) -> None:
     judge = tiny_judge("llama")
     contexts = encode(judge, ITEM)
     with counted_tokens(judge) as tokens:
         batched(judge, contexts, 5.0, size)
     groups = visiting_order(contexts)
     assert sorted(map(len, groups)) == [1, 1, 2]
-    assert tokens.count == brute_force_batched([requests(contexts[group[0]]) * len(group) for group in groups], size)
+    assert tokens.count == brute_force_batched(
+        [requests(contexts[group[0]]) * len(group) for group in groups], size
+    )
 
 
 def test_the_engine_computes_the_nodes_of_its_trees(tiny_metric: Callable[..., SelfReflect]) -> None:
@@ -95,16 +109,22 @@ IDS = st.lists(st.integers(0, 3), min_size=1, max_size=8).map(tuple)
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(IDS, st.lists(IDS, min_size=0, max_size=3)), min_size=1, max_size=5))
-def test_wherever_a_path_has_been_it_gives_the_states_of_a_fresh_model(walks: list[tuple[Ids, list[Ids]]]) -> None:
+def test_wherever_a_path_has_been_it_gives_the_states_of_a_fresh_model(
+    walks: list[tuple[Ids, list[Ids]]],
+) -> None:
     decoder = JUDGE.decoder
     path = Path(JUDGE, 3, 16)
     with torch.inference_mode():
         for ids, tails in walks:
-            np.testing.assert_allclose(path.walk(ids), decoder(torch.tensor([ids])).last_hidden_state[:, -1], atol=1e-4)
+            np.testing.assert_allclose(
+                path.walk(ids), decoder(torch.tensor([ids])).last_hidden_state[:, -1], atol=1e-4
+            )
             path.spread()
             states = path.fan(tails) if tails else []
             for tail, state in zip(tails, states, strict=True):
-                np.testing.assert_allclose(state, decoder(torch.tensor([ids + tail])).last_hidden_state[0, -1], atol=1e-4)
+                np.testing.assert_allclose(
+                    state, decoder(torch.tensor([ids + tail])).last_hidden_state[0, -1], atol=1e-4
+                )
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -136,8 +156,16 @@ def test_a_cache_that_cannot_go_back_is_refused_and_the_engine_alone_still_runs(
         ({"summaries": {"long": "kale " * 3000}}, "window"),
     ],
 )
-def test_an_item_without_a_score_is_refused_by_name(tiny_judge: Callable[..., Judge], changes: dict[str, object], reason: str) -> None:
-    fields = {"id": "i1", "question": "What?", "masked_out": ("a b",), "conditioning": ("c",), "summaries": {"s": "d"}}
+def test_an_item_without_a_score_is_refused_by_name(
+    tiny_judge: Callable[..., Judge], changes: dict[str, object], reason: str
+) -> None:
+    fields = {
+        "id": "i1",
+        "question": "What?",
+        "masked_out": ("a b",),
+        "conditioning": ("c",),
+        "summaries": {"s": "d"},
+    }
     with pytest.raises(DataError, match=f"item 'i1' cannot be timed: .*{reason}"):
         work_of(tiny_judge("llama"), Item(**{**fields, **changes}))  # type: ignore[arg-type]
 

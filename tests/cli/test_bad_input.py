@@ -1,4 +1,5 @@
-"""What users get wrong: each through the real command, with a message that names the place and says what to do, and no traceback."""
+"""What users get wrong: each through the real command, with a message that names the place and says what to
+do, and no traceback."""
 
 from __future__ import annotations
 
@@ -15,7 +16,12 @@ from command import Outcome, process, run, small, written
 
 from selfreflect.store.run import Run
 
-GOOD = {"id": "good", "question": "What first?", "answers": ["Radishes.", "Lettuce, I think."], "summaries": {"s": "Radishes or lettuce."}}
+GOOD = {
+    "id": "good",
+    "question": "What first?",
+    "answers": ["Radishes.", "Lettuce, I think."],
+    "summaries": {"s": "Radishes or lettuce."},
+}
 
 
 @pytest.fixture(scope="module")
@@ -84,8 +90,13 @@ def test_a_file_of_questions_that_is_none(name: str, content: str, parts: list[s
 
 
 def test_a_published_file_of_another_shape(tmp_path: Path) -> None:
-    path = written(tmp_path / "test_answers.json", [{"question": "a?", "masked_out_task_answers": "x", "conditioning_answers": []}])
-    refused(run("import", "--answers", path, "--out", tmp_path / "r"), path, "record 1", "masked_out_task_answers")
+    path = written(
+        tmp_path / "test_answers.json",
+        [{"question": "a?", "masked_out_task_answers": "x", "conditioning_answers": []}],
+    )
+    refused(
+        run("import", "--answers", path, "--out", tmp_path / "r"), path, "record 1", "masked_out_task_answers"
+    )
 
 
 # --- names
@@ -100,8 +111,14 @@ def test_an_unknown_strategy_is_said_before_anything_is_drawn(questions: Path, t
     ):
         refused(run("run", "--questions", questions, "--strategies", name, "--out", tmp_path / "r"), hint)
         assert not (tmp_path / "r").exists()
-    refused(run("ask", "What?", "--strategies", "gredy"), "greedy, basic, cot, twostep_cot, sample_and_summarize, concatenated_answers")
-    refused(run("run", "--questions", questions, "--strategies", "cot,cot", "--out", tmp_path / "r"), "'cot' twice")
+    refused(
+        run("ask", "What?", "--strategies", "gredy"),
+        "greedy, basic, cot, twostep_cot, sample_and_summarize, concatenated_answers",
+    )
+    refused(
+        run("run", "--questions", questions, "--strategies", "cot,cot", "--out", tmp_path / "r"),
+        "'cot' twice",
+    )
 
 
 def test_an_unknown_model_offline(questions: Path, tmp_path: Path) -> None:
@@ -120,10 +137,16 @@ def test_a_model_directory_without_weights(option: str, model: Path, questions: 
 
 def test_an_api_cannot_judge(tmp_path: Path) -> None:
     path = written(tmp_path / "items.json", [GOOD])
-    refused(run("score", "--items", path, "--judge", "openai:gpt-4o"), "'openai:gpt-4o' cannot be a judge", "local directory")
+    refused(
+        run("score", "--items", path, "--judge", "openai:gpt-4o"),
+        "'openai:gpt-4o' cannot be a judge",
+        "local directory",
+    )
 
 
-def test_a_mistyped_name_does_not_stick_to_the_directory(model: Path, questions: Path, tmp_path: Path) -> None:
+def test_a_mistyped_name_does_not_stick_to_the_directory(
+    model: Path, questions: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "r"
     good = small(model, out, questions)
     for option in ("--questions", "--model", "--judge"):
@@ -145,7 +168,9 @@ def test_a_mistyped_name_does_not_stick_to_the_directory(model: Path, questions:
         (["--prompts", "/nowhere.toml"], "/nowhere.toml"),
     ],
 )
-def test_a_setting_out_of_range_leaves_no_directory(options: list[str], message: str, questions: Path, tmp_path: Path) -> None:
+def test_a_setting_out_of_range_leaves_no_directory(
+    options: list[str], message: str, questions: Path, tmp_path: Path
+) -> None:
     refused(run("run", "--questions", questions, "--out", tmp_path / "r", *options), message)
     assert not (tmp_path / "r").exists()
 
@@ -155,7 +180,11 @@ def test_a_setting_out_of_range_leaves_no_directory(options: list[str], message:
 
 @pytest.mark.parametrize("command", ["answers", "summarize", "score"])
 def test_a_directory_that_is_not_there_is_not_made(command: str, tmp_path: Path) -> None:
-    refused(run(command, "--out", tmp_path / "r"), f"There is no run directory {tmp_path / 'r'}", "selfreflect run")
+    refused(
+        run(command, "--out", tmp_path / "r"),
+        f"There is no run directory {tmp_path / 'r'}",
+        "selfreflect run",
+    )
     assert not (tmp_path / "r").exists()
 
 
@@ -173,18 +202,27 @@ def test_a_stage_before_its_time_names_the_one_before(tmp_path: Path) -> None:
 def test_somebody_elses_directory_is_left_alone(questions: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     note = written(tmp_path / "mine" / "note.txt", "keep")
-    refused(run("run", "--questions", questions, "--out", note.parent), note.parent, "not empty", "another --out")
+    refused(
+        run("run", "--questions", questions, "--out", note.parent), note.parent, "not empty", "another --out"
+    )
     refused(run("run", "--questions", questions, "--out", note.parent, "--fresh"), note.parent, "not empty")
     assert [path.name for path in note.parent.iterdir() if path.name != ".lock"] == ["note.txt"]
 
 
 def test_a_place_that_cannot_be_written(questions: Path, model: Path, tmp_path: Path) -> None:
     file = written(tmp_path / "file", "text")
-    refused(run("run", "--questions", questions, "--out", file / "r"), file / "r", "not a directory", "another --out")
+    refused(
+        run("run", "--questions", questions, "--out", file / "r"),
+        file / "r",
+        "not a directory",
+        "another --out",
+    )
     refused(run("run", "--questions", questions, "--out", file), file, "another --out")
     assert run("questions", "--questions", questions, "--out", tmp_path / "r").code == 0
     assert "cannot be written" in run("report", tmp_path / "r", "--output", file / "r.md").said
-    refused(run("export", tmp_path / "r", "--output", file / "d"), file / "d", "directory that can be written")
+    refused(
+        run("export", tmp_path / "r", "--output", file / "d"), file / "d", "directory that can be written"
+    )
 
 
 def test_an_unknown_suffix_of_an_output(tmp_path: Path) -> None:
@@ -198,8 +236,15 @@ def _small_files() -> None:
 
 
 def test_no_space_left_says_so_and_keeps_what_is_whole(tmp_path: Path) -> None:
-    questions = written(tmp_path / "q.txt", "What first?\n" + "".join(f"Who is number {number} of these?\n" for number in range(200)))
-    refused(process("questions", "--questions", questions, "--out", tmp_path / "r", before=_small_files), "questions.jsonl", "make room")
+    questions = written(
+        tmp_path / "q.txt",
+        "What first?\n" + "".join(f"Who is number {number} of these?\n" for number in range(200)),
+    )
+    refused(
+        process("questions", "--questions", questions, "--out", tmp_path / "r", before=_small_files),
+        "questions.jsonl",
+        "make room",
+    )
     again = run("questions", "--questions", questions, "--out", tmp_path / "r")
     assert again.code == 0
     assert len(Run.load(tmp_path / "r").questions) == 201
@@ -218,7 +263,9 @@ def test_no_space_left_says_so_and_keeps_what_is_whole(tmp_path: Path) -> None:
         (item(summaries={"s": "word " * 6000}), "too_long", "the window of judge"),
     ],
 )
-def test_what_cannot_be_scored_spares_the_others(bad: dict[str, Any], kind: str, message: str, model: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_scored_spares_the_others(
+    bad: dict[str, Any], kind: str, message: str, model: Path, tmp_path: Path
+) -> None:
     path = written(tmp_path / "items.json", [{**bad, "id": "bad"}, GOOD])
     outcome = run("score", "--items", path, "--judge", model, "--json")
     assert outcome.code == 1
@@ -226,7 +273,9 @@ def test_what_cannot_be_scored_spares_the_others(bad: dict[str, Any], kind: str,
     failed, scored = outcome.json
     assert (failed["id"], failed["summary"], failed["score"], failed["failure"]) == ("bad", "s", None, kind)
     assert message in failed["message"]
-    [alone] = run("score", "--items", written(tmp_path / "good.json", [GOOD]), "--judge", model, "--json").json
+    [alone] = run(
+        "score", "--items", written(tmp_path / "good.json", [GOOD]), "--judge", model, "--json"
+    ).json
     assert scored == alone
     assert run("import", "--items", path, "--out", tmp_path / "r").code == 0
     assert run("score", "--out", tmp_path / "r", "--judge", model).code == 1

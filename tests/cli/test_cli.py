@@ -22,7 +22,12 @@ from selfreflect.store.run import Run
 
 FIELDS = {"id", "summary", "score", "stderr", "token_tasks", "judge"}
 ANSWERS = ["Radishes, quickly.", "Lettuce.", "Radishes.", "Tomatoes and basil."]
-ITEM = {"id": "i1", "question": "What first?", "answers": ANSWERS, "summaries": {"good": "Radishes or lettuce.", "bad": "It is not clear."}}
+ITEM = {
+    "id": "i1",
+    "question": "What first?",
+    "answers": ANSWERS,
+    "summaries": {"good": "Radishes or lettuce.", "bad": "It is not clear."},
+}
 HOSTILE = "\x1b[2J\x1b]0;owned\x07 [red]loud[/red] {0} %s \u202etfel\ud800 <|im_end|>"
 
 
@@ -64,7 +69,10 @@ def test_the_overview_lists_commands_exit_codes_and_completion() -> None:
     assert "--show-completion" in words
 
 
-@pytest.mark.parametrize("arguments", [["rum"], ["run"], ["run", "--limit", "many", "--out", "x"], ["score"], ["score", "--itms", "x"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["rum"], ["run"], ["run", "--limit", "many", "--out", "x"], ["score"], ["score", "--itms", "x"]],
+)
 def test_bad_usage_is_2(arguments: list[str]) -> None:
     outcome = run(*arguments)
     assert (outcome.code, outcome.stdout) == (2, "")
@@ -110,7 +118,10 @@ def test_the_stages_one_by_one_make_what_run_makes(done: Path, model: Path, tmp_
     assert (drawn.code, made.code, scored.code) == (0, 0, 0)
     steps, whole = Run.load(out), Run.load(done)
     assert (steps.answers, steps.summaries, steps.scores) == (whole.answers, whole.summaries, whole.scores)
-    assert [(line["strategy"], line["n"], line["run"]) for line in scored.json] == [("greedy", 2, "steps"), ("basic", 2, "steps")]
+    assert [(line["strategy"], line["n"], line["run"]) for line in scored.json] == [
+        ("greedy", 2, "steps"),
+        ("basic", 2, "steps"),
+    ]
 
 
 def test_run_shows_a_table_and_keeps_stdout_clean_with_json(done: Path, model: Path) -> None:
@@ -122,13 +133,17 @@ def test_run_shows_a_table_and_keeps_stdout_clean_with_json(done: Path, model: P
     assert all(0 < line["score"] < 1 for line in lines)
 
 
-def test_a_strategy_of_ones_own_and_prompts_of_ones_own(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_strategy_of_ones_own_and_prompts_of_ones_own(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     code = 'def mine(task):\n    [reply] = yield task.request(task.messages(), "step")\n    return "radishes, I say " + reply.text\n'
     written(tmp_path / "my_own_strategies.py", code)
     prompts = written(tmp_path / "prompts.toml", '[answers]\nsystem = ""\nuser = "Now: {question}"\n')
     monkeypatch.chdir(tmp_path)
     questions = written(tmp_path / "q.txt", "What first?\n")
-    outcome = run(*small(model, tmp_path / "r", questions, strategies="my_own_strategies:mine"), "--prompts", prompts)
+    outcome = run(
+        *small(model, tmp_path / "r", questions, strategies="my_own_strategies:mine"), "--prompts", prompts
+    )
     assert outcome.code == 0, outcome.stderr
     made = Run.load(tmp_path / "r")
     assert all(summary.text.startswith("radishes, I say") for summary in made.summaries.values())
@@ -168,9 +183,16 @@ def test_a_budget_adds_how_the_score_was_estimated(items: Path, model: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "part"), [("--budget", "12 parsecs", "not understood"), ("--se", "nan", "standard error"), ("--race", "1", "race")]
+    ("option", "value", "part"),
+    [
+        ("--budget", "12 parsecs", "not understood"),
+        ("--se", "nan", "standard error"),
+        ("--race", "1", "race"),
+    ],
 )
-def test_a_limit_that_makes_no_sense_is_bad_usage(items: Path, model: Path, option: str, value: str, part: str) -> None:
+def test_a_limit_that_makes_no_sense_is_bad_usage(
+    items: Path, model: Path, option: str, value: str, part: str
+) -> None:
     outcome = run("score", "--items", items, "--judge", model, option, value)
     assert (outcome.code, outcome.stdout) == (2, "")
     assert part in outcome.said
@@ -191,7 +213,9 @@ def test_items_from_standard_input_score_as_from_a_file(items: Path, model: Path
 
 def test_num_answers_takes_the_first_of_each_half(items: Path, model: Path) -> None:
     fewer = {**ITEM, "answers": [ANSWERS[0], ANSWERS[2]]}
-    expected = run("score", "--items", written(items.with_name("fewer.json"), [fewer]), "--judge", model, "--json").json
+    expected = run(
+        "score", "--items", written(items.with_name("fewer.json"), [fewer]), "--judge", model, "--json"
+    ).json
     assert run("score", "--items", items, "--judge", model, "--json", "--num-answers", 1).json == expected
 
 
@@ -200,7 +224,14 @@ def test_num_answers_takes_the_first_of_each_half(items: Path, model: Path) -> N
 
 def test_report_on_screen_as_markdown_and_as_rows(done: Path, tmp_path: Path) -> None:
     outcome = run(
-        "report", done, "--output", tmp_path / "r.md", "--output", tmp_path / "r.csv", "--question", next(iter(Run.load(done).questions))
+        "report",
+        done,
+        "--output",
+        tmp_path / "r.md",
+        "--output",
+        tmp_path / "r.csv",
+        "--question",
+        next(iter(Run.load(done).questions)),
     )
     assert outcome.code == 0
     assert "greedy" in outcome.stdout
@@ -222,24 +253,36 @@ def test_runs_of_one_name_in_two_places_both_count(done: Path, tmp_path: Path) -
 
 def test_compare_is_paired(done: Path) -> None:
     [line] = run("compare", done, "--baseline", "greedy", "--json").json
-    assert (line["strategy"], line["baseline"], line["n"]) == ("basic", {"run": "first", "strategy": "greedy"}, 2)
+    assert (line["strategy"], line["baseline"], line["n"]) == (
+        "basic",
+        {"run": "first", "strategy": "greedy"},
+        2,
+    )
     assert "basic" in run("compare", done).stdout
     wrong = run("compare", done, "--baseline", "gredy")
     assert wrong.code == 2
     assert "Did you mean 'greedy'" in wrong.said
 
 
-def test_export_and_import_keep_everything_that_the_layout_holds(done: Path, model: Path, tmp_path: Path) -> None:
+def test_export_and_import_keep_everything_that_the_layout_holds(
+    done: Path, model: Path, tmp_path: Path
+) -> None:
     assert run("export", done, "--output", tmp_path / "published").code == 0
     files = [
         f"--{name}={tmp_path / 'published' / file}"
-        for name, file in (("questions", "questions.json"), ("answers", "test_answers.json"), ("summaries", "summaries.json"))
+        for name, file in (
+            ("questions", "questions.json"),
+            ("answers", "test_answers.json"),
+            ("summaries", "summaries.json"),
+        )
     ]
     assert run("import", *files, "--out", tmp_path / "back").code == 0
     assert run("import", *files, "--out", tmp_path / "back").code == 0, "a second import adds nothing"
     assert run("score", "--out", tmp_path / "back", "--judge", model).code == 0
     before, after = Run.load(done), Run.load(tmp_path / "back")
-    assert {key: score.value for key, score in after.scores.items()} == {key: score.value for key, score in before.scores.items()}
+    assert {key: score.value for key, score in after.scores.items()} == {
+        key: score.value for key, score in before.scores.items()
+    }
     again = run("export", done, "--output", tmp_path / "published")
     assert again.code == 2
     assert "There already" in again.said
@@ -249,11 +292,26 @@ def test_imported_items_score_as_they_do_directly(items: Path, model: Path, tmp_
     assert run("import", "--items", items, "--out", tmp_path / "r").code == 0
     assert run("score", "--out", tmp_path / "r", "--judge", model).code == 0
     direct = run("score", "--items", items, "--judge", model, "--json").json
-    assert [score.value for score in Run.load(tmp_path / "r").scores.values()] == [line["score"] for line in direct]
+    assert [score.value for score in Run.load(tmp_path / "r").scores.values()] == [
+        line["score"] for line in direct
+    ]
 
 
 def test_ask_answers_in_one_line_of_json_or_in_words(model: Path) -> None:
-    asked = ["ask", "What first?", "--model", model, "--judge", model, "--num-answers", 2, "--max-new-tokens", 6, "--summary-tokens", 8]
+    asked = [
+        "ask",
+        "What first?",
+        "--model",
+        model,
+        "--judge",
+        model,
+        "--num-answers",
+        2,
+        "--max-new-tokens",
+        6,
+        "--summary-tokens",
+        8,
+    ]
     outcome = run(*asked, "--json", "--strategies", "greedy,basic")
     [line] = outcome.json
     assert outcome.code == 0
@@ -267,14 +325,24 @@ def test_ask_answers_in_one_line_of_json_or_in_words(model: Path) -> None:
 
 
 def test_hostile_text_is_shown_and_does_nothing(model: Path, tmp_path: Path) -> None:
-    item = {"id": HOSTILE, "question": HOSTILE, "answers": [HOSTILE, HOSTILE], "summaries": {HOSTILE: HOSTILE, "b": "fine"}}
+    item = {
+        "id": HOSTILE,
+        "question": HOSTILE,
+        "answers": [HOSTILE, HOSTILE],
+        "summaries": {HOSTILE: HOSTILE, "b": "fine"},
+    }
     path = tmp_path / "items.json"
     path.write_text(json.dumps([item]))
-    shown = [run("score", "--items", path, "--judge", model), run("import", "--items", path, "--out", tmp_path / "r")]
+    shown = [
+        run("score", "--items", path, "--judge", model),
+        run("import", "--items", path, "--out", tmp_path / "r"),
+    ]
     shown.append(run("score", "--out", tmp_path / "r", "--judge", model))
     shown.append(run("report", tmp_path / "r", "--question", HOSTILE))
     shown.append(run("report", tmp_path / "r", "--question", "[red]none[/red]\x1b[2J"))
-    shown.append(run("questions", "--questions", written(tmp_path / "q.jsonl", json.dumps({"question": HOSTILE}))))
+    shown.append(
+        run("questions", "--questions", written(tmp_path / "q.jsonl", json.dumps({"question": HOSTILE})))
+    )
     assert [outcome.code for outcome in shown] == [0, 0, 0, 0, 2, 0]
     text = "".join(outcome.stdout + outcome.stderr for outcome in shown)
     assert set(text) & set("\x1b\x07\u202e\ud800") == set()
@@ -285,7 +353,9 @@ def test_hostile_text_is_shown_and_does_nothing(model: Path, tmp_path: Path) -> 
 
 
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
-    questions = written(tmp_path / "q.txt", "".join(f"Who is number {number} of so many?\n" for number in range(20_000)))
+    questions = written(
+        tmp_path / "q.txt", "".join(f"Who is number {number} of so many?\n" for number in range(20_000))
+    )
     for options in (["--json"], []):
         with subprocess.Popen(
             [*COMMAND, "questions", "--questions", str(questions), *options],
@@ -305,14 +375,21 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
 def test_a_full_disk_behind_stdout_is_said() -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [*COMMAND, "questions", "--json"], stdout=full, stderr=subprocess.PIPE, env=environment(), text=True, timeout=60
+            [*COMMAND, "questions", "--json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=environment(),
+            text=True,
+            timeout=60,
         )
     assert done.returncode == 2
     assert "No space left" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_json_goes_to_the_pipe_while_progress_goes_to_the_terminal(items: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_goes_to_the_pipe_while_progress_goes_to_the_terminal(
+    items: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TERM", "xterm")
     ours, theirs = pty.openpty()
     shown: list[bytes] = []
@@ -325,7 +402,12 @@ def test_json_goes_to_the_pipe_while_progress_goes_to_the_terminal(items: Path, 
     looking = threading.Thread(target=look, daemon=True)
     looking.start()
     piped = io.StringIO()
-    with os.fdopen(theirs, "w") as terminal, redirect_stderr(terminal), redirect_stdout(piped), pytest.raises(SystemExit) as left:
+    with (
+        os.fdopen(theirs, "w") as terminal,
+        redirect_stderr(terminal),
+        redirect_stdout(piped),
+        pytest.raises(SystemExit) as left,
+    ):
         application()(["score", "--items", str(items), "--judge", str(model), "--json"])
     looking.join(60)
     os.close(ours)
@@ -336,15 +418,23 @@ def test_json_goes_to_the_pipe_while_progress_goes_to_the_terminal(items: Path, 
 
 
 def test_version_is_that_of_the_package():
-    done = subprocess.run([sys.executable, "-m", "selfreflect", "--version"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "selfreflect", "--version"], capture_output=True, text=True, check=True
+    )
     assert done.stdout == f"selfreflect {selfreflect.__version__}\n"
 
 
-def test_a_log_file_gets_a_line_a_minute(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_file_gets_a_line_a_minute(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Where stderr is no terminal there is no bar, and a run of hours must not look dead."""
     clock = iter([0.0, 30.0, 65.0, 100.0, 130.0, 7000.0])
     monkeypatch.setattr(console, "monotonic", lambda: next(clock))
     with console.Watcher().stage("scores", 5) as bar:
         for _ in range(5):
             bar.advance()
-    assert capsys.readouterr().err.splitlines() == ["scores: 5 to do", "scores: 2 of 5 after 1 min", "scores: 4 of 5 after 2 min"]
+    assert capsys.readouterr().err.splitlines() == [
+        "scores: 5 to do",
+        "scores: 2 of 5 after 1 min",
+        "scores: 4 of 5 after 2 min",
+    ]

@@ -7,10 +7,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreflect.metric.distance import hellinger, jensen_shannon, kl_divergence, top1_disagreement, total_variation
+from selfreflect.metric.distance import (
+    hellinger,
+    jensen_shannon,
+    kl_divergence,
+    top1_disagreement,
+    total_variation,
+)
 
 finite = st.floats(-60, 60, width=32)
-rows = st.integers(2, 9).flatmap(lambda size: st.tuples(*[st.lists(finite, min_size=size, max_size=size)] * 2))
+rows = st.integers(2, 9).flatmap(
+    lambda size: st.tuples(*[st.lists(finite, min_size=size, max_size=size)] * 2)
+)
 
 
 def distance(p: list[float], q: list[float], temperature: float = 1.0) -> float:
@@ -22,7 +30,9 @@ def test_two_tokens_differ_by_the_difference_of_their_probabilities(temperature)
     def sigmoid(x):
         return 1 / (1 + math.exp(-x / temperature))
 
-    assert distance([1.5, 0.0], [-0.5, 0.0], temperature) == pytest.approx(sigmoid(1.5) - sigmoid(-0.5), abs=1e-7)
+    assert distance([1.5, 0.0], [-0.5, 0.0], temperature) == pytest.approx(
+        sigmoid(1.5) - sigmoid(-0.5), abs=1e-7
+    )
 
 
 def test_three_tokens_by_hand():
@@ -56,7 +66,9 @@ def test_each_row_is_one_task_and_the_inputs_stay_as_they_are():
     before = logits.clone(), reference.clone()
     together = total_variation(logits, reference, 5.0)
     assert together.shape == (4,)
-    assert together.tolist() == pytest.approx([distance(p, q, 5.0) for p, q in zip(logits.tolist(), reference.tolist(), strict=True)])
+    assert together.tolist() == pytest.approx(
+        [distance(p, q, 5.0) for p, q in zip(logits.tolist(), reference.tolist(), strict=True)]
+    )
     assert torch.equal(logits, before[0])
     assert torch.equal(reference, before[1])
 
@@ -124,7 +136,9 @@ def test_closed_forms(name, summary, reference, expected):
 @pytest.mark.parametrize("name", ["kl", "jensen_shannon", "hellinger"])
 def test_the_temperature_divides_the_logits(name):
     p, q = [3.0, 0.0, -1.0], [0.0, 2.0, 1.0]
-    assert of_logits(name, p, q, 5.0) == pytest.approx(of_logits(name, [x / 5 for x in p], [x / 5 for x in q]), abs=1e-7)
+    assert of_logits(name, p, q, 5.0) == pytest.approx(
+        of_logits(name, [x / 5 for x in p], [x / 5 for x in q]), abs=1e-7
+    )
     assert of_logits(name, p, q, 0.5) > of_logits(name, p, q, 5.0) > of_logits(name, p, q, 500.0)
 
 
@@ -165,11 +179,15 @@ def test_a_large_vocabulary_in_float32_agrees_with_the_definitions_in_float64(te
             "hellinger": (((p.sqrt() - q.sqrt()) ** 2).sum(1) / 2).sqrt(),
         }
         for name, expected in truth.items():
-            assert FORMULAS[name](summary, reference, temperature).tolist() == pytest.approx(expected.tolist(), rel=1e-4, abs=1e-6)
+            assert FORMULAS[name](summary, reference, temperature).tolist() == pytest.approx(
+                expected.tolist(), rel=1e-4, abs=1e-6
+            )
 
 
 moderate = st.floats(-20, 20, width=32)
-pairs = st.integers(2, 9).flatmap(lambda size: st.tuples(*[st.lists(moderate, min_size=size, max_size=size)] * 2))
+pairs = st.integers(2, 9).flatmap(
+    lambda size: st.tuples(*[st.lists(moderate, min_size=size, max_size=size)] * 2)
+)
 temperatures = st.sampled_from([0.5, 1.0, 5.0])
 
 
@@ -185,12 +203,15 @@ def test_distances_vanish_on_equality_and_keep_their_bounds(pair, temperature):
 def test_all_but_the_divergence_of_one_from_the_other_are_symmetric(pair, temperature):
     p, q = pair
     for name in set(FORMULAS) - {"kl"}:
-        assert of_logits(name, p, q, temperature) == pytest.approx(of_logits(name, q, p, temperature), abs=1e-5)
+        assert of_logits(name, p, q, temperature) == pytest.approx(
+            of_logits(name, q, p, temperature), abs=1e-5
+        )
 
 
 @given(pairs, temperatures)
 def test_the_inequalities_between_them_hold(pair, temperature):
-    """Pinsker; Le Cam; Lin's bound of the Jensen-Shannon divergence by the total variation. With room for float32."""
+    """Pinsker; Le Cam; Lin's bound of the Jensen-Shannon divergence by the total variation. With room for
+    float32."""
     p, q = pair
     variation, root = distance(p, q, temperature), of_logits("hellinger", p, q, temperature)
     assert variation**2 <= of_logits("kl", p, q, temperature) / 2 + 2e-5
@@ -203,4 +224,6 @@ def test_the_inequalities_between_them_hold(pair, temperature):
 def test_adding_a_constant_to_the_logits_changes_no_distance(pair, constant):
     p, q = pair
     for name in set(FORMULAS) - {"top1"}:  # rounding may make two tokens equally likely
-        assert of_logits(name, [x + constant for x in p], q) == pytest.approx(of_logits(name, p, q), rel=1e-4, abs=5e-4)
+        assert of_logits(name, [x + constant for x in p], q) == pytest.approx(
+            of_logits(name, p, q), rel=1e-4, abs=5e-4
+        )

@@ -1,4 +1,5 @@
-"""The published scorer's own numbers, computed with the embedded model: matched by the engine and by the oracle that proves it."""
+"""The published scorer's own numbers, computed with the embedded model: matched by the engine and by the
+oracle that proves it."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from selfreflect.models.judge import Judge
 from selfreflect.records import Score
 
 DATA = Path(__file__).parents[1] / "data"
-ITEMS: dict[str, dict[str, Any]] = {item["id"]: item for item in json.loads((DATA / "parity_items.json").read_text(encoding="utf-8"))}
+ITEMS: dict[str, dict[str, Any]] = {
+    item["id"]: item for item in json.loads((DATA / "parity_items.json").read_text(encoding="utf-8"))
+}
 PUBLISHED = json.loads((DATA / "parity_scores.json").read_text(encoding="utf-8"))["items"]
 TOLERANCE = 1e-4
 
@@ -38,7 +41,9 @@ def metric():
 def test_no_item_is_missing():
     assert set(ITEMS) == set(PUBLISHED)
     assert len(ITEMS) == 10
-    assert sum(len(item["summaries"]) for item in ITEMS.values()) == sum(len(item["scores"]) for item in PUBLISHED.values())
+    assert sum(len(item["summaries"]) for item in ITEMS.values()) == sum(
+        len(item["scores"]) for item in PUBLISHED.values()
+    )
 
 
 def scored(metric: SelfReflect, item: dict[str, Any]) -> dict[str, Score]:
@@ -50,7 +55,9 @@ def scored(metric: SelfReflect, item: dict[str, Any]) -> dict[str, Score]:
 def test_the_engine_reproduces_the_published_scores(metric, name):
     assert type(metric.engine) is TreeEngine
     found = scored(metric, ITEMS[name])
-    assert {summary: score.value for summary, score in found.items()} == pytest.approx(PUBLISHED[name]["scores"], abs=TOLERANCE, rel=0)
+    assert {summary: score.value for summary, score in found.items()} == pytest.approx(
+        PUBLISHED[name]["scores"], abs=TOLERANCE, rel=0
+    )
     assert {score.token_tasks for score in found.values()} == {PUBLISHED[name]["token_tasks_per_context"]}
 
 
@@ -58,11 +65,20 @@ def test_the_engine_reproduces_the_published_scores(metric, name):
 def test_the_oracle_reproduces_the_published_scores_and_the_engine_the_oracle_s(metric, name):
     item, lm = ITEMS[name], metric.judge.lm
     found = oracle.score(
-        lm.model, lm.tokenizer, item["question"], item["masked_out_task_answers"], item["conditioning_answers"], item["summaries"]
+        lm.model,
+        lm.tokenizer,
+        item["question"],
+        item["masked_out_task_answers"],
+        item["conditioning_answers"],
+        item["summaries"],
     )
-    assert {summary: score.value for summary, score in found.items()} == pytest.approx(PUBLISHED[name]["scores"], abs=TOLERANCE, rel=0)
+    assert {summary: score.value for summary, score in found.items()} == pytest.approx(
+        PUBLISHED[name]["scores"], abs=TOLERANCE, rel=0
+    )
     ours = scored(metric, item)
     for summary, score in found.items():
         distances = [distance for answer in score.distances for word in answer for distance in word]
         assert len(distances) == PUBLISHED[name]["token_tasks_per_context"]
-        assert [distance for word in ours[summary].words for distance in word.distances] == pytest.approx(distances, abs=1e-5, rel=0)
+        assert [distance for word in ours[summary].words for distance in word.distances] == pytest.approx(
+            distances, abs=1e-5, rel=0
+        )

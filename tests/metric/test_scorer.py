@@ -29,7 +29,9 @@ def records(
 ) -> list[Score | Failure]:
     drawn = AnswerSet(question_id=question.id, masked_out=tuple(masked_out), conditioning=tuple(conditioning))
     return metric.score_records(
-        question, drawn, [Summary(question_id=question.id, name=name, text=text) for name, text in summaries.items()]
+        question,
+        drawn,
+        [Summary(question_id=question.id, name=name, text=text) for name, text in summaries.items()],
     )
 
 
@@ -45,7 +47,12 @@ def token_distances(found: Score) -> list[float]:
 
 def longest_task(judge: Judge, context) -> int:
     words = masked_words(MASKED)
-    return max(len(ids) for ids, _ in judge.encode_tasks([context.conversation(w.masked) for w in words], [w.text for w in words]))
+    return max(
+        len(ids)
+        for ids, _ in judge.encode_tasks(
+            [context.conversation(w.masked) for w in words], [w.text for w in words]
+        )
+    )
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +86,9 @@ def test_many_summaries_run_a_few_at_a_time_beside_one_reference(metric, monkeyp
     assert [len(plans) for plans in watched.engine.calls] == calls
     assert token_distances(found[-1]) == token_distances(found[0])
     for one in found:
-        assert token_distances(one) == pytest.approx(token_distances(score(metric, {**MANY, "twin": MANY["s0"]}[one.summary])), abs=1e-6)
+        assert token_distances(one) == pytest.approx(
+            token_distances(score(metric, {**MANY, "twin": MANY["s0"]}[one.summary])), abs=1e-6
+        )
 
 
 def test_groups_share_what_the_cache_has_and_keep_their_guesses(metric, monkeypatch, tmp_path):
@@ -99,7 +108,9 @@ def test_groups_share_what_the_cache_has_and_keep_their_guesses(metric, monkeypa
     assert len(list(tmp_path.iterdir())) == 1
 
 
-@pytest.mark.parametrize("summaries", [MANY, {"long": "word " * 200, "fine": "Kale.", "longer": "word " * 250, "last": "Peas."}])
+@pytest.mark.parametrize(
+    "summaries", [MANY, {"long": "word " * 200, "fine": "Kale.", "longer": "word " * 250, "last": "Peas."}]
+)
 def test_prompts_of_one_group_are_gone_when_those_of_the_next_come(tiny_metric, monkeypatch, summaries):
     monkeypatch.setattr(scorer, "IDS_AT_ONCE", 1)
     alive: list[int] = []
@@ -171,7 +182,9 @@ def test_equal_answers_have_no_spread_and_different_ones_have(metric):
 
 
 def test_an_answer_counts_as_often_as_it_was_drawn(metric):
-    radish, pea = (token_distances(score(metric, masked_out=[answer])) for answer in ("Radishes grow fast.", "peas"))
+    radish, pea = (
+        token_distances(score(metric, masked_out=[answer])) for answer in ("Radishes grow fast.", "peas")
+    )
     both = score(metric, masked_out=["Radishes grow fast.", "peas", "Radishes grow fast."])
     assert both.value == pytest.approx((2 * sum(radish) + sum(pea)) / (2 * len(radish) + len(pea)), abs=1e-6)
     assert both.token_tasks == 2 * len(radish) + len(pea)
@@ -195,7 +208,9 @@ def test_the_published_tokenisation_is_recorded(metric):
 
 def test_answers_that_break_the_list_are_reported(metric):
     found = score(metric, conditioning=["It's basil", "two\nlines", "fine"])
-    assert found.warnings == ("2 of 3 conditioning answers hold a quote or line end that breaks the judge's list",)
+    assert found.warnings == (
+        "2 of 3 conditioning answers hold a quote or line end that breaks the judge's list",
+    )
 
 
 def test_summaries_come_back_in_order_and_do_not_touch_each_other(metric):
@@ -223,7 +238,9 @@ def test_summaries_come_back_in_order_and_do_not_touch_each_other(metric):
 )
 def test_a_question_without_answers_fails_once_per_summary(metric, masked_out, conditioning, reason):
     found = records(metric, {"b": "One.", "a": "Two."}, masked_out, conditioning)
-    assert [(f.question_id, f.stage, f.kind, f.name) for f in found] == [("q7", "scores", "no_answers", name) for name in ("b", "a")]
+    assert [(f.question_id, f.stage, f.kind, f.name) for f in found] == [
+        ("q7", "scores", "no_answers", name) for name in ("b", "a")
+    ]
     assert all(reason in f.message for f in found)
 
 
@@ -237,7 +254,12 @@ def test_a_summary_that_does_not_fit_the_window_fails_alone(tiny_metric):
     short, failed, last = records(metric, {"short": "Radishes.", "long": long, "last": "Peas."})
     assert isinstance(short, Score)
     assert isinstance(last, Score)
-    assert (failed.kind, failed.stage, failed.name, failed.question_id) == ("too_long", "scores", "long", "q7")
+    assert (failed.kind, failed.stage, failed.name, failed.question_id) == (
+        "too_long",
+        "scores",
+        "long",
+        "q7",
+    )
     needed = longest_task(metric.judge, summary_context(QUESTION.text, long))
     assert needed > 300
     assert f"needs {needed} tokens" in failed.message
@@ -252,7 +274,10 @@ def test_conditioning_answers_that_do_not_fit_the_window_fail_every_summary(tiny
     assert [(f.kind, f.name) for f in found] == [("too_long", "a"), ("too_long", "b")]
     needed = longest_task(metric.judge, reference_context(QUESTION.text, long))
     assert all(
-        "the conditioning answers" in f.message and f"needs {needed} tokens" in f.message and "holds 300" in f.message for f in found
+        "the conditioning answers" in f.message
+        and f"needs {needed} tokens" in f.message
+        and "holds 300" in f.message
+        for f in found
     )
 
 
@@ -307,7 +332,9 @@ def test_a_word_with_other_tokens_in_another_context_is_not_compared(metric):
 def test_answers_are_halved_in_order_and_an_odd_one_conditions(metric):
     answers = [*MASKED, *TOLD, "Basil", "Mint"]
     short = metric.score(QUESTION.text, answers=answers, summaries={"s": "Radishes."})
-    spelled = metric.score(QUESTION.text, masked_out=answers[:3], conditioning=answers[3:], summaries={"s": "Radishes."})
+    spelled = metric.score(
+        QUESTION.text, masked_out=answers[:3], conditioning=answers[3:], summaries={"s": "Radishes."}
+    )
     assert short == spelled
     assert short["s"].question_id == question_id(QUESTION.text)
     assert short["s"].value == score(metric, conditioning=answers[3:]).value
@@ -331,9 +358,18 @@ def test_several_summaries_are_keyed_by_their_names(metric):
         ({"masked_out": ["a"], "conditioning": "b"}, "not one text"),
         ({"answers": ["only one"]}, "at least 2 answers"),
         ({"answers": []}, "at least 2 answers"),
-        ({"masked_out": [" "], "conditioning": ["b"]}, "summary 's' cannot be scored: there are no masked-out answers"),
-        ({"masked_out": ["a"], "conditioning": []}, "summary 's' cannot be scored: there are no conditioning answers"),
-        ({"masked_out": ["a"], "conditioning": ["word " * 3000]}, "summary 's' cannot be scored: .* needs .* tokens"),
+        (
+            {"masked_out": [" "], "conditioning": ["b"]},
+            "summary 's' cannot be scored: there are no masked-out answers",
+        ),
+        (
+            {"masked_out": ["a"], "conditioning": []},
+            "summary 's' cannot be scored: there are no conditioning answers",
+        ),
+        (
+            {"masked_out": ["a"], "conditioning": ["word " * 3000]},
+            "summary 's' cannot be scored: .* needs .* tokens",
+        ),
     ],
 )
 def test_what_cannot_be_scored_says_why(metric, given, reason):
@@ -343,7 +379,13 @@ def test_what_cannot_be_scored_says_why(metric, given, reason):
 
 # --- estimates from some of the words
 
-LONGER = ("Radishes grow very fast.", "Lettuce, or early peas", "Radishes grow very fast.", "Plant basil in a pot", "kale")
+LONGER = (
+    "Radishes grow very fast.",
+    "Lettuce, or early peas",
+    "Radishes grow very fast.",
+    "Plant basil in a pot",
+    "kale",
+)
 TEXTS = {"a": "Radishes.", "b": "Perhaps tomatoes and basil in a pot."}
 
 
@@ -354,7 +396,13 @@ def test_an_estimate_is_marked_and_says_what_it_comes_from(metric):
         assert whole.estimate is None
         facts = estimated.estimate
         assert 0 < facts.words_scored == len(estimated.words) < facts.words_total == len(whole.words)
-        assert facts.tokens_scored == estimated.token_tasks == len(token_distances(estimated)) < facts.tokens_total == whole.token_tasks
+        assert (
+            facts.tokens_scored
+            == estimated.token_tasks
+            == len(token_distances(estimated))
+            < facts.tokens_total
+            == whole.token_tasks
+        )
         assert (facts.budget, facts.seed, facts.stopped, facts.race) == ("900", 3, "budget", None)
         assert abs(estimated.value - whole.value) < 6 * facts.stderr
         assert estimated.stderr >= facts.stderr > 0
@@ -367,21 +415,28 @@ def test_an_estimate_is_marked_and_says_what_it_comes_from(metric):
 def test_estimates_over_all_seeds_average_to_the_exact_score(metric):
     exact = records(metric, {"a": "Radishes."}, LONGER)[0].value
     budget = {"budget": 500}
-    values = [records(SelfReflect(metric.judge, seed=seed, **budget), {"a": "Radishes."}, LONGER)[0].value for seed in range(40)]
+    values = [
+        records(SelfReflect(metric.judge, seed=seed, **budget), {"a": "Radishes."}, LONGER)[0].value
+        for seed in range(40)
+    ]
     spread = np.std(values) / math.sqrt(len(values))
     assert spread > 1e-4
     assert abs(np.mean(values) - exact) < 4 * spread
 
 
 def test_the_same_seed_gives_the_same_estimate_and_another_one_other_words(metric):
-    one, same, other = (records(SelfReflect(metric.judge, budget=600, seed=seed), TEXTS, LONGER) for seed in (1, 1, 2))
+    one, same, other = (
+        records(SelfReflect(metric.judge, budget=600, seed=seed), TEXTS, LONGER) for seed in (1, 1, 2)
+    )
     assert one == same
     assert [(w.answer, w.word) for w in one[0].words] != [(w.answer, w.word) for w in other[0].words]
 
 
 def test_answers_without_a_scored_word_have_no_mean(metric):
     [refused] = records(SelfReflect(metric.judge, budget=1), {"a": "Radishes."}, LONGER)
-    [found] = records(SelfReflect(metric.judge, budget=int(refused.message.split()[-1])), {"a": "Radishes."}, LONGER)
+    [found] = records(
+        SelfReflect(metric.judge, budget=int(refused.message.split()[-1])), {"a": "Radishes."}, LONGER
+    )
     scored = {word.answer for word in found.words}
     assert 0 < len(scored) < len(LONGER)
     assert {index for index, mean in enumerate(found.answer_means) if mean is not None} == scored
@@ -392,7 +447,10 @@ def test_a_limit_that_leaves_no_word_out_gives_exact_scores(metric, limit):
     found = records(SelfReflect(metric.judge, **limit), TEXTS, LONGER)
     for one, exact in zip(found, records(metric, TEXTS, LONGER), strict=True):
         assert one.estimate is None
-        assert (one.value, one.stderr) == (pytest.approx(exact.value, abs=1e-6), pytest.approx(exact.stderr, abs=1e-6))
+        assert (one.value, one.stderr) == (
+            pytest.approx(exact.value, abs=1e-6),
+            pytest.approx(exact.stderr, abs=1e-6),
+        )
         assert one.answer_means == pytest.approx(exact.answer_means, abs=1e-6)
 
 
@@ -400,7 +458,9 @@ def test_the_judge_computes_no_more_tokens_than_the_budget(metric):
     limited = SelfReflect(metric.judge, budget=900)
     computed = []
     states = limited.engine.states
-    limited.engine.states = lambda plans: computed.extend(plan.computed_tokens for plan in plans) or states(plans)
+    limited.engine.states = lambda plans: (
+        computed.extend(plan.computed_tokens for plan in plans) or states(plans)
+    )
     records(limited, TEXTS, LONGER)
     assert 0 < sum(computed) <= 900
 
@@ -409,7 +469,9 @@ def test_a_budget_too_small_for_one_word_is_a_failure_that_says_how_much_is_need
     found = records(SelfReflect(metric.judge, budget=20), TEXTS, LONGER)
     assert [(failure.kind, failure.name) for failure in found] == [("over_budget", "a"), ("over_budget", "b")]
     needed = int(found[0].message.split()[-1])
-    assert all(isinstance(one, Score) for one in records(SelfReflect(metric.judge, budget=needed), TEXTS, LONGER))
+    assert all(
+        isinstance(one, Score) for one in records(SelfReflect(metric.judge, budget=needed), TEXTS, LONGER)
+    )
     assert records(SelfReflect(metric.judge, budget=needed - 1), TEXTS, LONGER)[0].kind == "over_budget"
 
 
@@ -417,7 +479,9 @@ def test_a_summary_scored_later_gets_the_words_of_those_before(metric):
     limited = SelfReflect(metric.judge, budget=900)
     before = records(limited, TEXTS, LONGER)
     drawn = AnswerSet(question_id=QUESTION.id, masked_out=LONGER, conditioning=TOLD)
-    [later] = limited.score_records(QUESTION, drawn, [Summary(question_id=QUESTION.id, name="c", text="Kale.")], beside=before)
+    [later] = limited.score_records(
+        QUESTION, drawn, [Summary(question_id=QUESTION.id, name="c", text="Kale.")], beside=before
+    )
     assert [(w.answer, w.word) for w in later.words] == [(w.answer, w.word) for w in before[0].words]
     assert later.estimate.stopped == "paired"
 
@@ -428,7 +492,9 @@ def test_beside_a_score_of_every_word_nothing_stops_short(metric):
     exact = records(metric, {"all": "Kale, or peas."}, LONGER)
     drawn = AnswerSet(question_id=QUESTION.id, masked_out=LONGER, conditioning=TOLD)
     named = [Summary(question_id=QUESTION.id, name="c", text="Kale.")]
-    [later] = SelfReflect(metric.judge, budget=10**6).score_records(QUESTION, drawn, named, beside=[*estimated, *exact])
+    [later] = SelfReflect(metric.judge, budget=10**6).score_records(
+        QUESTION, drawn, named, beside=[*estimated, *exact]
+    )
     assert later.estimate is None
 
 
@@ -440,7 +506,9 @@ def test_a_summary_that_fails_does_not_stop_the_estimates_of_others(tiny_metric)
 
 
 def test_a_race_names_the_summaries_whose_order_it_knows(metric):
-    answers = [" ".join(f"{word}{number}" for word in ("radish", "pea", "kale", "basil")) for number in range(20)]
+    answers = [
+        " ".join(f"{word}{number}" for word in ("radish", "pea", "kale", "basil")) for number in range(20)
+    ]
     near = " ".join(f"x_{i + 1} = '{text}'" for i, text in enumerate(TOLD))
     found = records(SelfReflect(metric.judge, race=0.9), {"near": near, "far": "zzz " * 30}, answers)
     assert [one.estimate.ordered for one in found] == [("far",), ("near",)]
@@ -450,7 +518,13 @@ def test_a_race_names_the_summaries_whose_order_it_knows(metric):
 
 
 def test_limits_that_make_no_sense_are_refused_before_anything_is_scored(metric):
-    for limit in ({"budget": "12 parsecs"}, {"budget": -5}, {"budget": float("nan")}, {"standard_error": 0.0}, {"race": 1.5}):
+    for limit in (
+        {"budget": "12 parsecs"},
+        {"budget": -5},
+        {"budget": float("nan")},
+        {"standard_error": 0.0},
+        {"race": 1.5},
+    ):
         with pytest.raises(ConfigError):
             SelfReflect(metric.judge, **limit)
 
@@ -467,10 +541,19 @@ def test_markers_in_texts_never_become_special_tokens(metric):
     words = masked_words(MARKED_OUT)
     opening, closing, end = metric.judge.lm.tokenizer.convert_tokens_to_ids([tiny.OPEN, tiny.CLOSE, tiny.END])
     assert len({opening, closing, end}) == 3
-    for context in (summary_context(MARKED.text, MARKED_SUMMARY), reference_context(MARKED.text, MARKED_TOLD)):
-        for ids, first in metric.judge.encode_tasks([context.conversation(w.masked) for w in words], [w.text for w in words]):
+    for context in (
+        summary_context(MARKED.text, MARKED_SUMMARY),
+        reference_context(MARKED.text, MARKED_TOLD),
+    ):
+        for ids, first in metric.judge.encode_tasks(
+            [context.conversation(w.masked) for w in words], [w.text for w in words]
+        ):
             count = Counter(ids)
-            assert (count[opening], count[closing], count[end]) == (5, 4, 0)  # the template's own: four turns, and the one that is open
+            assert (count[opening], count[closing], count[end]) == (
+                5,
+                4,
+                0,
+            )  # the template's own: four turns, and the one that is open
             assert not {opening, closing, end} & set(ids[first:])
 
 
@@ -478,11 +561,17 @@ def test_markers_in_texts_are_scored_as_the_text_they_are(metric):
     """The oracle's tokenizer calls its markers something else, so that to it the judge's are plain text."""
     markers = ["«open»", "«close»", "«end»"]
     other, lm = tiny.tokenizer(*markers), metric.judge.lm
-    assert other.convert_tokens_to_ids(markers) == lm.tokenizer.convert_tokens_to_ids([tiny.OPEN, tiny.CLOSE, tiny.END])
-    truth = oracle.score(lm.model, other, MARKED.text, list(MARKED_OUT), list(MARKED_TOLD), {"s": MARKED_SUMMARY})
+    assert other.convert_tokens_to_ids(markers) == lm.tokenizer.convert_tokens_to_ids(
+        [tiny.OPEN, tiny.CLOSE, tiny.END]
+    )
+    truth = oracle.score(
+        lm.model, other, MARKED.text, list(MARKED_OUT), list(MARKED_TOLD), {"s": MARKED_SUMMARY}
+    )
     [found] = records(metric, {"s": MARKED_SUMMARY}, MARKED_OUT, MARKED_TOLD, MARKED)
     assert found.value == pytest.approx(truth["s"].value, abs=1e-5)
-    assert token_distances(found) == pytest.approx([d for a in truth["s"].distances for w in a for d in w], abs=1e-5)
+    assert token_distances(found) == pytest.approx(
+        [d for a in truth["s"].distances for w in a for d in w], abs=1e-5
+    )
 
 
 @pytest.mark.parametrize(
@@ -514,7 +603,9 @@ def test_half_a_character_counts_as_the_replacement_character(metric):
 
 LONG = {
     "one word": "radish" * 1700,
-    "few words to mask": " ".join(["it is not for the and of to"] * 100 + ["Radishes"] + ["you can do it if they will"] * 280 + ["peas"]),
+    "few words to mask": " ".join(
+        ["it is not for the and of to"] * 100 + ["Radishes"] + ["you can do it if they will"] * 280 + ["peas"]
+    ),
     "many words": "Radishes grow fast in spring. " * 340,
 }
 
@@ -536,7 +627,9 @@ def test_fifty_megabytes_are_refused_before_they_are_tokenised(metric):
 
 @pytest.mark.parametrize("name", ["one word", "few words to mask"])
 def test_ten_thousand_characters_that_fit_are_scored(tiny_metric, name):
-    [found] = records(tiny_metric("llama", max_position_embeddings=20_000), {"s": "Radishes."}, [LONG[name]], ["kale"])
+    [found] = records(
+        tiny_metric("llama", max_position_embeddings=20_000), {"s": "Radishes."}, [LONG[name]], ["kale"]
+    )
     assert isinstance(found, Score)
     assert found.value > 1e-3
 
@@ -545,7 +638,11 @@ def test_guesses_are_what_the_judge_holds_likely_in_both_contexts(tiny_judge):
     import torch
 
     judge = tiny_judge("llama")
-    texts = {"masked_out": ["Radishes grow", "Radishes grow"], "conditioning": ["peas"], "summaries": {"s": "Maybe kale."}}
+    texts = {
+        "masked_out": ["Radishes grow", "Radishes grow"],
+        "conditioning": ["peas"],
+        "summaries": {"s": "Maybe kale."},
+    }
     plain = SelfReflect(judge).score("What?", **texts)["s"]
     asked = SelfReflect(judge, guesses=3).score("What?", **texts)["s"]
     assert asked.value == plain.value
@@ -561,7 +658,9 @@ def test_guesses_are_what_the_judge_holds_likely_in_both_contexts(tiny_judge):
         truth += [torch.softmax(logits, 0), torch.softmax(logits / 5, 0)]
     likely = {token for one in truth[::2] for token in one.topk(3).indices.tolist()}
     order = sorted(likely, key=lambda token: -max(truth[0][token], truth[2][token]))
-    assert [guess.token for guess in word.guesses[0]] == [judge.chat.tokenizer.decode([token]) for token in order]
+    assert [guess.token for guess in word.guesses[0]] == [
+        judge.chat.tokenizer.decode([token]) for token in order
+    ]
     for guess, token in zip(word.guesses[0], order, strict=True):
         found = (guess.summary, guess.summary_flat, guess.reference, guess.reference_flat)
         assert found == pytest.approx([one[token].item() for one in truth], rel=1e-3)
@@ -570,7 +669,9 @@ def test_guesses_are_what_the_judge_holds_likely_in_both_contexts(tiny_judge):
 def test_equal_summaries_are_computed_once_and_each_has_its_score(tiny_judge):
     metric = SelfReflect(tiny_judge("llama"))
     fed = []
-    hook = metric.judge.decoder.embed_tokens.register_forward_pre_hook(lambda _, inputs: fed.append(inputs[0].numel()))
+    hook = metric.judge.decoder.embed_tokens.register_forward_pre_hook(
+        lambda _, inputs: fed.append(inputs[0].numel())
+    )
     texts = {"masked_out": ["Radishes grow"], "conditioning": ["peas"]}
     one = metric.score("What?", summaries={"a": "Kale."}, **texts)["a"]
     alone = sum(fed)

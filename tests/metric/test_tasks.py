@@ -4,7 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from selfreflect.metric.tasks import STOPWORDS, is_stopword, listing_breaks, masked_words, reference_context, summary_context
+from selfreflect.metric.tasks import (
+    STOPWORDS,
+    is_stopword,
+    listing_breaks,
+    masked_words,
+    reference_context,
+    summary_context,
+)
 from selfreflect.models.base import Message
 
 SYSTEM = "You are a friendly chatbot who always responds with short and concise answers.\n"
@@ -15,12 +22,16 @@ def masked(*answers: str) -> list[tuple[str, str]]:
 
 
 def test_the_stopwords_are_the_44_published_ones():
-    lines = (Path(__file__).parents[1] / "data" / "stopwords.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    lines = (
+        (Path(__file__).parents[1] / "data" / "stopwords.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    )
     assert len(lines) == 44
     assert {line.split("\t")[0] for line in lines} == STOPWORDS
 
 
-@pytest.mark.parametrize("word", ["the", "The", "THE,", '"(is)".', "'to", "not!?", "`of`", "_it_", "\tyou\x0b"])
+@pytest.mark.parametrize(
+    "word", ["the", "The", "THE,", '"(is)".', "'to", "not!?", "`of`", "_it_", "\tyou\x0b"]
+)
 def test_case_and_ascii_punctuation_do_not_hide_a_stopword(word):
     assert is_stopword(word)
 
@@ -62,7 +73,11 @@ def test_one_content_word_is_enough_to_spare_the_stopwords():
 
 
 def test_any_white_space_separates_words_and_one_space_joins_them():
-    assert masked("  red\n\tgreen\u00a0blue\u3000") == [("red", "_ green blue"), ("green", "red _ blue"), ("blue", "red green _")]
+    assert masked("  red\n\tgreen\u00a0blue\u3000") == [
+        ("red", "_ green blue"),
+        ("green", "red _ blue"),
+        ("blue", "red green _"),
+    ]
 
 
 def test_equal_words_are_masked_one_at_a_time():
@@ -75,7 +90,12 @@ def test_a_word_that_looks_like_the_gap_is_a_word():
 
 def test_blank_answers_are_skipped_and_keep_their_number():
     words = masked_words(["", "red wine", " \n\t", "\u2003", "It is"])
-    assert [(word.answer, word.word, word.text) for word in words] == [(1, 0, "red"), (1, 1, "wine"), (4, 0, "It"), (4, 1, "is")]
+    assert [(word.answer, word.word, word.text) for word in words] == [
+        (1, 0, "red"),
+        (1, 1, "wine"),
+        (4, 0, "It"),
+        (4, 1, "is"),
+    ]
 
 
 def test_equal_answers_are_separate_tasks():
@@ -139,4 +159,6 @@ def test_how_a_question_is_shown(text, shown):
 
 
 def test_answers_that_break_the_list_are_counted_once_each():
-    assert listing_breaks(["It's 'so'\nindeed", "fine", 'a "double" quote', "two\nlines", "’typographic’"]) == 2
+    assert (
+        listing_breaks(["It's 'so'\nindeed", "fine", 'a "double" quote', "two\nlines", "’typographic’"]) == 2
+    )

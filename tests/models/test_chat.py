@@ -1,4 +1,5 @@
-"""Conversations to token ids: each kind of chat template, one BOS, and texts from outside that stay plain text."""
+"""Conversations to token ids: each kind of chat template, one BOS, and texts from outside that stay plain
+text."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ def turns(*contents: str) -> list[Message]:
     return [Message(role=role, content=content) for role, content in zip(roles, contents, strict=False)]
 
 
-def ids_of(chat: ChatTokenizer, messages: Sequence[Message], word: str | None = None, thinking: bool = False) -> list[int]:
+def ids_of(
+    chat: ChatTokenizer, messages: Sequence[Message], word: str | None = None, thinking: bool = False
+) -> list[int]:
     rendered = chat.render(messages, thinking=thinking)
     [ids] = chat.encode([rendered if word is None else chat.continued(rendered, word)])
     return ids
@@ -48,7 +51,9 @@ def ids_of(chat: ChatTokenizer, messages: Sequence[Message], word: str | None = 
 
 def shown(tokenizer, messages: Sequence[Message], word: str | None = None, **options) -> str:
     """What the model reads: the ids of the prompt, decoded."""
-    return tokenizer.decode(ids_of(ChatTokenizer(tokenizer), messages, word, **options), skip_special_tokens=False)
+    return tokenizer.decode(
+        ids_of(ChatTokenizer(tokenizer), messages, word, **options), skip_special_tokens=False
+    )
 
 
 # --- templates
@@ -112,7 +117,10 @@ def test_a_template_that_drops_the_system_turn_gets_it_in_the_user_turn() -> Non
 @pytest.mark.parametrize("template", [DROPS_SYSTEM, CHATML])
 def test_conversations_without_a_system_turn_stay_as_they_are(template: str) -> None:
     asked = [Message(role="user", content=U)]
-    assert shown(chatml(template), asked) == "<|im_start|>user\nCapital of France?<|im_end|>\n<|im_start|>assistant\n"
+    assert (
+        shown(chatml(template), asked)
+        == "<|im_start|>user\nCapital of France?<|im_end|>\n<|im_start|>assistant\n"
+    )
 
 
 def test_a_default_system_prompt_only_appears_where_none_is_given() -> None:
@@ -129,13 +137,17 @@ def test_without_a_template_turns_are_lines() -> None:
 
 def test_thinking_switched_off_where_the_template_can() -> None:
     for tokenizer in (chatml(QWEN3), chatml(QWEN3, plain=("<think>", "</think>"))):
-        assert shown(tokenizer, turns(S, U), "Paris").endswith("<|im_start|>assistant\n<think>\n\n</think>\n\nParis")
+        assert shown(tokenizer, turns(S, U), "Paris").endswith(
+            "<|im_start|>assistant\n<think>\n\n</think>\n\nParis"
+        )
         assert shown(tokenizer, turns(S, U), thinking=True).endswith("<|im_start|>assistant\n")
 
 
 def test_an_open_reasoning_block_is_closed_before_the_word() -> None:
     for tokenizer in (chatml(R1), chatml(R1, plain=("<think>", "</think>"))):
-        assert shown(tokenizer, turns(S, U), "Paris").endswith("<|im_start|>assistant\n<think>\n</think>\n\nParis")
+        assert shown(tokenizer, turns(S, U), "Paris").endswith(
+            "<|im_start|>assistant\n<think>\n</think>\n\nParis"
+        )
         assert shown(tokenizer, turns(S, U), thinking=True).endswith("<|im_start|>assistant\n<think>\n")
 
 
@@ -160,7 +172,9 @@ def test_whether_the_reply_begins_inside_a_reasoning_block() -> None:
     assert opened_trace(ChatTokenizer(chatml(R1)).render(asked, thinking=True))
     assert not opened_trace(ChatTokenizer(chatml(R1)).render(asked))
     assert not opened_trace(ChatTokenizer(chatml()).render(asked, thinking=True))
-    assert not opened_trace(ChatTokenizer(chatml(None)).render(asked, thinking=True)), "a user cannot open one"
+    assert not opened_trace(ChatTokenizer(chatml(None)).render(asked, thinking=True)), (
+        "a user cannot open one"
+    )
 
 
 def test_templates_that_cannot_be_used_say_so() -> None:
@@ -170,7 +184,9 @@ def test_templates_that_cannot_be_used_say_so() -> None:
     broken = chatml("{% for m in messages %}")
     with pytest.raises(JudgeError, match="cannot render these turns"):
         ChatTokenizer(broken).render(turns(S, U))
-    for_images = chatml("{% for m in messages %}{% for c in m.content %}{{ c.text }}{% endfor %}{% endfor %}Reply:")
+    for_images = chatml(
+        "{% for m in messages %}{% for c in m.content %}{{ c.text }}{% endfor %}{% endfor %}Reply:"
+    )
     with pytest.raises(JudgeError, match="leaves out the text of a turn"):
         ChatTokenizer(for_images).render(turns(S, U))
 
@@ -212,12 +228,15 @@ def expected_tokens(bare: Tokenizer, segments: Sequence[Segment]) -> list[str]:
     """Tokens when every text is encoded by a tokenizer that has never heard of any marker."""
     tokens: list[str] = []
     for segment in segments:
-        tokens += segment if isinstance(segment, tuple) else bare.encode(segment, add_special_tokens=False).tokens
+        tokens += (
+            segment if isinstance(segment, tuple) else bare.encode(segment, add_special_tokens=False).tokens
+        )
     return ["unknown" if token in ("[UNK]", "<unk>", "unknown") else token for token in tokens]
 
 
 SPECIAL = (*CHATML_MARKERS, "<unk>", "[UNK]")
-# Unknown letters must be called something else in the bare tokenizers, where "<unk>" is a text like any other.
+# Unknown letters must be called something else in the bare tokenizers, where "<unk>" is a text like any
+# other.
 KINDS: dict[str, tuple[Callable[..., Tokenizer], dict[str, str]]] = {
     "byte-level BPE": (byte_bpe, {}),
     "Metaspace BPE": (metaspace_bpe, {"unk": "unknown"}),
@@ -230,7 +249,12 @@ CASES = [(kind, inside) for kind in KINDS for inside in (True, False)]
 def case(kind: str, inside: bool) -> tuple[ChatTokenizer, Tokenizer]:
     """A ChatML tokenizer with its markers inside or outside the model's vocabulary, and a bare one."""
     build, bare = KINDS[kind]
-    tokenizer = wrapped(build(*(CHATML_MARKERS if inside else ())), CHATML, (*CHATML_MARKERS, *_unknown(kind)), eos="<|im_end|>")
+    tokenizer = wrapped(
+        build(*(CHATML_MARKERS if inside else ())),
+        CHATML,
+        (*CHATML_MARKERS, *_unknown(kind)),
+        eos="<|im_end|>",
+    )
     return ChatTokenizer(tokenizer), build(**bare)
 
 
@@ -283,7 +307,9 @@ def test_a_closing_tag_in_a_summary_does_not_cut_it(template: str, plain: tuple[
 @pytest.mark.parametrize("normalized", [True, False])
 def test_letters_that_normalise_into_a_marker(inside: bool, normalized: bool) -> None:
     backend = unigram(*(CHATML_MARKERS if inside else ()))
-    backend.add_special_tokens([AddedToken(marker, special=True, normalized=normalized) for marker in CHATML_MARKERS])
+    backend.add_special_tokens(
+        [AddedToken(marker, special=True, normalized=normalized) for marker in CHATML_MARKERS]
+    )
     chat = ChatTokenizer(wrapped(backend, CHATML, ()))
     disguised = turns(S, "＜｜im_end｜＞ and ＜|im_start|＞")
     ids = ids_of(chat, disguised)
@@ -293,7 +319,11 @@ def test_letters_that_normalise_into_a_marker(inside: bool, normalized: bool) ->
 
 def test_a_vocabulary_whose_merges_spell_a_marker() -> None:
     names = ["<", "s", ">", "a", "/", "s>", "<s>", "<s>a", "</"]
-    backend = Tokenizer(models.BPE({name: i for i, name in enumerate(names)}, [("s", ">"), ("<", "s>"), ("<s>", "a"), ("<", "/")]))
+    backend = Tokenizer(
+        models.BPE(
+            {name: i for i, name in enumerate(names)}, [("s", ">"), ("<", "s>"), ("<s>", "a"), ("<", "/")]
+        )
+    )
     chat = ChatTokenizer(wrapped(backend, None, ("<s>",)))
     assert chat.tokenizer.convert_ids_to_tokens(ids_of(chat, [Message(role="user", content="<s>a</s>")])) == [
         "<", "s>", "a", "</", "s>"
@@ -305,7 +335,10 @@ def test_a_marker_that_begins_like_another() -> None:
     tokenizer = wrapped(byte_bpe(), CHATML.replace("<|im_end|>", longer), (*CHATML_MARKERS, longer))
     for content in (U, "<|im_end|>! is only text"):
         ids = ids_of(ChatTokenizer(tokenizer), turns(S, content))
-        assert [ids.count(tokenizer.convert_tokens_to_ids(marker)) for marker in ("<|im_end|>", longer)] == [0, 2]
+        assert [ids.count(tokenizer.convert_tokens_to_ids(marker)) for marker in ("<|im_end|>", longer)] == [
+            0,
+            2,
+        ]
 
 
 def test_limits_saved_with_a_tokenizer_do_not_cut_a_text() -> None:
@@ -331,20 +364,35 @@ def test_lone_surrogates_become_replacement_characters() -> None:
     assert text.endswith("assistant\n\ufffd")
 
 
-TOKENIZERS = [chatml(), chatml(None), llama3(), gemma(), instruct(metaspace_bpe("<s>", "</s>")), wrapped(unigram()), wrapped(wordpiece())]
+TOKENIZERS = [
+    chatml(),
+    chatml(None),
+    llama3(),
+    gemma(),
+    instruct(metaspace_bpe("<s>", "</s>")),
+    wrapped(unigram()),
+    wrapped(wordpiece()),
+]
 CHATS = [ChatTokenizer(tokenizer) for tokenizer in TOKENIZERS]
 
 
 @settings(max_examples=150, deadline=None)
 @given(text=st.text(), chat=st.sampled_from(CHATS))
 def test_other_text_is_tokenised_as_the_tokenizer_itself_does(text: str, chat: ChatTokenizer) -> None:
-    bos = [chat.tokenizer.bos_token_id] if chat.tokenizer("x").input_ids[0] == chat.tokenizer.bos_token_id else []
+    bos = (
+        [chat.tokenizer.bos_token_id]
+        if chat.tokenizer("x").input_ids[0] == chat.tokenizer.bos_token_id
+        else []
+    )
     assert chat.encode([text, text]) == [bos + chat.tokenizer(text, add_special_tokens=False).input_ids] * 2
 
 
 HOSTILE_TEXT = st.lists(
     st.one_of(
-        st.text(max_size=6), st.sampled_from([*TOKENIZERS[0].all_special_tokens, *TOKENIZERS[2].all_special_tokens, "<|", "|>", "im_"])
+        st.text(max_size=6),
+        st.sampled_from(
+            [*TOKENIZERS[0].all_special_tokens, *TOKENIZERS[2].all_special_tokens, "<|", "|>", "im_"]
+        ),
     )
 ).map("".join)
 
@@ -355,7 +403,9 @@ HOSTILE_TEXT = st.lists(
     word=HOSTILE_TEXT,
     chat=st.sampled_from([CHATS[0], CHATS[2]]),
 )
-def test_any_text_survives_and_makes_no_marker(contents: tuple[str, ...], word: str, chat: ChatTokenizer) -> None:
+def test_any_text_survives_and_makes_no_marker(
+    contents: tuple[str, ...], word: str, chat: ChatTokenizer
+) -> None:
     tokenizer = chat.tokenizer
     raw = [{"role": message.role, "content": message.content} for message in turns(*contents)]
     written = tokenizer.apply_chat_template(raw, tokenize=False, add_generation_prompt=True) + word

@@ -18,15 +18,31 @@ def told(grouping, answers):
 
 
 def test_different_words_for_one_thing_are_one_group(grouping):
-    answers = ["Paris", "The capital of France is Paris.", "It's Paris.", "Lyon", "I think it is Lyon", "paris"]
-    assert told(grouping, answers) == [{"Paris", "paris", "The capital of France is Paris.", "It's Paris."}, {"Lyon", "I think it is Lyon"}]
-    assert answers[grouping(answers)[0][0]] == "It's Paris."  # of equally common spellings the first in code point order
+    answers = [
+        "Paris",
+        "The capital of France is Paris.",
+        "It's Paris.",
+        "Lyon",
+        "I think it is Lyon",
+        "paris",
+    ]
+    assert told(grouping, answers) == [
+        {"Paris", "paris", "The capital of France is Paris.", "It's Paris."},
+        {"Lyon", "I think it is Lyon"},
+    ]
+    # of equally common spellings the first in code point order
+    assert answers[grouping(answers)[0][0]] == "It's Paris."
 
 
 def test_different_numbers_are_different_answers(grouping):
     answers = ["1969", "In 1969.", "1970", "July 20, 1969"]
     assert told(grouping, answers) == [{"1969", "In 1969.", "July 20, 1969"}, {"1970"}]
-    assert contradictions(["2 or 3", "3", "4", "none"]).tolist() == [[0, 0, 1, 0], [0, 0, 1, 0], [1, 1, 0, 0], [0, 0, 0, 0]]
+    assert contradictions(["2 or 3", "3", "4", "none"]).tolist() == [
+        [0, 0, 1, 0],
+        [0, 0, 1, 0],
+        [1, 1, 0, 0],
+        [0, 0, 0, 0],
+    ]
 
 
 @pytest.mark.parametrize("answers", [[], ["one"], ["one", "One."], ["\ud800", " ", "x" * 100_000]])

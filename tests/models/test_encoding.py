@@ -1,4 +1,5 @@
-"""Parts instead of full strings: whatever the text, template and tokenizer, the ids are those of full strings."""
+"""Parts instead of full strings: whatever the text, template and tokenizer, the ids are those of full
+strings."""
 
 from __future__ import annotations
 
@@ -102,7 +103,16 @@ TOKENIZERS: dict[str, Callable[[], PreTrainedTokenizerFast]] = {
     "overlapping markers": lambda: other_markers("n<|im_start|>", ".<|im_", "<|im_end|>\n", "sentence.<"),
     "splits its markers": splits_its_markers,
 }
-FAST = {"byte-level", "byte-level, llama", "reasoning", "metaspace", "unigram first, inst", "unigram first", "wordpiece", "rstrip"}
+FAST = {
+    "byte-level",
+    "byte-level, llama",
+    "reasoning",
+    "metaspace",
+    "unigram first, inst",
+    "unigram first",
+    "wordpiece",
+    "rstrip",
+}
 
 
 def _with_space() -> PreTrainedTokenizerFast:
@@ -116,13 +126,18 @@ def judge(name: str) -> Judge:
     return Judge(SimpleNamespace(tokenizer=TOKENIZERS[name](), name=name))
 
 
-def one_by_one(made: Judge, conversations: Sequence[Sequence[Message]], words: Sequence[str]) -> list[tuple[tuple[int, ...], int]]:
+def one_by_one(
+    made: Judge, conversations: Sequence[Sequence[Message]], words: Sequence[str]
+) -> list[tuple[tuple[int, ...], int]]:
     """Every conversation rendered in full, every string tokenised in full and alone."""
     tasks = []
     for conversation, word in zip(conversations, words, strict=True):
         opened = made.chat.render(conversation)
         [prompt], [full] = made.chat.encode([opened]), made.chat.encode([made.chat.continued(opened, word)])
-        first = next((i for i, (a, b) in enumerate(zip(prompt, full, strict=False)) if a != b), min(len(prompt), len(full)))
+        first = next(
+            (i for i, (a, b) in enumerate(zip(prompt, full, strict=False)) if a != b),
+            min(len(prompt), len(full)),
+        )
         if first == len(full):
             raise JudgeError("no token")
         tasks.append((tuple(full), first))
@@ -139,7 +154,9 @@ def outcome(encode: Callable[..., object], *arguments: object) -> object:
 def without_us(tokenizer: PreTrainedTokenizerFast, conversation: Sequence[Message], word: str) -> list[int]:
     """What the library alone makes of a conversation, when no text in it looks like a marker."""
     turns = [{"role": m.role, "content": m.content} for m in conversation]
-    opened = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, enable_thinking=False)
+    opened = tokenizer.apply_chat_template(
+        turns, tokenize=False, add_generation_prompt=True, enable_thinking=False
+    )
     return list(tokenizer(opened + word, add_special_tokens=False).input_ids)
 
 
@@ -160,20 +177,40 @@ TEXT = st.one_of(
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @settings(max_examples=40, deadline=None)
-@given(question=TEXT, said=TEXT, masked=st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=4), of_many=st.booleans())
-def test_tasks_have_the_tokens_of_full_strings(name: str, question: str, said: str, masked: list[tuple[str, str]], of_many: bool) -> None:
+@given(
+    question=TEXT,
+    said=TEXT,
+    masked=st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=4),
+    of_many=st.booleans(),
+)
+def test_tasks_have_the_tokens_of_full_strings(
+    name: str, question: str, said: str, masked: list[tuple[str, str]], of_many: bool
+) -> None:
     context = reference_context(question, [said, said]) if of_many else summary_context(question, said)
     conversations, words = [context.conversation(text) for text, _ in masked], [word for _, word in masked]
     made = judge(name)
     assert outcome(made.encode_tasks, conversations, words) == outcome(one_by_one, made, conversations, words)
 
 
-PLAIN = sorted({"byte-level", "byte-level, llama", "reasoning", "strips", "counts", "metaspace", "unigram always", "wordpiece"})
+PLAIN = sorted(
+    {
+        "byte-level",
+        "byte-level, llama",
+        "reasoning",
+        "strips",
+        "counts",
+        "metaspace",
+        "unigram always",
+        "wordpiece",
+    }
+)
 
 
 @settings(max_examples=50, deadline=None)
 @given(name=st.sampled_from(PLAIN), said=TEXT, masked=st.lists(TEXT, min_size=1, max_size=4), word=TEXT)
-def test_tasks_are_what_the_library_alone_makes_of_ordinary_text(name: str, said: str, masked: list[str], word: str) -> None:
+def test_tasks_are_what_the_library_alone_makes_of_ordinary_text(
+    name: str, said: str, masked: list[str], word: str
+) -> None:
     made = judge(name)
     context = summary_context("Capital of France", said)
     texts = (said, *masked, word)
@@ -181,7 +218,9 @@ def test_tasks_are_what_the_library_alone_makes_of_ordinary_text(name: str, said
     conversations = [context.conversation(text) for text in masked]
     tasks = outcome(made.encode_tasks, conversations, [word] * len(masked))
     assume(tasks is not JudgeError)  # the word has no token, or the template alters what it shows
-    assert [list(ids) for ids, _ in tasks] == [without_us(made.chat.tokenizer, conversation, word) for conversation in conversations]
+    assert [list(ids) for ids, _ in tasks] == [
+        without_us(made.chat.tokenizer, conversation, word) for conversation in conversations
+    ]
 
 
 @settings(max_examples=100, deadline=None)
@@ -221,7 +260,9 @@ def test_what_tasks_share_is_tokenised_once(name: str) -> None:
     assert counting.letters < 5 * once, "once in parts and once in full to compare, and twenty short ends"
 
 
-@pytest.mark.parametrize("name", ["normalised markers", "lstrip", "both strip, unigram", "whole words", "splits its markers"])
+@pytest.mark.parametrize(
+    "name", ["normalised markers", "lstrip", "both strip, unigram", "whole words", "splits its markers"]
+)
 def test_doubtful_places_are_not_cut(name: str) -> None:
     tokenizer = TOKENIZERS[name]()
     [marker] = [token for token in tokenizer.added_tokens_decoder.values() if token.content == "<|im_start|>"]
@@ -258,4 +299,6 @@ def test_the_embedded_model() -> None:
     words = ["capital", "é", "\u0301", "日本", "<|im_start|>", "<|im_end|>"]
     tasks = made.encode_tasks(conversations, words)
     assert tasks == one_by_one(made, conversations, words)
-    assert [list(ids) for ids, _ in tasks[:4]] == [without_us(tokenizer, c, w) for c, w in zip(conversations, words[:4], strict=False)]
+    assert [list(ids) for ids, _ in tasks[:4]] == [
+        without_us(tokenizer, c, w) for c, w in zip(conversations, words[:4], strict=False)
+    ]

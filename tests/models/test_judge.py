@@ -60,7 +60,20 @@ def one_thread() -> Iterator[None]:
 # --- which tokens are predicted
 
 
-WORDS = ["Paris", "end", "im", "_", "<", "start", "|>", "<|im_end|>", "<end_of_turn>", "[/INST]", "user", "é?"]
+WORDS = [
+    "Paris",
+    "end",
+    "im",
+    "_",
+    "<",
+    "start",
+    "|>",
+    "<|im_end|>",
+    "<end_of_turn>",
+    "[/INST]",
+    "user",
+    "é?",
+]
 """Among them words that occur inside the markers which end a turn."""
 
 
@@ -73,7 +86,9 @@ def test_the_tokens_of_the_masked_word(tmp_path: Path, name: str) -> None:
     merges = 1 if tokenizer.chat_template == INSTRUCT else 0
     for (ids, first), word in zip(made.encode_tasks([conversation] * len(WORDS), WORDS), WORDS, strict=True):
         assert list(ids[:first]) == prompt[:first]
-        assert 0 <= len(prompt) - first <= merges, "only the space at the end of a prompt may merge with a word"
+        assert 0 <= len(prompt) - first <= merges, (
+            "only the space at the end of a prompt may merge with a word"
+        )
         assert tokenizer.decode(ids[first:]).strip() == word
         assert set(ids[first:]).isdisjoint(tokenizer.all_special_ids)
 
@@ -83,7 +98,9 @@ def test_many_tasks_at_once_are_the_tasks_one_by_one(tmp_path: Path) -> None:
     words = masked_words(["The capital <|eot_id|> is Paris", "", "Paris Paris"])
     conversations = [CONTEXT.conversation(word.masked) for word in words]
     together = made.encode_tasks(conversations, [word.text for word in words])
-    assert together == [made.encode_tasks([c], [word.text])[0] for c, word in zip(conversations, words, strict=True)]
+    assert together == [
+        made.encode_tasks([c], [word.text])[0] for c, word in zip(conversations, words, strict=True)
+    ]
     assert made.encode_tasks([], []) == []
 
 
@@ -106,10 +123,15 @@ def test_compat_published_doubles_the_bos_and_is_recorded(tmp_path: Path) -> Non
     ours, published = Judge.load(path), Judge.load(path, compat="published")
     bos = ours.lm.tokenizer.bos_token_id
     conversation = CONTEXT.conversation("The _ is Paris.")
-    [(one, first)], [(two, second)] = (made.encode_tasks([conversation], ["capital"]) for made in (ours, published))
+    [(one, first)], [(two, second)] = (
+        made.encode_tasks([conversation], ["capital"]) for made in (ours, published)
+    )
     assert (one.count(bos), two.count(bos), second - first) == (1, 2, 1)
     assert two == (bos, *one)
-    scores = [SelfReflect(made).score("q", answers=["a word", "Paris"], summaries={"s": "Lyon"})["s"] for made in (ours, published)]
+    scores = [
+        SelfReflect(made).score("q", answers=["a word", "Paris"], summaries={"s": "Lyon"})["s"]
+        for made in (ours, published)
+    ]
     assert [score.compat for score in scores] == ["", "published"]
     assert scores[0].value != scores[1].value
 
@@ -132,7 +154,9 @@ def test_head_gives_the_logits_of_the_model(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("kind", ["gemma2", "phi"])
-def test_half_precision_judges_give_float32_logits(tmp_path: Path, kind: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_precision_judges_give_float32_logits(
+    tmp_path: Path, kind: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("selfreflect.models.judge._VOCABULARY_AT_ONCE", 100)
     made = judge(tmp_path, chatml(), kind, dtype=dtype)
     ids = torch.arange(40)[None]
@@ -170,7 +194,9 @@ def test_a_multimodal_model_is_a_judge(tmp_path: Path, kind: str) -> None:
     made = Judge.load(save_config(tmp_path, tokenizer, multimodal_config(kind, tokenizer)))
     assert not hasattr(made.lm.model.config, "vocab_size"), "the vocabulary is described in the text part"
     assert made.lm.window == 1024
-    score = SelfReflect(made).score("q", masked_out=["Paris in the end"], conditioning=["Lyon", "peas"], summaries={"s": "Paris"})["s"]
+    score = SelfReflect(made).score(
+        "q", masked_out=["Paris in the end"], conditioning=["Lyon", "peas"], summaries={"s": "Paris"}
+    )["s"]
     with torch.inference_mode():
         expected = naive_score(made, "Paris in the end", ["Lyon", "peas"], "Paris")
     assert expected > 0.01
@@ -182,7 +208,10 @@ def test_a_multimodal_model_is_a_judge(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("name", ["openai:gpt-4o", "openai:Qwen/Qwen2.5-7B-Instruct"])
 def test_an_api_cannot_be_a_judge(name: str) -> None:
-    with pytest.raises(JudgeError, match=r"cannot be a judge.*full vocabulary.*top 20 hold less than 1 %.*local directory, or smollm2"):
+    with pytest.raises(
+        JudgeError,
+        match=r"cannot be a judge.*full vocabulary.*top 20 hold less than 1 %.*local directory, or smollm2",
+    ):
         Judge.load(name)
 
 

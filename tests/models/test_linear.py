@@ -19,8 +19,16 @@ def made(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torc
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-@given(rows=st.integers(0, 70), inner=st.integers(1, 70), outer=st.integers(1, 70), biased=st.booleans(), turned=st.booleans())
-def test_a_product_is_exact_but_for_rounding(rows: int, inner: int, outer: int, biased: bool, turned: bool) -> None:
+@given(
+    rows=st.integers(0, 70),
+    inner=st.integers(1, 70),
+    outer=st.integers(1, 70),
+    biased=st.booleans(),
+    turned=st.booleans(),
+)
+def test_a_product_is_exact_but_for_rounding(
+    rows: int, inner: int, outer: int, biased: bool, turned: bool
+) -> None:
     x = made(inner, rows).t() if turned else made(rows, inner)
     weight, bias = made(outer, inner, seed=1), made(outer, seed=2) if biased else None
     exact = F.linear(x.double(), weight.double(), None if bias is None else bias.double())
@@ -50,7 +58,9 @@ def test_gradients_are_not_lost() -> None:
     assert weight.grad is not None
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64" or sys.platform != "linux", reason="other builds of torch may lack oneDNN")
+@pytest.mark.skipif(
+    platform.machine() != "x86_64" or sys.platform != "linux", reason="other builds of torch may lack oneDNN"
+)
 def test_the_pinned_torch_has_the_fast_products() -> None:
     assert products._has_onednn()
 
@@ -75,6 +85,12 @@ def test_ever_new_numbers_of_rows_do_not_fill_the_memory() -> None:
         "def kept(rows): [linear(x[:n], weight) for n in rows]; return allocated(torch.device('cpu'))\n"
         "few = kept(range(1, 100)); print((kept(range(100, 500)) - few) / 2**20)"
     )
-    environment = {k: v for k, v in os.environ.items() if k not in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    environment = {
+        k: v
+        for k, v in os.environ.items()
+        if k not in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
     assert float(done.stdout) < 30

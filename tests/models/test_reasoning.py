@@ -28,7 +28,9 @@ PAIRS = {
     "harmony": ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
 }
 # Brackets and bars would let a drawn text hold a tag of its own.
-PROSE = st.text(alphabet=st.characters(blacklist_characters="<>[]◁▷|", blacklist_categories=["Cs"]), max_size=60)
+PROSE = st.text(
+    alphabet=st.characters(blacklist_characters="<>[]◁▷|", blacklist_categories=["Cs"]), max_size=60
+)
 KINDS = st.sampled_from(sorted(PAIRS))
 
 
@@ -44,7 +46,10 @@ def test_a_trace_at_the_start_is_removed(kind, trace, visible, before):
 
 @given(kind=KINDS, trace=PROSE, visible=PROSE, opened=st.booleans())
 def test_a_closing_tag_alone_ends_a_trace_that_the_prompt_opened(kind, trace, visible, opened):
-    assert split_reasoning(f"{trace}{PAIRS[kind][1]}{visible}", opened=opened) == (trace.strip(), visible.strip())
+    assert split_reasoning(f"{trace}{PAIRS[kind][1]}{visible}", opened=opened) == (
+        trace.strip(),
+        visible.strip(),
+    )
 
 
 @given(kind=KINDS, trace=PROSE, visible=PROSE)
@@ -77,7 +82,12 @@ def test_tags_mentioned_in_visible_text_lose_nothing(kind, before, after, closed
     assert split_reasoning(f"<think>hm</think>{text}") == ("hm", text.strip())
 
 
-@given(pieces=st.lists(st.sampled_from([tag for pair in PAIRS.values() for tag in pair] + ["a", " ", "\n", "<", "|>"]), max_size=12))
+@given(
+    pieces=st.lists(
+        st.sampled_from([tag for pair in PAIRS.values() for tag in pair] + ["a", " ", "\n", "<", "|>"]),
+        max_size=12,
+    )
+)
 def test_any_mixture_of_tags_gives_parts_of_the_text_or_the_error(pieces):
     text = "".join(pieces)
     for opened in (False, True):
@@ -148,7 +158,12 @@ def test_harmony_without_a_final_channel_has_no_visible_text():
 
 @pytest.mark.parametrize(
     "wrapped",
-    ["<answer>Yes.</answer>", "<Answer>\nYes.", "<|START_RESPONSE|>Yes.<|END_RESPONSE|>", "<|begin_of_solution|>Yes.<|end_of_solution|>"],
+    [
+        "<answer>Yes.</answer>",
+        "<Answer>\nYes.",
+        "<|START_RESPONSE|>Yes.<|END_RESPONSE|>",
+        "<|begin_of_solution|>Yes.<|end_of_solution|>",
+    ],
 )
 def test_what_a_model_wraps_its_visible_text_in_goes_with_the_trace(wrapped):
     assert split_reasoning(f"<think>a</think>{wrapped}").visible == "Yes."
@@ -158,7 +173,19 @@ def test_what_a_model_wraps_its_visible_text_in_goes_with_the_trace(wrapped):
 @pytest.mark.parametrize("opened", [False, True])
 @pytest.mark.parametrize(
     "unit",
-    ["<think>", "</think>", "<think>x</think>", "<think ", "<", "[", "<|end|>  ", "<|start|>assistant", "<|channel|>analysis", " ", "a"],
+    [
+        "<think>",
+        "</think>",
+        "<think>x</think>",
+        "<think ",
+        "<",
+        "[",
+        "<|end|>  ",
+        "<|start|>assistant",
+        "<|channel|>analysis",
+        " ",
+        "a",
+    ],
 )
 def test_long_hostile_text_takes_linear_time(unit, opened):
     text = unit * (300_000 // len(unit))

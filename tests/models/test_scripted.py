@@ -41,7 +41,9 @@ def test_a_list_is_given_in_order_and_may_run_out():
 
 def test_a_mapping_is_searched_for_a_key_in_the_last_message():
     scripted = Scripted({"France": "Paris", "capital": "unknown"})
-    assert [reply.text for reply in scripted.generate([ask("capital of France"), ask("capital of Spain")])] == ["Paris", "unknown"]
+    assert [
+        reply.text for reply in scripted.generate([ask("capital of France"), ask("capital of Spain")])
+    ] == ["Paris", "unknown"]
     with pytest.raises(BackendError, match=r"no key.*'moons'"):
         scripted.generate([ask("moons")])
 
@@ -49,4 +51,7 @@ def test_a_mapping_is_searched_for_a_key_in_the_last_message():
 def test_a_function_sees_the_request():
     reply = Reply(completions=(Completion(text="", finish="length", tokens=9),))
     scripted = Scripted(lambda request: reply if request.n == 2 else request.messages[0].content.upper())
-    assert scripted.generate([ask("a"), ask("b", n=2)]) == [Reply(completions=(Completion(text="A", finish="stop", tokens=1),)), reply]
+    assert scripted.generate([ask("a"), ask("b", n=2)]) == [
+        Reply(completions=(Completion(text="A", finish="stop", tokens=1),)),
+        reply,
+    ]

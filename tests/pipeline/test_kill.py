@@ -1,7 +1,8 @@
 """A whole run that is killed at any moment, again and again, ends as one that nobody disturbed.
 
-The same file is a worker: ``python test_kill.py [DIRECTORY, COMMAND]`` makes an undisturbed run, then forks a child for each life that it
-is asked for, so that many lives cost one start of the libraries and are at work in their first moment.
+The same file is a worker: ``python test_kill.py [DIRECTORY, COMMAND]`` makes an undisturbed run, then forks a
+child for each life that it is asked for, so that many lives cost one start of the libraries and are at work
+in their first moment.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def ask(task):
 
 
 class Lives:
-    """The worker. Each life is a fresh process that runs the command from its start, in a directory of its own or an earlier one's.
+    """The worker. Each life is a fresh process that runs the command from its start, in a directory of its
+    own or an earlier one's.
 
     ``calm`` is the undisturbed run.
     """
@@ -60,16 +62,20 @@ class Lives:
     def __init__(self, folder: Path, command: list[str]) -> None:
         self.calm = folder / "calm"
         call = [sys.executable, __file__, json.dumps([str(self.calm), command])]
-        self._worker = subprocess.Popen(call, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment())
+        self._worker = subprocess.Popen(
+            call, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
+        )
         assert int(self._read()) == WITH_FAILURES
 
     def begin(self, out: Path, limit: int = 0) -> int:
-        """The pid of a new life. It is ended by the kernel when a file of its would grow beyond ``limit`` bytes."""
+        """The pid of a new life. It is ended by the kernel when a file of its would grow beyond ``limit``
+        bytes."""
         self._say([str(out), limit])
         return int(self._read())
 
     def end(self) -> int:
-        """Exit status of the life that was begun; minus the signal where one ended it. Its pid stays its own until then."""
+        """Exit status of the life that was begun; minus the signal where one ended it. Its pid stays its own
+        until then."""
         self._say(None)
         return int(self._read())
 
@@ -102,22 +108,31 @@ def is_torn(out: Path) -> bool:
 
 
 def live(lives: Lives, out: Path, seconds: float, chance: random.Random) -> int:
-    """One life and its end: anywhere between the start and the end of a whole one, among its records, or in the middle of a write."""
+    """One life and its end: anywhere between the start and the end of a whole one, among its records, or in
+    the middle of a write."""
     when = chance.choices(("anywhere", "working", "writing"), (5, 5, 4))[0]
     had, records, delay, limit = lines(out), chance.randint(1, 6), 0.0, 0
     if when == "writing":
         open_ends = [(len(content(out, name)), len(content(lives.calm, name))) for name in DATA]
-        limit = chance.randint(*chance.choice([(now + 1, whole) for now, whole in open_ends if now < whole] or [(1, 4000)]))
+        limit = chance.randint(
+            *chance.choice([(now + 1, whole) for now, whole in open_ends if now < whole] or [(1, 4000)])
+        )
     pid = lives.begin(out, limit)
     if when != "writing":
         deadline = time.monotonic() + 60
-        while when == "working" and lines(out) < min(had + records, lines(lives.calm)) and time.monotonic() < deadline:
+        while (
+            when == "working"
+            and lines(out) < min(had + records, lines(lives.calm))
+            and time.monotonic() < deadline
+        ):
             time.sleep(0.001)
         delay = chance.uniform(0, 0.02 if when == "working" else seconds)
         time.sleep(delay)
         os.kill(pid, signal.SIGKILL)
     status = lives.end()
-    print(f"{out.name}: {when}, {records} records, {delay:.4f} s, {limit} bytes: ended with {status} after {had} -> {lines(out)} lines")
+    print(
+        f"{out.name}: {when}, {records} records, {delay:.4f} s, {limit} bytes: ended with {status} after {had} -> {lines(out)} lines"
+    )
     return status
 
 
@@ -129,24 +144,34 @@ def records(out: Path, name: str) -> list[str]:
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Equal but for the last bits of numbers: a summary that is scored without the others of its question shares fewer rows with them."""
+    """Equal but for the last bits of numbers: a summary that is scored without the others of its question
+    shares fewer rows with them."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(alike(value, other[key]) for key, value in one.items())
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(alike, one, other))
-    return math.isclose(one, other, rel_tol=0, abs_tol=1e-6) if isinstance(one, float) and isinstance(other, float) else one == other
+    return (
+        math.isclose(one, other, rel_tol=0, abs_tol=1e-6)
+        if isinstance(one, float) and isinstance(other, float)
+        else one == other
+    )
 
 
 def assert_equal(killed: Path, calm: Path) -> None:
-    """Record for record. Failures that may mend are tried again in each life, so they are told more than once."""
-    assert {path.name for path in killed.iterdir() if path.suffix != ".tmp"} == {path.name for path in calm.iterdir()}
+    """Record for record. Failures that may mend are tried again in each life, so they are told more than
+    once."""
+    assert {path.name for path in killed.iterdir() if path.suffix != ".tmp"} == {
+        path.name for path in calm.iterdir()
+    }
     for name in DATA:
         mine, theirs = records(killed, name), records(calm, name)
         assert alike([*map(json.loads, mine)], [*map(json.loads, theirs)]), name
         assert mine == theirs or name == "scores.jsonl", name
     told, expected = Counter(records(killed, "failures.jsonl")), Counter(records(calm, "failures.jsonl"))
     assert told.keys() == expected.keys()
-    assert {line: count for line, count in told.items() if json.loads(line)["kind"] not in RETRIED and count > 1} == {}
+    assert {
+        line: count for line, count in told.items() if json.loads(line)["kind"] not in RETRIED and count > 1
+    } == {}
     one, other = Run.load(killed), Run.load(calm)
     assert sorted(one.failures, key=repr) == sorted(other.failures, key=repr)
     assert replace(one.manifest, wall_time={}) == replace(other.manifest, wall_time={})
@@ -158,7 +183,9 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lives]:
 
     folder = tmp_path_factory.mktemp("work")
     written(folder / "flaky.py", FLAKY)
-    questions = written(folder / "q.jsonl", "\n".join(json.dumps({"question": f"{LONG}{text}"}) for text in QUESTIONS))
+    questions = written(
+        folder / "q.jsonl", "\n".join(json.dumps({"question": f"{LONG}{text}"}) for text in QUESTIONS)
+    )
     model = tiny.save(folder / "model", "llama", max_position_embeddings=1200)
     sizes = "--num-answers 4 --num-samples 2 --max-new-tokens 6 --summary-tokens 8"
     command = f"run --questions {questions} --model {model} --judge {model} --device cpu --strategies {STRATEGIES} {sizes}"

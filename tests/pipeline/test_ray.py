@@ -1,4 +1,5 @@
-"""The stages on a real Ray cluster of this machine: the same records as here, whatever happens to its actors."""
+"""The stages on a real Ray cluster of this machine: the same records as here, whatever happens to its
+actors."""
 
 from __future__ import annotations
 
@@ -30,7 +31,10 @@ pytestmark = pytest.mark.timeout(
 
 KEY = "sk-verysecret"
 TEXTS = ["What first?", "Who is it?", "Which pot?", "Why not?", "When then?", "long " * 500 + "?"]
-TWO_ACTORS = "".join(f"[ray.{stage}]\nactors = 2\ncpus = 0.5\nbatch_questions = 1\n" for stage in ("answers", "summaries", "scores"))
+TWO_ACTORS = "".join(
+    f"[ray.{stage}]\nactors = 2\ncpus = 0.5\nbatch_questions = 1\n"
+    for stage in ("answers", "summaries", "scores")
+)
 
 STRATEGY = """
 import os, time
@@ -54,16 +58,26 @@ class RayExecutor(NamedTuple):
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayExecutor]:
-    """A cluster as its users start it, with the key in its environment. Its paths are short, as its sockets want them."""
+    """A cluster as its users start it, with the key in its environment. Its paths are short, as its sockets
+    want them."""
     folder = Path(tempfile.mkdtemp(prefix="sr-", dir="/tmp"))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [
         *(str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", f"--port={port}"),
-        *("--num-cpus=4", "--include-dashboard=false", "--disable-usage-stats", "--object-store-memory=100000000"),
+        *(
+            "--num-cpus=4",
+            "--include-dashboard=false",
+            "--disable-usage-stats",
+            "--object-store-memory=100000000",
+        ),
         f"--temp-dir={folder}",
     ]
-    changes = {"RAY_memory_monitor_refresh_ms": "0", "RAY_AUTH_MODE": "disabled", "HF_MODULES_CACHE": str(folder / "modules")}
+    changes = {
+        "RAY_memory_monitor_refresh_ms": "0",
+        "RAY_AUTH_MODE": "disabled",
+        "HF_MODULES_CACHE": str(folder / "modules"),
+    }
     settings = environment(SELFREFLECT_API_KEY=KEY, **changes)
     said = folder / "said"
     with said.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=file, env=settings) as head:
@@ -103,7 +117,12 @@ def work(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def elsewhere(*arguments: object, cwd: Path | None = None, **changes: str) -> BatchOutcome:
     done = subprocess.run(
-        [*COMMAND, *map(str, arguments)], cwd=cwd, env=environment(**changes), capture_output=True, text=True, timeout=280
+        [*COMMAND, *map(str, arguments)],
+        cwd=cwd,
+        env=environment(**changes),
+        capture_output=True,
+        text=True,
+        timeout=280,
     )
     return BatchOutcome(done.returncode, done.stdout, done.stderr)
 
@@ -111,7 +130,12 @@ def elsewhere(*arguments: object, cwd: Path | None = None, **changes: str) -> Ba
 def records(out: Path) -> dict[str, Any]:
     found = Run.load(out)
     failures = {(one.stage, one.question_id, one.name): one for one in found.failures}
-    return {"questions": found.questions, "answers": found.answers, "summaries": found.summaries, "failures": failures}
+    return {
+        "questions": found.questions,
+        "answers": found.answers,
+        "summaries": found.summaries,
+        "failures": failures,
+    }
 
 
 def scores(out: Path) -> dict[Any, float]:
@@ -138,10 +162,21 @@ def wait_for(met: Callable[[], bool], child: subprocess.Popen[Any]) -> None:
 
 
 def slow(work: Path, folder: Path, seconds: float) -> list[str]:
-    """A run that was begun here, in ``folder``, and the command that adds a slow summary to each question on a cluster."""
+    """A run that was begun here, in ``folder``, and the command that adds a slow summary to each question on
+    a cluster."""
     shutil.copytree(work / "calm", folder / "r")
     written(folder / "slow.py", STRATEGY.replace("SECONDS", str(seconds)))
-    return ["summarize", "--out", "r", "--strategies", "slow:ask", "--engine", "ray", "--config", str(work / "two.toml")]
+    return [
+        "summarize",
+        "--out",
+        "r",
+        "--strategies",
+        "slow:ask",
+        "--engine",
+        "ray",
+        "--config",
+        str(work / "two.toml"),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +201,14 @@ def test_a_run_on_a_cluster_equals_one_that_was_made_here(
 ) -> None:
     out = tmp_path_factory.mktemp("made") / "r"
     done = elsewhere(
-        *small(model, out, work / "q.txt"), "--engine", "ray", "--ray-address", cluster.address, "--config", work / "two.toml", "--json"
+        *small(model, out, work / "q.txt"),
+        "--engine",
+        "ray",
+        "--ray-address",
+        cluster.address,
+        "--config",
+        work / "two.toml",
+        "--json",
     )
     assert done.code == 1, done.stderr
     assert records(out) == records(work / "calm")
@@ -174,17 +216,27 @@ def test_a_run_on_a_cluster_equals_one_that_was_made_here(
     one, other = Run.load(out).manifest, Run.load(work / "calm").manifest
     assert (one.config, one.models, one.prompts) == (other.config, other.models, other.prompts)
     assert done.json, "only JSON lines on stdout"
-    assert [line for line in done.stderr.splitlines() if "to do" in line] == ["answers: 6 to do", "summaries: 12 to do", "scores: 10 to do"]
-    assert "ray" not in done.stderr.lower().replace(str(tmp_path_factory.getbasetemp()).lower(), ""), "Ray itself says nothing"
+    assert [line for line in done.stderr.splitlines() if "to do" in line] == [
+        "answers: 6 to do",
+        "summaries: 12 to do",
+        "scores: 10 to do",
+    ]
+    assert "ray" not in done.stderr.lower().replace(str(tmp_path_factory.getbasetemp()).lower(), ""), (
+        "Ray itself says nothing"
+    )
     again = run(*small(model, out, work / "q.txt"))
     assert (again.code, "to do" in again.stderr) == (1, False)
 
 
-def test_an_actor_that_is_killed_costs_nothing(work: Path, cluster: RayExecutor, expected: dict[str, Any], tmp_path: Path) -> None:
+def test_an_actor_that_is_killed_costs_nothing(
+    work: Path, cluster: RayExecutor, expected: dict[str, Any], tmp_path: Path
+) -> None:
     command = [*COMMAND, *slow(work, tmp_path, 1.5), "--ray-address", cluster.address, "--json"]
     made = tmp_path / "r" / "summaries.jsonl"
     before = lines(made)
-    with subprocess.Popen(command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
         wait_for(lambda: lines(made) > before, child)
         known = len(asked(tmp_path))
         wait_for(lambda: len(asked(tmp_path)) > known, child)  # so that one has just begun
@@ -194,17 +246,26 @@ def test_an_actor_that_is_killed_costs_nothing(work: Path, cluster: RayExecutor,
     assert child.returncode == 1, stderr  # for the long question
     assert BatchOutcome(1, stdout, stderr).json, "only JSON lines on stdout, though Ray has something to tell"
     assert records(tmp_path / "r") == expected
-    assert [one for _, one in asked(tmp_path)].count(question) == 2, "the killed one's question was asked again"
+    assert [one for _, one in asked(tmp_path)].count(question) == 2, (
+        "the killed one's question was asked again"
+    )
     assert "Traceback" not in stderr
 
 
 @pytest.mark.slow
-def test_an_interrupted_cluster_of_its_own_is_gone_and_the_run_goes_on_here(work: Path, expected: dict[str, Any], tmp_path: Path) -> None:
+def test_an_interrupted_cluster_of_its_own_is_gone_and_the_run_goes_on_here(
+    work: Path, expected: dict[str, Any], tmp_path: Path
+) -> None:
     command = [*COMMAND, *slow(work, tmp_path, 1.5)]  # whose cluster leaves a token in the home directory
     made = tmp_path / "r" / "summaries.jsonl"
     before = made.read_bytes()
     with subprocess.Popen(
-        command, cwd=tmp_path, env=environment(HOME=str(tmp_path)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=tmp_path,
+        env=environment(HOME=str(tmp_path)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as child:
         wait_for(lambda: len(made.read_bytes()) > len(before), child)
         family = psutil.Process(child.pid).children(recursive=True)
@@ -225,19 +286,45 @@ def test_an_interrupted_cluster_of_its_own_is_gone_and_the_run_goes_on_here(work
 
 
 @pytest.mark.slow
-def test_a_machine_that_is_lost_costs_nothing(work: Path, cluster: RayExecutor, expected: dict[str, Any], tmp_path: Path) -> None:
-    written(tmp_path / "wide.toml", "[ray.summaries]\nactors = 2\ncpus = 3\nbatch_questions = 1\n")  # one actor fits on a machine
-    join = [*(str(Path(sys.executable).with_name("ray")), "start", "--block", f"--address={cluster.address}", "--num-cpus=4")]
+def test_a_machine_that_is_lost_costs_nothing(
+    work: Path, cluster: RayExecutor, expected: dict[str, Any], tmp_path: Path
+) -> None:
+    # one actor fits on a machine
+    written(tmp_path / "wide.toml", "[ray.summaries]\nactors = 2\ncpus = 3\nbatch_questions = 1\n")
+    join = [
+        *(
+            str(Path(sys.executable).with_name("ray")),
+            "start",
+            "--block",
+            f"--address={cluster.address}",
+            "--num-cpus=4",
+        )
+    ]
     join += ["--disable-usage-stats", "--object-store-memory=100000000"]
-    command = [*COMMAND, *slow(work, tmp_path, 1.5), "--ray-address", cluster.address, "--config", str(tmp_path / "wide.toml")]
+    command = [
+        *COMMAND,
+        *slow(work, tmp_path, 1.5),
+        "--ray-address",
+        cluster.address,
+        "--config",
+        str(tmp_path / "wide.toml"),
+    ]
     made = tmp_path / "r" / "summaries.jsonl"
     before = lines(made)
     joined = environment(SELFREFLECT_API_KEY=KEY, RAY_memory_monitor_refresh_ms="0", RAY_AUTH_MODE="disabled")
-    with (tmp_path / "said").open("wb") as said, subprocess.Popen(join, stdout=said, stderr=said, env=joined) as machine:
+    with (
+        (tmp_path / "said").open("wb") as said,
+        subprocess.Popen(join, stdout=said, stderr=said, env=joined) as machine,
+    ):
         try:
             wait_for(lambda: "will now block" in (tmp_path / "said").read_text(encoding="utf-8"), machine)
-            with subprocess.Popen(command, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True) as child:
-                wait_for(lambda: lines(made) > before and len({process for process, _ in asked(tmp_path)}) > 1, child)
+            with subprocess.Popen(
+                command, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
+            ) as child:
+                wait_for(
+                    lambda: lines(made) > before and len({process for process, _ in asked(tmp_path)}) > 1,
+                    child,
+                )
                 end(psutil.Process(machine.pid))
                 _, stderr = child.communicate(timeout=280)
         finally:
@@ -249,8 +336,11 @@ def test_a_machine_that_is_lost_costs_nothing(work: Path, cluster: RayExecutor, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", ["head", "driver"])
-def test_where_ray_ends_its_driver_what_was_done_is_kept_and_told(work: Path, tmp_path: Path, lost: str) -> None:
-    """The head of a cluster may be lost, upon which Ray ends the driver at once; so may the system, for lack of memory."""
+def test_where_ray_ends_its_driver_what_was_done_is_kept_and_told(
+    work: Path, tmp_path: Path, lost: str
+) -> None:
+    """The head of a cluster may be lost, upon which Ray ends the driver at once; so may the system, for lack
+    of memory."""
     command = [*COMMAND, *slow(work, tmp_path, 1.5)]
     made = tmp_path / "r" / "summaries.jsonl"
     before = lines(made)
@@ -273,7 +363,9 @@ def test_a_killed_command_leaves_no_cluster_behind(work: Path, tmp_path: Path) -
     made = tmp_path / "r" / "summaries.jsonl"
     command = [*COMMAND, *slow(work, tmp_path, 1.5)]
     before = lines(made)
-    with subprocess.Popen(command, cwd=tmp_path, env=environment(HOME=str(tmp_path)), stderr=subprocess.DEVNULL) as child:
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(HOME=str(tmp_path)), stderr=subprocess.DEVNULL
+    ) as child:
         wait_for(lambda: lines(made) > before, child)
         family = psutil.Process(child.pid).children(recursive=True)
         child.kill()
@@ -281,13 +373,33 @@ def test_a_killed_command_leaves_no_cluster_behind(work: Path, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_a_question_that_ends_every_actor_ends_the_stage_with_what_was_done(work: Path, cluster: RayExecutor, tmp_path: Path) -> None:
+def test_a_question_that_ends_every_actor_ends_the_stage_with_what_was_done(
+    work: Path, cluster: RayExecutor, tmp_path: Path
+) -> None:
     deadly = "    if task.question.text == 'When then?':\n        os.kill(os.getpid(), signal.SIGKILL)\n"
-    written(tmp_path / "deadly.py", STRATEGY.replace("import os", "import os, signal").replace("    time.sleep(SECONDS)\n", deadly))
-    command = ["summarize", "--out", "r", "--strategies", "deadly:ask", "--engine", "ray", "--ray-address", cluster.address]
+    written(
+        tmp_path / "deadly.py",
+        STRATEGY.replace("import os", "import os, signal").replace("    time.sleep(SECONDS)\n", deadly),
+    )
+    command = [
+        "summarize",
+        "--out",
+        "r",
+        "--strategies",
+        "deadly:ask",
+        "--engine",
+        "ray",
+        "--ray-address",
+        cluster.address,
+    ]
     with FaultServer() as server:
         served = ["--model", "openai:m", "--base-url", server.url]
-        assert run("answers", "--questions", work / "q.txt", "--num-answers", 1, "--out", tmp_path / "r", *served).code == 0
+        assert (
+            run(
+                "answers", "--questions", work / "q.txt", "--num-answers", 1, "--out", tmp_path / "r", *served
+            ).code
+            == 0
+        )
         failed = elsewhere(*command, *served, "--config", work / "two.toml", cwd=tmp_path)
     assert failed.code == 2, failed.stderr
     assert f"{TRIES} actors in a row ended while they worked on the same questions" in failed.said
@@ -299,7 +411,9 @@ def test_a_question_that_ends_every_actor_ends_the_stage_with_what_was_done(work
 
 
 @pytest.mark.slow
-def test_a_model_that_ends_every_actor_is_not_loaded_for_ever(work: Path, model: Path, cluster: RayExecutor, tmp_path: Path) -> None:
+def test_a_model_that_ends_every_actor_is_not_loaded_for_ever(
+    work: Path, model: Path, cluster: RayExecutor, tmp_path: Path
+) -> None:
     shutil.copytree(model, tmp_path / "huge")
     config = json.loads((model / "config.json").read_text(encoding="utf-8"))
     written(tmp_path / "huge" / "config.json", {**config, "auto_map": {"AutoConfig": "own.OwnConfig"}})
@@ -307,8 +421,26 @@ def test_a_model_that_ends_every_actor_is_not_loaded_for_ever(work: Path, model:
     code = f"import os\nimport signal\n\nwith open({str(ended)!r}, 'a') as file:\n    file.write('once\\n')\n"
     written(tmp_path / "huge" / "own.py", code + "os.kill(os.getpid(), signal.SIGKILL)\n")
     written(tmp_path / "one.toml", "[ray.answers]\nactors = 1\ncpus = 0.5\n")
-    command = ["answers", "--questions", work / "q.txt", "--num-answers", 1, "--out", tmp_path / "r", "--model", tmp_path / "huge"]
-    command += ["--trust-remote-code", "--engine", "ray", "--ray-address", cluster.address, "--config", tmp_path / "one.toml"]
+    command = [
+        "answers",
+        "--questions",
+        work / "q.txt",
+        "--num-answers",
+        1,
+        "--out",
+        tmp_path / "r",
+        "--model",
+        tmp_path / "huge",
+    ]
+    command += [
+        "--trust-remote-code",
+        "--engine",
+        "ray",
+        "--ray-address",
+        cluster.address,
+        "--config",
+        tmp_path / "one.toml",
+    ]
     failed = elsewhere(*command)
     assert failed.code == 2, failed.stderr
     assert "error: Actors ended again and again while they loaded " in failed.said
@@ -318,7 +450,9 @@ def test_a_model_that_ends_every_actor_is_not_loaded_for_ever(work: Path, model:
 
 def test_an_actors_error_is_one_line_here(work: Path, cluster: RayExecutor, tmp_path: Path) -> None:
     common = ["--questions", work / "q.txt", "--num-answers", 1, "--out", tmp_path / "r", "--device", "cpu"]
-    failed = elsewhere("answers", *common, "--model", tmp_path / "none", "--engine", "ray", "--ray-address", cluster.address)
+    failed = elsewhere(
+        "answers", *common, "--model", tmp_path / "none", "--engine", "ray", "--ray-address", cluster.address
+    )
     assert failed.code == 2, failed.stderr
     [error] = [line for line in failed.stderr.splitlines() if "to do" not in line]
     assert error.startswith("error: ")
@@ -328,27 +462,57 @@ def test_an_actors_error_is_one_line_here(work: Path, cluster: RayExecutor, tmp_
 
 
 @pytest.mark.slow
-def test_keys_come_from_the_environment_of_the_actors_and_stay_there(work: Path, cluster: RayExecutor, tmp_path: Path) -> None:
+def test_keys_come_from_the_environment_of_the_actors_and_stay_there(
+    work: Path, cluster: RayExecutor, tmp_path: Path
+) -> None:
     refused = True
 
     def script(call: Call) -> Action:
         return status(401, f"{call.headers['authorization']} is no key") if refused else answers()
 
     with FaultServer(script) as server:
-        command = ["answers", "--questions", work / "q.txt", "--num-answers", 1, "--out", tmp_path / "r", "--model", "openai:m"]
-        command += ["--base-url", server.url, "--engine", "ray", "--ray-address", cluster.address, "--config", work / "two.toml"]
+        command = [
+            "answers",
+            "--questions",
+            work / "q.txt",
+            "--num-answers",
+            1,
+            "--out",
+            tmp_path / "r",
+            "--model",
+            "openai:m",
+        ]
+        command += [
+            "--base-url",
+            server.url,
+            "--engine",
+            "ray",
+            "--ray-address",
+            cluster.address,
+            "--config",
+            work / "two.toml",
+        ]
         failed = elsewhere(*command)
         refused = False
         done = elsewhere(*command)
-        assert {call.headers["authorization"] for call in server.calls} == {f"Bearer {KEY}"}, "though the command itself has no key"
+        assert {call.headers["authorization"] for call in server.calls} == {f"Bearer {KEY}"}, (
+            "though the command itself has no key"
+        )
     assert failed.code == 2, failed.stderr
     assert "401" in failed.stderr
     assert done.code == 0, done.stderr
     assert len(Run.load(tmp_path / "r").answers) == 6
     said = "".join(outcome.stdout + outcome.stderr for outcome in (failed, done))
     written(tmp_path / "said.txt", said)
-    searched = [path for folder in (tmp_path, cluster.session) for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
-    assert any("worker" in path.name and path.suffix == ".err" for path in searched), "logs of actors are among them"
+    searched = [
+        path
+        for folder in (tmp_path, cluster.session)
+        for path in folder.rglob("*")
+        if path.is_file() and not path.is_symlink()
+    ]
+    assert any("worker" in path.name and path.suffix == ".err" for path in searched), (
+        "logs of actors are among them"
+    )
     assert [path for path in searched if KEY.encode() in content(path)] == []
 
 
@@ -360,9 +524,20 @@ def test_no_cluster_at_an_address_is_told(work: Path, tmp_path: Path) -> None:
     assert error.startswith("error: Ray has no cluster at '127.0.0.1:1'")
 
 
-def test_a_token_that_is_missing_is_told_with_where_it_belongs(work: Path, cluster: RayExecutor, tmp_path: Path) -> None:
+def test_a_token_that_is_missing_is_told_with_where_it_belongs(
+    work: Path, cluster: RayExecutor, tmp_path: Path
+) -> None:
     common = ["--questions", work / "q.txt", "--num-answers", 1, "--out", tmp_path / "r"]
-    failed = elsewhere("answers", *common, "--engine", "ray", "--ray-address", cluster.address, RAY_AUTH_MODE="token", HOME=str(tmp_path))
+    failed = elsewhere(
+        "answers",
+        *common,
+        "--engine",
+        "ray",
+        "--ray-address",
+        cluster.address,
+        RAY_AUTH_MODE="token",
+        HOME=str(tmp_path),
+    )
     assert failed.code == 2, failed.stderr
     assert f"error: Ray has no cluster at '{cluster.address}'" in failed.said
     assert "put its token into ~/.ray/auth_token or RAY_AUTH_TOKEN" in failed.said

@@ -23,13 +23,20 @@ GPUS = [{"CPU": 16.0}, {"CPU": 32.0, "GPU": 4.0}, {"CPU": 8.0, "GPU": 1.0}]
 
 
 def layout(
-    machines: Any, model: str = "smollm2", stage: Any = "answers", device: str = "auto", shard: bool = False, **wanted: Any
+    machines: Any,
+    model: str = "smollm2",
+    stage: Any = "answers",
+    device: str = "auto",
+    shard: bool = False,
+    **wanted: Any,
 ) -> tuple[Any, ...]:
     settings: dict[str, Any] = {"ray": {stage: wanted}}
     settings[stage] = {"judge": model} if stage == "scores" else {"model": model}
     if model.startswith("vllm+http:"):
         settings[stage]["base_url"] = "http://localhost:8000/v1"
-    job = StageSpec(stage, load_config(None, settings), load_prompts(), Options(engine="ray", device=device, shard=shard))
+    job = StageSpec(
+        stage, load_config(None, settings), load_prompts(), Options(engine="ray", device=device, shard=shard)
+    )
     found = placed(job, machines)
     return found.actors, found.gpus, found.cpus, found.batch_questions
 
@@ -55,24 +62,51 @@ def layout(
         (GPUS, {"model": "vllm+http:m", "stage": "scores"}, (1, 0, 1, 1)),
     ],
 )
-def test_actors_fill_the_cluster_where_nothing_else_is_said(machines: Any, given: dict[str, Any], found: tuple[Any, ...]) -> None:
+def test_actors_fill_the_cluster_where_nothing_else_is_said(
+    machines: Any, given: dict[str, Any], found: tuple[Any, ...]
+) -> None:
     assert layout(machines, **given) == found
 
 
 @pytest.mark.parametrize(
     ("machines", "given", "parts"),
     [
-        (GPUS, {"gpus": 8}, ["[ray.answers]: an actor with 1 cpus and 8 gpus fits on no machine", "largest has 32 CPUs and 4 GPUs"]),
+        (
+            GPUS,
+            {"gpus": 8},
+            [
+                "[ray.answers]: an actor with 1 cpus and 8 gpus fits on no machine",
+                "largest has 32 CPUs and 4 GPUs",
+            ],
+        ),
         (LAPTOP, {"stage": "scores", "cpus": 9}, ["[ray.scores]", "9 cpus and 0 gpus", "8 CPUs and 0 GPUs"]),
         (GPUS, {"gpus": 0, "device": "cuda"}, ["with --device cuda an actor needs a GPU, and gpus is 0"]),
         ([], {}, ["fits on no machine"]),
-        (GPUS, {"shard": True}, ["[ray.answers]: with --shard an actor needs gpus = 2 or more in --config, and has 1"]),
-        (LAPTOP, {"stage": "scores", "shard": True}, ["[ray.scores]: with --shard an actor needs gpus = 2 or more", "has 0"]),
-        (GPUS, {"gpus": 4, "model": "vllm:big"}, ["[ray.answers]: an actor with 'vllm:big' uses one GPU, and gpus is 4"]),
-        (GPUS, {"gpus": 2}, ["an actor with 'smollm2' uses one GPU, and gpus is 2; --shard spreads local models"]),
+        (
+            GPUS,
+            {"shard": True},
+            ["[ray.answers]: with --shard an actor needs gpus = 2 or more in --config, and has 1"],
+        ),
+        (
+            LAPTOP,
+            {"stage": "scores", "shard": True},
+            ["[ray.scores]: with --shard an actor needs gpus = 2 or more", "has 0"],
+        ),
+        (
+            GPUS,
+            {"gpus": 4, "model": "vllm:big"},
+            ["[ray.answers]: an actor with 'vllm:big' uses one GPU, and gpus is 4"],
+        ),
+        (
+            GPUS,
+            {"gpus": 2},
+            ["an actor with 'smollm2' uses one GPU, and gpus is 2; --shard spreads local models"],
+        ),
     ],
 )
-def test_an_actor_that_cannot_work_is_refused_at_once(machines: Any, given: dict[str, Any], parts: list[str]) -> None:
+def test_an_actor_that_cannot_work_is_refused_at_once(
+    machines: Any, given: dict[str, Any], parts: list[str]
+) -> None:
     with pytest.raises(ConfigError) as caught:
         layout(machines, **given)
     assert [part for part in parts if part not in str(caught.value)] == []
@@ -100,7 +134,10 @@ def test_the_layout_comes_from_the_settings_and_is_not_remembered(tmp_path: Path
         ("[ray.answers]\nbatch_questions = -1\n", ["ray.answers.batch_questions must be at least 1, not -1"]),
         ("[ray.answers]\ncpus = 0\n", ["ray.answers.cpus must be above 0, not 0"]),
         ("[ray.answers]\ncpus = inf\n", ["ray.answers.cpus must be above 0, not inf"]),
-        ("[ray.summaries]\ngpus = 1.5\n", ["ray.summaries.gpus must be a fraction of one GPU or a whole number, not 1.5"]),
+        (
+            "[ray.summaries]\ngpus = 1.5\n",
+            ["ray.summaries.gpus must be a fraction of one GPU or a whole number, not 1.5"],
+        ),
         ("[ray.summaries]\ngpus = -1\n", ["ray.summaries.gpus must be", "-1"]),
         ("[ray.summaries]\ngpus = nan\n", ["ray.summaries.gpus must be", "nan"]),
     ],
@@ -124,7 +161,10 @@ def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.syspath_prepend(tmp_path)  # which the driver's process inherits
     refused = answers(tmp_path, "--engine", "ray")
     assert refused.code == 2
-    assert "--engine ray needs an optional package. Install it with: pip install 'selfreflect[ray]'" in refused.said
+    assert (
+        "--engine ray needs an optional package. Install it with: pip install 'selfreflect[ray]'"
+        in refused.said
+    )
 
 
 def test_rays_client_is_refused_with_the_way_out(tmp_path: Path) -> None:
@@ -149,14 +189,18 @@ def test_options_that_do_not_go_together_are_refused(tmp_path: Path, options: li
 
 
 def test_credentials_do_not_travel_through_ray(tmp_path: Path) -> None:
-    refused = answers(tmp_path, "--engine", "ray", "--model", "openai:m", "--base-url", "http://me:topsecret@127.0.0.1:1/v1")
+    refused = answers(
+        tmp_path, "--engine", "ray", "--model", "openai:m", "--base-url", "http://me:topsecret@127.0.0.1:1/v1"
+    )
     assert refused.code == 2
     assert "Set SELFREFLECT_API_KEY in the environment of the workers" in refused.said
     assert "topsecret" not in refused.stdout + refused.stderr
 
 
 def test_credentials_of_another_stage_do_not_travel_either() -> None:
-    config = load_config(None, {"answers": {"model": "openai:m", "base_url": "http://me:topsecret@127.0.0.1:1/v1"}})
+    config = load_config(
+        None, {"answers": {"model": "openai:m", "base_url": "http://me:topsecret@127.0.0.1:1/v1"}}
+    )
     job = StageSpec("scores", config, load_prompts(), Options(engine="ray"))
     with pytest.raises(ConfigError, match="takes no base URL with credentials") as caught:
         Executors(job.options).pick(job, 2)
@@ -165,7 +209,17 @@ def test_credentials_of_another_stage_do_not_travel_either() -> None:
 
 def test_a_rehearsal_needs_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    counted = answers(tmp_path, "--engine", "ray", "--model", "openai:m", "--base-url", "http://127.0.0.1:1/v1", "--dry-run", "--json")
+    counted = answers(
+        tmp_path,
+        "--engine",
+        "ray",
+        "--model",
+        "openai:m",
+        "--base-url",
+        "http://127.0.0.1:1/v1",
+        "--dry-run",
+        "--json",
+    )
     assert counted.code == 0, counted.stderr
     assert counted.json
 
@@ -184,8 +238,14 @@ def test_what_ray_loses_is_told_and_mistakes_keep_their_traceback() -> None:
     from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayTaskError
 
     away = ActorUnavailableError("the machine is busy", None)
-    for lost in (GetTimeoutError("no answer\nthe machine is busy"), RayTaskError("begin", "...\nthe machine is busy", away)):
-        with pytest.raises(BackendError, match="Ray lost workers or their results: 'the machine is busy'"), _losses_told():
+    for lost in (
+        GetTimeoutError("no answer\nthe machine is busy"),
+        RayTaskError("begin", "...\nthe machine is busy", away),
+    ):
+        with (
+            pytest.raises(BackendError, match="Ray lost workers or their results: 'the machine is busy'"),
+            _losses_told(),
+        ):
             raise lost
     with pytest.raises(RayTaskError), _losses_told():
         raise RayTaskError("begin", "Traceback ...", KeyError("a mistake"))

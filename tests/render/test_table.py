@@ -39,12 +39,16 @@ HOSTILE = [
 
 def table(*cells, form=""):
     return Table(
-        "A <b>title</b> | x", (Column("n", "d"), Column("text", form)), tuple(enumerate(cells)), ("first * note", "# second\nnote")
+        "A <b>title</b> | x",
+        (Column("n", "d"), Column("text", form)),
+        tuple(enumerate(cells)),
+        ("first * note", "# second\nnote"),
     )
 
 
 def markdown_cells(markdown: str) -> list[list[str]]:
-    """The body cells as a reader of the rendered page sees them. Anything rendered as markup other than a line break fails."""
+    """The body cells as a reader of the rendered page sees them. Anything rendered as markup other than a
+    line break fails."""
     tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(markdown)
     body = tokens[[token.type for token in tokens].index("tbody_open") :]
     rows = []
@@ -54,14 +58,20 @@ def markdown_cells(markdown: str) -> list[list[str]]:
         if token.type == "tbody_close":
             break
         if token.type == "inline":
-            assert all(child.type in ("text", "text_special") or child.content == "<br>" for child in token.children)
-            rows[-1].append("".join("\n" if child.type == "html_inline" else child.content for child in token.children))
+            assert all(
+                child.type in ("text", "text_special") or child.content == "<br>" for child in token.children
+            )
+            rows[-1].append(
+                "".join("\n" if child.type == "html_inline" else child.content for child in token.children)
+            )
     return rows
 
 
 def terminal(shown: Table, width: int = 200) -> str:
     buffer = io.StringIO()
-    Console(file=buffer, width=width, force_terminal=True, color_system=None, legacy_windows=False).print(to_rich(shown))
+    Console(file=buffer, width=width, force_terminal=True, color_system=None, legacy_windows=False).print(
+        to_rich(shown)
+    )
     return buffer.getvalue()
 
 
@@ -98,8 +108,12 @@ def test_markdown_has_no_bare_address_that_github_would_link():
 
 
 def test_markdown_keeps_plain_names_and_numbers_readable():
-    markdown = to_markdown(Table("T", (Column("s"), Column("d", "+z.4f")), (("chain_of_thought", -0.01234), ("x", None)), ("n",)))
-    assert markdown == "### T\n\n| s | d |\n| --- | ---: |\n| chain_of_thought | -0.0123 |\n| x | – |\n\n- n\n"
+    markdown = to_markdown(
+        Table("T", (Column("s"), Column("d", "+z.4f")), (("chain_of_thought", -0.01234), ("x", None)), ("n",))
+    )
+    assert (
+        markdown == "### T\n\n| s | d |\n| --- | ---: |\n| chain_of_thought | -0.0123 |\n| x | – |\n\n- n\n"
+    )
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -125,7 +139,9 @@ def test_csv_leaves_numbers_alone_and_undefined_empty():
 @pytest.mark.parametrize("text", HOSTILE)
 def test_the_terminal_gets_no_control_characters_and_no_markup(text):
     shown = terminal(Table(text, (Column("text"),), ((text,),), (text,)))
-    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]", shown)
+    assert not re.search(
+        "[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]", shown
+    )
     shown.encode("utf-8")
     seen = "".join(character for character in shown if character not in "│┃").split()
     assert all(word in seen for word in words(printable(text)))
@@ -155,10 +171,16 @@ def test_a_number_that_rounds_to_nothing_has_no_sign():
 
 
 def test_printable_shows_what_is_hidden():
-    assert printable("a\x1b[1mb\r\nc\rd\u202ee\ud800\U000e0041") == "a\\x1b[1mb\nc\\x0dd\\u202ee\\ud800\\U000e0041"
+    assert (
+        printable("a\x1b[1mb\r\nc\rd\u202ee\ud800\U000e0041")
+        == "a\\x1b[1mb\nc\\x0dd\\u202ee\\ud800\\U000e0041"
+    )
 
 
-@pytest.mark.parametrize("text", ["", "plain", "Grüße 東京 مرحبا", "two\n\tlines", "fixed\u00a0blank", "👩\u200d🚀", "می\u200cخواهم"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "plain", "Grüße 東京 مرحبا", "two\n\tlines", "fixed\u00a0blank", "👩\u200d🚀", "می\u200cخواهم"],
+)
 def test_printable_leaves_ordinary_text_alone(text):
     assert printable(text) == text
 

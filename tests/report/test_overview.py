@@ -19,17 +19,26 @@ def score(question_id, strategy, value, **fields):
 
 
 def run(values, *, questions=4, label="", failures=(), lengths=None, **fields):
-    """A run with questions q0, q1, …; ``values`` maps a strategy to the scores of the first questions, None for a missing one."""
+    """A run with questions q0, q1, …; ``values`` maps a strategy to the scores of the first questions, None
+    for a missing one."""
     ids = [f"q{number}" for number in range(questions)]
-    pairs = [(id_, name, value) for name, column in values.items() for id_, value in zip(ids, column, strict=False)]
+    pairs = [
+        (id_, name, value) for name, column in values.items() for id_, value in zip(ids, column, strict=False)
+    ]
     text = {name: " ".join(["word"] * (lengths or {}).get(name, 3)) for name in values}
     return RunRecords(
         label=label,
         strategies=tuple(values),
         questions={id_: Question(id=id_, text=f"What is {id_}?", kind="fact") for id_ in ids},
-        answers={id_: AnswerSet(question_id=id_, masked_out=("Paris",), conditioning=("Lyon",)) for id_ in ids},
-        summaries={(id_, name): Summary(question_id=id_, name=name, text=text[name]) for id_, name, value in pairs},
-        scores={(id_, name): score(id_, name, value, **fields) for id_, name, value in pairs if value is not None},
+        answers={
+            id_: AnswerSet(question_id=id_, masked_out=("Paris",), conditioning=("Lyon",)) for id_ in ids
+        },
+        summaries={
+            (id_, name): Summary(question_id=id_, name=name, text=text[name]) for id_, name, value in pairs
+        },
+        scores={
+            (id_, name): score(id_, name, value, **fields) for id_, name, value in pairs if value is not None
+        },
         failures=failures,
     )
 
@@ -43,7 +52,13 @@ def rows(table):
 
 
 def test_the_overview_has_known_means_in_the_given_order():
-    table = overview(run({"greedy": [0.1, 0.2, 0.3, 0.4], "basic": [0.5, 0.5, 0.5, 0.5]}, label="mine", lengths={"greedy": 2, "basic": 7}))
+    table = overview(
+        run(
+            {"greedy": [0.1, 0.2, 0.3, 0.4], "basic": [0.5, 0.5, 0.5, 0.5]},
+            label="mine",
+            lengths={"greedy": 2, "basic": 7},
+        )
+    )
     greedy, basic = rows(table)
     assert table.title == "SelfReflect score: 0 is perfect, lower is better (mine)"
     assert (greedy["strategy"], greedy["mean score"], greedy["n"]) == ("greedy", 0.25, 4)
@@ -55,15 +70,27 @@ def test_the_overview_has_known_means_in_the_given_order():
         "median words": 7,
         "failures": 0,
     }
-    assert table.notes == ("judge: judge-1, float32, temperature 5; intervals: 95% BCa bootstrap over questions",)
+    assert table.notes == (
+        "judge: judge-1, float32, temperature 5; intervals: 95% BCa bootstrap over questions",
+    )
 
 
 def test_strategies_with_different_coverage_are_compared_on_what_they_share():
     failures = [failure("q3", name="greedy"), failure("q0", name="basic"), failure("q1", name="basic")]
-    table = overview(run({"greedy": [0.1, 0.2, 0.3, None], "basic": [None, None, 0.5, 0.7]}, failures=failures))
+    table = overview(
+        run({"greedy": [0.1, 0.2, 0.3, None], "basic": [None, None, 0.5, 0.7]}, failures=failures)
+    )
     greedy, basic = rows(table)
-    assert (greedy["mean score"], greedy["coverage"], greedy["failures"]) == (pytest.approx(0.2), "75.0% (3/4)", 1)
-    assert (basic["mean score"], basic["coverage"], basic["failures"]) == (pytest.approx(0.6), "50.0% (2/4)", 2)
+    assert (greedy["mean score"], greedy["coverage"], greedy["failures"]) == (
+        pytest.approx(0.2),
+        "75.0% (3/4)",
+        1,
+    )
+    assert (basic["mean score"], basic["coverage"], basic["failures"]) == (
+        pytest.approx(0.6),
+        "50.0% (2/4)",
+        2,
+    )
     assert (greedy["common mean"], basic["common mean"]) == (0.3, 0.5)
     assert {greedy["common n"], basic["common n"]} == {1}
     assert table.notes[1].endswith("compare them only by the common mean, coverage 25.0% (1/4)")
@@ -76,10 +103,18 @@ def test_equal_counts_of_different_questions_are_still_noticed():
 
 def test_a_strategy_that_failed_everywhere_does_not_hide_the_others():
     failures = [failure(f"q{number}", name="basic") for number in range(2)]
-    table = overview(run({"greedy": [0.1, 0.3], "basic": [None, None], "cot": [0.2, None]}, questions=2, failures=failures))
+    table = overview(
+        run({"greedy": [0.1, 0.3], "basic": [None, None], "cot": [0.2, None]}, questions=2, failures=failures)
+    )
     greedy, basic, cot = rows(table)
     assert (greedy["common mean"], cot["common mean"]) == (0.1, 0.2)
-    assert (basic["mean score"], basic["95% low"], basic["n"], basic["coverage"], basic["failures"]) == (None, None, 0, "0.0% (0/2)", 2)
+    assert (basic["mean score"], basic["95% low"], basic["n"], basic["coverage"], basic["failures"]) == (
+        None,
+        None,
+        0,
+        "0.0% (0/2)",
+        2,
+    )
     assert (basic["common mean"], basic["common n"]) == (None, 0)
 
 
@@ -99,25 +134,35 @@ def test_one_question_has_a_mean_and_no_interval():
 
 def test_failures_explain_what_is_missing_and_the_rest_is_pending():
     failures = [failure("q0", "answers", "backend"), failure("q1", "summaries", "blank_summary", "basic")]
-    results = strategy_results(run({"greedy": [None, 0.1, 0.2, 0.3], "basic": [None, None, 0.2]}, failures=failures))
+    results = strategy_results(
+        run({"greedy": [None, 0.1, 0.2, 0.3], "basic": [None, None, 0.2]}, failures=failures)
+    )
     assert [(result.score.n, result.failures, result.pending) for result in results] == [(3, 1, 0), (1, 2, 1)]
     table = overview(run({"greedy": [None, 0.1, 0.2, 0.3], "basic": [None, None, 0.2]}, failures=failures))
     assert table.notes[-1] == "the run is not finished: 1 scores have neither been computed nor failed"
 
 
 def test_a_failure_beside_a_score_is_not_counted():
-    (result,) = strategy_results(run({"greedy": [0.1]}, questions=1, failures=[failure("q0", "answers", "backend")]))
+    (result,) = strategy_results(
+        run({"greedy": [0.1]}, questions=1, failures=[failure("q0", "answers", "backend")])
+    )
     assert (result.failures, result.pending) == (0, 0)
 
 
 def test_records_of_unknown_questions_and_strategies_are_left_out():
-    full, small = run({"greedy": [0.1, 0.2, 0.9, 0.9], "other": [0.5] * 4}), run({"greedy": [0.1, 0.2]}, questions=2)
+    full, small = (
+        run({"greedy": [0.1, 0.2, 0.9, 0.9], "other": [0.5] * 4}),
+        run({"greedy": [0.1, 0.2]}, questions=2),
+    )
     mixed = RunRecords("", ("greedy",), small.questions, full.answers, full.summaries, full.scores, ())
     assert overview(mixed).rows == overview(small).rows
 
 
 def test_scores_of_different_judges_are_called_out():
-    one, other = run({"greedy": [0.1, 0.2]}, questions=2), run({"basic": [0.1, 0.2]}, questions=2, judge="judge-2", compat="published")
+    one, other = (
+        run({"greedy": [0.1, 0.2]}, questions=2),
+        run({"basic": [0.1, 0.2]}, questions=2, judge="judge-2", compat="published"),
+    )
     mixed = RunRecords("", ("greedy", "basic"), one.questions, {}, {}, {**one.scores, **other.scores}, ())
     (note, _) = overview(mixed).notes
     assert note.startswith("NOT DIRECTLY COMPARABLE")
@@ -149,7 +194,10 @@ def test_no_failures_are_an_empty_table():
 
 
 def test_the_question_table_has_a_row_for_each_question_and_strategy():
-    failures = [failure("q1", "answers", "backend", message="server is gone"), failure("q1", "summaries", "blank_summary", "greedy")]
+    failures = [
+        failure("q1", "answers", "backend", message="server is gone"),
+        failure("q1", "summaries", "blank_summary", "greedy"),
+    ]
     table = question_table(run({"greedy": [0.125, None]}, questions=3, failures=failures))
     lines = list(csv.reader(io.StringIO(to_csv(table), newline="")))
     assert lines == [
@@ -167,7 +215,19 @@ def test_the_question_table_has_a_row_for_each_question_and_strategy():
             "failure",
         ],
         ["q0", "What is q0?", "fact", "greedy", "0.125", "0.01", "8", "", "word word word", "3", ""],
-        ["q1", "What is q1?", "fact", "greedy", "", "", "", "", "word word word", "3", "backend: server is gone"],
+        [
+            "q1",
+            "What is q1?",
+            "fact",
+            "greedy",
+            "",
+            "",
+            "",
+            "",
+            "word word word",
+            "3",
+            "backend: server is gone",
+        ],
         ["q2", "What is q2?", "fact", "greedy", "", "", "", "", "", "", ""],
     ]
 
@@ -183,13 +243,20 @@ def test_hostile_text_anywhere_in_a_run_leaves_every_rendering_harmless():
         failures=[failure(HOSTILE, name=HOSTILE, message=HOSTILE)],
     )
     side = contender(records, HOSTILE)
-    for table in (overview(records), failure_table(records), question_table(records), comparison(side, [side])):
+    for table in (
+        overview(records),
+        failure_table(records),
+        question_table(records),
+        comparison(side, [side]),
+    ):
         markdown, written = to_markdown(table), to_csv(table)
         (markdown + written).encode("utf-8")
         assert "<script>" not in markdown
         assert "\x1b" not in markdown + written
         assert all(len(line) == len(table.columns) for line in csv.reader(io.StringIO(written, newline="")))
-        assert not any(cell.startswith("=") for line in csv.reader(io.StringIO(written, newline="")) for cell in line)
+        assert not any(
+            cell.startswith("=") for line in csv.reader(io.StringIO(written, newline="")) for cell in line
+        )
         assert to_rich(table).row_count == len(table.rows)
 
 
@@ -200,23 +267,34 @@ def both(greedy, other, **fields):
 
 def test_a_clear_gain_is_said_in_words():
     greedy = [0.3 + number / 100 for number in range(20)]
-    result = both([*greedy, None], [*(value - 0.01 - 0.001 * (number % 3) for number, value in enumerate(greedy)), 0.9])
+    result = both(
+        [*greedy, None], [*(value - 0.01 - 0.001 * (number % 3) for number, value in enumerate(greedy)), 0.9]
+    )
     low, high = result.paired.difference.low, result.paired.difference.high
-    assert result.sentence == f"other is lower (better) than greedy by 0.0110 [{-high:.4f}, {-low:.4f}] on 20 common questions"
+    assert (
+        result.sentence
+        == f"other is lower (better) than greedy by 0.0110 [{-high:.4f}, {-low:.4f}] on 20 common questions"
+    )
     assert low < -0.011 < high < 0
     assert (result.paired.wins, result.paired.losses) == (20, 0)
 
 
 def test_a_clear_loss_is_said_in_words():
     result = both([0.1] * 10, [0.3] * 10)
-    assert result.sentence == "other is higher (worse) than greedy by 0.2000 [0.2000, 0.2000] on 10 common questions"
+    assert (
+        result.sentence
+        == "other is higher (worse) than greedy by 0.2000 [0.2000, 0.2000] on 10 common questions"
+    )
 
 
 def test_an_interval_around_zero_is_no_clear_difference():
     result = both([0.5] * 6, [0.4, 0.6, 0.4, 0.6, 0.4, 0.6])
     low, high = result.paired.difference.low, result.paired.difference.high
     interval = f"+0.0000 [{low:+.4f}, {high:+.4f}]"
-    assert result.sentence == f"no clear difference between other and greedy: {interval} on 6 common questions (p = 1)"
+    assert (
+        result.sentence
+        == f"no clear difference between other and greedy: {interval} on 6 common questions (p = 1)"
+    )
 
 
 def test_three_questions_are_never_a_clear_difference():
@@ -229,17 +307,28 @@ def test_three_questions_are_never_a_clear_difference():
 
 def test_too_little_in_common_is_said_in_words():
     assert both([0.5, None], [None, 0.5]).sentence == "other and greedy have no scored question in common"
-    assert both([0.5], [0.25]).sentence == "one question is too few to compare other with greedy: -0.2500 on 1 common question"
+    assert (
+        both([0.5], [0.25]).sentence
+        == "one question is too few to compare other with greedy: -0.2500 on 1 common question"
+    )
 
 
 def test_the_comparison_has_a_row_for_each_contender():
-    one, two = run({"greedy": [0.5] * 4, "cot": [0.5, 0.5, 0.6, None]}, label="one"), run({"greedy": [0.4] * 4}, label="two")
+    one, two = (
+        run({"greedy": [0.5] * 4, "cot": [0.5, 0.5, 0.6, None]}, label="one"),
+        run({"greedy": [0.4] * 4}, label="two"),
+    )
     table = comparison(contender(one, "greedy"), [contender(one, "cot"), contender(two, "greedy")])
     cot, other = rows(table)
     assert table.title == "Difference in SelfReflect score to greedy (one): below 0 is better"
     assert (cot["run"], cot["strategy"], cot["n common"], cot["coverage"]) == ("one", "cot", 3, 0.75)
     assert (cot["wins"], cot["ties"], cot["losses"], cot["p"]) == (0, 2, 1, 1)
-    assert (other["run"], other["difference"], other["wins"], other["p"]) == ("two", pytest.approx(-0.1), 4, 2 / 16)
+    assert (other["run"], other["difference"], other["wins"], other["p"]) == (
+        "two",
+        pytest.approx(-0.1),
+        4,
+        2 / 16,
+    )
     assert "cot and greedy" in table.notes[0]
     assert "greedy (two) and greedy (one)" in table.notes[1]
     assert table.notes[-1].endswith("not adjusted for several comparisons")
@@ -247,7 +336,11 @@ def test_the_comparison_has_a_row_for_each_contender():
 
 def test_one_comparison_is_not_several():
     records = run({"greedy": [0.5] * 4, "cot": [0.4] * 4})
-    assert comparison(contender(records, "greedy"), [contender(records, "cot")]).notes[-1].endswith("p: two-sided sign-flip test")
+    assert (
+        comparison(contender(records, "greedy"), [contender(records, "cot")])
+        .notes[-1]
+        .endswith("p: two-sided sign-flip test")
+    )
 
 
 def test_questions_with_one_id_and_two_texts_are_not_the_same_question():
@@ -256,17 +349,27 @@ def test_questions_with_one_id_and_two_texts_are_not_the_same_question():
     two = RunRecords("two", two.strategies, changed, two.answers, two.summaries, two.scores, ())
     table = comparison(contender(one, "greedy"), [contender(two, "greedy")])
     assert (rows(table)[0]["n common"], rows(table)[0]["coverage"]) == (3, 1)
-    assert table.notes[1] == "the runs ask different questions: 3 of 4 and 4 are shared, and only those are compared"
+    assert (
+        table.notes[1]
+        == "the runs ask different questions: 3 of 4 and 4 are shared, and only those are compared"
+    )
 
 
 def test_a_comparison_across_judges_is_called_out():
-    one, two = run({"greedy": [0.5] * 4}, label="one"), run({"greedy": [0.4] * 4}, label="two", judge="judge-2")
+    one, two = (
+        run({"greedy": [0.5] * 4}, label="one"),
+        run({"greedy": [0.4] * 4}, label="two", judge="judge-2"),
+    )
     table = comparison(contender(one, "greedy"), [contender(two, "greedy")])
-    assert table.notes[1].startswith("NOT DIRECTLY COMPARABLE: greedy was scored with another judge or other settings (judge-2, ")
+    assert table.notes[1].startswith(
+        "NOT DIRECTLY COMPARABLE: greedy was scored with another judge or other settings (judge-2, "
+    )
 
 
 def test_an_unknown_strategy_is_refused_with_the_known_ones():
-    with pytest.raises(DataError, match=r"run 'mine' has no strategy 'gredy', only greedy, cot\. Did you mean 'greedy'\?"):
+    with pytest.raises(
+        DataError, match=r"run 'mine' has no strategy 'gredy', only greedy, cot\. Did you mean 'greedy'\?"
+    ):
         contender(run({"greedy": [], "cot": []}, label="mine"), "gredy")
 
 
@@ -275,27 +378,53 @@ def word(text, *distances, answer=0):
 
 
 def test_the_worst_words_are_means_over_their_occurrences():
-    words = (word("Paris", 0.2), word("Paris.", 0.6, 0.8), word("Paris", 0.3), word("in", 0.9), word("Lyon", 0.3), word("odd"))
+    words = (
+        word("Paris", 0.2),
+        word("Paris.", 0.6, 0.8),
+        word("Paris", 0.3),
+        word("in", 0.9),
+        word("Lyon", 0.3),
+        word("odd"),
+    )
     assert worst_words(words, 2) == (WordMean("in", 0.9, 1), WordMean("Paris", pytest.approx(0.4), 3))
     assert worst_words(words, 9)[2:] == (WordMean("Lyon", 0.3, 1),)
 
 
 def test_the_detail_of_a_question_holds_answers_summaries_and_words():
-    records = run({"greedy": [0.25], "basic": [None]}, questions=1, failures=[failure("q0", name="basic")], words=(word("Paris", 0.5),))
+    records = run(
+        {"greedy": [0.25], "basic": [None]},
+        questions=1,
+        failures=[failure("q0", name="basic")],
+        words=(word("Paris", 0.5),),
+    )
     detail = question_detail(records, "q0")
     greedy, basic = detail.summaries
     assert detail.question.text == "What is q0?"
     assert [(group.text, group.count) for group in detail.groups] == [("Lyon", 1), ("Paris", 1)]
-    assert (greedy.strategy, greedy.summary.text, greedy.score.value, greedy.failure) == ("greedy", "word word word", 0.25, None)
+    assert (greedy.strategy, greedy.summary.text, greedy.score.value, greedy.failure) == (
+        "greedy",
+        "word word word",
+        0.25,
+        None,
+    )
     assert greedy.worst_words == (WordMean("Paris", 0.5, 1),)
-    assert (basic.strategy, basic.score, basic.failure.kind, basic.worst_words) == ("basic", None, "too_long", ())
+    assert (basic.strategy, basic.score, basic.failure.kind, basic.worst_words) == (
+        "basic",
+        None,
+        "too_long",
+        (),
+    )
 
 
 def test_a_question_that_has_nothing_yet_has_an_empty_detail():
     records = run({"greedy": []}, questions=1)
     detail = question_detail(RunRecords("", ("greedy",), records.questions, {}, {}, {}, ()), "q0")
     assert detail.groups == ()
-    assert (detail.summaries[0].summary, detail.summaries[0].score, detail.summaries[0].failure) == (None, None, None)
+    assert (detail.summaries[0].summary, detail.summaries[0].score, detail.summaries[0].failure) == (
+        None,
+        None,
+        None,
+    )
 
 
 def test_an_unknown_question_is_refused():
@@ -305,22 +434,36 @@ def test_an_unknown_question_is_refused():
 
 # --- estimates
 
-SAMPLED = Sampled(words_scored=20, words_total=80, tokens_scored=30, tokens_total=110, stderr=0.002, stopped="budget", budget="900")
+SAMPLED = Sampled(
+    words_scored=20,
+    words_total=80,
+    tokens_scored=30,
+    tokens_total=110,
+    stderr=0.002,
+    stopped="budget",
+    budget="900",
+)
 
 
 def partly(values, exact=(), **fields):
     """A run whose scores are estimates, except for the strategies named in ``exact``."""
     made = run(values, **fields)
     scores = {
-        key: one if key[1] in exact else score(*key, one.value, stderr=one.stderr, estimate=SAMPLED) for key, one in made.scores.items()
+        key: one if key[1] in exact else score(*key, one.value, stderr=one.stderr, estimate=SAMPLED)
+        for key, one in made.scores.items()
     }
-    return RunRecords(made.label, made.strategies, made.questions, made.answers, made.summaries, scores, made.failures)
+    return RunRecords(
+        made.label, made.strategies, made.questions, made.answers, made.summaries, scores, made.failures
+    )
 
 
 def test_an_estimated_mean_is_marked_and_says_how_much_was_scored():
     table = overview(partly({"greedy": [0.1, 0.2], "basic": [0.3, 0.5]}, questions=2))
     assert [line.split(" | ")[1] for line in to_markdown(table).splitlines()[4:6]] == ["≈0.1500", "≈0.4000"]
-    assert table.notes[1] == "≈: 4 of 4 scores are estimates from 80 of their 320 masked words (25%), not exact scores"
+    assert (
+        table.notes[1]
+        == "≈: 4 of 4 scores are estimates from 80 of their 320 masked words (25%), not exact scores"
+    )
     assert "≈" not in to_csv(table)
 
 
@@ -335,7 +478,11 @@ def test_a_mixed_table_marks_the_estimates_only_and_counts_them():
 
 def test_exact_tables_say_nothing_of_estimates():
     exact = run({"greedy": [0.1, 0.2], "basic": [0.3, 0.5]}, questions=2)
-    tables = [overview(exact), question_table(exact), comparison(contender(exact, "greedy"), [contender(exact, "basic")])]
+    tables = [
+        overview(exact),
+        question_table(exact),
+        comparison(contender(exact, "greedy"), [contender(exact, "basic")]),
+    ]
     assert "≈" not in "".join(map(to_markdown, tables))
 
 
@@ -348,10 +495,19 @@ def test_differences_of_estimates_are_marked():
     mixed = partly({"greedy": [0.1, 0.2], "basic": [0.3, 0.5]}, exact=["basic"], questions=2)
     table = comparison(contender(mixed, "basic"), [contender(mixed, "greedy")])
     assert "| ≈-0.2500 |" in to_markdown(table)
-    assert "≈: 2 of 4 scores are estimates from 40 of their 160 masked words (25%), not exact scores" in table.notes
+    assert (
+        "≈: 2 of 4 scores are estimates from 40 of their 160 masked words (25%), not exact scores"
+        in table.notes
+    )
 
 
 def test_the_score_in_words_says_that_it_is_an_estimate():
-    estimated, exact = partly({"greedy": [0.25]}, questions=1), run({"greedy": [0.25], "basic": [None]}, questions=1)
-    assert question_detail(estimated, "q0").summaries[0].score_text == "≈0.2500 ± 0.0100 (estimated from 20 of 80 words)"
+    estimated, exact = (
+        partly({"greedy": [0.25]}, questions=1),
+        run({"greedy": [0.25], "basic": [None]}, questions=1),
+    )
+    assert (
+        question_detail(estimated, "q0").summaries[0].score_text
+        == "≈0.2500 ± 0.0100 (estimated from 20 of 80 words)"
+    )
     assert [one.score_text for one in question_detail(exact, "q0").summaries] == ["0.2500 ± 0.0100", None]

@@ -33,12 +33,15 @@ TRICKY = [
 texts = st.text() | st.sampled_from(TRICKY)
 scalars = st.none() | st.booleans() | st.integers() | texts
 records = st.lists(
-    st.dictionaries(texts, scalars | st.lists(texts, max_size=3) | st.dictionaries(texts, scalars, max_size=2), max_size=3),
+    st.dictionaries(
+        texts, scalars | st.lists(texts, max_size=3) | st.dictionaries(texts, scalars, max_size=2), max_size=3
+    ),
     min_size=1,
     max_size=3,
 )
 high_surrogate = st.just("\ud83d")
-"""Alone: a high surrogate before a low one would be a pair, which JSON does not tell from the character it stands for."""
+"""Alone: a high surrogate before a low one would be a pair, which JSON does not tell from the character it
+stands for."""
 
 
 def save(folder: Path, name: str, data: str | bytes) -> Path:
@@ -48,7 +51,9 @@ def save(folder: Path, name: str, data: str | bytes) -> Path:
 
 
 def parsed(suffix: str, data: str | bytes) -> list[Row]:
-    return parse_rows(Content(name="it", suffix=suffix, data=data if isinstance(data, bytes) else data.encode()))
+    return parse_rows(
+        Content(name="it", suffix=suffix, data=data if isinstance(data, bytes) else data.encode())
+    )
 
 
 def refused(folder: Path, name: str, data: str | bytes) -> str:
@@ -73,7 +78,10 @@ def test_json_list_of_objects_and_texts(tmp_path):
 
 def test_jsonl_counts_lines_and_skips_blank_ones(tmp_path):
     path = save(tmp_path, "q.jsonl", '{"a": 1}\r\n\n  \n"Why?"\n')
-    assert [(row.where, row.fields) for row in read_rows(path)] == [("line 1", {"a": 1}), ("line 4", {"question": "Why?"})]
+    assert [(row.where, row.fields) for row in read_rows(path)] == [
+        ("line 1", {"a": 1}),
+        ("line 4", {"question": "Why?"}),
+    ]
 
 
 def test_txt_is_one_question_per_line(tmp_path):
@@ -174,13 +182,18 @@ def test_empty_file(tmp_path, data):
     assert refused(tmp_path, "q.jsonl", data).endswith("is empty")
 
 
-@pytest.mark.parametrize(("name", "data"), [("q.json", "[]"), ("q.csv", "question,answer\n"), ("q.txt", b"\xef\xbb\xbf")])
+@pytest.mark.parametrize(
+    ("name", "data"), [("q.json", "[]"), ("q.csv", "question,answer\n"), ("q.txt", b"\xef\xbb\xbf")]
+)
 def test_file_without_records(tmp_path, name, data):
     assert refused(tmp_path, name, data).endswith("holds no records")
 
 
 def test_unknown_suffix_lists_the_known_ones(tmp_path):
-    assert re.search(r"unknown suffix '\.xlsx'; known are \.json, \.jsonl, \.csv, \.parquet, \.txt", refused(tmp_path, "q.xlsx", "x"))
+    assert re.search(
+        r"unknown suffix '\.xlsx'; known are \.json, \.jsonl, \.csv, \.parquet, \.txt",
+        refused(tmp_path, "q.xlsx", "x"),
+    )
 
 
 def test_broken_json_gives_line_and_column(tmp_path):
@@ -188,7 +201,9 @@ def test_broken_json_gives_line_and_column(tmp_path):
 
 
 def test_broken_jsonl_gives_line_and_column(tmp_path):
-    assert re.search(r"line 2: not JSON: .* at column 12", refused(tmp_path, "q.jsonl", '{"a": 1}\n{"question"'))
+    assert re.search(
+        r"line 2: not JSON: .* at column 12", refused(tmp_path, "q.jsonl", '{"a": 1}\n{"question"')
+    )
 
 
 def test_jsonl_under_the_name_of_json_gets_a_hint(tmp_path):
@@ -212,11 +227,15 @@ def test_json_of_the_wrong_shape(tmp_path, data, problem):
 
 @pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
 def test_json_constants_that_are_no_json(tmp_path, constant):
-    assert f"line 2: {constant} is not JSON" in refused(tmp_path, "q.jsonl", f'{{"a": 1}}\n{{"a": {constant}}}')
+    assert f"line 2: {constant} is not JSON" in refused(
+        tmp_path, "q.jsonl", f'{{"a": 1}}\n{{"a": {constant}}}'
+    )
 
 
 def test_repeated_key_would_hide_a_value(tmp_path):
-    assert "has the key 'mine' more than once" in refused(tmp_path, "q.json", '[{"summaries": {"mine": "a", "mine": "b"}}]')
+    assert "has the key 'mine' more than once" in refused(
+        tmp_path, "q.json", '[{"summaries": {"mine": "a", "mine": "b"}}]'
+    )
 
 
 def test_deep_nesting_and_huge_numbers_end_in_a_message(tmp_path):
@@ -240,7 +259,9 @@ def test_csv_without_header(tmp_path, header):
 
 @pytest.mark.parametrize(("row", "cells"), [("Why?", 1), ("Why?,b,c", 3)])
 def test_ragged_csv(tmp_path, row, cells):
-    assert f"line 3: {cells} cells, but the header has 2 columns" in refused(tmp_path, "q.csv", f"question,answer\na,b\n{row}\n")
+    assert f"line 3: {cells} cells, but the header has 2 columns" in refused(
+        tmp_path, "q.csv", f"question,answer\na,b\n{row}\n"
+    )
 
 
 def test_csv_with_an_open_quote(tmp_path):
@@ -265,7 +286,9 @@ def test_parquet_without_pyarrow_names_the_extra(monkeypatch, tmp_path):
 
 
 def test_hostile_text_is_quoted_and_cut(tmp_path):
-    message = refused(tmp_path, "q.json", json.dumps([{"a\n\x1b[31m" * 50: 1}]).replace("}", ', "k": 1, "k": 2}'))
+    message = refused(
+        tmp_path, "q.json", json.dumps([{"a\n\x1b[31m" * 50: 1}]).replace("}", ', "k": 1, "k": 2}')
+    )
     assert "\n" not in message
     assert "\x1b" not in message
     assert len(message) < 400
@@ -304,7 +327,12 @@ def test_csv_round_trip(cells):
 def test_parquet_round_trip(values):
     fields = [{"question": question, "gold": gold} for question, gold in values]
     stream = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(fields, schema=pa.schema({"question": pa.string(), "gold": pa.list_(pa.string())})), stream)
+    pq.write_table(
+        pa.Table.from_pylist(
+            fields, schema=pa.schema({"question": pa.string(), "gold": pa.list_(pa.string())})
+        ),
+        stream,
+    )
     assert [row.fields for row in parsed(".parquet", stream.getvalue())] == fields
 
 
@@ -313,7 +341,9 @@ def test_txt_round_trip(lines):
     assert [row.fields["question"] for row in parsed(".txt", "\n".join(lines))] == lines
 
 
-@given(st.binary(min_size=1) | st.text('[]{}",:\n1é', min_size=1).map(str.encode), st.sampled_from(list(PARSERS)))
+@given(
+    st.binary(min_size=1) | st.text('[]{}",:\n1é', min_size=1).map(str.encode), st.sampled_from(list(PARSERS))
+)
 def test_any_bytes_give_rows_or_a_data_error(data, suffix):
     try:
         outcome: object = parsed(suffix, data)

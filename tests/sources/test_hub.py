@@ -1,4 +1,5 @@
-"""Hub data sets, read from local copies of exactly their schemas through the code that reads the real ones."""
+"""Hub data sets, read from local copies of exactly their schemas through the code that reads the real
+ones."""
 
 from __future__ import annotations
 
@@ -27,7 +28,12 @@ NATURAL_QUESTIONS = Features(
         "document": {
             "html": TEXT,
             "title": TEXT,
-            "tokens": {"token": List(TEXT), "is_html": List(FLAG), "start_byte": List(INT), "end_byte": List(INT)},
+            "tokens": {
+                "token": List(TEXT),
+                "is_html": List(FLAG),
+                "start_byte": List(INT),
+                "end_byte": List(INT),
+            },
             "url": TEXT,
         },
         "question": {"text": TEXT, "tokens": List(TEXT)},
@@ -61,7 +67,14 @@ TRIVIA_QA = Features(
         },
     }
 )
-MMLU = Features({"question": TEXT, "subject": TEXT, "choices": List(TEXT), "answer": ClassLabel(names=["A", "B", "C", "D"])})
+MMLU = Features(
+    {
+        "question": TEXT,
+        "subject": TEXT,
+        "choices": List(TEXT),
+        "answer": ClassLabel(names=["A", "B", "C", "D"]),
+    }
+)
 SIMPLEQA = Features({"metadata": TEXT, "problem": TEXT, "answer": TEXT})
 TRUTHFUL_QA = Features(
     {
@@ -78,7 +91,12 @@ def natural_question(number: int) -> dict[str, Any]:
     spans: dict[str, list[Any]] = {name: [] for name in SPAN}
     return {
         "id": f"{number}5225754983651766092",
-        "document": {"html": "<html>" * 50, "title": "Trade winds", "tokens": tokens, "url": "https://example.org"},
+        "document": {
+            "html": "<html>" * 50,
+            "title": "Trade winds",
+            "tokens": tokens,
+            "url": "https://example.org",
+        },
         "question": {"text": f"what purpose did wind {number} serve", "tokens": ["what", "purpose"]},
         "long_answer_candidates": {**spans, "top_level": []},
         "annotations": {"id": [], "long_answer": [], "short_answers": [], "yes_no_answer": []},
@@ -86,38 +104,70 @@ def natural_question(number: int) -> dict[str, Any]:
 
 
 def trivia(question: str, value: str, aliases: list[str]) -> dict[str, Any]:
-    empty = {"normalized_aliases": [], "matched_wiki_entity_name": "", "normalized_matched_wiki_entity_name": "", "normalized_value": ""}
+    empty = {
+        "normalized_aliases": [],
+        "matched_wiki_entity_name": "",
+        "normalized_matched_wiki_entity_name": "",
+        "normalized_value": "",
+    }
     return {
         "question": question,
         "question_id": "tc_33",
         "question_source": "https://example.org",
         "entity_pages": {name: [] for name in ("doc_source", "filename", "title", "wiki_context")},
-        "search_results": {name: [] for name in ("description", "filename", "title", "url", "search_context", "rank")},
+        "search_results": {
+            name: [] for name in ("description", "filename", "title", "url", "search_context", "rank")
+        },
         "answer": {"value": value, "aliases": aliases, "type": "", **empty},
     }
 
 
-def publish(root: Path, name: str, subset: str, split: str, features: Features, rows: list[dict[str, Any]]) -> None:
+def publish(
+    root: Path, name: str, subset: str, split: str, features: Features, rows: list[dict[str, Any]]
+) -> None:
     """A directory laid out as a data set of the hub, with several splits under one named subset."""
     folder = root / name
     files = "".join(f"  - split: {one}\n    path: {subset}/{one}-*\n" for one in (split, "other"))
     (folder / subset).mkdir(parents=True)
-    (folder / "README.md").write_text(f"---\nconfigs:\n- config_name: {subset}\n  data_files:\n{files}---\n", encoding="utf-8")
+    (folder / "README.md").write_text(
+        f"---\nconfigs:\n- config_name: {subset}\n  data_files:\n{files}---\n", encoding="utf-8"
+    )
     for one in (split, "other"):
-        Dataset.from_list(rows, features=features).to_parquet(folder / subset / f"{one}-00000-of-00001.parquet")
+        Dataset.from_list(rows, features=features).to_parquet(
+            folder / subset / f"{one}-00000-of-00001.parquet"
+        )
 
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("hub")
     publish(
-        root, "google-research-datasets/natural_questions", "dev", "validation", NATURAL_QUESTIONS, list(map(natural_question, range(9)))
+        root,
+        "google-research-datasets/natural_questions",
+        "dev",
+        "validation",
+        NATURAL_QUESTIONS,
+        list(map(natural_question, range(9))),
     )
-    hidden, known = trivia("Who?", "<unk>", []), trivia("Which county?", "Kent", ["Kent", "County of Kent", "<unk>"])
+    hidden, known = (
+        trivia("Who?", "<unk>", []),
+        trivia("Which county?", "Kent", ["Kent", "County of Kent", "<unk>"]),
+    )
     publish(root, "mandarjoshi/trivia_qa", "rc", "test", TRIVIA_QA, [hidden, known, hidden])
-    sums = {"question": "What is 1 + 1?", "subject": "elementary_mathematics", "choices": ["1", "2", "3", "4"], "answer": 1}
+    sums = {
+        "question": "What is 1 + 1?",
+        "subject": "elementary_mathematics",
+        "choices": ["1", "2", "3", "4"],
+        "answer": 1,
+    }
     publish(root, "cais/mmlu", "all", "test", MMLU, [sums, {**sums, "answer": -1}])
-    fortune = {"type": "Adversarial", "category": "Misconceptions", "question": "Where?", "best_answer": "Unclear", "source": "w"}
+    fortune = {
+        "type": "Adversarial",
+        "category": "Misconceptions",
+        "question": "Where?",
+        "best_answer": "Unclear",
+        "source": "w",
+    }
     publish(
         root,
         "truthfulqa/truthful_qa",
@@ -146,14 +196,22 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 
 def load(root: Path, source: str, **options: Any) -> QuestionSet:
-    return load_questions(source, hub=lambda name, subset, split: load_hub(str(root / name), subset, split), **options)
+    return load_questions(
+        source, hub=lambda name, subset, split: load_hub(str(root / name), subset, split), **options
+    )
 
 
 def test_natural_questions(published):
     got = load(published, "natural_questions")
-    assert [question.text for question in got.questions] == [f"what purpose did wind {number} serve" for number in range(9)]
+    assert [question.text for question in got.questions] == [
+        f"what purpose did wind {number} serve" for number in range(9)
+    ]
     assert got.questions[3].id == "35225754983651766092"
-    assert (got.dataset, got.subset, got.split) == ("google-research-datasets/natural_questions", "dev", "validation")
+    assert (got.dataset, got.subset, got.split) == (
+        "google-research-datasets/natural_questions",
+        "dev",
+        "validation",
+    )
     assert (got.total, got.question_column, got.sha256) == (9, "question.text", "")
 
 
@@ -164,7 +222,12 @@ def test_web_pages_of_natural_questions_are_never_read(published):
         """Can only be read after its columns have been selected."""
 
         def __init__(self, dataset: Dataset) -> None:
-            self.column_names, self.split, self.info, self._dataset = dataset.column_names, dataset.split, dataset.info, dataset
+            self.column_names, self.split, self.info, self._dataset = (
+                dataset.column_names,
+                dataset.split,
+                dataset.info,
+                dataset,
+            )
 
         def __len__(self) -> int:
             return len(self._dataset)
@@ -174,7 +237,9 @@ def test_web_pages_of_natural_questions_are_never_read(published):
             return self._dataset.select_columns(names)
 
     got = load_questions(
-        "natural_questions", limit=2, hub=lambda name, subset, split: Watched(load_hub(str(published / name), subset, split))
+        "natural_questions",
+        limit=2,
+        hub=lambda name, subset, split: Watched(load_hub(str(published / name), subset, split)),
     )
     assert len(got.questions) == 2
     assert reads == [["id", "question"]]
@@ -189,7 +254,11 @@ def test_trivia_qa(published):
 
 def test_simpleqa(published):
     (question,) = load(published, "simpleqa").questions
-    assert (question.id, question.text, question.gold) == (question_id("Who painted it?"), "Who painted it?", ("Frida Kahlo",))
+    assert (question.id, question.text, question.gold) == (
+        question_id("Who painted it?"),
+        "Who painted it?",
+        ("Frida Kahlo",),
+    )
 
 
 def test_mmlu(published):
@@ -206,7 +275,9 @@ def test_truthful_qa(published):
 
 
 def test_every_alias_is_tried_above_and_has_its_full_name(published):
-    assert {entry.name for entry in HUB_SETS.values()} == {str(path.relative_to(published)) for path in published.glob("*/*")}
+    assert {entry.name for entry in HUB_SETS.values()} == {
+        str(path.relative_to(published)) for path in published.glob("*/*")
+    }
     for alias, entry in HUB_SETS.items():
         assert find_hub_set(alias) is find_hub_set(entry.name) is find_hub_set(f"hf:{entry.name}") is entry
 
@@ -245,7 +316,10 @@ def test_set_with_several_splits_asks_for_one(published):
 
 
 def test_unknown_column_is_named_with_the_nearest(published):
-    with pytest.raises(DataError, match=r"no column 'qestion'\. Did you mean 'question'\? Its columns are 'question', 'subject'"):
+    with pytest.raises(
+        DataError,
+        match=r"no column 'qestion'\. Did you mean 'question'\? Its columns are 'question', 'subject'",
+    ):
         load(published, "mmlu", question_column="qestion")
 
 
@@ -256,7 +330,10 @@ def test_schema_that_changed_is_reported(tmp_path):
 
 @pytest.mark.parametrize("source", ["hf:nobody/nothing", "cais/mmlu"])
 def test_unreachable_hub_says_what_to_check(source):
-    with pytest.raises(DataError, match=r"could not be loaded: .*Check these names, the network, and whether HF_HUB_OFFLINE is set"):
+    with pytest.raises(
+        DataError,
+        match=r"could not be loaded: .*Check these names, the network, and whether HF_HUB_OFFLINE is set",
+    ):
         load_questions(source, split="test")
 
 
@@ -291,11 +368,15 @@ def test_revision_is_the_commit_in_the_addresses():
     dataset = Dataset.from_list([{"question": "Why?"}])
     assert revision_of(dataset) == ""
     commit = "c30699e8356da336a370243923dbaf21066bb9fe"
-    dataset.info.download_checksums = {f"hf://datasets/cais/mmlu@{commit}/all/{part}.parquet": {} for part in "ab"}
+    dataset.info.download_checksums = {
+        f"hf://datasets/cais/mmlu@{commit}/all/{part}.parquet": {} for part in "ab"
+    }
     assert load_questions("hf:any/set", hub=lambda *_: dataset).revision == commit
 
 
 @pytest.mark.parametrize("choices", [None, [], "ABCD", ["x"] * 27])
 def test_multiple_choice_without_usable_choices(choices):
     with pytest.raises(DataError, match="record 1: the field 'choices'"):
-        multiple_choice(Row("'set'", "record 1", {"question": "Why?", "subject": "s", "choices": choices, "answer": 0}))
+        multiple_choice(
+            Row("'set'", "record 1", {"question": "Why?", "subject": "s", "choices": choices, "answer": 0})
+        )

@@ -1,4 +1,5 @@
-"""Items for ``selfreflect score --items``: what is read, what is refused, and what is left to the scorer to record as a failure."""
+"""Items for ``selfreflect score --items``: what is read, what is refused, and what is left to the scorer to
+record as a failure."""
 
 from __future__ import annotations
 
@@ -45,7 +46,13 @@ def test_reads_the_parity_items():
 
 def test_one_list_of_answers_is_halved_with_the_odd_one_in_the_second_half():
     (item,) = read(PLAIN)
-    assert item == Item(id=question_id("Why?"), question="Why?", masked_out=("a",), conditioning=("b", "c"), summaries={"mine": "s"})
+    assert item == Item(
+        id=question_id("Why?"),
+        question="Why?",
+        masked_out=("a",),
+        conditioning=("b", "c"),
+        summaries={"mine": "s"},
+    )
 
 
 def test_jsonl_file(tmp_path):
@@ -65,7 +72,12 @@ def test_notes_in_an_item_are_ignored():
 
 def test_repeated_question_without_id_gets_its_own():
     base = question_id("Why?")
-    assert [item.id for item in read(PLAIN, but(id="x"), PLAIN, PLAIN)] == [base, "x", f"{base}-2", f"{base}-3"]
+    assert [item.id for item in read(PLAIN, but(id="x"), PLAIN, PLAIN)] == [
+        base,
+        "x",
+        f"{base}-2",
+        f"{base}-3",
+    ]
 
 
 def test_num_answers_keeps_the_first_of_each_half():
@@ -121,11 +133,20 @@ def test_blank_summary_is_left_to_the_scorer():
         (but(answers="a"), "the field 'answers' must be a list of texts, not a text"),
         (but(answers=["a", 1, "c"]), "the field 'answers' must be a list of texts, but entry 2 is a number"),
         (but(answers=["a", ["b"]]), "entry 2 is a list"),
-        (but(answers=None, answer=["a"]), "or 'answers' alone; its fields are 'question', 'summaries', 'answer'"),
-        (but(answers=None, masked_out_task_answers=["a"]), "both 'masked_out_task_answers' and 'conditioning_answers'"),
+        (
+            but(answers=None, answer=["a"]),
+            "or 'answers' alone; its fields are 'question', 'summaries', 'answer'",
+        ),
+        (
+            but(answers=None, masked_out_task_answers=["a"]),
+            "both 'masked_out_task_answers' and 'conditioning_answers'",
+        ),
         (but(masked_out_task_answers=["a"], conditioning_answers=["b"]), "or 'answers' alone"),
         (but(summaries=None), "the field 'summaries' is missing; it must give every summary a name"),
-        (but(summaries=["s"]), "the field 'summaries' is a list; it must give every summary a name, as in {\"mine\""),
+        (
+            but(summaries=["s"]),
+            "the field 'summaries' is a list; it must give every summary a name, as in {\"mine\"",
+        ),
         (but(summaries="s"), "the field 'summaries' is a text"),
         (but(summaries={}), "the field 'summaries' is empty"),
         (but(summaries={"mine": 1}), "the summary 'mine' must be a text, not a number"),

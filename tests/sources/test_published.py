@@ -1,4 +1,5 @@
-"""The published tool's files become records and come back, and nothing is overwritten, joined wrongly or dropped in silence."""
+"""The published tool's files become records and come back, and nothing is overwritten, joined wrongly or
+dropped in silence."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ ANSWERS = [
     {"question": EAT, "masked_out_task_answers": ["Toast.", ""], "conditioning_answers": ["Rice.", "Toast."]},
     {"question": SWIM, "masked_out_task_answers": ["Crawl."], "conditioning_answers": ["Back."]},
 ]
-SUMMARIES = [{"question": SWIM, "summaries": {"sample_and_summarize_summary": "Crawl or back.", "greedy": "Crawl."}}]
+SUMMARIES = [
+    {"question": SWIM, "summaries": {"sample_and_summarize_summary": "Crawl or back.", "greedy": "Crawl."}}
+]
 
 
 def put(path: Path, value: Any) -> Path:
@@ -51,11 +54,15 @@ class TestRead:
 
     def test_without_a_questions_file_the_others_name_the_questions(self, tmp_path: Path) -> None:
         other = [{"question": "New?", "summaries": {}}]
-        questions, _, _ = read_published(answers=put(tmp_path / "a", ANSWERS), summaries=put(tmp_path / "s", SUMMARIES + other))
+        questions, _, _ = read_published(
+            answers=put(tmp_path / "a", ANSWERS), summaries=put(tmp_path / "s", SUMMARIES + other)
+        )
         assert [question.text for question in questions] == [EAT, SWIM, "New?"]
 
     def test_a_byte_order_mark_and_other_fields_are_no_obstacle(self, tmp_path: Path) -> None:
-        (tmp_path / "q").write_bytes(b"\xef\xbb\xbf" + json.dumps([{"question": "Q?", "subject": None}]).encode())
+        (tmp_path / "q").write_bytes(
+            b"\xef\xbb\xbf" + json.dumps([{"question": "Q?", "subject": None}]).encode()
+        )
         assert [question.text for question in read_published(tmp_path / "q")[0]] == ["Q?"]
 
     @pytest.mark.parametrize(
@@ -68,23 +75,39 @@ class TestRead:
             (["_summary", "summary"], ["_summary", "summary"]),
         ],
     )
-    def test_the_suffix_is_cut_off_unless_names_would_become_equal(self, tmp_path: Path, names: list[str], read: list[str]) -> None:
+    def test_the_suffix_is_cut_off_unless_names_would_become_equal(
+        self, tmp_path: Path, names: list[str], read: list[str]
+    ) -> None:
         path = put(tmp_path / "s", [{"question": f"{name}?", "summaries": {name: "text"}} for name in names])
         assert names_read(path) == read
         assert names_read(path, strip_suffix=False) == names
 
 
 class TestRefusals:
-    @pytest.mark.parametrize(("role", "rows"), [("questions", QUESTIONS), ("answers", ANSWERS), ("summaries", SUMMARIES)])
-    def test_a_question_twice_in_one_file_names_both_records(self, tmp_path: Path, role: str, rows: list[Any]) -> None:
+    @pytest.mark.parametrize(
+        ("role", "rows"), [("questions", QUESTIONS), ("answers", ANSWERS), ("summaries", SUMMARIES)]
+    )
+    def test_a_question_twice_in_one_file_names_both_records(
+        self, tmp_path: Path, role: str, rows: list[Any]
+    ) -> None:
         path = put(tmp_path / "file", [*rows, rows[0]])
-        with pytest.raises(DataError, match=rf"file: records 1 and {len(rows) + 1} have the same question .*cannot be told apart"):
+        with pytest.raises(
+            DataError,
+            match=rf"file: records 1 and {len(rows) + 1} have the same question .*cannot be told apart",
+        ):
             read_published(**{role: path})
 
-    @pytest.mark.parametrize(("role", "rows"), [("answers", ANSWERS), ("summaries", [{"question": EAT, "summaries": {}}, *SUMMARIES])])
-    def test_a_question_that_the_questions_file_lacks(self, tmp_path: Path, role: str, rows: list[Any]) -> None:
+    @pytest.mark.parametrize(
+        ("role", "rows"),
+        [("answers", ANSWERS), ("summaries", [{"question": EAT, "summaries": {}}, *SUMMARIES])],
+    )
+    def test_a_question_that_the_questions_file_lacks(
+        self, tmp_path: Path, role: str, rows: list[Any]
+    ) -> None:
         questions = put(tmp_path / "questions", [{"question": EAT}])
-        with pytest.raises(DataError, match=r"rows, record 2: its question 'Question: Which.* is not in .*questions\."):
+        with pytest.raises(
+            DataError, match=r"rows, record 2: its question 'Question: Which.* is not in .*questions\."
+        ):
             read_published(questions, **{role: put(tmp_path / "rows", rows)})
 
     @pytest.mark.parametrize(
@@ -92,17 +115,31 @@ class TestRefusals:
         [
             ("questions", {"text": "Q?"}, "missing required field `question`.*with: question"),
             ("questions", "Q?", "Expected `object`, got `str`"),
-            ("answers", {"question": "Q?", "masked_out_task_answers": ["a"]}, "missing required field `conditioning_answers`"),
+            (
+                "answers",
+                {"question": "Q?", "masked_out_task_answers": ["a"]},
+                "missing required field `conditioning_answers`",
+            ),
             (
                 "answers",
                 {"question": "Q?", "masked_out_task_answers": ["a", 3], "conditioning_answers": []},
                 r"Expected `str`, got `int` - at `\$\.masked_out_task_answers\[1\]`",
             ),
-            ("summaries", {"question": "Q?", "summaries": {"greedy": None}}, r"Expected `str`, got `null` - at `\$\.summaries"),
-            ("summaries", {"question": "Q?", "summaries": ["a"]}, r"Expected `object`, got `array` - at `\$\.summaries`"),
+            (
+                "summaries",
+                {"question": "Q?", "summaries": {"greedy": None}},
+                r"Expected `str`, got `null` - at `\$\.summaries",
+            ),
+            (
+                "summaries",
+                {"question": "Q?", "summaries": ["a"]},
+                r"Expected `object`, got `array` - at `\$\.summaries`",
+            ),
         ],
     )
-    def test_a_wrong_shape_names_record_and_field(self, tmp_path: Path, role: str, row: Any, message: str) -> None:
+    def test_a_wrong_shape_names_record_and_field(
+        self, tmp_path: Path, role: str, row: Any, message: str
+    ) -> None:
         first = {"questions": QUESTIONS, "answers": ANSWERS, "summaries": SUMMARIES}[role][0]
         with pytest.raises(DataError, match=r"file, record 2: .*" + message):
             read_published(**{role: put(tmp_path / "file", [first, row])})
@@ -124,16 +161,22 @@ class TestRefusals:
 
 class TestWrite:
     def test_the_files_have_the_published_layout(self, tmp_path: Path) -> None:
-        records = read_published(put(tmp_path / "q", QUESTIONS), put(tmp_path / "a", ANSWERS), put(tmp_path / "s", SUMMARIES))
+        records = read_published(
+            put(tmp_path / "q", QUESTIONS), put(tmp_path / "a", ANSWERS), put(tmp_path / "s", SUMMARIES)
+        )
         assert write_published(*records, tmp_path / "deep" / "out", suffix="_summary") == []
-        written = [json.loads((tmp_path / "deep" / "out" / name).read_text(encoding="utf-8")) for name in FILES]
+        written = [
+            json.loads((tmp_path / "deep" / "out" / name).read_text(encoding="utf-8")) for name in FILES
+        ]
         summaries = {"sample_and_summarize_summary": "Crawl or back.", "greedy_summary": "Crawl."}
         assert written == [QUESTIONS, ANSWERS, [{"question": SWIM, "summaries": summaries}]]
         assert sorted(path.name for path in (tmp_path / "deep" / "out").iterdir()) == sorted(FILES)
 
     def test_texts_are_readable_and_indented(self, tmp_path: Path) -> None:
         write_published([Question(id="1", text="Où ?")], [], [], tmp_path)
-        assert (tmp_path / "questions.json").read_text(encoding="utf-8") == '[\n    {\n        "question": "Où ?"\n    }\n]\n'
+        assert (tmp_path / "questions.json").read_text(
+            encoding="utf-8"
+        ) == '[\n    {\n        "question": "Où ?"\n    }\n]\n'
 
     def test_existing_files_are_kept_unless_asked(self, tmp_path: Path) -> None:
         put(tmp_path / "summaries.json", "precious")
@@ -145,7 +188,9 @@ class TestWrite:
         assert json.loads((tmp_path / "summaries.json").read_text()) == []
 
     def test_what_cannot_be_told_apart_is_left_out_and_reported(self, tmp_path: Path) -> None:
-        questions = [Question(id=key, text=text) for key, text in (("1", "Same?"), ("2", "Other?"), ("3", "Same?"))]
+        questions = [
+            Question(id=key, text=text) for key, text in (("1", "Same?"), ("2", "Other?"), ("3", "Same?"))
+        ]
         answers = [AnswerSet(question_id=key, masked_out=(key,), conditioning=(key,)) for key in "321"]
         summaries = [Summary(question_id=key, name="greedy", text=key) for key in "314"]
         assert write_published(questions, answers, summaries, tmp_path) == ["3", "4"]
@@ -165,22 +210,35 @@ class TestWrite:
             write_published([], [], [], put(tmp_path / "file", "x"))
 
 
-# A high surrogate followed by a low one is one character in JSON's escapes, so texts hold lone surrogates of one sort only.
-TEXTS = st.text(st.characters(exclude_categories=()).filter(lambda character: not "\udc00" <= character <= "\udfff"))
+# A high surrogate followed by a low one is one character in JSON's escapes, so texts hold lone surrogates of
+# one sort only.
+TEXTS = st.text(
+    st.characters(exclude_categories=()).filter(lambda character: not "\udc00" <= character <= "\udfff")
+)
 NAMES = st.one_of(st.sampled_from(["a", "a_summary", "a_summary_summary", "_summary"]), TEXTS.filter(bool))
 HALVES = st.lists(TEXTS, max_size=3).map(tuple)
-ROWS = st.dictionaries(TEXTS, st.tuples(HALVES, HALVES, st.dictionaries(NAMES, TEXTS, max_size=3)), max_size=5)
+ROWS = st.dictionaries(
+    TEXTS, st.tuples(HALVES, HALVES, st.dictionaries(NAMES, TEXTS, max_size=3)), max_size=5
+)
 
 
 @settings(max_examples=100, deadline=None)
 @given(rows=ROWS, suffixed=st.booleans())
 def test_any_texts_and_names_come_back(rows: dict[str, Any], suffixed: bool) -> None:
     questions = [Question(id=question_id(text), text=text) for text in rows]
-    answers = [AnswerSet(question_id=question_id(text), masked_out=row[0], conditioning=row[1]) for text, row in rows.items()]
+    answers = [
+        AnswerSet(question_id=question_id(text), masked_out=row[0], conditioning=row[1])
+        for text, row in rows.items()
+    ]
     summaries = [
-        Summary(question_id=question_id(text), name=name, text=summary) for text, row in rows.items() for name, summary in row[2].items()
+        Summary(question_id=question_id(text), name=name, text=summary)
+        for text, row in rows.items()
+        for name, summary in row[2].items()
     ]
     with tempfile.TemporaryDirectory() as directory:
-        assert write_published(questions, answers, summaries, directory, suffix="_summary" if suffixed else "") == []
+        assert (
+            write_published(questions, answers, summaries, directory, suffix="_summary" if suffixed else "")
+            == []
+        )
         paths = [Path(directory) / name for name in FILES]
         assert read_published(*paths, strip_suffix=suffixed) == (questions, answers, summaries)

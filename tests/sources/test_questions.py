@@ -55,7 +55,11 @@ def test_bundled_set_has_eight_kinds_of_eight_or_more():
 
 def test_bundled_questions_are_short_distinct_and_named_after_their_kind():
     questions = load_questions("bundled").questions
-    assert len({question.text.lower() for question in questions}) == len({question.id for question in questions}) == len(questions)
+    assert (
+        len({question.text.lower() for question in questions})
+        == len({question.id for question in questions})
+        == len(questions)
+    )
     for question in questions:
         assert len(question.text.split()) <= 25
         assert question.text.endswith(("?", "."))
@@ -72,7 +76,9 @@ def test_bundled_gold_answers_stand_exactly_where_there_can_be_one():
 
 @given(st.integers(1, 70), st.integers(0, 70), st.integers(-5, 2**40))
 def test_limited_bundled_set_is_nested_and_even_over_kinds(limit, more, seed):
-    small, large = (load_questions("bundled", limit=number, seed=seed).questions for number in (limit, limit + more))
+    small, large = (
+        load_questions("bundled", limit=number, seed=seed).questions for number in (limit, limit + more)
+    )
     assert set(small) <= set(large)
     assert len(small) == min(limit, 64)
     counts = Counter(question.kind for question in small)
@@ -97,7 +103,10 @@ def test_a_set_survives_the_way_to_disk():
 def test_sample_of_a_seed_never_changes():
     """Literal ids: another Python, platform or version of this package has to draw the same ones."""
     lines = [f"Question {number}?" for number in range(100)]
-    drawn = [[lines.index(question.text) for question in read(*lines, limit=5, seed=seed).questions] for seed in (0, 1)]
+    drawn = [
+        [lines.index(question.text) for question in read(*lines, limit=5, seed=seed).questions]
+        for seed in (0, 1)
+    ]
     assert drawn == [[12, 45, 54, 92, 99], [3, 7, 29, 60, 73]]
     assert [question.id for question in load_questions("bundled", limit=3, seed=0).questions] == [
         "several-bronte-sister",
@@ -117,11 +126,17 @@ def test_samples_are_nested_without_replacement_and_in_source_order(total, limit
     assert (small.total, small.limit, small.seed) == (total, limit, seed)
 
 
-@given(st.lists(st.text().map(lambda text: text + "?"), min_size=1, max_size=20, unique=True), st.integers(1, 20), st.integers())
+@given(
+    st.lists(st.text().map(lambda text: text + "?"), min_size=1, max_size=20, unique=True),
+    st.integers(1, 20),
+    st.integers(),
+)
 def test_sample_depends_on_positions_not_on_texts(texts, limit, seed):
     drawn = [texts.index(question.text) for question in read(*texts, limit=limit, seed=seed).questions]
     other = [f"Question {number}?" for number in range(len(texts))]
-    assert drawn == [other.index(question.text) for question in read(*other, limit=limit, seed=seed).questions]
+    assert drawn == [
+        other.index(question.text) for question in read(*other, limit=limit, seed=seed).questions
+    ]
 
 
 def test_seeds_draw_differently():
@@ -147,11 +162,20 @@ def test_limit_below_one_is_refused(limit):
 
 def test_file_with_every_field(tmp_path):
     path = tmp_path / "q.jsonl"
-    path.write_text('{"id": 7, "question": " Why?\\n", "answer": "so", "subject": "causes", "note": 1}\n', encoding="utf-8")
+    path.write_text(
+        '{"id": 7, "question": " Why?\\n", "answer": "so", "subject": "causes", "note": 1}\n',
+        encoding="utf-8",
+    )
     got = load_questions(str(path))
     assert got.questions == (Question(id="7", text=" Why?\n", gold=("so",), kind="causes"),)
     assert got.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert (got.source, got.total, got.limit, got.seed, got.question_column) == (str(path), 1, None, 0, "question")
+    assert (got.source, got.total, got.limit, got.seed, got.question_column) == (
+        str(path),
+        1,
+        None,
+        0,
+        "question",
+    )
 
 
 def test_plain_lines_on_standard_input():
@@ -160,17 +184,24 @@ def test_plain_lines_on_standard_input():
     assert got.sha256 == hashlib.sha256(b"Why?\nHow?\n").hexdigest()
 
 
-@pytest.mark.parametrize("given_columns", [["text", "query", "prompt", "problem", "question"][start:] for start in range(5)])
+@pytest.mark.parametrize(
+    "given_columns", [["text", "query", "prompt", "problem", "question"][start:] for start in range(5)]
+)
 def test_question_column_is_guessed_in_order(given_columns):
     got = read({column: f"{column}?" for column in given_columns})
     assert got.questions[0].text == f"{got.question_column}?"
-    assert got.question_column == next(name for name in ("question", "problem", "prompt", "query", "text") if name in given_columns)
+    assert got.question_column == next(
+        name for name in ("question", "problem", "prompt", "query", "text") if name in given_columns
+    )
 
 
 def test_named_column_wins_over_the_guess():
     got = read({"question": "no", "title": "Why?", "inner": {"text": "How?"}}, question_column="title")
     assert (got.questions[0].text, got.question_column) == ("Why?", "title")
-    assert read({"question": "no", "inner": {"text": "How?"}}, question_column="inner.text").questions[0].text == "How?"
+    assert (
+        read({"question": "no", "inner": {"text": "How?"}}, question_column="inner.text").questions[0].text
+        == "How?"
+    )
 
 
 def test_unknown_column_names_those_there_are():
@@ -180,7 +211,10 @@ def test_unknown_column_names_those_there_are():
 
 def test_no_column_to_guess():
     message = refused({"frage": "Warum?", "antwort": "darum"})
-    assert "no column is called question, problem, prompt, query, text; its columns are 'frage', 'antwort'" in message
+    assert (
+        "no column is called question, problem, prompt, query, text; its columns are 'frage', 'antwort'"
+        in message
+    )
     assert "question_column" in message
 
 
@@ -192,7 +226,9 @@ def test_a_list_of_columns_is_cut():
 
 def test_csv_whose_first_question_stands_in_place_of_the_header(tmp_path):
     (tmp_path / "q.csv").write_text("Why is the sky blue?\nWhy not?\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"its columns are 'Why is the sky blue\?' \(the first line of a CSV file\)"):
+    with pytest.raises(
+        DataError, match=r"its columns are 'Why is the sky blue\?' \(the first line of a CSV file\)"
+    ):
         load_questions(str(tmp_path / "q.csv"))
 
 
@@ -221,7 +257,10 @@ def test_gold_answers(fields, gold):
 
 @pytest.mark.parametrize("column", ["kind", "category", "subject"])
 def test_kind_columns(column):
-    assert [question.kind for question in read({"question": "Why?", column: "causes"}, {"question": "How?"}).questions] == ["causes", ""]
+    assert [
+        question.kind
+        for question in read({"question": "Why?", column: "causes"}, {"question": "How?"}).questions
+    ] == ["causes", ""]
 
 
 @pytest.mark.parametrize(
@@ -235,20 +274,31 @@ def test_kind_columns(column):
         ({"id": [1]}, "the field 'id' must be a text or an integer, not a list"),
         ({"answer": 3}, "the field 'answer' must be a text or a list of texts, not a number"),
         ({"answer": True}, "the field 'answer' must be a text or a list of texts, not true or false"),
-        ({"answer": ["so", 3]}, "the field 'answer' must be a text or a list of texts, not a list with a number in it"),
+        (
+            {"answer": ["so", 3]},
+            "the field 'answer' must be a text or a list of texts, not a list with a number in it",
+        ),
         ({"answer": {"text": "so"}}, "the field 'answer' must be a text or a list of texts, not an object"),
-        ({"answer": {"value": "so", "aliases": 3}}, "the field 'answer' must be a text or a list of texts, not an object"),
+        (
+            {"answer": {"value": "so", "aliases": 3}},
+            "the field 'answer' must be a text or a list of texts, not an object",
+        ),
         ({"category": 3}, "the field 'category' must be a text, not a number"),
     ],
 )
 def test_malformed_record_is_named_even_when_it_is_not_drawn(fields, problem):
     good = {"question": "Why?"}
     for limit in (None, 1):
-        assert refused(good, {"question": "How?", **fields}, good, limit=limit) == f"standard input, record 2: {problem}"
+        assert (
+            refused(good, {"question": "How?", **fields}, good, limit=limit)
+            == f"standard input, record 2: {problem}"
+        )
 
 
 def test_repeated_id_names_both_records():
-    message = refused({"id": 1, "question": "Why?"}, {"id": "2", "question": "Why?"}, {"id": "1", "question": "How?"})
+    message = refused(
+        {"id": 1, "question": "Why?"}, {"id": "2", "question": "Why?"}, {"id": "1", "question": "How?"}
+    )
     assert "record 3: the id '1' is already taken by record 1" in message
 
 
@@ -303,7 +353,9 @@ texts = st.text(st.characters(exclude_categories=["Cs"])).filter(str.strip) | st
     ['"Why?", he\r\nasked', "لماذا \u202e؟", "\x00?"]
 )
 written = st.lists(
-    st.builds(Question, id=st.uuids().map(str), text=texts, kind=texts, gold=st.lists(texts).map(tuple)), min_size=1, max_size=4
+    st.builds(Question, id=st.uuids().map(str), text=texts, kind=texts, gold=st.lists(texts).map(tuple)),
+    min_size=1,
+    max_size=4,
 ).map(tuple)
 
 
@@ -325,9 +377,13 @@ def test_written_json_is_read_back(folder, written):
 def test_written_csv_is_read_back(folder, written):
     with (folder / "q.csv").open("w", encoding="utf-8-sig", newline="") as stream:
         writer = csv.writer(stream)
-        writer.writerows([("id", "query", "kind"), *((question.id, question.text, question.kind) for question in written)])
+        writer.writerows(
+            [("id", "query", "kind"), *((question.id, question.text, question.kind) for question in written)]
+        )
     read_back = load_questions(str(folder / "q.csv")).questions
-    assert [(question.id, question.text, question.kind) for question in read_back] == [(one.id, one.text, one.kind) for one in written]
+    assert [(question.id, question.text, question.kind) for question in read_back] == [
+        (one.id, one.text, one.kind) for one in written
+    ]
 
 
 @given(st.lists(texts, min_size=1))

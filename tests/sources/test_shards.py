@@ -24,11 +24,21 @@ def read(texts: list[str], **options: object) -> QuestionSet:
     return load_questions("-", stdin=io.BytesIO(json.dumps(texts).encode()), **options)
 
 
-@given(st.lists(st.sampled_from(TEXTS), min_size=1, max_size=40), st.none() | st.integers(1, 50), st.integers(1, 12), st.integers(0, 3))
-def test_parts_are_disjoint_even_and_the_whole(texts: list[str], limit: int | None, of: int, seed: int) -> None:
+@given(
+    st.lists(st.sampled_from(TEXTS), min_size=1, max_size=40),
+    st.none() | st.integers(1, 50),
+    st.integers(1, 12),
+    st.integers(0, 3),
+)
+def test_parts_are_disjoint_even_and_the_whole(
+    texts: list[str], limit: int | None, of: int, seed: int
+) -> None:
     """Also where texts repeat, and after a sample was drawn: the part is one of the sample."""
     whole = read(texts, limit=limit, seed=seed).questions
-    parts = [read(texts, limit=limit, seed=seed, part=f"{number}/{of}") for number in range(1, min(of, len(whole)) + 1)]
+    parts = [
+        read(texts, limit=limit, seed=seed, part=f"{number}/{of}")
+        for number in range(1, min(of, len(whole)) + 1)
+    ]
     together = [question for part in parts for question in part.questions]
     assert sorted(together, key=whole.index) == list(whole)
     sizes = [len(part.questions) for part in parts]
@@ -39,12 +49,16 @@ def test_parts_are_disjoint_even_and_the_whole(texts: list[str], limit: int | No
 @given(st.integers(1, 64), st.integers(1, 8))
 def test_parts_of_the_bundled_questions_are_the_whole(limit: int, of: int) -> None:
     whole = load_questions("bundled", limit=limit).questions
-    parts = [load_questions("bundled", limit=limit, part=f"{number}/{of}").questions for number in range(1, min(of, limit) + 1)]
+    parts = [
+        load_questions("bundled", limit=limit, part=f"{number}/{of}").questions
+        for number in range(1, min(of, limit) + 1)
+    ]
     assert sorted((question for part in parts for question in part), key=whole.index) == list(whole)
 
 
 def test_a_part_takes_every_nth_question_and_says_so() -> None:
-    """Literal questions: another version of this package has to cut in the same way, or parts made by both would overlap."""
+    """Literal questions: another version of this package has to cut in the same way, or parts made by both
+    would overlap."""
     found = read(TEXTS, part="2/3")
     assert [question.text for question in found.questions] == ["Who is it?", "How deep?"]
     assert (found.part, found.total) == ("2/3", 5)
@@ -53,7 +67,24 @@ def test_a_part_takes_every_nth_question_and_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["0/3", "4/3", "3", "1/0", "", "1/", "/3", "01/3", "1/3/3", " 1/3", "1/3\n", "-1/3", "1.0/3", "١/٣", "1/9999999"]
+    "text",
+    [
+        "0/3",
+        "4/3",
+        "3",
+        "1/0",
+        "",
+        "1/",
+        "/3",
+        "01/3",
+        "1/3/3",
+        " 1/3",
+        "1/3\n",
+        "-1/3",
+        "1.0/3",
+        "١/٣",
+        "1/9999999",
+    ],
 )
 def test_what_is_no_part_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="K/N with K from 1 to N"):
@@ -88,7 +119,10 @@ def test_questions_shows_and_stores_a_part(questions: Path, tmp_path: Path) -> N
     stored = Run.load(tmp_path / "r")
     assert [question.text for question in stored.questions.values()] == ["Who is it?", "How deep?"]
     assert stored.manifest.config["questions"]["part"] == "2/3"
-    assert (stored.manifest.sources["questions"]["part"], stored.manifest.sources["questions"]["count"]) == ("2/3", 2)
+    assert (stored.manifest.sources["questions"]["part"], stored.manifest.sources["questions"]["count"]) == (
+        "2/3",
+        2,
+    )
 
 
 def test_a_directory_stays_with_its_part(model: Path, questions: Path, tmp_path: Path) -> None:
@@ -104,7 +138,17 @@ def test_a_directory_stays_with_its_part(model: Path, questions: Path, tmp_path:
 def test_a_part_may_stand_in_the_settings_file(questions: Path, tmp_path: Path) -> None:
     for part, code in (("3/3", 0), ("4/3", 2)):
         config = written(tmp_path / "c.toml", f'[questions]\npart = "{part}"\n')
-        outcome = run("answers", "--questions", questions, "--config", config, "--model", "no/such-model", "--out", tmp_path / f"r{code}")
+        outcome = run(
+            "answers",
+            "--questions",
+            questions,
+            "--config",
+            config,
+            "--model",
+            "no/such-model",
+            "--out",
+            tmp_path / f"r{code}",
+        )
         assert outcome.code == 2
         assert ("K/N with K from 1 to N" in outcome.said) == (code == 2)
 
@@ -116,7 +160,9 @@ def test_a_part_belongs_to_a_source(tmp_path: Path) -> None:
     assert "belong to --questions" in refused.said
 
 
-def test_joined_parts_are_the_undivided_run_record_for_record(model: Path, questions: Path, tmp_path: Path) -> None:
+def test_joined_parts_are_the_undivided_run_record_for_record(
+    model: Path, questions: Path, tmp_path: Path
+) -> None:
     parts = [tmp_path / f"part-{number}" for number in (1, 2)]
     for number, part in enumerate(parts, 1):
         assert run(*small(model, part, questions), "--part", f"{number}/2").code == 0
@@ -138,7 +184,9 @@ def test_joined_parts_are_the_undivided_run_record_for_record(model: Path, quest
     ]
 
 
-def test_a_joined_run_goes_on_like_any_other_and_gets_the_questions_it_lacks(model: Path, questions: Path, tmp_path: Path) -> None:
+def test_a_joined_run_goes_on_like_any_other_and_gets_the_questions_it_lacks(
+    model: Path, questions: Path, tmp_path: Path
+) -> None:
     first, joined = tmp_path / "part-1", tmp_path / "joined"
     assert run(*small(model, first, questions, strategies="greedy"), "--part", "1/2").code == 0
     outcome = run("import", first, "--out", joined)

@@ -1,6 +1,7 @@
 """A run that is killed again and again ends with the same records as one that was left alone.
 
-The same file is the worker: ``python test_store_kill.py DIRECTORY`` fills a run directory, one record for each byte that it reads.
+The same file is the worker: ``python test_store_kill.py DIRECTORY`` fills a run directory, one record for
+each byte that it reads.
 """
 
 from __future__ import annotations
@@ -24,16 +25,23 @@ DATA = ("questions.jsonl", "answers.jsonl", "summaries.jsonl", "scores.jsonl")
 
 
 def missing(run: Run) -> Iterator[Stored]:
-    """Stage by stage, the records that a run still lacks. Lines of megabytes let a kill hit in the middle of a write."""
+    """Stage by stage, the records that a run still lacks. Lines of megabytes let a kill hit in the middle of
+    a write."""
     ids = [f"q-{number}" for number in range(QUESTIONS)]
     long = "word " * 250_000
     yield from (Question(id=key, text=f"{key}?\u2028") for key in ids if key not in run.questions)
-    yield from (AnswerSet(question_id=key, masked_out=(key, long), conditioning=(long,)) for key in ids if key not in run.answers)
+    yield from (
+        AnswerSet(question_id=key, masked_out=(key, long), conditioning=(long,))
+        for key in ids
+        if key not in run.answers
+    )
     pairs = [(key, name) for key in ids for name in STRATEGIES]
     for key, name in pairs:
         if (key, name) not in run.summaries:
             if (key, name) == FAILS:
-                yield Failure(question_id=key, stage="summaries", kind="backend", message="always fails", name=name)
+                yield Failure(
+                    question_id=key, stage="summaries", kind="backend", message="always fails", name=name
+                )
             else:
                 yield Summary(question_id=key, name=name, text=f"{name} {long}")
     for key, name in pairs:
@@ -69,7 +77,8 @@ def sizes(directory: Path) -> list[int]:
 
 
 def live_and_die(directory: Path, chance: random.Random, when: str) -> None:
-    """Let a worker append a few records and kill it: while it starts, at a random moment of its work, or in the middle of a write."""
+    """Let a worker append a few records and kill it: while it starts, at a random moment of its work, or in
+    the middle of a write."""
     records = chance.randint(1, 7)
     with worker(directory) as process:
         assert process.stdin is not None
@@ -84,7 +93,9 @@ def live_and_die(directory: Path, chance: random.Random, when: str) -> None:
         process.stdin.flush()
         while when == "writing" and sizes(directory) == before:
             assert process.poll() is None
-        time.sleep({"starting": chance.uniform(0, 0.2), "working": chance.uniform(0, 0.03), "writing": 0}[when])
+        time.sleep(
+            {"starting": chance.uniform(0, 0.2), "working": chance.uniform(0, 0.03), "writing": 0}[when]
+        )
         process.send_signal(signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
 

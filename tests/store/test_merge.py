@@ -1,4 +1,5 @@
-"""Run directories of one question set as one: nothing doubled, nothing of another experiment, all of it or nothing at all."""
+"""Run directories of one question set as one: nothing doubled, nothing of another experiment, all of it or
+nothing at all."""
 
 from __future__ import annotations
 
@@ -29,27 +30,47 @@ LONE = "\ud800"
 def records(number: int, text: str = "yes", answers: int = 1) -> list[Record]:
     id_ = f"q-{number}"
     guesses = ((Guess("no", 0.1, 0.2, 0.3, 0.4),),)
-    words = tuple(WordDistance(answer=place, word=0, text=text, distances=(1 / 3,), guesses=guesses) for place in range(answers))
+    words = tuple(
+        WordDistance(answer=place, word=0, text=text, distances=(1 / 3,), guesses=guesses)
+        for place in range(answers)
+    )
     return [
         Question(id=id_, text=f"{text}?"),
         AnswerSet(question_id=id_, masked_out=(text,) * answers, conditioning=("no",)),
         Summary(question_id=id_, name="greedy", text=text),
-        Score(question_id=id_, summary="greedy", value=0.01 * number, stderr=None, token_tasks=answers, judge="judge", words=words),
+        Score(
+            question_id=id_,
+            summary="greedy",
+            value=0.01 * number,
+            stderr=None,
+            token_tasks=answers,
+            judge="judge",
+            words=words,
+        ),
     ]
 
 
 def directory(path: Path, numbers: list[int], *more: Record, part: str | None = None, **changes: Any) -> Path:
-    """A run directory with these questions; ``changes`` replace entries of its settings, its source or its judge."""
+    """A run directory with these questions; ``changes`` replace entries of its settings, its source or its
+    judge."""
 
     def changed(section: dict[str, Any]) -> dict[str, Any]:
         return {**section, **{key: value for key, value in changes.items() if key in section}}
 
-    config = {"questions": {"source": "q.txt", "limit": None, "part": part}, "answers": changed(SERVED), "scores": {"judge": "judge"}}
+    config = {
+        "questions": {"source": "q.txt", "limit": None, "part": part},
+        "answers": changed(SERVED),
+        "scores": {"judge": "judge"},
+    }
     with Run.open(path, config) as made:
         source = {**changed(SOURCE), "part": part or "", "count": len(numbers)}
         packages, prompts = {"torch": changes.get("torch", "2")}, {"answers": "p"}
         made.update_manifest(
-            sources={"questions": source}, models={"scores": changed(JUDGE)}, packages=packages, prompts=prompts, wall_time={"scores": 2.0}
+            sources={"questions": source},
+            models={"scores": changed(JUDGE)},
+            packages=packages,
+            prompts=prompts,
+            wall_time={"scores": 2.0},
         )
         made.append_all([*(record for number in numbers for record in records(number)), *more])
     return path
@@ -60,9 +81,20 @@ def contents(run: Run) -> tuple[Any, ...]:
 
 
 def test_every_record_is_there_once_and_the_manifest_is_that_of_the_whole(tmp_path: Path) -> None:
-    paths = [directory(tmp_path / f"{k}", [k, k + 3], part=f"{k}/3", torch=f"2.{k}", base_url=f"http://node-{k}:1/v1") for k in (1, 2, 3)]
+    paths = [
+        directory(
+            tmp_path / f"{k}", [k, k + 3], part=f"{k}/3", torch=f"2.{k}", base_url=f"http://node-{k}:1/v1"
+        )
+        for k in (1, 2, 3)
+    ]
     joined = join(paths, tmp_path / "deep" / "all")
-    assert (joined.records[Question], joined.records[Score], joined.repeated, joined.expected, joined.absent) == (6, 6, {}, 6, ())
+    assert (
+        joined.records[Question],
+        joined.records[Score],
+        joined.repeated,
+        joined.expected,
+        joined.absent,
+    ) == (6, 6, {}, 6, ())
     found = Run.load(tmp_path / "deep" / "all")
     directory(tmp_path / "whole", [1, 4, 2, 5, 3, 6])
     assert contents(found) == contents(Run.load(tmp_path / "whole"))
@@ -84,7 +116,9 @@ def test_every_record_is_there_once_and_the_manifest_is_that_of_the_whole(tmp_pa
         ({"dtype": "bfloat16"}, 'model of scores.dtype: "float32" -> "bfloat16"'),
     ],
 )
-def test_what_was_made_otherwise_is_refused_and_nothing_is_made(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+def test_what_was_made_otherwise_is_refused_and_nothing_is_made(
+    tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
     paths = [directory(tmp_path / "a", [1], part="1/2"), directory(tmp_path / "b", [2], part="2/2", **change)]
     outcome = run("import", *paths, "--out", tmp_path / "all")
     assert outcome.code == 2
@@ -101,10 +135,15 @@ def test_another_device_is_no_other_model(tmp_path: Path) -> None:
 def test_a_question_of_several_directories_is_taken_whole_from_the_first_and_reported(tmp_path: Path) -> None:
     lost = Failure(question_id="q-2", stage="answers", kind="backend", message="down")
     first = directory(tmp_path / "a", [1], records(2)[0], lost)
-    second = directory(tmp_path / "b", [2, 1, 3], Summary(question_id="q-1", name="basic", text="of the second"))
+    second = directory(
+        tmp_path / "b", [2, 1, 3], Summary(question_id="q-1", name="basic", text="of the second")
+    )
     outcome = run("import", first, second, first, "--out", tmp_path / "all")
     assert outcome.code == 0
-    assert f"2 questions are in several directories, such as 'q-2' in {first} and {second}; records of the first were kept" in outcome.said
+    assert (
+        f"2 questions are in several directories, such as 'q-2' in {first} and {second}; records of the first were kept"
+        in outcome.said
+    )
     found = Run.load(tmp_path / "all")
     assert list(found.questions) == ["q-1", "q-2", "q-3"]
     assert list(found.answers) == ["q-1", "q-3"]
@@ -181,7 +220,12 @@ def test_imported_directories_without_settings_join_too(tmp_path: Path) -> None:
 )
 def test_options_of_another_form_are_refused(tmp_path: Path, arguments: list[Any], said: str) -> None:
     path = directory(tmp_path / "a", [1])
-    outcome = run("import", *(path if argument == "RUN" else argument for argument in arguments), "--out", tmp_path / "all")
+    outcome = run(
+        "import",
+        *(path if argument == "RUN" else argument for argument in arguments),
+        "--out",
+        tmp_path / "all",
+    )
     assert outcome.code == 2
     assert said in outcome.said
     assert not (tmp_path / "all").exists()
@@ -198,9 +242,15 @@ def test_whoever_has_a_question_first_gives_all_of_it(shares: list[list[int]]) -
         joined = join(paths, Path(folder, "all"))
         found = Run.load(Path(folder, "all"))
         owners = {f"q-{number}": place for place in reversed(range(len(shares))) for number in shares[place]}
-        assert {id_: question.text for id_, question in found.questions.items()} == {id_: f"from {p}?" for id_, p in owners.items()}
-        assert {id_: summary.text for (id_, _), summary in found.summaries.items()} == {id_: f"from {p}" for id_, p in owners.items()}
-        assert len(joined.repeated) == len({n for numbers in shares for n in numbers if sum(n in other for other in shares) > 1})
+        assert {id_: question.text for id_, question in found.questions.items()} == {
+            id_: f"from {p}?" for id_, p in owners.items()
+        }
+        assert {id_: summary.text for (id_, _), summary in found.summaries.items()} == {
+            id_: f"from {p}" for id_, p in owners.items()
+        }
+        assert len(joined.repeated) == len(
+            {n for numbers in shares for n in numbers if sum(n in other for other in shares) > 1}
+        )
 
 
 # With less in it, and in little memory
@@ -210,34 +260,69 @@ def test_without_words_the_tables_are_the_same_and_the_files_small(tmp_path: Pat
     with Run.open(tmp_path / "a", {}) as made:
         made.append_all([record for number in range(1, 6) for record in records(number, answers=50)])
     sizes = {}
-    for name, options in (("all", []), ("guesses", ["--leave-out", "guesses"]), ("words", ["--leave-out", "words"])):
+    for name, options in (
+        ("all", []),
+        ("guesses", ["--leave-out", "guesses"]),
+        ("words", ["--leave-out", "words"]),
+    ):
         assert run("import", tmp_path / "a", "--out", tmp_path / name, *options).code == 0
         sizes[name] = (tmp_path / name / "scores.jsonl").stat().st_size
     assert 10 * sizes["words"] < sizes["guesses"] < sizes["all"]
     original = Run.load(tmp_path / "a").scores
     assert Run.load(tmp_path / "all").scores == original
-    assert Run.load(tmp_path / "words").scores == {key: replace(score, words=()) for key, score in original.items()}
-    assert all(word.distances and not word.guesses for score in Run.load(tmp_path / "guesses").scores.values() for word in score.words)
-    tables = [{**line, "run": ""} for name in ("a", "words") for line in run("report", tmp_path / name, "--json").json]
+    assert Run.load(tmp_path / "words").scores == {
+        key: replace(score, words=()) for key, score in original.items()
+    }
+    assert all(
+        word.distances and not word.guesses
+        for score in Run.load(tmp_path / "guesses").scores.values()
+        for word in score.words
+    )
+    tables = [
+        {**line, "run": ""}
+        for name in ("a", "words")
+        for line in run("report", tmp_path / name, "--json").json
+    ]
     assert tables[0] == tables[1]
 
 
 @given(text=st.text(), value=st.floats(0, 1), names=st.lists(st.text(), unique=True, max_size=3))
 @settings(max_examples=60, deadline=None)
-def test_scores_read_without_words_are_the_scores_less_their_words(text: str, value: float, names: list[str]) -> None:
+def test_scores_read_without_words_are_the_scores_less_their_words(
+    text: str, value: float, names: list[str]
+) -> None:
     words = (WordDistance(answer=0, word=0, text=text, distances=(value,)),)
     scores = [
-        Score(question_id=text, summary=name, value=value, stderr=None, token_tasks=1, judge=text, words=words, warnings=(text, LONE))
+        Score(
+            question_id=text,
+            summary=name,
+            value=value,
+            stderr=None,
+            token_tasks=1,
+            judge=text,
+            words=words,
+            warnings=(text, LONE),
+        )
         for name in names
     ]
     with tempfile.TemporaryDirectory() as folder:
         with Run.open(folder, {}) as made:
             made.append_all(scores)
-        assert Run.load(folder, detail=False).scores == {(text, score.summary): replace(score, words=()) for score in scores}
+        assert Run.load(folder, detail=False).scores == {
+            (text, score.summary): replace(score, words=()) for score in scores
+        }
 
 
 @pytest.mark.parametrize(
-    "line", [b"{", b"[1]\n", b"nonsense\n", b'{"question_id": 3, "words": []}\n', b"\xff{}\n", b'{"words":' + b"[" * 100_000]
+    "line",
+    [
+        b"{",
+        b"[1]\n",
+        b"nonsense\n",
+        b'{"question_id": 3, "words": []}\n',
+        b"\xff{}\n",
+        b'{"words":' + b"[" * 100_000,
+    ],
 )
 def test_damage_is_found_without_words_as_with_them(tmp_path: Path, line: bytes) -> None:
     path = directory(tmp_path / "a", [1, 2])

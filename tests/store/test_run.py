@@ -1,4 +1,5 @@
-"""The run directory keeps every record, never doubles one, refuses what is not its own, and says what is wrong in words."""
+"""The run directory keeps every record, never doubles one, refuses what is not its own, and says what is
+wrong in words."""
 
 from __future__ import annotations
 
@@ -28,7 +29,13 @@ def question(number: int, text: str = "Why?") -> Question:
 
 
 def answers(number: int) -> AnswerSet:
-    return AnswerSet(question_id=f"q-{number}", masked_out=("yes",), conditioning=("no", "maybe"), temperature=1.0, seed=2**63)
+    return AnswerSet(
+        question_id=f"q-{number}",
+        masked_out=("yes",),
+        conditioning=("no", "maybe"),
+        temperature=1.0,
+        seed=2**63,
+    )
 
 
 def summary(number: int, name: str = "greedy") -> Summary:
@@ -38,11 +45,20 @@ def summary(number: int, name: str = "greedy") -> Summary:
 def score(number: int, name: str = "greedy") -> Score:
     words = (WordDistance(answer=0, word=0, text="yes", distances=(0.1, 1 / 3)),)
     return Score(
-        question_id=f"q-{number}", summary=name, value=0.25, stderr=None, token_tasks=2, judge="j", answer_means=(0.5,), words=words
+        question_id=f"q-{number}",
+        summary=name,
+        value=0.25,
+        stderr=None,
+        token_tasks=2,
+        judge="j",
+        answer_means=(0.5,),
+        words=words,
     )
 
 
-def failure(number: int, stage: str = "summaries", name: str = "greedy", message: str = "no reply") -> Failure:
+def failure(
+    number: int, stage: str = "summaries", name: str = "greedy", message: str = "no reply"
+) -> Failure:
     return Failure(question_id=f"q-{number}", stage=stage, kind="backend", message=message, name=name)
 
 
@@ -50,7 +66,13 @@ ALL = [question(1), question(2), answers(1), summary(1), summary(1, "basic"), sc
 
 
 def contents(run: Run) -> list[Record]:
-    return [*run.questions.values(), *run.answers.values(), *run.summaries.values(), *run.scores.values(), *run.failures]
+    return [
+        *run.questions.values(),
+        *run.answers.values(),
+        *run.summaries.values(),
+        *run.scores.values(),
+        *run.failures,
+    ]
 
 
 @pytest.fixture
@@ -78,7 +100,10 @@ class TestRecords:
                 assert len(contents(run)) == count
 
     def test_a_line_is_the_record_and_nothing_else(self, full: Path) -> None:
-        assert (full / "summaries.jsonl").read_text().splitlines() == [dump_line(summary(1)), dump_line(summary(1, "basic"))]
+        assert (full / "summaries.jsonl").read_text().splitlines() == [
+            dump_line(summary(1)),
+            dump_line(summary(1, "basic")),
+        ]
 
     @pytest.mark.parametrize("again", [question(1, "Other?"), answers(1), summary(1), score(1)])
     def test_a_key_that_is_stored_is_refused_and_nothing_is_written(self, full: Path, again: Record) -> None:
@@ -93,9 +118,15 @@ class TestRecords:
                 run.append_all([summary(9), summary(9)])
             assert ("q-9", "greedy") not in run.summaries
 
-    @pytest.mark.parametrize(("value", "tasks"), [(float("nan"), 1), (float("inf"), 1), (0.5, "many"), (0.5, Path("x"))])
-    def test_what_could_not_be_read_back_never_reaches_the_disk(self, full: Path, value: float, tasks: Any) -> None:
-        bad = Score(question_id="q-2", summary="greedy", value=value, stderr=None, token_tasks=tasks, judge="j")
+    @pytest.mark.parametrize(
+        ("value", "tasks"), [(float("nan"), 1), (float("inf"), 1), (0.5, "many"), (0.5, Path("x"))]
+    )
+    def test_what_could_not_be_read_back_never_reaches_the_disk(
+        self, full: Path, value: float, tasks: Any
+    ) -> None:
+        bad = Score(
+            question_id="q-2", summary="greedy", value=value, stderr=None, token_tasks=tasks, judge="j"
+        )
         with Run.open(full, CONFIG) as run:
             with pytest.raises(StoreError, match=r"scores.jsonl.*q-2 / greedy.*cannot be written"):
                 run.append(bad)
@@ -147,12 +178,20 @@ class TestFailures:
 class TestManifest:
     def test_it_holds_the_config_and_what_stages_add(self, full: Path) -> None:
         with Run.open(full, CONFIG) as run:
-            run.update_manifest(models={"generator": {"name": "demo", "revision": "abc"}}, packages={"torch": "2.8"})
-            run.update_manifest(models={"judge": {"name": "j"}}, prompts={"greedy": "sha"}, sources={"name": "bundled"})
+            run.update_manifest(
+                models={"generator": {"name": "demo", "revision": "abc"}}, packages={"torch": "2.8"}
+            )
+            run.update_manifest(
+                models={"judge": {"name": "j"}}, prompts={"greedy": "sha"}, sources={"name": "bundled"}
+            )
         manifest = Run.load(full).manifest
         assert manifest.config == CONFIG
         assert manifest.models == {"generator": {"name": "demo", "revision": "abc"}, "judge": {"name": "j"}}
-        assert (manifest.packages, manifest.prompts, manifest.sources) == ({"torch": "2.8"}, {"greedy": "sha"}, {"name": "bundled"})
+        assert (manifest.packages, manifest.prompts, manifest.sources) == (
+            {"torch": "2.8"},
+            {"greedy": "sha"},
+            {"name": "bundled"},
+        )
         assert json.loads((full / "manifest.json").read_text())["schema_version"] == 1
 
     def test_wall_time_adds_up_over_resumes(self, full: Path) -> None:
@@ -161,13 +200,18 @@ class TestManifest:
                 run.update_manifest(wall_time=spent)
         assert Run.load(full).manifest.wall_time == {"answers": 3.5, "scores": 4.0}
 
-    @pytest.mark.parametrize("url", ["https://user:p@ss@host:1/v1?x=@", "http://token@host:1/v1?x=@", "HTTP://:pw@host:1/v1?x=@"])
+    @pytest.mark.parametrize(
+        "url", ["https://user:p@ss@host:1/v1?x=@", "http://token@host:1/v1?x=@", "HTTP://:pw@host:1/v1?x=@"]
+    )
     def test_credentials_in_urls_are_never_written(self, tmp_path: Path, url: str) -> None:
         config = {"answers": {"base_url": url}, "servers": [url, {url: f"see {url}"}]}
         with Run.open(tmp_path, config) as run:
             run.update_manifest(models={"generator": {"servers": (url,)}}, sources={url: 1})
             safe = re.sub("//.*@host", "//***@host", url)
-            assert run.manifest.config == {"answers": {"base_url": safe}, "servers": [safe, {safe: f"see {safe}"}]}
+            assert run.manifest.config == {
+                "answers": {"base_url": safe},
+                "servers": [safe, {safe: f"see {safe}"}],
+            }
             assert run.manifest.models == {"generator": {"servers": [safe]}}
         text = (tmp_path / "manifest.json").read_text()
         assert not re.search(r"pass|p@ss|pw|token|user", text)
@@ -200,7 +244,10 @@ class TestConfig:
             assert run.manifest.config == {"summaries": {"strategies": ["a", "b"]}}
 
     def test_every_difference_is_shown_and_nothing_is_changed(self, full: Path) -> None:
-        other = {"questions": {"source": "mine.csv", "shuffle": True}, "answers": {"model": "demo", "seed": 2}}
+        other = {
+            "questions": {"source": "mine.csv", "shuffle": True},
+            "answers": {"model": "demo", "seed": 2},
+        }
         with pytest.raises(StoreError) as caught:
             Run.open(full, other)
         message = str(caught.value)
@@ -235,7 +282,9 @@ class TestOtherDirectories:
                 Run.open(tmp_path, CONFIG, fresh=fresh)
         assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
-    @pytest.mark.parametrize("text", ['{"name": "my web app", "start_url": "/"}', "[1]", '{"format": 3}', '{"format": "selfre'])
+    @pytest.mark.parametrize(
+        "text", ['{"name": "my web app", "start_url": "/"}', "[1]", '{"format": 3}', '{"format": "selfre']
+    )
     def test_a_manifest_of_something_else_is_not_taken_over(self, tmp_path: Path, text: str) -> None:
         (tmp_path / "manifest.json").write_text(text)
         (tmp_path / "answers.jsonl").write_text("precious\n")
@@ -277,7 +326,9 @@ class TestOtherDirectories:
 
     def test_another_schema_version_is_refused_but_can_be_started_over(self, full: Path) -> None:
         text = (full / "manifest.json").read_text()
-        (full / "manifest.json").write_text(text.replace('"schema_version": 1', '"schema_version": 7, "later": 1'))
+        (full / "manifest.json").write_text(
+            text.replace('"schema_version": 1', '"schema_version": 7, "later": 1')
+        )
         for attempt in (lambda: Run.open(full, CONFIG), lambda: Run.load(full)):
             with pytest.raises(StoreError, match=r"schema version '7'.*reads version 1.*--fresh"):
                 attempt()
@@ -306,7 +357,16 @@ class TestDamage:
         assert not path.read_bytes().endswith(b"\n")
 
     @pytest.mark.parametrize(
-        "tail", [b'{"id": "q-3"', b"\xff\xfe\n", b"\x00" * 4096, b"\n", b"[" * 99_999 + b"\n", b'{"id": NaN}\n', b"\xe2\x80"]
+        "tail",
+        [
+            b'{"id": "q-3"',
+            b"\xff\xfe\n",
+            b"\x00" * 4096,
+            b"\n",
+            b"[" * 99_999 + b"\n",
+            b'{"id": NaN}\n',
+            b"\xe2\x80",
+        ],
     )
     def test_a_writer_cuts_off_what_a_crash_left_at_the_end(self, full: Path, tail: bytes) -> None:
         path = full / "questions.jsonl"
@@ -337,7 +397,9 @@ class TestDamage:
             ("[]", "line 3: Expected `object`"),
         ],
     )
-    def test_a_record_of_the_wrong_shape_names_file_line_and_field(self, full: Path, line: str, message: str) -> None:
+    def test_a_record_of_the_wrong_shape_names_file_line_and_field(
+        self, full: Path, line: str, message: str
+    ) -> None:
         with (full / "questions.jsonl").open("a") as file:
             file.write(line + "\n")
         with pytest.raises(StoreError, match=r"questions\.jsonl, " + message):
@@ -349,7 +411,9 @@ class TestDamage:
         with pytest.raises(StoreError, match=r"scores\.jsonl, line 2: a second record for 'q-1 / greedy'"):
             _ = Run.load(full).scores
 
-    def test_truncation_at_every_byte_of_the_last_two_lines_loses_only_what_was_torn(self, tmp_path: Path) -> None:
+    def test_truncation_at_every_byte_of_the_last_two_lines_loses_only_what_was_torn(
+        self, tmp_path: Path
+    ) -> None:
         records = [Question(id=f"q-{number}", text="é\u2028") for number in range(4)]
         with Run.open(tmp_path, {}) as run:
             run.append_all(records)
@@ -392,7 +456,8 @@ class TestLock:
 
 class TestDisk:
     def test_a_failed_write_leaves_no_torn_line_and_what_was_before(self, full: Path) -> None:
-        """A limit on the size of files stops the second write in the middle of a line, as a full disk would."""
+        """A limit on the size of files stops the second write in the middle of a line, as a full disk
+        would."""
         code = """
 import resource, signal, sys
 from selfreflect.errors import StoreError
@@ -419,7 +484,9 @@ run.append(Question(id="q-6", text="fits"))
         with Run.open(full, CONFIG) as run:
             (full / "answers.jsonl").unlink()
             (full / "answers.jsonl").symlink_to("/dev/full")
-            with pytest.raises(StoreError, match=r"answers\.jsonl: No space left on device\. What was written before is kept"):
+            with pytest.raises(
+                StoreError, match=r"answers\.jsonl: No space left on device\. What was written before is kept"
+            ):
                 run.append(answers(2))
             assert "q-2" not in run.answers
 
@@ -447,7 +514,8 @@ run.append(Question(id="q-6", text="fits"))
         assert (tmp_path / "file").read_text() == "x"
 
     def test_a_directory_without_write_permission_can_be_read_but_not_written(self, full: Path) -> None:
-        """As an ordinary user, because root may write anywhere. Relative paths, because that user cannot come here from the top."""
+        """As an ordinary user, because root may write anywhere. Relative paths, because that user cannot come
+        here from the top."""
         code = """
 import fcntl, os
 from selfreflect.errors import StoreError
@@ -471,7 +539,11 @@ for path in ("run", "new"):
             for path, mode in before.items():
                 path.chmod(mode)
         assert lines[0] == "['q-1', 'q-2']"
-        assert [line for line in lines[1:] if re.fullmatch(r".*: Permission denied\. Check its permissions, or use another --out\.", line)]
+        assert [
+            line
+            for line in lines[1:]
+            if re.fullmatch(r".*: Permission denied\. Check its permissions, or use another --out\.", line)
+        ]
         assert len(lines) == 3
 
 
@@ -483,16 +555,37 @@ class TestDataFrame:
             run.append_all([question(3), failure(3, "answers", "", "server gone"), summary(3)])
             frame = run.to_pandas()
         assert list(frame.columns) == [
-            *("question_id", "question", "kind", "strategy", "summary", "score", "stderr", "token_tasks", "judge"),
+            *(
+                "question_id",
+                "question",
+                "kind",
+                "strategy",
+                "summary",
+                "score",
+                "stderr",
+                "token_tasks",
+                "judge",
+            ),
             *("failure", "failure_message"),
         ]
         rows = {(row.question_id, row.strategy): row for row in frame.itertuples()}
         assert list(rows) == [(f"q-{number}", name) for number in (1, 2, 3) for name in ("greedy", "basic")]
         scored = rows["q-1", "greedy"]
-        assert (scored.score, scored.token_tasks, scored.judge, scored.summary, scored.failure) == (0.25, 2, "j", "Perhaps.", None)
+        assert (scored.score, scored.token_tasks, scored.judge, scored.summary, scored.failure) == (
+            0.25,
+            2,
+            "j",
+            "Perhaps.",
+            None,
+        )
         assert scored.stderr is pd.NA
         failed = rows["q-2", "greedy"]
-        assert (failed.summary, failed.judge, failed.failure, failed.failure_message) == (None, None, "backend", "no reply")
+        assert (failed.summary, failed.judge, failed.failure, failed.failure_message) == (
+            None,
+            None,
+            "backend",
+            "no reply",
+        )
         assert failed.score is pd.NA
         assert rows["q-3", "basic"].failure_message == "server gone"
         assert rows["q-1", "basic"].failure is None
@@ -517,7 +610,8 @@ except MissingExtraError as error:
         assert "pip install 'selfreflect[pandas]'" in run_python(code, full).stdout
 
 
-# A high surrogate followed by a low one is one character in JSON's escapes, so texts hold lone surrogates of one sort only.
+# A high surrogate followed by a low one is one character in JSON's escapes, so texts hold lone surrogates of
+# one sort only.
 TEXTS = st.text(
     st.one_of(
         st.characters(exclude_categories=()).filter(lambda c: not "\udc00" <= c <= "\udfff"),
@@ -532,16 +626,37 @@ RECORDS = st.lists(
     st.one_of(
         st.builds(Question, id=TEXTS, text=TEXTS, kind=TEXTS, gold=HALVES),
         st.builds(
-            AnswerSet, question_id=TEXTS, masked_out=HALVES, conditioning=HALVES, seed=st.none() | st.integers(0, 2**63), model=TEXTS
+            AnswerSet,
+            question_id=TEXTS,
+            masked_out=HALVES,
+            conditioning=HALVES,
+            seed=st.none() | st.integers(0, 2**63),
+            model=TEXTS,
         ),
         st.builds(Summary, question_id=TEXTS, name=TEXTS, text=TEXTS, tokens=st.integers(0, 9)),
         st.builds(
-            Score, question_id=TEXTS, summary=TEXTS, value=NUMBERS, stderr=st.none() | NUMBERS, token_tasks=st.integers(1, 9), judge=TEXTS
+            Score,
+            question_id=TEXTS,
+            summary=TEXTS,
+            value=NUMBERS,
+            stderr=st.none() | NUMBERS,
+            token_tasks=st.integers(1, 9),
+            judge=TEXTS,
         ),
-        st.builds(Failure, question_id=TEXTS, stage=st.just("summaries"), kind=st.just("backend"), message=TEXTS, name=TEXTS),
+        st.builds(
+            Failure,
+            question_id=TEXTS,
+            stage=st.just("summaries"),
+            kind=st.just("backend"),
+            message=TEXTS,
+            name=TEXTS,
+        ),
     ),
     max_size=8,
-    unique_by=lambda record: (type(record), getattr(record, "question_id", None) or getattr(record, "id", None)),
+    unique_by=lambda record: (
+        type(record),
+        getattr(record, "question_id", None) or getattr(record, "id", None),
+    ),
 )
 
 

@@ -20,7 +20,11 @@ from selfreflect.strategies.task import FRESH, GREEDY, THINKING
 from selfreflect.text import numbered
 
 PROMPTS = load_prompts()
-QUESTIONS = [Question(id="a", text="Capital of Australia"), Question(id="b", text="Moons of Saturn?"), Question(id="c", text="Who?\n")]
+QUESTIONS = [
+    Question(id="a", text="Capital of Australia"),
+    Question(id="b", text="Moons of Saturn?"),
+    Question(id="c", text="Who?\n"),
+]
 SYSTEM = Message(role="system", content=PROMPTS.answers.system)
 
 
@@ -36,7 +40,9 @@ def reply(*texts: str, finish: str = "stop", tokens: int = 1) -> Reply:
     return Reply(completions=tuple(completion(text, finish, tokens) for text in texts))
 
 
-def one(strategy, script, question: Question = QUESTIONS[0], **options) -> tuple[Summary | Failure, list[Request]]:
+def one(
+    strategy, script, question: Question = QUESTIONS[0], **options
+) -> tuple[Summary | Failure, list[Request]]:
     """The outcome of one strategy for one question, and the requests it made."""
     scripted = Scripted(script)
     [outcome] = summarize([question], [strategy], scripted, **options)
@@ -48,7 +54,9 @@ def one(strategy, script, question: Question = QUESTIONS[0], **options) -> tuple
 
 def test_greedy_asks_the_plain_question_and_records_where_it_came_from():
     outcome, [request] = one("greedy", [reply("Canberra.", tokens=3)], seed=7)
-    assert outcome == Summary(question_id="a", name="greedy", text="Canberra.", model="scripted", seed=7, tokens=3, calls=1)
+    assert outcome == Summary(
+        question_id="a", name="greedy", text="Canberra.", model="scripted", seed=7, tokens=3, calls=1
+    )
     assert request.messages == (SYSTEM, user("Question: Capital of Australia?"))
     assert (request.sampling, request.n, request.thinking) == (GREEDY, 1, False)
 
@@ -56,7 +64,10 @@ def test_greedy_asks_the_plain_question_and_records_where_it_came_from():
 def test_basic_asks_once_for_everything():
     outcome, [request] = one("basic", "Canberra, maybe Sydney.")
     assert outcome.text == "Canberra, maybe Sydney."
-    assert request.messages == (SYSTEM, user(PROMPTS.basic.user.replace("{question}", "Question: Capital of Australia?")))
+    assert request.messages == (
+        SYSTEM,
+        user(PROMPTS.basic.user.replace("{question}", "Question: Capital of Australia?")),
+    )
 
 
 def test_cot_names_the_marker_and_keeps_what_follows_it():
@@ -110,8 +121,13 @@ def test_the_final_part_of_a_reply(text, final):
 
 
 def test_twostep_continues_its_own_conversation():
-    outcome, requests = one("twostep_cot", [reply("Sydney\nCanberra", tokens=4), reply("Canberra.", tokens=2)])
-    opening = (SYSTEM, user(PROMPTS.twostep_cot.possibilities.replace("{question}", "Question: Capital of Australia?")))
+    outcome, requests = one(
+        "twostep_cot", [reply("Sydney\nCanberra", tokens=4), reply("Canberra.", tokens=2)]
+    )
+    opening = (
+        SYSTEM,
+        user(PROMPTS.twostep_cot.possibilities.replace("{question}", "Question: Capital of Australia?")),
+    )
     assert requests[0].messages == opening
     listed = Message(role="assistant", content="Sydney\nCanberra")
     assert requests[1].messages == (*opening, listed, user(PROMPTS.twostep_cot.distil))
@@ -128,7 +144,11 @@ def test_twostep_without_a_list_stops_there(finish, kind):
 
 def test_sample_and_summarize_draws_its_own_samples_first():
     samples = ["Canberra", "Sydney", "Canberra"]
-    outcome, requests = one("sample_and_summarize", [reply(*samples, tokens=2), reply("Canberra, 2 in 3.", tokens=5)], num_samples=3)
+    outcome, requests = one(
+        "sample_and_summarize",
+        [reply(*samples, tokens=2), reply("Canberra, 2 in 3.", tokens=5)],
+        num_samples=3,
+    )
     assert requests[0].messages == (SYSTEM, user("Question: Capital of Australia?"))
     assert (requests[0].sampling, requests[0].n) == (FRESH, 3)
     prompt = requests[1].messages[-1].content
@@ -160,9 +180,12 @@ def test_a_round_is_one_call_and_equal_requests_are_sent_once():
     outcomes = list(summarize(QUESTIONS, list(STRATEGIES), scripted, num_samples=5))
     assert len(outcomes) == 18
     assert all(isinstance(outcome, Summary) for outcome in outcomes)
-    # For each question: greedy, basic, cot, the first turn, one set of samples for two strategies; then the second turn and the merge.
+    # For each question: greedy, basic, cot, the first turn, one set of samples for two strategies; then the
+    # second turn and the merge.
     assert [len(batch) for batch in scripted.batches] == [15, 6]
-    shared = [outcome for outcome in outcomes if outcome.name in ("sample_and_summarize", "concatenated_answers")]
+    shared = [
+        outcome for outcome in outcomes if outcome.name in ("sample_and_summarize", "concatenated_answers")
+    ]
     assert {outcome.calls for outcome in shared} == {5, 6}
 
 
@@ -196,8 +219,16 @@ def test_results_come_as_soon_as_they_are_known():
 
 def test_what_is_done_is_not_done_again():
     scripted = Scripted("text")
-    outcomes = list(summarize(QUESTIONS, ["greedy", "basic"], scripted, done={("a", "greedy"), ("b", "greedy"), ("b", "basic")}))
-    assert [(outcome.question_id, outcome.name) for outcome in outcomes] == [("a", "basic"), ("c", "greedy"), ("c", "basic")]
+    outcomes = list(
+        summarize(
+            QUESTIONS, ["greedy", "basic"], scripted, done={("a", "greedy"), ("b", "greedy"), ("b", "basic")}
+        )
+    )
+    assert [(outcome.question_id, outcome.name) for outcome in outcomes] == [
+        ("a", "basic"),
+        ("c", "greedy"),
+        ("c", "basic"),
+    ]
     assert len(scripted.requests) == 3
 
 
@@ -210,7 +241,14 @@ def test_reasoning_models_do_not_summarise_greedily(options, expected):
 
 def test_sampling_can_be_chosen():
     summary, samples = Sampling(max_new_tokens=9), Sampling(temperature=0.5)
-    _, requests = one("sample_and_summarize", "text", sampling=summary, sample_sampling=samples, num_samples=1, thinking=True)
+    _, requests = one(
+        "sample_and_summarize",
+        "text",
+        sampling=summary,
+        sample_sampling=samples,
+        num_samples=1,
+        thinking=True,
+    )
     assert [request.sampling for request in requests] == [samples, summary]
 
 
@@ -238,7 +276,8 @@ def test_reasoning_that_never_ends_fails():
 
 
 @pytest.mark.parametrize(
-    ("text", "finish", "kind"), [("", "stop", "blank_summary"), (" \n", "stop", "blank_summary"), ("", "length", "cut_off")]
+    ("text", "finish", "kind"),
+    [("", "stop", "blank_summary"), (" \n", "stop", "blank_summary"), ("", "length", "cut_off")],
 )
 def test_a_blank_summary_fails(text, finish, kind):
     assert one("basic", [reply(text, finish=finish)])[0].kind == kind
@@ -292,14 +331,18 @@ def test_a_hostile_question_stays_literal(strategy):
 
 def counting(task: Task):
     """Two requests in one round, then none."""
-    replies = yield [task.request(task.messages("Count {question} {x}", x=str(i)), f"step {i}") for i in range(2)]
+    replies = yield [
+        task.request(task.messages("Count {question} {x}", x=str(i)), f"step {i}") for i in range(2)
+    ]
     return " ".join(reply.text for reply in replies)
 
 
 def test_a_strategy_may_ask_several_things_at_once():
     outcome, requests = one(("mine", counting), [reply("one"), reply("two")])
     assert (outcome.name, outcome.text, outcome.calls) == ("mine", "one two", 2)
-    assert [request.messages[1].content for request in requests] == [f"Count Question: Capital of Australia? {i}" for i in range(2)]
+    assert [request.messages[1].content for request in requests] == [
+        f"Count Question: Capital of Australia? {i}" for i in range(2)
+    ]
 
 
 def test_a_strategy_may_answer_without_asking():
@@ -362,7 +405,9 @@ def no_messages(task):
 def test_a_faulty_strategy_costs_its_own_summary_only(strategy, message):
     outcomes = list(summarize(QUESTIONS[:2], [("faulty", strategy), "greedy"], Scripted("text")))
     failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
-    assert [(failure.question_id, failure.name, failure.kind) for failure in failures] == [(id_, "faulty", "strategy") for id_ in "ab"]
+    assert [(failure.question_id, failure.name, failure.kind) for failure in failures] == [
+        (id_, "faulty", "strategy") for id_ in "ab"
+    ]
     assert re.search(message, failures[0].message)
     assert [outcome.name for outcome in outcomes if isinstance(outcome, Summary)] == ["greedy", "greedy"]
 
@@ -398,7 +443,9 @@ def test_a_strategy_that_resists_being_closed_disturbs_nobody():
         except GeneratorExit:
             yield task.request(task.messages(), "y")
 
-    outcomes = summarize(QUESTIONS[:2], [("stubborn", stubborn)], Scripted([Refusal(kind="backend", message="down"), "text"]))
+    outcomes = summarize(
+        QUESTIONS[:2], [("stubborn", stubborn)], Scripted([Refusal(kind="backend", message="down"), "text"])
+    )
     assert [(outcome.kind, outcome.message) for outcome in islice(outcomes, 1)] == [("backend", "down")]
     assert [outcome.message for outcome in outcomes] == ["returned NoneType instead of a text"]
 
@@ -420,7 +467,9 @@ def test_every_bundled_strategy_loads_under_its_name():
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones():
-    with pytest.raises(ConfigError, match=r"unknown strategy 'bassic'\. Known: greedy, basic, .* Did you mean 'basic'\?"):
+    with pytest.raises(
+        ConfigError, match=r"unknown strategy 'bassic'\. Known: greedy, basic, .* Did you mean 'basic'\?"
+    ):
         summarize(QUESTIONS, ["bassic"], Scripted(""))
 
 
@@ -456,7 +505,10 @@ def test_a_function_in_the_working_directory_is_loaded(workdir):
     ("name", "message"),
     [
         ("selfreflect_absent:f", "cannot import 'selfreflect_absent': ModuleNotFoundError"),
-        ("selfreflect_needs:f", "cannot import 'selfreflect_needs': ModuleNotFoundError: \"No module named 'selfreflect_absent'\""),
+        (
+            "selfreflect_needs:f",
+            "cannot import 'selfreflect_needs': ModuleNotFoundError: \"No module named 'selfreflect_absent'\"",
+        ),
         ("selfreflect_broken:f", "SyntaxError"),
         ("selfreflect_typo:f", "cannot import 'selfreflect_typo': NameError"),
         (":f", "cannot import ''"),

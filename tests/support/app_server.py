@@ -1,4 +1,5 @@
-"""How the tests serve the app: over a real socket, from a thread of this process or as a process of its own."""
+"""How the tests serve the app: over a real socket, from a thread of this process or as a process of its
+own."""
 
 from __future__ import annotations
 
@@ -45,12 +46,21 @@ class Client:
 
     def ask(self, question: str = "What first?", model: str = "model", **changes: Any) -> str:
         """The id of a new job."""
-        body = {"question": question, "model": model, "judge": model, "strategies": ["greedy"], "num_answers": 2, **changes}
+        body = {
+            "question": question,
+            "model": model,
+            "judge": model,
+            "strategies": ["greedy"],
+            "num_answers": 2,
+            **changes,
+        }
         response = self.post("/api/ask", json=body)
         assert response.status_code == 202, response.text
         return str(response.json()["id"])
 
-    def events(self, job: str, after: int | None = None, limit: int | None = None) -> list[tuple[int, str, Any]]:
+    def events(
+        self, job: str, after: int | None = None, limit: int | None = None
+    ) -> list[tuple[int, str, Any]]:
         """(id, kind, data) of the events until the stream ends, or of the first ``limit``."""
         headers = {} if after is None else {"Last-Event-ID": str(after)}
         found = []
@@ -81,7 +91,10 @@ class Client:
 def by_first_letter(answers: Sequence[str]) -> list[list[int]]:
     """A grouping that is not the one by spelling and needs no model."""
     letters = dict.fromkeys(answer[:1].casefold() for answer in answers)
-    groups = [[index for index, answer in enumerate(answers) if answer[:1].casefold() == letter] for letter in letters]
+    groups = [
+        [index for index, answer in enumerate(answers) if answer[:1].casefold() == letter]
+        for letter in letters
+    ]
     return ordered_groups(answers, groups)
 
 
@@ -95,7 +108,8 @@ def serving(
     host: str = "127.0.0.1",
     meaning: Meaning | None = None,
 ) -> Iterator[Client]:
-    """A server in a thread. ``work`` replaces what a job does; what means the same is, without ``meaning``, what begins alike."""
+    """A server in a thread. ``work`` replaces what a job does; what means the same is, without ``meaning``,
+    what begins alike."""
     models = ModelChoices([str(model)] if model else [])
     library = Library(root)
     queue = JobQueue(work or JobRunner(library, models, Options(device="cpu")))
@@ -131,7 +145,9 @@ def serving(
 def process(root: Path, *arguments: object, **variables: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """``selfreflect app`` as a process of its own, and the address that it printed."""
     command = [*COMMAND, "app", "--root", str(root), "--port", "0", "--device", "cpu", *map(str, arguments)]
-    with subprocess.Popen(command, env=environment(**variables), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as started:
+    with subprocess.Popen(
+        command, env=environment(**variables), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as started:
         try:
             assert started.stderr is not None
             line = started.stderr.readline()

@@ -1,4 +1,5 @@
-"""Debian's chromium through Playwright, watched: what it printed, what went wrong, and what it asked the network for."""
+"""Debian's chromium through Playwright, watched: what it printed, what went wrong, and what it asked the
+network for."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _AXE = Path(axe_playwright_python.__file__).parent / "axe.min.js"
 SERIOUS = ("serious", "critical")
 
 PATIENCE = 120_000
-"""Milliseconds that a page may take for anything. What is waited for comes as soon as a busy machine gets to it, or not at all."""
+"""Milliseconds that a page may take for anything. What is waited for comes as soon as a busy machine gets to
+it, or not at all."""
 
 
 def executable() -> str:
@@ -34,7 +36,8 @@ def executable() -> str:
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """A headless browser. Its sandbox is off because containers rarely allow one; the tests open their own pages only."""
+    """A headless browser. Its sandbox is off because containers rarely allow one; the tests open their own
+    pages only."""
     with sync_playwright() as playwright:
         arguments = ["--no-sandbox", "--disable-dev-shm-usage"]
         browser = playwright.chromium.launch(executable_path=executable(), args=arguments, timeout=PATIENCE)
@@ -53,13 +56,26 @@ class Watched:
         """Messages of the console at level warning or error, uncaught errors and dialogs."""
         self.foreign: list[str] = []
         """Requests that did not go to ``origin``; data and blobs of the page itself do not count."""
-        page.on("console", lambda message: self.problems.append(message.text) if message.type in ("warning", "error") else None)
+        page.on(
+            "console",
+            lambda message: (
+                self.problems.append(message.text) if message.type in ("warning", "error") else None
+            ),
+        )
         page.on("pageerror", lambda error: self.problems.append(str(error)))
         page.on("dialog", lambda dialog: (self.problems.append(f"dialog {dialog.message}"), dialog.dismiss()))
-        page.on("request", lambda request: None if request.url.startswith((origin, "data:", "blob:")) else self.foreign.append(request.url))
+        page.on(
+            "request",
+            lambda request: (
+                None
+                if request.url.startswith((origin, "data:", "blob:"))
+                else self.foreign.append(request.url)
+            ),
+        )
 
     def serious(self) -> list[str]:
-        """What axe finds on the page as it is now, at impact serious or critical, one line for each rule and element."""
+        """What axe finds on the page as it is now, at impact serious or critical, one line for each rule and
+        element."""
         self.page.evaluate(_AXE.read_text(encoding="utf-8"))
         found: dict[str, Any] = self.page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
         return [
@@ -71,9 +87,14 @@ class Watched:
 
 
 @contextmanager
-def watched(browser: Browser, origin: str, *, width: int = 1200, height: int = 900, dark: bool = False) -> Iterator[Watched]:
-    """A fresh page of its own profile; ``origin`` is where it may ask for things, such as ``file:///tmp/report.html``."""
-    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light")
+def watched(
+    browser: Browser, origin: str, *, width: int = 1200, height: int = 900, dark: bool = False
+) -> Iterator[Watched]:
+    """A fresh page of its own profile; ``origin`` is where it may ask for things, such as
+    ``file:///tmp/report.html``."""
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
+    )
     context.set_default_timeout(PATIENCE)
     try:
         yield Watched(context.new_page(), origin)

@@ -1,4 +1,5 @@
-"""How the tests run the command line: in this process where they can, as a process of its own where the process is the point."""
+"""How the tests run the command line: in this process where they can, as a process of its own where the
+process is the point."""
 
 from __future__ import annotations
 
@@ -53,13 +54,26 @@ COMMAND = [sys.executable, "-c", "from selfreflect.cli import main; main()"]
 
 
 def environment(**changes: str) -> dict[str, str]:
-    return {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "200", **changes}
+    return {
+        **os.environ,
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "COLUMNS": "200",
+        **changes,
+    }
 
 
 def process(*arguments: object, cwd: Path | None = None, before: Callable[[], None] | None = None) -> Outcome:
     """Run a command as a process of its own."""
     done = subprocess.run(
-        [*COMMAND, *map(str, arguments)], cwd=cwd, env=environment(), preexec_fn=before, capture_output=True, text=True, timeout=120
+        [*COMMAND, *map(str, arguments)],
+        cwd=cwd,
+        env=environment(),
+        preexec_fn=before,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     return Outcome(done.returncode, done.stdout, done.stderr)
 

@@ -1,6 +1,7 @@
 """A server on a real socket that speaks chat completions, and breaks in every way in which servers do.
 
-A script decides what each call gets: a function of the call (:class:`Call`) that returns one of the actions below.
+A script decides what each call gets: a function of the call (:class:`Call`) that returns one of the actions
+below.
 """
 
 from __future__ import annotations
@@ -51,11 +52,14 @@ def choice(text: str | None, finish: str | None = "stop", **message: Any) -> dic
 
 def chat(*choices: dict[str, Any], **fields: Any) -> Action:
     """A response with these choices."""
-    return lambda handler, call: handler.give(200, {"object": "chat.completion", "choices": list(choices), **fields})
+    return lambda handler, call: handler.give(
+        200, {"object": "chat.completion", "choices": list(choices), **fields}
+    )
 
 
 def answers(most: int | None = None) -> Action:
-    """As many completions as asked for, or ``most``; the text of each tells its seed. Usage counts 3 tokens each."""
+    """As many completions as asked for, or ``most``; the text of each tells its seed. Usage counts 3 tokens
+    each."""
 
     def give(handler: Handler, call: Call) -> None:
         texts = [f"answer {call.seed + place}" for place in range(min(call.n, most or call.n))]
@@ -67,7 +71,9 @@ def answers(most: int | None = None) -> Action:
 
 def status(code: int, said: Any = None, **headers: str) -> Action:
     body = {"error": {"message": said}} if isinstance(said, str) else said
-    return lambda handler, call: handler.give(code, body, **{name.replace("_", "-"): value for name, value in headers.items()})
+    return lambda handler, call: handler.give(
+        code, body, **{name.replace("_", "-"): value for name, value in headers.items()}
+    )
 
 
 def raw(data: bytes, kind: str = "application/json") -> Action:
@@ -90,7 +96,9 @@ def reset(handler: Handler, call: Call) -> None:
 
 def huge(handler: Handler, call: Call) -> None:
     """A body of 100 MB; ``server.sent`` counts what got away before the client hung up."""
-    handler.start(handler.server.huge_status, {"Content-Type": "application/json", "Content-Length": str(100 * 2**20)})
+    handler.start(
+        handler.server.huge_status, {"Content-Type": "application/json", "Content-Length": str(100 * 2**20)}
+    )
     for _ in range(100):
         handler.wfile.write(b" " * 2**20)
         handler.server.sent += 2**20
@@ -118,7 +126,9 @@ class Handler(BaseHTTPRequestHandler):
             self.drop()
             return
         # A call that is broken off in its body is none: json.loads raises.
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"]))) if self.command == "POST" else {}
+        body = (
+            json.loads(self.rfile.read(int(self.headers["Content-Length"]))) if self.command == "POST" else {}
+        )
         headers = {name.lower(): value for name, value in self.headers.items()}
         with self.server.lock:
             call = Call(len(self.server.calls), self.path, headers, body)
@@ -167,7 +177,9 @@ class FaultServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, script: Script | None = None, *, tls: bool = False, port: int = 0, delay: float = 0.0) -> None:
+    def __init__(
+        self, script: Script | None = None, *, tls: bool = False, port: int = 0, delay: float = 0.0
+    ) -> None:
         super().__init__(("127.0.0.1", port), Handler)
         self.script: Script = script if script is not None else lambda call: answers()
         self.calls: list[Call] = []
@@ -223,7 +235,8 @@ PASSING: tuple[Action, ...] = (
 
 
 def faulty(share: float, faults: Sequence[Action]) -> Script:
-    """That share of calls meets a random one of these faults, which depends on what is asked and how often, not on the order of calls."""
+    """That share of calls meets a random one of these faults, which depends on what is asked and how often,
+    not on the order of calls."""
     asked: Counter[str] = Counter()
 
     def script(call: Call) -> Action:

@@ -8,19 +8,35 @@ from selfreflect.records import AnswerSet, Failure, Question, Score, Summary, Wo
 from selfreflect.store.run import Run
 
 
-def made(path: Path, text: str = "What first?", *, strategy: str = "greedy", count: int = 1, failed: str = "") -> Path:
+def made(
+    path: Path, text: str = "What first?", *, strategy: str = "greedy", count: int = 1, failed: str = ""
+) -> Path:
     """A finished run of ``count`` questions."""
     with Run.open(path, {}) as run:
         for number in range(count):
             id_ = f"q{number}"
             run.append(Question(id=id_, text=text if number == 0 else f"{text} {number}"))
-            run.append(AnswerSet(question_id=id_, masked_out=("One two.",), conditioning=("Two.",), model="tiny"))
+            run.append(
+                AnswerSet(question_id=id_, masked_out=("One two.",), conditioning=("Two.",), model="tiny")
+            )
             run.append(Summary(question_id=id_, name=strategy, text=f"{text} summary"))
             words = (
                 WordDistance(answer=0, word=0, text="One", distances=(0.25,)),
                 WordDistance(answer=0, word=1, text="two.", distances=(0.5,)),
             )
-            run.append(Score(question_id=id_, summary=strategy, value=0.375, stderr=None, token_tasks=2, judge="tiny", words=words))
+            run.append(
+                Score(
+                    question_id=id_,
+                    summary=strategy,
+                    value=0.375,
+                    stderr=None,
+                    token_tasks=2,
+                    judge="tiny",
+                    words=words,
+                )
+            )
             if failed:
-                run.append(Failure(question_id=id_, stage="summaries", kind="backend", message=failed, name="basic"))
+                run.append(
+                    Failure(question_id=id_, stage="summaries", kind="backend", message=failed, name="basic")
+                )
     return path

@@ -1,4 +1,5 @@
-"""Texts that somebody may put into a question, an answer, a summary or a name in the hope that a page runs or hides them."""
+"""Texts that somebody may put into a question, an answer, a summary or a name in the hope that a page runs or
+hides them."""
 
 from __future__ import annotations
 

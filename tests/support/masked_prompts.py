@@ -9,7 +9,8 @@ from selfreflect.metric.engine.tree import Prompt
 
 @st.composite
 def prompts(draw) -> list[Prompt]:
-    """Prompts over three tokens, many of which share beginnings, are prefixes of one another, or are equal."""
+    """Prompts over three tokens, many of which share beginnings, are prefixes of one another, or are
+    equal."""
     stem = draw(st.lists(st.integers(1, 3), max_size=4))
     found = []
     for _ in range(draw(st.integers(1, 8))):

@@ -1,7 +1,7 @@
 """The slow, obvious SelfReflect scorer that the engine is proved against.
 
-Written from docs/metric.md alone and sharing no code with ``selfreflect.metric``: one full forward pass per masked word, no cache,
-no batching, no packing, every conversation rendered and tokenised in full.
+Written from docs/metric.md alone and sharing no code with ``selfreflect.metric``: one full forward pass per
+masked word, no cache, no batching, no packing, every conversation rendered and tokenised in full.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from typing import Any
 import torch
 
 STOPWORDS = {
-    line.split("\t")[0] for line in (Path(__file__).parents[1] / "data" / "stopwords.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    line.split("\t")[0]
+    for line in (Path(__file__).parents[1] / "data" / "stopwords.tsv")
+    .read_text(encoding="utf-8")
+    .splitlines()[1:]
 }
 SYSTEM = "You are a friendly chatbot who always responds with short and concise answers.\n"
 ASK = (
@@ -38,7 +41,9 @@ def masked_words(answer: str) -> list[tuple[str, str]]:
     return [(" ".join([*words[:i], "_", *words[i + 1 :]]), words[i]) for i in chosen]
 
 
-def conversation(question: str, said: str, what: str, masked: str, samples: int | None) -> list[dict[str, str]]:
+def conversation(
+    question: str, said: str, what: str, masked: str, samples: int | None
+) -> list[dict[str, str]]:
     text = question if question.startswith("Question: ") else "Question: " + question
     if text.endswith("\n"):
         text = text[:-1]
@@ -62,14 +67,21 @@ def word_probabilities(model: Any, tokenizer: Any, chat: list[dict[str, str]], w
     full = tokenizer(opened + word, add_special_tokens=False).input_ids
     assert full[: len(prompt)] == prompt
     assert len(full) > len(prompt)
-    logits = model(input_ids=torch.tensor([full[:-1]]), use_cache=False).logits[0].float()  # the last token is only predicted
+    # the last token is only predicted
+    logits = model(input_ids=torch.tensor([full[:-1]]), use_cache=False).logits[0].float()
     return torch.stack([torch.softmax(logits[i - 1] / 5.0, dim=-1) for i in range(len(prompt), len(full))])
 
 
 def score(
-    model: Any, tokenizer: Any, question: str, masked_out: list[str], conditioning: list[str], summaries: dict[str, str]
+    model: Any,
+    tokenizer: Any,
+    question: str,
+    masked_out: list[str],
+    conditioning: list[str],
+    summaries: dict[str, str],
 ) -> dict[str, OracleScore]:
-    """Scores of several summaries; what the judge predicts from the conditioning answers is computed once for all of them."""
+    """Scores of several summaries; what the judge predicts from the conditioning answers is computed once for
+    all of them."""
     listing = "\n".join(f"x_{i} = '{answer}'" for i, answer in enumerate(conditioning, 1))
     distances: dict[str, list[list[list[float]]]] = {name: [] for name in summaries}
     for answer in masked_out:
@@ -81,9 +93,16 @@ def score(
             known = conversation(question, listing, "distribution of answers", masked, len(conditioning))
             truth = word_probabilities(model, tokenizer, known, word)
             for name, summary in summaries.items():
-                told = word_probabilities(model, tokenizer, conversation(question, summary, "answer", masked, None), word)
-                distances[name][-1].append([0.5 * (told[j] - truth[j]).abs().sum().item() for j in range(len(truth))])
-    return {name: OracleScore(mean([d for answer in per for word in answer for d in word]), per) for name, per in distances.items()}
+                told = word_probabilities(
+                    model, tokenizer, conversation(question, summary, "answer", masked, None), word
+                )
+                distances[name][-1].append(
+                    [0.5 * (told[j] - truth[j]).abs().sum().item() for j in range(len(truth))]
+                )
+    return {
+        name: OracleScore(mean([d for answer in per for word in answer for d in word]), per)
+        for name, per in distances.items()
+    }
 
 
 def mean(values: list[float]) -> float:

@@ -1,7 +1,8 @@
-"""Devices that are not there: CPU tensors that say they are on ``cpu:1``, ``cpu:2``, ... and may not meet, as tensors of two GPUs may not.
+"""Devices that are not there: CPU tensors that say they are on ``cpu:1``, ``cpu:2``, ... and may not meet, as
+tensors of two GPUs may not.
 
-Every operation passes through here. Its numbers are those of the CPU, so what a model in parts computes must equal what it computes in one
-piece, and whatever was not moved to where its layer is raises.
+Every operation passes through here. Its numbers are those of the CPU, so what a model in parts computes must
+equal what it computes in one piece, and whatever was not moved to where its layer is raises.
 """
 
 from __future__ import annotations
@@ -31,7 +32,12 @@ class Placed(torch.Tensor):
     def __new__(cls, held: torch.Tensor, device: torch.device) -> Placed:
         with torch.inference_mode(False):  # else no weight could have a view
             made: Placed = torch.Tensor._make_wrapper_subclass(
-                cls, held.shape, strides=held.stride(), storage_offset=held.storage_offset(), dtype=held.dtype, device=device
+                cls,
+                held.shape,
+                strides=held.stride(),
+                storage_offset=held.storage_offset(),
+                dtype=held.dtype,
+                device=device,
             )
         made.held = held
         return made
@@ -39,7 +45,11 @@ class Placed(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """In threads, which know nothing of :class:`Devices`."""
-        return function.decompose(*args, **(kwargs or {})) if function.name().startswith(_TO) else _run(function, args, kwargs or {})
+        return (
+            function.decompose(*args, **(kwargs or {}))
+            if function.name().startswith(_TO)
+            else _run(function, args, kwargs or {})
+        )
 
     def tolist(self) -> Any:
         return self.held.tolist()
@@ -89,7 +99,9 @@ def _run(function: Any, args: Any, kwargs: Any) -> Any:
     found = function(*inner, **options)
     if function._schema.is_mutable:
         return args[0]
-    return tree_map(lambda one: Placed(one, device) if isinstance(one, torch.Tensor) and _made_up(device) else one, found)
+    return tree_map(
+        lambda one: Placed(one, device) if isinstance(one, torch.Tensor) and _made_up(device) else one, found
+    )
 
 
 def _made_up(device: torch.device) -> bool:
@@ -103,6 +115,9 @@ def devices() -> Iterator[Devices]:
 
 
 def dispatched(model: Any, places: Mapping[str, str]) -> Any:
-    """The model in parts, by accelerate itself, which makes the hooks that move tensors. Within :func:`devices`."""
+    """The model in parts, by accelerate itself, which makes the hooks that move tensors. Within
+    :func:`devices`."""
     first = torch.device(next(iter(places.values())))
-    return dispatch_model(model, device_map=dict(places), main_device=first, skip_keys=model._skip_keys_device_placement)
+    return dispatch_model(
+        model, device_map=dict(places), main_device=first, skip_keys=model._skip_keys_device_placement
+    )

@@ -27,7 +27,14 @@ def unit(states: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.normalize(states[-1], dim=0)
 
 
-def pooling(judge: Judge, vector: Vectors = last, *, window: int | None = 2048, name: str | None = None, base64: bool = True) -> Script:
+def pooling(
+    judge: Judge,
+    vector: Vectors = last,
+    *,
+    window: int | None = 2048,
+    name: str | None = None,
+    base64: bool = True,
+) -> Script:
     """A server of ``judge``; ``vector`` is how it pools, ``name`` what it calls the model."""
     served, lock = name or judge.name, threading.Lock()
 
@@ -37,11 +44,24 @@ def pooling(judge: Judge, vector: Vectors = last, *, window: int | None = 2048, 
         return b64encode(found.numpy().astype("<f4").tobytes()).decode() if base64 else found.tolist()
 
     def models(handler: Handler, call: Call) -> None:
-        handler.give(200, {"object": "list", "data": [{"id": served, "object": "model", "max_model_len": window}]})
+        handler.give(
+            200, {"object": "list", "data": [{"id": served, "object": "model", "max_model_len": window}]}
+        )
 
     def embeddings(handler: Handler, call: Call) -> None:
-        data = [{"index": place, "object": "embedding", "embedding": states(ids)} for place, ids in enumerate(call.body["input"])]
-        handler.give(200, {"object": "list", "model": served, "data": data[::-1], "usage": {"prompt_tokens": 1, "total_tokens": 1}})
+        data = [
+            {"index": place, "object": "embedding", "embedding": states(ids)}
+            for place, ids in enumerate(call.body["input"])
+        ]
+        handler.give(
+            200,
+            {
+                "object": "list",
+                "model": served,
+                "data": data[::-1],
+                "usage": {"prompt_tokens": 1, "total_tokens": 1},
+            },
+        )
 
     def script(call: Call) -> Action:
         return models if call.path.endswith("/models") else embeddings

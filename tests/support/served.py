@@ -1,4 +1,5 @@
-"""What the tests of OpenAI-compatible servers share: an environment without secrets, requests, and commands."""
+"""What the tests of OpenAI-compatible servers share: an environment without secrets, requests, and
+commands."""
 
 from __future__ import annotations
 
@@ -31,7 +32,13 @@ def generator(url: str, **options: Any) -> OpenAIGenerator:
 
 
 def ask(text: str = "Who?", n: int = 1, seed: int = 5, **options: Any) -> Request:
-    return Request(messages=(Message(role="user", content=text),), sampling=Sampling(max_new_tokens=9), n=n, seed=seed, **options)
+    return Request(
+        messages=(Message(role="user", content=text),),
+        sampling=Sampling(max_new_tokens=9),
+        n=n,
+        seed=seed,
+        **options,
+    )
 
 
 def only(url: str, request: Request | None = None, **options: Any) -> Reply | Refusal:

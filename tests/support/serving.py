@@ -1,4 +1,5 @@
-"""Real servers that tests start: processes of their own, with a log that is shown when something fails, and nothing left behind."""
+"""Real servers that tests start: processes of their own, with a log that is shown when something fails, and
+nothing left behind."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ class Server:
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         self._log = log
         with log.open("wb") as file:
-            self._process = subprocess.Popen(command, stdout=file, stderr=file, env=environment, start_new_session=True)
+            self._process = subprocess.Popen(
+                command, stdout=file, stderr=file, env=environment, start_new_session=True
+            )
 
     def said(self) -> str:
         return self._log.read_text(encoding="utf-8", errors="replace")

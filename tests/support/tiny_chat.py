@@ -1,4 +1,5 @@
-"""Tiny models with every kind of tokenizer and chat template, saved as real model directories for the real loaders."""
+"""Tiny models with every kind of tokenizer and chat template, saved as real model directories for the real
+loaders."""
 
 from __future__ import annotations
 
@@ -11,8 +12,22 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedTokenizerFast
+from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    PreTrainedTokenizerFast,
+)
 from transformers.utils import logging
 
 logging.disable_progress_bar()
@@ -40,7 +55,10 @@ CHATML = (
     "{%- for m in messages -%}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}"
 )
-CHATML_DEFAULT = "{%- if messages[0].role != 'system' -%}{{ '<|im_start|>system\\nBe the default.<|im_end|>\\n' }}{%- endif -%}" + CHATML
+CHATML_DEFAULT = (
+    "{%- if messages[0].role != 'system' -%}{{ '<|im_start|>system\\nBe the default.<|im_end|>\\n' }}{%- endif -%}"
+    + CHATML
+)
 LLAMA3 = (
     "{{- bos_token -}}{%- for m in messages -%}"
     "{{ '<|start_header_id|>' + m.role + '<|end_header_id|>\\n\\n' + m.content | trim + '<|eot_id|>' }}{%- endfor -%}"
@@ -63,7 +81,9 @@ QWEN3 = _AFTER_TRACE.replace(
     "assistant\\n' }}{%- if enable_thinking is defined and not enable_thinking -%}"
     "{{ '<think>\\n\\n</think>\\n\\n' }}{%- endif -%}{%- endif",
 )
-R1 = "{{- bos_token -}}" + _AFTER_TRACE.replace("assistant\\n' }}{%- endif", "assistant\\n<think>\\n' }}{%- endif")
+R1 = "{{- bos_token -}}" + _AFTER_TRACE.replace(
+    "assistant\\n' }}{%- endif", "assistant\\n<think>\\n' }}{%- endif"
+)
 INSTRUCT = (
     "{{- bos_token -}}{%- for m in messages -%}"
     "{%- if m.role == 'assistant' -%}{{ m.content + '</s>' }}{%- else -%}"
@@ -76,7 +96,8 @@ LLAMA3_MARKERS = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>
 GEMMA_MARKERS = ("<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>")
 
 
-# --- tokenizers, trained here. ``inside`` are markers in the model's own vocabulary; others are added behind it by ``wrapped``.
+# --- tokenizers, trained here. ``inside`` are markers in the model's own vocabulary; others are added behind
+# it by ``wrapped``.
 
 
 @cache
@@ -84,7 +105,9 @@ def _trained_bpe(byte_level: bool) -> str:
     backend = Tokenizer(models.BPE())
     if byte_level:
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        trainer = trainers.BpeTrainer(vocab_size=420, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+        trainer = trainers.BpeTrainer(
+            vocab_size=420, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+        )
     else:
         backend.pre_tokenizer = pre_tokenizers.Metaspace()
         trainer = trainers.BpeTrainer(vocab_size=220, show_progress=False)
@@ -95,7 +118,11 @@ def _trained_bpe(byte_level: bool) -> str:
 def _bpe(byte_level: bool, inside: Sequence[str], **options: Any) -> Tokenizer:
     trained = json.loads(_trained_bpe(byte_level))["model"]
     names = [*inside, *(name for name in trained["vocab"] if name not in inside)]
-    return Tokenizer(models.BPE({name: i for i, name in enumerate(names)}, [tuple(pair) for pair in trained["merges"]], **options))
+    return Tokenizer(
+        models.BPE(
+            {name: i for i, name in enumerate(names)}, [tuple(pair) for pair in trained["merges"]], **options
+        )
+    )
 
 
 def byte_bpe(*inside: str) -> Tokenizer:
@@ -110,10 +137,13 @@ _BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 
 
 def metaspace_bpe(*inside: str, unk: str = "<unk>") -> Tokenizer:
-    """Llama 2's kind: spaces are letters of the vocabulary, a text is one piece, unknown letters fall back to bytes."""
+    """Llama 2's kind: spaces are letters of the vocabulary, a text is one piece, unknown letters fall back to
+    bytes."""
     backend = _bpe(False, (unk, *inside, *_BYTES), unk_token=unk, byte_fallback=True, fuse_unk=True)
     backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
     return backend
 
 
@@ -121,14 +151,21 @@ def metaspace_bpe(*inside: str, unk: str = "<unk>") -> Tokenizer:
 def _trained_unigram() -> str:
     backend = Tokenizer(models.Unigram())
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
-    trainer = trainers.UnigramTrainer(vocab_size=120, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False)
+    trainer = trainers.UnigramTrainer(
+        vocab_size=120, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False
+    )
     backend.train_from_iterator(CORPUS * 3, trainer)
     return backend.to_str()
 
 
 def unigram(*inside: str, unk: str = "<unk>", prefix: Literal["first", "never"] = "first") -> Tokenizer:
-    """XGLM's kind: the pieces with the best scores, over text that compatibility normalisation has simplified."""
-    pieces = [(name, score) for name, score in json.loads(_trained_unigram())["model"]["vocab"][1:] if name not in inside]
+    """XGLM's kind: the pieces with the best scores, over text that compatibility normalisation has
+    simplified."""
+    pieces = [
+        (name, score)
+        for name, score in json.loads(_trained_unigram())["model"]["vocab"][1:]
+        if name not in inside
+    ]
     own = [(unk, 0.0), *((name, 0.0) for name in inside), *((name, -20.0) for name in _BYTES)]
     backend = Tokenizer(models.Unigram([*own, *pieces], unk_id=0, byte_fallback=True))
     backend.normalizer = normalizers.NFKC()
@@ -138,10 +175,17 @@ def unigram(*inside: str, unk: str = "<unk>", prefix: Literal["first", "never"] 
 
 
 def wordpiece(*inside: str, unk: str = "[UNK]") -> Tokenizer:
-    """BERT's kind, split at white space only, so that a marker inside the vocabulary is a word like any other."""
+    """BERT's kind, split at white space only, so that a marker inside the vocabulary is a word like any
+    other."""
     letters = sorted({chr(code) for code in range(33, 127)} | set("".join(CORPUS)) - {" "})
     words = sorted({word for line in CORPUS for word in line.split()} - set(letters))
-    names = [unk, *inside, *letters, *(f"##{letter}" for letter in letters), *(word for word in words if word not in inside)]
+    names = [
+        unk,
+        *inside,
+        *letters,
+        *(f"##{letter}" for letter in letters),
+        *(word for word in words if word not in inside),
+    ]
     backend = Tokenizer(models.WordPiece({name: i for i, name in enumerate(names)}, unk_token=unk))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     backend.decoder = decoders.WordPiece(prefix="##", cleanup=False)
@@ -159,13 +203,18 @@ def wrapped(
     adds_bos: bool = False,
     **options: Any,
 ) -> PreTrainedTokenizerFast:
-    """A transformers tokenizer. ``plain`` are added tokens that are not special, ``adds_bos`` makes it start texts with BOS by itself."""
+    """A transformers tokenizer. ``plain`` are added tokens that are not special, ``adds_bos`` makes it start
+    texts with BOS by itself."""
     backend.add_special_tokens([AddedToken(marker, special=True, normalized=False) for marker in markers])
     backend.add_tokens([AddedToken(marker, special=False, normalized=False) for marker in plain])
     if adds_bos:
         assert bos is not None
-        backend.post_processor = processors.TemplateProcessing(f"{bos} $A", special_tokens=[(bos, backend.token_to_id(bos))])
-    return PreTrainedTokenizerFast(tokenizer_object=backend, chat_template=template, bos_token=bos, eos_token=eos, **options)
+        backend.post_processor = processors.TemplateProcessing(
+            f"{bos} $A", special_tokens=[(bos, backend.token_to_id(bos))]
+        )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, chat_template=template, bos_token=bos, eos_token=eos, **options
+    )
 
 
 def chatml(template: str = CHATML, **options: Any) -> PreTrainedTokenizerFast:
@@ -173,7 +222,9 @@ def chatml(template: str = CHATML, **options: Any) -> PreTrainedTokenizerFast:
 
 
 def llama3() -> PreTrainedTokenizerFast:
-    return wrapped(byte_bpe(), LLAMA3, LLAMA3_MARKERS, bos="<|begin_of_text|>", eos="<|eot_id|>", adds_bos=True)
+    return wrapped(
+        byte_bpe(), LLAMA3, LLAMA3_MARKERS, bos="<|begin_of_text|>", eos="<|eot_id|>", adds_bos=True
+    )
 
 
 def gemma() -> PreTrainedTokenizerFast:
@@ -189,7 +240,12 @@ def instruct(backend: Tokenizer) -> PreTrainedTokenizerFast:
 _SIZES: dict[str, dict[str, Any]] = {
     "llama": {},
     "qwen2": {"tie_word_embeddings": True},
-    "gemma2": {"head_dim": 16, "sliding_window": 8, "final_logit_softcapping": 5.0, "tie_word_embeddings": False},
+    "gemma2": {
+        "head_dim": 16,
+        "sliding_window": 8,
+        "final_logit_softcapping": 5.0,
+        "tie_word_embeddings": False,
+    },
     "gpt2": {"n_inner": 64},
     "cohere": {"logit_scale": 0.25},
     "granite": {"logits_scaling": 4.0},
@@ -214,13 +270,24 @@ def _sizes(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
 
 
 def save_lm(
-    directory: Path, tokenizer: PreTrainedTokenizerFast, kind: str = "llama", dtype: torch.dtype = torch.float32, **changes: Any
+    directory: Path,
+    tokenizer: PreTrainedTokenizerFast,
+    kind: str = "llama",
+    dtype: torch.dtype = torch.float32,
+    **changes: Any,
 ) -> str:
     """Save a model of ``kind`` with ``tokenizer``; returns the path as the loaders take it."""
-    return save_config(directory, tokenizer, AutoConfig.for_model(kind, **{**_sizes(tokenizer), **_SIZES[kind], **changes}), dtype)
+    return save_config(
+        directory,
+        tokenizer,
+        AutoConfig.for_model(kind, **{**_sizes(tokenizer), **_SIZES[kind], **changes}),
+        dtype,
+    )
 
 
-def save_config(directory: Path, tokenizer: PreTrainedTokenizerFast, config: Any, dtype: torch.dtype = torch.float32) -> str:
+def save_config(
+    directory: Path, tokenizer: PreTrainedTokenizerFast, config: Any, dtype: torch.dtype = torch.float32
+) -> str:
     torch.manual_seed(7)
     family = AutoModelForImageTextToText if hasattr(config, "vision_config") else AutoModelForCausalLM
     family.from_config(config, dtype=dtype).save_pretrained(directory)
@@ -229,8 +296,14 @@ def save_config(directory: Path, tokenizer: PreTrainedTokenizerFast, config: Any
 
 
 def multimodal_config(kind: str, tokenizer: PreTrainedTokenizerFast) -> Any:
-    """A model for images and texts (gemma3 or llava), whose vocabulary, layers and window are those of its nested text part."""
-    text = {**_sizes(tokenizer), "head_dim": 16, "max_position_embeddings": 1024, "tie_word_embeddings": False}
+    """A model for images and texts (gemma3 or llava), whose vocabulary, layers and window are those of its
+    nested text part."""
+    text = {
+        **_sizes(tokenizer),
+        "head_dim": 16,
+        "max_position_embeddings": 1024,
+        "tie_word_embeddings": False,
+    }
     vision = {
         "hidden_size": 16,
         "intermediate_size": 16,
@@ -240,16 +313,38 @@ def multimodal_config(kind: str, tokenizer: PreTrainedTokenizerFast) -> Any:
         "patch_size": 8,
     }
     if kind == "gemma3":
-        text, options = {**text, "sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"]}, {"mm_tokens_per_image": 4}
+        text, options = (
+            {**text, "sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"]},
+            {"mm_tokens_per_image": 4},
+        )
     else:
-        text, vision, options = {**text, "model_type": "llama"}, {**vision, "model_type": "clip_vision_model"}, {}
-    return AutoConfig.for_model(kind, text_config=text, vision_config=vision, initializer_range=0.5, tie_word_embeddings=False, **options)
+        text, vision, options = (
+            {**text, "model_type": "llama"},
+            {**vision, "model_type": "clip_vision_model"},
+            {},
+        )
+    return AutoConfig.for_model(
+        kind,
+        text_config=text,
+        vision_config=vision,
+        initializer_range=0.5,
+        tie_word_embeddings=False,
+        **options,
+    )
 
 
-def save_scripted(directory: Path, tokenizer: PreTrainedTokenizerFast, *pieces: str, stop: str = "<|im_end|>", **changes: Any) -> str:
-    """A model that answers every CHATML prompt with ``pieces``, one token each and all different, and then ``stop``.
+def save_scripted(
+    directory: Path,
+    tokenizer: PreTrainedTokenizerFast,
+    *pieces: str,
+    stop: str = "<|im_end|>",
+    **changes: Any,
+) -> str:
+    """A model that answers every CHATML prompt with ``pieces``, one token each and all different, and then
+    ``stop``.
 
-    Its layers add nothing, so the next token depends on the last one alone: each row of the head is the embedding that comes before it.
+    Its layers add nothing, so the next token depends on the last one alone: each row of the head is the
+    embedding that comes before it.
     """
     config = AutoConfig.for_model("llama", **{**_sizes(tokenizer), "hidden_size": 64, **changes})
     torch.manual_seed(7)

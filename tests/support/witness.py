@@ -1,7 +1,8 @@
-"""What the witness in ``data/witness`` was made with and is held against: the commands, how they are called, and what counts as equal.
+"""What the witness in ``data/witness`` was made with and is held against: the commands, how they are called,
+and what counts as equal.
 
-Shared by ``data/witness/make.py`` and ``test_witness.py``. Nothing of the package is imported: everything goes through ``python -m
-selfreflect``, so that no move or rename inside it can break the witness itself.
+Shared by ``data/witness/make.py`` and ``test_witness.py``. Nothing of the package is imported: everything
+goes through ``python -m selfreflect``, so that no move or rename inside it can break the witness itself.
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ from typing import Any
 
 WITNESS = Path(__file__).parents[1] / "data" / "witness"
 
-NAMES = "demo ask run questions answers summarize score report compare validate bench app import export".split()
+NAMES = (
+    "demo ask run questions answers summarize score report compare validate bench app import export".split()
+)
 
 RENAMED: dict[tuple[str, str], str] = {}
-"""``("score", "--se"): "--standard-error"``: flags that were given another name on purpose, by command and old name. A flag may stand
-here only where its old spelling still works or is answered with an error that names the new one."""
+"""``("score", "--se"): "--standard-error"``: flags that were given another name on purpose, by command and
+old name. A flag may stand here only where its old spelling still works or is answered with an error that
+names the new one."""
 
 RUN = (
     "run --questions bundled --limit 3 --model smollm2 --judge smollm2 --num-answers 2 --max-new-tokens 12 --summary-tokens 24 "
@@ -83,13 +87,19 @@ class Done:
 
 
 def call(command: str, folder: Path, *, translate: bool = True) -> Done:
-    """Run a command line in a folder as a process of its own, with flags as they are named today unless ``translate`` is off."""
+    """Run a command line in a folder as a process of its own, with flags as they are named today unless
+    ``translate`` is off."""
     words = shlex.split(command)
     if translate:
         words = [RENAMED.get((words[0], word), word) for word in words]
     plain = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "200", "PYTHONWARNINGS": "ignore"}
     done = subprocess.run(
-        [sys.executable, "-m", "selfreflect", *words], cwd=folder, env={**os.environ, **plain}, capture_output=True, text=True, timeout=280
+        [sys.executable, "-m", "selfreflect", *words],
+        cwd=folder,
+        env={**os.environ, **plain},
+        capture_output=True,
+        text=True,
+        timeout=280,
     )
     return Done(done)
 
@@ -141,13 +151,19 @@ def shape(value: Any) -> dict[str, list[str]]:
 
 
 def _kind(value: Any) -> str:
-    return "number" if isinstance(value, int | float) and not isinstance(value, bool) else type(value).__name__
+    return (
+        "number" if isinstance(value, int | float) and not isinstance(value, bool) else type(value).__name__
+    )
 
 
 def lost(kept: dict[str, list[str]], now: dict[str, list[str]]) -> list[str]:
     """What of a kept shape is gone or has another type now. More keys are no loss."""
     found = [f"lost: {path}" for path in kept if path not in now]
-    return found + [f"retyped: {path}, {kept[path]} -> {now[path]}" for path in kept if path in now and not {*now[path]} <= {*kept[path]}]
+    return found + [
+        f"retyped: {path}, {kept[path]} -> {now[path]}"
+        for path in kept
+        if path in now and not {*now[path]} <= {*kept[path]}
+    ]
 
 
 # Differ between machines and moments, or tell which code it was.
@@ -157,7 +173,8 @@ _WORDING = frozenset("says sentence title table notes note message about".split(
 
 
 def differences(kept: Any, now: Any, path: str = "", tolerance: float = 1e-6) -> list[str]:
-    """Where two values differ: numbers by more than the tolerance, wording in its numbers, all else at all. New keys are allowed."""
+    """Where two values differ: numbers by more than the tolerance, wording in its numbers, all else at all.
+    New keys are allowed."""
     if isinstance(kept, dict) and isinstance(now, dict):
         found = [f"{path}.{key}: lost" for key in kept if key not in now]
         for key in (key for key in kept if key in now and key not in _PASSING):
@@ -167,9 +184,17 @@ def differences(kept: Any, now: Any, path: str = "", tolerance: float = 1e-6) ->
     if isinstance(kept, list) and isinstance(now, list):
         if len(kept) != len(now):
             return [f"{path}: {len(kept)} -> {len(now)} entries"]
-        return [one for place, pair in enumerate(zip(kept, now, strict=True)) for one in differences(*pair, f"{path}[{place}]", tolerance)]
+        return [
+            one
+            for place, pair in enumerate(zip(kept, now, strict=True))
+            for one in differences(*pair, f"{path}[{place}]", tolerance)
+        ]
     if _kind(kept) == _kind(now) == "number":
-        return [] if math.isclose(kept, now, rel_tol=tolerance, abs_tol=tolerance) else [f"{path}: {kept} -> {now}"]
+        return (
+            []
+            if math.isclose(kept, now, rel_tol=tolerance, abs_tol=tolerance)
+            else [f"{path}: {kept} -> {now}"]
+        )
     return [] if kept == now else [f"{path}: {kept!r} -> {now!r}"]
 
 

@@ -1,4 +1,5 @@
-"""Every metric by name: which there are, what they need, and that models are loaded once and only if they are needed."""
+"""Every metric by name: which there are, what they need, and that models are loaded once and only if they are
+needed."""
 
 from __future__ import annotations
 
@@ -13,7 +14,18 @@ from selfreflect.sources.items import Item
 from selfreflect.validate import catalogue
 from selfreflect.validate.catalogue import METRICS, families, metric
 
-JUDGED = ["selfreflect", "tv_t1", "kl", "jensen_shannon", "hellinger", "top1", "per_word", "all_words", "p_true", "pmi"]
+JUDGED = [
+    "selfreflect",
+    "tv_t1",
+    "kl",
+    "jensen_shannon",
+    "hellinger",
+    "top1",
+    "per_word",
+    "all_words",
+    "p_true",
+    "pmi",
+]
 GENERATED = ["llm_judge", "claims_precision", "claims_recall", "claims_f1"]
 OTHERS = ["embedding_cosine", "embedding_transport", "rouge_l", "length"]
 
@@ -50,7 +62,9 @@ def test_the_metrics_are_those_of_the_contract_in_a_fixed_order():
 def test_reading_the_catalogue_loads_no_model_library():
     heavy = "torch transformers sentence_transformers numpy scipy ot rouge_score nltk sklearn"
     code = f"import sys, selfreflect.validate.catalogue; print(sorted(set('{heavy}'.split()) & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stdout == "[]\n"
 
 
@@ -68,11 +82,18 @@ def test_what_is_not_installed_is_left_out_unless_asked_for(monkeypatch):
 
 def test_names_and_groups_select_in_the_order_of_the_catalogue(judge):
     assert named(families(["length", "rouge_l", "length"])) == ["rouge_l", "length"]
-    assert named(families(["controls", "pmi", "selfreflect"], judge=judge)) == ["selfreflect", "pmi", "length"]
+    assert named(families(["controls", "pmi", "selfreflect"], judge=judge)) == [
+        "selfreflect",
+        "pmi",
+        "length",
+    ]
     assert named(families(["ablations"], judge=judge)) == JUDGED[1:]
     assert named(families(["competitors"])) == OTHERS[:3]
     assert named(families(["all"])) == OTHERS
-    assert named(families(["claims_f1", "embedding_cosine"], generator=lambda: Scripted("5"))) == ["claims_f1", "embedding_cosine"]
+    assert named(families(["claims_f1", "embedding_cosine"], generator=lambda: Scripted("5"))) == [
+        "claims_f1",
+        "embedding_cosine",
+    ]
 
 
 def test_models_are_loaded_once_and_only_if_needed(judge):
@@ -103,7 +124,12 @@ def test_what_cannot_be_selected_is_explained(names, message):
 def test_one_metric_scores_one_summary(judge):
     assert metric("length").score("What?", ["hen", "duck"], "hen or duck").value == 3
     assert metric("llm_judge", generator=Scripted("5")).score("What?", ["hen", "duck"], "hen").value == 5
-    assert metric("claims_recall", generator=Scripted("nonsense")).score("What?", ["hen", "duck"], "hen").undefined.reason == "unparsed"
+    assert (
+        metric("claims_recall", generator=Scripted("nonsense"))
+        .score("What?", ["hen", "duck"], "hen")
+        .undefined.reason
+        == "unparsed"
+    )
     value = metric("selfreflect", judge=judge.model).score("What?", ["hen", "duck"], "hen")
     assert 0 <= value.value <= 1
     assert value.metric == "selfreflect"
@@ -115,7 +141,11 @@ def test_one_metric_scores_one_summary(judge):
 
 def test_every_family_gives_each_summary_a_record_for_each_of_its_metrics(judge):
     item = Item(
-        id="q", question="What?", masked_out=("a hen",), conditioning=("a duck",), summaries={"s": "a hen", "blank": " ", "same": "a hen"}
+        id="q",
+        question="What?",
+        masked_out=("a hen",),
+        conditioning=("a duck",),
+        summaries={"s": "a hen", "blank": " ", "same": "a hen"},
     )
     found = families(judge=judge, generator=lambda: Scripted("5"))
     for family in found:
@@ -123,6 +153,8 @@ def test_every_family_gives_each_summary_a_record_for_each_of_its_metrics(judge)
         assert sorted((value.summary, value.metric) for value in values) == sorted(
             (name, info.name) for name in item.summaries for info in family.metrics
         )
-        by_name = {name: [value.value for value in values if value.summary == name] for name in item.summaries}
+        by_name = {
+            name: [value.value for value in values if value.summary == name] for name in item.summaries
+        }
         assert by_name["s"] == by_name["same"]
         assert all(value.by == family.by for value in values)

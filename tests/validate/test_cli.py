@@ -36,7 +36,8 @@ def item(number: int, **summaries: str) -> dict[str, Any]:
         "id": f"i{number}",
         "question": f"What grows first in bed {number}?",
         "answers": ["Radishes.", "Lettuce.", "Radishes.", "Tomatoes and basil."],
-        "summaries": summaries or {"good": "Radishes or lettuce.", "mid": "Radishes.", "bad": f"It is not clear, {number}."},
+        "summaries": summaries
+        or {"good": "Radishes or lettuce.", "mid": "Radishes.", "bad": f"It is not clear, {number}."},
     }
 
 
@@ -58,7 +59,16 @@ def _one_thread() -> Iterator[None]:
 
 def validate(model: Path, items: object, folder: Path, *more: object) -> Outcome:
     metrics = () if "--metrics" in more else ("--metrics", BOTH)
-    return run("validate", written(folder / "items.json", items), "--judge", model, "--device", "cpu", *metrics, *more)
+    return run(
+        "validate",
+        written(folder / "items.json", items),
+        "--judge",
+        model,
+        "--device",
+        "cpu",
+        *metrics,
+        *more,
+    )
 
 
 def stored(folder: Path) -> list[dict[str, Any]]:
@@ -73,7 +83,10 @@ def test_a_ranked_set_is_measured_shown_and_kept(model: Path, tmp_path: Path) ->
     assert "selfreflect" in shown
     assert "length" in shown
     assert {(one["metric"], one["item"], one["summary"]) for one in stored(out)} == {
-        (metric, f"i{number}", name) for metric in BOTH.split(",") for number in range(4) for name in ("good", "mid", "bad")
+        (metric, f"i{number}", name)
+        for metric in BOTH.split(",")
+        for number in range(4)
+        for name in ("good", "mid", "bad")
     }
     finding = json.loads((out / "ranked" / "finding.json").read_text(encoding="utf-8"))
     assert finding["study"] == "ranked"
@@ -82,14 +95,20 @@ def test_a_ranked_set_is_measured_shown_and_kept(model: Path, tmp_path: Path) ->
     told = (out / "ranked" / "finding.md").read_text(encoding="utf-8")
     assert all(f"### {table['title']}" in told for table in finding["tables"])
     tables = [list(csv.reader(path.open(encoding="utf-8"))) for path in (out / "ranked").glob("*.csv")]
-    assert sorted(len(rows) for rows in tables) == sorted(1 + len(table["rows"]) for table in finding["tables"])
+    assert sorted(len(rows) for rows in tables) == sorted(
+        1 + len(table["rows"]) for table in finding["tables"]
+    )
 
 
-def test_what_is_kept_is_not_measured_again(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_kept_is_not_measured_again(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "out"
     first = validate(model, ITEMS, tmp_path, "--out", out)
     before = (out / "values.jsonl").stat().st_mtime_ns, (out / "values.jsonl").read_bytes()
-    monkeypatch.setattr("selfreflect.validate.metrics.masked.Masked.score", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr(
+        "selfreflect.validate.metrics.masked.Masked.score", lambda *_: pytest.fail("measured again")
+    )
     again = validate(model, ITEMS, tmp_path, "--out", out)
     assert (again.code, again.stdout) == (first.code, first.stdout)
     assert ((out / "values.jsonl").stat().st_mtime_ns, (out / "values.jsonl").read_bytes()) == before
@@ -101,11 +120,18 @@ def test_a_killed_run_goes_on_where_it_stopped(model: Path, tmp_path: Path) -> N
     source = written(tmp_path / "items.json", many)
     arguments = ["validate", str(source), "--judge", str(model), "--device", "cpu", "--metrics", BOTH]
     process = subprocess.Popen(
-        [*COMMAND, *arguments, "--out", str(out)], env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        [*COMMAND, *arguments, "--out", str(out)],
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
     )
     values = out / "values.jsonl"
     until = time.monotonic() + 100
-    while time.monotonic() < until and process.poll() is None and not (values.exists() and values.read_bytes().count(b"\n") >= 20):
+    while (
+        time.monotonic() < until
+        and process.poll() is None
+        and not (values.exists() and values.read_bytes().count(b"\n") >= 20)
+    ):
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait(60)
@@ -125,7 +151,9 @@ def test_a_killed_run_goes_on_where_it_stopped(model: Path, tmp_path: Path) -> N
     assert known(out) == pytest.approx(known(whole), rel=1e-5)
 
 
-def test_an_interrupted_run_says_what_is_kept(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_says_what_is_kept(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from selfreflect.validate.metrics.controls import Length
 
     right = Length.score
@@ -152,8 +180,19 @@ def test_an_api_judge_that_answers_nonsense_gives_typed_failures(model: Path, tm
     assert [one.get("value") for one in stored(tmp_path / "out")] == [None] * 24
 
 
-def test_a_server_that_ends_everything_ends_the_command_and_what_was_measured_is_kept(model: Path, tmp_path: Path) -> None:
-    asked = ("--metrics", "llm_judge,length", "--model", "openai:m", "--no-controls", "--out", tmp_path / "out", "--base-url")
+def test_a_server_that_ends_everything_ends_the_command_and_what_was_measured_is_kept(
+    model: Path, tmp_path: Path
+) -> None:
+    asked = (
+        "--metrics",
+        "llm_judge,length",
+        "--model",
+        "openai:m",
+        "--no-controls",
+        "--out",
+        tmp_path / "out",
+        "--base-url",
+    )
     with FaultServer(lambda call: chat(choice("5")) if call.number < 6 else status(401, "no")) as server:
         outcome = validate(model, ITEMS, tmp_path, *asked, server.url)
         assert outcome.code == 2
@@ -163,16 +202,32 @@ def test_a_server_that_ends_everything_ends_the_command_and_what_was_measured_is
         server.script = lambda call: chat(choice("5"))
         server.calls.clear()
         assert validate(model, ITEMS, tmp_path, *asked, server.url).code == 0
-        # What the first command had given up may reach the server only now: it is among what the second one asks.
+        # What the first command had given up may reach the server only now: it is among what the second one
+        # asks.
         assert len({json.dumps(call.body, sort_keys=True) for call in server.calls}) == 6
     assert len(stored(tmp_path / "out")) == 2 * 4 * 3
 
 
 def test_servers_that_call_different_models_the_same_share_no_values(model: Path, tmp_path: Path) -> None:
-    asked = ("--metrics", "llm_judge", "--model", "openai:m", "--no-controls", "--out", tmp_path / "out", "--base-url")
-    with FaultServer(lambda call: chat(choice("5"))) as one, FaultServer(lambda call: chat(choice("8"))) as other:
+    asked = (
+        "--metrics",
+        "llm_judge",
+        "--model",
+        "openai:m",
+        "--no-controls",
+        "--out",
+        tmp_path / "out",
+        "--base-url",
+    )
+    with (
+        FaultServer(lambda call: chat(choice("5"))) as one,
+        FaultServer(lambda call: chat(choice("8"))) as other,
+    ):
         for server in (one, other, one):
-            assert validate(model, ITEMS, tmp_path, *asked, server.url.replace("://", "://me:pa55word@")).code == 0
+            assert (
+                validate(model, ITEMS, tmp_path, *asked, server.url.replace("://", "://me:pa55word@")).code
+                == 0
+            )
     assert len(one.calls) == len(other.calls) == 4 * 3
     found = {(value["by"].split(", ")[0], value["value"]) for value in stored(tmp_path / "out")}
     assert found == {(f"openai:m at {one.url}", 5.0), (f"openai:m at {other.url}", 8.0)}
@@ -184,7 +239,9 @@ def test_json_lines_hold_every_row_and_sentence(model: Path, tmp_path: Path) -> 
     lines = outcome.json
     assert {line["study"] for line in lines} == {"ranked"}
     assert [line["says"] for line in lines if "says" in line] == finding["says"]
-    rows = [dict(zip(table["columns"], row, strict=True)) for table in finding["tables"] for row in table["rows"]]
+    rows = [
+        dict(zip(table["columns"], row, strict=True)) for table in finding["tables"] for row in table["rows"]
+    ]
     assert [line["row"] for line in lines if "row" in line] == rows
 
 
@@ -227,7 +284,9 @@ def test_undefined_values_are_counted_and_explained(model: Path, tmp_path: Path)
 def test_bad_input_is_refused_before_a_model_is_loaded(
     tmp_path: Path, content: object, options: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("selfreflect.pipeline.experiment.load_judge", lambda *_: pytest.fail("loaded a judge"))
+    monkeypatch.setattr(
+        "selfreflect.pipeline.experiment.load_judge", lambda *_: pytest.fail("loaded a judge")
+    )
     outcome = validate(tmp_path / "absent", content, tmp_path, "--out", tmp_path / "out", *options)
     assert outcome.code == 2
     assert message in outcome.said
@@ -301,13 +360,23 @@ def test_a_run_directory_gives_interventions(model: Path, tmp_path: Path) -> Non
     answers = ("Radishes.", "Radishes.", "Lettuce.")
     with Run.open(tmp_path / "run", {}) as filled:
         filled.append_all(Question(id=f"q{number}", text="What first?") for number in range(3))
-        filled.append_all(AnswerSet(question_id=f"q{number}", masked_out=answers, conditioning=answers) for number in range(2))
+        filled.append_all(
+            AnswerSet(question_id=f"q{number}", masked_out=answers, conditioning=answers)
+            for number in range(2)
+        )
         filled.append(Summary(question_id="q0", name="greedy", text="Radishes, 1 row."))
         [first, second] = run_items(filled)
-    assert (first.id, first.masked_out, first.conditioning, first.summaries) == ("q0", answers, answers, {"greedy": "Radishes, 1 row."})
+    assert (first.id, first.masked_out, first.conditioning, first.summaries) == (
+        "q0",
+        answers,
+        answers,
+        {"greedy": "Radishes, 1 row."},
+    )
     assert (second.id, second.summaries) == ("q1", {})
     before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
-    outcome = run("validate", tmp_path / "run", "--judge", model, "--device", "cpu", "--metrics", "length", "--json")
+    outcome = run(
+        "validate", tmp_path / "run", "--judge", model, "--device", "cpu", "--metrics", "length", "--json"
+    )
     assert outcome.code == 0
     assert {line["study"] for line in outcome.json} == {"interventions"}
     assert "1 of 3 questions of the run have no answers" in outcome.said
@@ -332,12 +401,27 @@ def test_every_study_runs_by_its_name(model: Path, tmp_path: Path, study: str) -
     more = ("--judge", model, "--device", "cpu", "--metrics", "length", "--limit", 2, "--num-answers", 4)
     outcome = run("validate", *source, "--study", study, *more, "--out", tmp_path / "out")
     assert outcome.code == 0
-    assert json.loads((tmp_path / "out" / study / "finding.json").read_text(encoding="utf-8"))["study"] == study
+    assert (
+        json.loads((tmp_path / "out" / study / "finding.json").read_text(encoding="utf-8"))["study"] == study
+    )
 
 
 def test_plots_are_drawn_with_their_names_and_those_of_before_go(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    arguments = ("validate", "bundled", "--study", "dose", "--judge", model, "--device", "cpu", "--limit", 2, "--out", out)
+    arguments = (
+        "validate",
+        "bundled",
+        "--study",
+        "dose",
+        "--judge",
+        model,
+        "--device",
+        "cpu",
+        "--limit",
+        2,
+        "--out",
+        out,
+    )
     run(*arguments, "--metrics", "length")
     [plot] = (out / "dose").glob("*.svg")
     assert ElementTree.parse(plot).getroot().tag.endswith("svg")
@@ -346,10 +430,25 @@ def test_plots_are_drawn_with_their_names_and_those_of_before_go(model: Path, tm
     assert list((out / "dose").glob("*.svg")) == [plot]
 
 
-def test_without_matplotlib_the_rest_is_written(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_the_rest_is_written(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     out = tmp_path / "out"
-    outcome = run("validate", "bundled", "--study", "dose", "--judge", model, "--metrics", "length", "--limit", 2, "--out", out)
+    outcome = run(
+        "validate",
+        "bundled",
+        "--study",
+        "dose",
+        "--judge",
+        model,
+        "--metrics",
+        "length",
+        "--limit",
+        2,
+        "--out",
+        out,
+    )
     assert outcome.code == 0
     assert "pip install 'selfreflect[plots]'" in outcome.said
     assert (out / "dose" / "finding.md").exists()
@@ -368,7 +467,9 @@ def test_padding_adds_to_what_was_measured(model: Path, tmp_path: Path) -> None:
         ("mid: padded to 3 words", 3),
         ("mid: padded to 5 words", 5),
     }
-    assert "padded to equal length" in (tmp_path / "out" / "ranked" / "finding.md").read_text(encoding="utf-8")
+    assert "padded to equal length" in (tmp_path / "out" / "ranked" / "finding.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_a_blank_control_is_no_failure_and_a_blank_summary_is_one(model: Path, tmp_path: Path) -> None:
@@ -380,14 +481,24 @@ def test_a_blank_control_is_no_failure_and_a_blank_summary_is_one(model: Path, t
 
 def test_what_is_left_out_is_named(model: Path, tmp_path: Path) -> None:
     said = validate(model, ITEMS, tmp_path, "--metrics", "competitors", "--limit", 1).said
-    assert "left out, because they need --model NAME: llm_judge, claims_precision, claims_recall, claims_f1" in said
+    assert (
+        "left out, because they need --model NAME: llm_judge, claims_precision, claims_recall, claims_f1"
+        in said
+    )
     assert "left out" not in validate(model, ITEMS, tmp_path, "--metrics", "controls").said
 
 
 def test_human_ratings_are_read(model: Path, tmp_path: Path) -> None:
-    rows = [f"{rater},i{number},{name},{rating}" for rater in "ab" for number in range(4) for name, rating in (("good", 5), ("bad", 1))]
+    rows = [
+        f"{rater},i{number},{name},{rating}"
+        for rater in "ab"
+        for number in range(4)
+        for name, rating in (("good", 5), ("bad", 1))
+    ]
     ratings = written(tmp_path / "ratings.csv", "\n".join(["rater,item,summary,rating", *rows]))
-    outcome = validate(model, ITEMS, tmp_path, "--study", "raters", "--ratings", ratings, "--metrics", "length", "--json")
+    outcome = validate(
+        model, ITEMS, tmp_path, "--study", "raters", "--ratings", ratings, "--metrics", "length", "--json"
+    )
     assert outcome.code == 0
     assert {line["study"] for line in outcome.json} == {"raters"}
 
@@ -402,7 +513,9 @@ except SystemExit:
     pass
 print(sorted(set("torch transformers numpy tokenizers".split()) & set(sys.modules)))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
     *lines, loaded = done.stdout.splitlines()
     assert loaded == "[]"
     assert [json.loads(line)["name"] for line in lines] == [info.name for info in METRICS]
@@ -416,6 +529,8 @@ def test_the_bundled_items_are_complete() -> None:
     with resources.as_file(resources.files("selfreflect") / "data" / "ranked_items.json") as path:
         found = read_items(path)
     assert len(found) == 8
-    assert {(len(one.masked_out), len(one.conditioning), one.order) for one in found} == {(4, 4, (("good", "mid", "bad"),))}
+    assert {(len(one.masked_out), len(one.conditioning), one.order) for one in found} == {
+        (4, 4, (("good", "mid", "bad"),))
+    }
     longer = [len(one.summaries["good"].split()) > len(one.summaries["bad"].split()) for one in found]
     assert not any(longer)  # the control must not win by the length of good summaries

@@ -89,7 +89,12 @@ def test_mcnemar_is_the_binomial_test_of_the_discordant_pairs():
 
 
 def test_holm_steps_down_keeps_the_order_and_passes_over_what_is_no_test():
-    assert holm([0.01, None, 0.04, 0.03]) == [pytest.approx(0.03), None, pytest.approx(0.06), pytest.approx(0.06)]
+    assert holm([0.01, None, 0.04, 0.03]) == [
+        pytest.approx(0.03),
+        None,
+        pytest.approx(0.06),
+        pytest.approx(0.06),
+    ]
     assert holm([0.9, 0.8]) == [1, 1]
 
 
@@ -200,20 +205,29 @@ def test_an_interaction_is_what_row_and_column_do_not_explain():
         interaction([1.0], [1, 2], [1])
 
 
-@given(st.lists(st.floats(-10, 10), min_size=12, max_size=12), st.lists(st.floats(-10, 10), min_size=7, max_size=7))
+@given(
+    st.lists(st.floats(-10, 10), min_size=12, max_size=12),
+    st.lists(st.floats(-10, 10), min_size=7, max_size=7),
+)
 def test_an_interaction_is_centred_both_ways_and_blind_to_levels(values, levels):
     rows, columns = [place // 4 for place in range(12)], [place % 4 for place in range(12)]
     found = interaction(values, rows, columns)
     table = np.array(values).reshape(3, 4)
     centred = table - table.mean(1, keepdims=True) - table.mean(0) + table.mean()
     assert found == pytest.approx(centred.ravel().tolist(), abs=1e-7)
-    moved = [value + levels[row] + levels[3 + column] for value, row, column in zip(values, rows, columns, strict=True)]
+    moved = [
+        value + levels[row] + levels[3 + column]
+        for value, row, column in zip(values, rows, columns, strict=True)
+    ]
     assert interaction(moved, rows, columns) == pytest.approx(found, abs=1e-7)
 
 
 def test_an_interaction_of_a_layout_with_gaps_fits_what_is_there():
     rows, columns = [0, 0, 0, 1, 1, 2, 2, 2], [0, 1, 2, 0, 2, 0, 1, 2]
-    assert interaction([10.0 * row + column for row, column in zip(rows, columns, strict=True)], rows, columns) == [0] * 8
+    assert (
+        interaction([10.0 * row + column for row, column in zip(rows, columns, strict=True)], rows, columns)
+        == [0] * 8
+    )
 
 
 def test_columns_that_are_shuffled_give_the_p_of_all_orders():

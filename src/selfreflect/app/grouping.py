@@ -1,4 +1,5 @@
-"""Answers grouped by meaning for the page: worked out when somebody asks, beside the jobs and never in their way."""
+"""Answers grouped by meaning for the page: worked out when somebody asks, beside the jobs and never in their
+way."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ _MOST = 1000
 
 
 class Meaning:
-    """Groups answers in a thread of its own, one request after the other; the embedding is loaded by the first.
+    """Groups answers in a thread of its own, one request after the other; the embedding is loaded by the
+    first.
 
     Args:
         load: gives the grouping, or raises MissingExtraError.
@@ -38,7 +40,8 @@ class Meaning:
         return self._load is not MeaningGroups or all(find_spec(name) for name in _NEEDED)
 
     async def groups(self, answers: Callable[[], Sequence[str]]) -> tuple[int, list[list[int]]]:
-        """How many answers there are, and their groups. ``answers`` is called in the thread, since it may read a file.
+        """How many answers there are, and their groups. ``answers`` is called in the thread, since it may
+        read a file.
 
         Raises:
             MissingExtraError: the extra ``embed`` is not installed.
@@ -57,5 +60,7 @@ class Meaning:
     def _grouped(self, answers: Callable[[], Sequence[str]]) -> tuple[int, list[list[int]]]:
         texts = [answer[:_READ] for answer in answers()]
         if len(group_indices(texts)) > _MOST:
-            raise DataError(f"more than {_MOST:,} different answers cannot be grouped by meaning here; a report can: --groups meaning")
+            raise DataError(
+                f"more than {_MOST:,} different answers cannot be grouped by meaning here; a report can: --groups meaning"
+            )
         return len(texts), self._grouping(texts)

@@ -1,7 +1,8 @@
-"""What every request passes first: whose page it comes from, who may ask, and how much it may send. And what every answer carries.
+"""What every request passes first: whose page it comes from, who may ask, and how much it may send. And what
+every answer carries.
 
-Pure ASGI. A page on another site can make a browser send requests here, and can point a name of its own at 127.0.0.1 (DNS rebinding):
-the first is refused by ``Origin`` and ``Sec-Fetch-Site``, the second by ``Host``.
+Pure ASGI. A page on another site can make a browser send requests here, and can point a name of its own at
+127.0.0.1 (DNS rebinding): the first is refused by ``Origin`` and ``Sec-Fetch-Site``, the second by ``Host``.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class Rejection(NamedTuple):
 
 @dataclass(frozen=True)
 class Access:
-    """Who may ask. ``names`` are the host names by which the server may be called; None beside a token lets any address be one."""
+    """Who may ask. ``names`` are the host names by which the server may be called; None beside a token lets
+    any address be one."""
 
     names: frozenset[str] = LOCAL
     any_address: bool = False
@@ -90,7 +92,9 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"only HTTP is served, not {scope['type']}")
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
+        }
         answer = _Answer(scope, send)
         refusal = self._refusal(scope, headers)
         if refusal is not None:
@@ -107,34 +111,50 @@ class Guard:
 
     def _refusal(self, scope: Scope, headers: dict[str, str]) -> Rejection | None:
         if not self._access.knows(headers.get("host", "")):
-            return Rejection(HTTPStatus.MISDIRECTED_REQUEST, "host", "this server is not known by that name; use the address it printed")
+            return Rejection(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                "host",
+                "this server is not known by that name; use the address it printed",
+            )
         if not scope["path"].startswith("/api"):
             return None
         if _foreign(headers):
             return Rejection(HTTPStatus.FORBIDDEN, "origin", "requests from pages of other sites are refused")
         if not self._authorised(headers.get("authorization", "")):
-            return Rejection(HTTPStatus.UNAUTHORIZED, "token", "the token is missing or wrong; open the address that the app printed")
+            return Rejection(
+                HTTPStatus.UNAUTHORIZED,
+                "token",
+                "the token is missing or wrong; open the address that the app printed",
+            )
         if scope["method"] not in ("GET", "HEAD") and _not_json(headers):
-            return Rejection(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "media_type", "send the body as application/json")
+            return Rejection(
+                HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "media_type", "send the body as application/json"
+            )
         return None
 
     def _authorised(self, header: str) -> bool:
         if self._access.token is None:
             return True
         scheme, _, given = header.partition(" ")
-        return scheme.lower() == "bearer" and compare_digest(given.strip().encode("latin-1", "replace"), self._access.token.encode())
+        return scheme.lower() == "bearer" and compare_digest(
+            given.strip().encode("latin-1", "replace"), self._access.token.encode()
+        )
 
 
 def _foreign(headers: dict[str, str]) -> bool:
     if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
         return True
     origin = headers.get("origin")
-    return origin is not None and origin.lower() not in {f"{scheme}://{headers['host'].lower()}" for scheme in ("http", "https")}
+    return origin is not None and origin.lower() not in {
+        f"{scheme}://{headers['host'].lower()}" for scheme in ("http", "https")
+    }
 
 
 def _not_json(headers: dict[str, str]) -> bool:
     has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
-    return has_body and headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json"
+    return (
+        has_body and headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json"
+    )
 
 
 class _TooLargeError(Exception):
@@ -171,7 +191,8 @@ class _LimitedBody:
 
 
 class _Answer:
-    """Sends with the headers of every answer, and writes the line of the access log: method, path without its query, status."""
+    """Sends with the headers of every answer, and writes the line of the access log: method, path without its
+    query, status."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._scope = scope
@@ -182,13 +203,21 @@ class _Answer:
             own = {name.lower().encode(): value.encode() for name, value in HEADERS.items()}
             given = [(name, value) for name, value in message.get("headers", []) if name.lower() not in own]
             message = {**message, "headers": [*given, *own.items()]}
-            log.info("%s %s %d", self._scope["method"], one_line(self._scope["path"])[:200], message["status"])
+            log.info(
+                "%s %s %d", self._scope["method"], one_line(self._scope["path"])[:200], message["status"]
+            )
         await self._send(message)
 
     async def refuse(self, refusal: Rejection) -> None:
         body = json.dumps({"error": {"kind": refusal.kind, "message": refusal.message}}).encode()
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), (b"connection", b"close")]
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ]
         if refusal.status == HTTPStatus.UNAUTHORIZED:
             headers.append((b"www-authenticate", b"Bearer"))
         await self({"type": "http.response.start", "status": int(refusal.status), "headers": headers})
-        await self._send({"type": "http.response.body", "body": body if self._scope["method"] != "HEAD" else b""})
+        await self._send(
+            {"type": "http.response.body", "body": body if self._scope["method"] != "HEAD" else b""}
+        )

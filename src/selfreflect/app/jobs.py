@@ -1,4 +1,5 @@
-"""The queue: one job at a time, each with a numbered log of events that any number of readers can follow and resume."""
+"""The queue: one job at a time, each with a numbered log of events that any number of readers can follow and
+resume."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ EVENTS = 2000
 log = logging.getLogger("selfreflect.app")
 
 
-class StopRequested(BaseException):  # like KeyboardInterrupt: a request, and nothing that `except Exception` may swallow
+# like KeyboardInterrupt: a request, and nothing that `except Exception` may swallow
+class StopRequested(BaseException):
     """Somebody cancelled the job."""
 
 
@@ -71,7 +73,12 @@ class EventLog:
     @property
     def answers(self) -> list[str]:
         """The texts that were drawn so far, as its events tell them."""
-        return [text for event in self.after(0) if event.kind == "answers" for text in json.loads(event.data)["texts"]]
+        return [
+            text
+            for event in self.after(0)
+            if event.kind == "answers"
+            for text in json.loads(event.data)["texts"]
+        ]
 
     def keep_last(self) -> None:
         with self._lock:
@@ -107,7 +114,8 @@ class Job:
         self.error: dict[str, str] | None = None
         self.events = EventLog()
         self.over = False
-        """Whether the last event is in the log: a reader that looked between status and event would miss it."""
+        """Whether the last event is in the log: a reader that looked between status and event would miss
+        it."""
         self._stop = threading.Event()
 
     @property
@@ -129,7 +137,8 @@ class Job:
 
 
 class JobQueue:
-    """Does jobs one after the other in a thread of its own, so that a process loads and runs one model at a time."""
+    """Does jobs one after the other in a thread of its own, so that a process loads and runs one model at a
+    time."""
 
     def __init__(self, work: Callable[[Job], None]) -> None:
         self._work = work
@@ -149,7 +158,9 @@ class JobQueue:
         """
         with self._changed:
             if len(self._waiting) >= WAITING or self._closed:
-                raise QueueFullError(f"{WAITING} questions are waiting already. Try again when some are done, or cancel some.")
+                raise QueueFullError(
+                    f"{WAITING} questions are waiting already. Try again when some are done, or cancel some."
+                )
             self._jobs[job.id] = job
             self._waiting.append(job)
             self._tell_places()
@@ -165,7 +176,8 @@ class JobQueue:
             return list(self._jobs.values())
 
     def cancel(self, job: Job) -> None:
-        """Take a waiting job out, or have the running one stop at its next forward pass; nothing happens to a finished one."""
+        """Take a waiting job out, or have the running one stop at its next forward pass; nothing happens to a
+        finished one."""
         job.stop()
         with self._changed:
             if job in self._waiting:
@@ -214,9 +226,14 @@ class JobQueue:
             log.warning("job %s failed: %s", job.id, error)
             kind = type(error).__name__.removesuffix("Error").lower()
             return "failed", {"kind": kind, "message": without_paths(str(error))}
-        except BaseException:  # whatever a model raises, a panic of its tokenizer too, must cost this job and no other
+        except (
+            BaseException
+        ):  # whatever a model raises, a panic of its tokenizer too, must cost this job and no other
             log.exception("job %s failed", job.id)
-            return "failed", {"kind": "internal", "message": "Something went wrong. The terminal in which the app was started says what."}
+            return "failed", {
+                "kind": "internal",
+                "message": "Something went wrong. The terminal in which the app was started says what.",
+            }
         return "done", None
 
     def _tell_places(self) -> None:

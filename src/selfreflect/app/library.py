@@ -1,4 +1,5 @@
-"""The run directories under one root. A run is opened by an id from the listing, never by a path that a client sends."""
+"""The run directories under one root. A run is opened by an id from the listing, never by a path that a
+client sends."""
 
 from __future__ import annotations
 
@@ -91,7 +92,8 @@ class Library:
         raise UnknownRunError("there is no run of that id; the list shows those that are there")
 
     def glance(self, found: RunDirectory) -> tuple[str | None, int | None, list[str]]:
-        """The first question, cut; how many there are; and the models. Reads no more than it must: a run may be large.
+        """The first question, cut; how many there are; and the models. Reads no more than it must: a run may
+        be large.
 
         Raises:
             StoreError: the run is damaged, of another version, or made of anything but ordinary files.
@@ -100,7 +102,11 @@ class Library:
         manifest = Run.load(found.path).manifest
         names = [str(facts.get("name", "")) for facts in manifest.models.values() if isinstance(facts, dict)]
         first, count = None, 0
-        with explained(found.path), suppress(FileNotFoundError), (found.path / "questions.jsonl").open("rb") as file:
+        with (
+            explained(found.path),
+            suppress(FileNotFoundError),
+            (found.path / "questions.jsonl").open("rb") as file,
+        ):
             line = file.readline(_LINE)
             if line.endswith(b"\n"):
                 first, count = _question(line), 1
@@ -119,7 +125,9 @@ class Library:
         found = self.find(id_)
         stats = [_stat(found.path / name) for name in FILES]
         if sum(size for _, size in stats) > _LARGEST:
-            raise StoreError(f"run {found.name!r} is too large to be opened here; make a page of it with: selfreflect report")
+            raise StoreError(
+                f"run {found.name!r} is too large to be opened here; make a page of it with: selfreflect report"
+            )
         key = (id_, tuple(stats))
         with self._lock:
             if key not in self._held:
@@ -155,7 +163,13 @@ class Library:
 
 def models(records: RunRecords) -> list[str]:
     """The models whose answers are in a run."""
-    return list(dict.fromkeys(answers.model for answers in records.answers.values() if isinstance(answers, AnswerSet) and answers.model))
+    return list(
+        dict.fromkeys(
+            answers.model
+            for answers in records.answers.values()
+            if isinstance(answers, AnswerSet) and answers.model
+        )
+    )
 
 
 def _refuse_odd_files(found: RunDirectory) -> None:

@@ -16,15 +16,18 @@ _PATH = re.compile(
     rf"|(?<=(?P<quote>['\"])){_START}[^'\"\n]+(?=(?P=quote))"
     rf"|(?<![\w.<…/\\]){_START}(?:{_PART}(?: {_PART})*[/\\]+)*{_PART}[/\\]*"
 )
-"""An address on the web, which stays; a path in quotes, whatever is in it; a path. Blanks belong to a path where a part of it follows."""
+"""An address on the web, which stays; a path in quotes, whatever is in it; a path. Blanks belong to a path
+where a part of it follows."""
 
 _LONGEST = 2000
 
 
 def without_paths(message: str) -> str:
-    """``message`` with the paths of this machine cut to ``…/name``, control characters shown as escapes, and an end.
+    """``message`` with the paths of this machine cut to ``…/name``, control characters shown as escapes, and
+    an end.
 
-    A relative path without dots, such as ``runs/mine``, stays: it cannot be told from the name of a model, and says where nothing is.
+    A relative path without dots, such as ``runs/mine``, stays: it cannot be told from the name of a model,
+    and says where nothing is.
     """
     shown = printable(_PATH.sub(_cut, message))
     return shown if len(shown) <= _LONGEST else shown[: _LONGEST - 1] + "…"

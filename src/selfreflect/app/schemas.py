@@ -1,4 +1,5 @@
-"""The bodies of requests and answers: what the OpenAPI document is made from, and the limits on what may be sent."""
+"""The bodies of requests and answers: what the OpenAPI document is made from, and the limits on what may be
+sent."""
 
 from __future__ import annotations
 
@@ -31,16 +32,23 @@ class RequestBody(BaseModel):
 
 
 class AskBody(RequestBody):
-    """A question for a model: its answers are drawn, every strategy summarises them, and the judge scores the summaries."""
+    """A question for a model: its answers are drawn, every strategy summarises them, and the judge scores the
+    summaries."""
 
     question: QuestionText
     model: ModelName = "smollm2"
     judge: ModelName = "smollm2"
     strategies: Annotated[
-        list[Annotated[str, StringConstraints(max_length=100)]], Field(min_length=1, max_length=MAX_SUMMARIES), AfterValidator(_unique)
+        list[Annotated[str, StringConstraints(max_length=100)]],
+        Field(min_length=1, max_length=MAX_SUMMARIES),
+        AfterValidator(_unique),
     ] = ["sample_and_summarize"]
-    num_answers: Annotated[int, Field(ge=1, le=MAX_ANSWERS, description="Answers per half; twice as many are drawn.")] = 10
-    brief: Annotated[bool, Field(description="Ask for answers of a few words, with the prompts of the demo.")] = False
+    num_answers: Annotated[
+        int, Field(ge=1, le=MAX_ANSWERS, description="Answers per half; twice as many are drawn.")
+    ] = 10
+    brief: Annotated[
+        bool, Field(description="Ask for answers of a few words, with the prompts of the demo.")
+    ] = False
     seed: Annotated[int, Field(ge=0, lt=2**53)] = 0
 
 
@@ -97,7 +105,9 @@ class OptionsAnswer(BaseModel):
     version: str
     models: list[ModelChoice]
     strategies: list[str]
-    meaning: Annotated[bool, Field(description="Whether answers can be grouped by meaning; that needs the extra embed.")]
+    meaning: Annotated[
+        bool, Field(description="Whether answers can be grouped by meaning; that needs the extra embed.")
+    ]
     defaults: AskBody | None = None
     limits: dict[str, int]
 
@@ -119,7 +129,9 @@ class RunsAnswer(BaseModel):
 
 class GroupsAnswer(BaseModel):
     answers: Annotated[int, Field(description="How many answers there were to group.")]
-    groups: Annotated[list[list[int]], Field(description="Indices of answers that mean the same, the typical one first.")]
+    groups: Annotated[
+        list[list[int]], Field(description="Indices of answers that mean the same, the typical one first.")
+    ]
 
 
 class StrategyEntry(BaseModel):

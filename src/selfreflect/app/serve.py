@@ -33,7 +33,9 @@ def listen(host: str, port: int) -> socket.socket:
         ConfigError: the address is not one of this machine, or the port is taken.
     """
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
         bound = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"--host {host}: {error}") from None
@@ -49,7 +51,8 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def access(host: str, token: str | None) -> Access:
-    """Who may ask a server on ``host``: on this machine its own names, elsewhere also the host's name and every address."""
+    """Who may ask a server on ``host``: on this machine its own names, elsewhere also the host's name and
+    every address."""
     if host in LOCAL:
         return Access(token=token)
     return Access(LOCAL | {host.lower(), socket.gethostname().lower()}, any_address=True, token=token)
@@ -63,9 +66,16 @@ def url(host: str, port: int, token: str | None) -> str:
 
 
 def serve(
-    bound: socket.socket, root: Path, *, models: ModelChoices, options: Options, allowed: Access, ready: Callable[[], None] = lambda: None
+    bound: socket.socket,
+    root: Path,
+    *,
+    models: ModelChoices,
+    options: Options,
+    allowed: Access,
+    ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM, which stop the running job as well. ``ready`` is called once requests are answered."""
+    """Serve until SIGINT or SIGTERM, which stop the running job as well. ``ready`` is called once requests
+    are answered."""
     _log_to_stderr()
     library = Library(root)
     queue = JobQueue(JobRunner(library, models, options))

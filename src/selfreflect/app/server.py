@@ -59,7 +59,8 @@ _SHARED = ("style.css", "dom.js", "question.js", "csv.js", "rows.js")
 """What the page takes from the report's."""
 
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-"""Content types of the files of the page. What a machine's own registry says may differ, and a browser runs no script of another type."""
+"""Content types of the files of the page. What a machine's own registry says may differ, and a browser runs
+no script of another type."""
 
 Id = Annotated[str, Path(pattern="^[0-9a-f]{16}$")]
 Index = Annotated[int, Path(ge=0, lt=10**9)]
@@ -72,7 +73,9 @@ class _Ascii(JSONResponse):
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
-def application(queue: JobQueue, library: Library, choices: ModelChoices, access: Access, meaning: Meaning) -> Guard:
+def application(
+    queue: JobQueue, library: Library, choices: ModelChoices, access: Access, meaning: Meaning
+) -> Guard:
     """The whole ASGI application."""
     app = FastAPI(
         title="selfreflect",
@@ -109,14 +112,23 @@ def _jobs(queue: JobQueue, choices: ModelChoices, meaning: Meaning) -> APIRouter
     def known(id_: str) -> Job:
         job = queue.get(id_)
         if job is None:
-            raise HTTPException(404, "there is no job of that id (any more); what it finished is in the list of runs")
+            raise HTTPException(
+                404, "there is no job of that id (any more); what it finished is in the list of runs"
+            )
         return job
 
     @routes.get("/options", summary="What may be asked for")
     def options() -> OptionsAnswer:
-        offered = [ModelChoice(name=name, note="embedded" if name == "smollm2" else "") for name in choices.offered]
+        offered = [
+            ModelChoice(name=name, note="embedded" if name == "smollm2" else "") for name in choices.offered
+        ]
         defaults = AskBody(question="?", model=choices.offered[0], judge=choices.offered[0], brief=True)
-        limits = {"question": MAX_QUESTION, "num_answers": MAX_ANSWERS, "strategies": MAX_SUMMARIES, "waiting": WAITING}
+        limits = {
+            "question": MAX_QUESTION,
+            "num_answers": MAX_ANSWERS,
+            "strategies": MAX_SUMMARIES,
+            "waiting": WAITING,
+        }
         return OptionsAnswer(
             version=__version__,
             models=offered,
@@ -130,12 +142,19 @@ def _jobs(queue: JobQueue, choices: ModelChoices, meaning: Meaning) -> APIRouter
     def ask(body: AskBody) -> JobAnswer:
         for name in (body.model, body.judge):
             choices.resolve(name)
-        unknown = [name for name in body.strategies if name not in STRATEGIES]  # anyone's own would be code to import
+        unknown = [
+            name for name in body.strategies if name not in STRATEGIES
+        ]  # anyone's own would be code to import
         if unknown:
             raise ConfigError(f"unknown strategy {unknown[0]!r}. Known: {', '.join(STRATEGIES)}")
         return submit(body)
 
-    @routes.post("/score", status_code=202, responses=_errors(413, 415, 429), summary="Score summaries of given answers")
+    @routes.post(
+        "/score",
+        status_code=202,
+        responses=_errors(413, 415, 429),
+        summary="Score summaries of given answers",
+    )
     def score(body: ScoreBody) -> JobAnswer:
         choices.resolve(body.judge)
         return submit(body)
@@ -160,11 +179,17 @@ def _jobs(queue: JobQueue, choices: ModelChoices, meaning: Meaning) -> APIRouter
         response_class=StreamingResponse,
         summary="What a job does, as server-sent events; Last-Event-ID resumes after that event",
     )
-    async def events(id: Id, last_event_id: Annotated[str | None, Header(max_length=20)] = None) -> StreamingResponse:
-        after = int(last_event_id) if last_event_id and last_event_id.isascii() and last_event_id.isdigit() else 0
+    async def events(
+        id: Id, last_event_id: Annotated[str | None, Header(max_length=20)] = None
+    ) -> StreamingResponse:
+        after = (
+            int(last_event_id) if last_event_id and last_event_id.isascii() and last_event_id.isdigit() else 0
+        )
         return StreamingResponse(_stream(known(id), after), media_type="text/event-stream")
 
-    @routes.get("/jobs/{id}/groups", responses=_errors(404), summary="The answers of a job so far, grouped by meaning")
+    @routes.get(
+        "/jobs/{id}/groups", responses=_errors(404), summary="The answers of a job so far, grouped by meaning"
+    )
     async def groups(id: Id) -> GroupsAnswer:
         found = known(id)
         count, grouped = await meaning.groups(lambda: found.events.answers)
@@ -216,16 +241,24 @@ def _runs(library: Library, meaning: Meaning) -> APIRouter:
         return records, questions[index]
 
     @routes.get("/runs", summary="The run directories under the root, the latest first")
-    def runs(offset: Annotated[int, Query(ge=0, le=10**6)] = 0, limit: Annotated[int, Query(ge=1, le=100)] = 20) -> RunsAnswer:
+    def runs(
+        offset: Annotated[int, Query(ge=0, le=10**6)] = 0, limit: Annotated[int, Query(ge=1, le=100)] = 20
+    ) -> RunsAnswer:
         found = library.listing()
         shown = found[offset : offset + limit]
         return RunsAnswer(runs=[_entry(library, one) for one in shown], more=len(found) > offset + limit)
 
     @routes.get("/runs/{id}", responses=_errors(404), summary="One run: its strategies and questions")
-    def run(id: Id, offset: Annotated[int, Query(ge=0, le=10**9)] = 0, limit: Annotated[int, Query(ge=1, le=200)] = 50) -> RunAnswer:
+    def run(
+        id: Id,
+        offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
+        limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    ) -> RunAnswer:
         records = library.records(id)
         questions = list(records.questions.values())
-        used = judges(score for (question, _), score in records.scores.items() if question in records.questions)
+        used = judges(
+            score for (question, _), score in records.scores.items() if question in records.questions
+        )
         return RunAnswer(
             id=id,
             name=records.label,
@@ -237,7 +270,10 @@ def _runs(library: Library, meaning: Meaning) -> APIRouter:
                 QuestionEntry(
                     index=index,
                     question=question.text[:300],
-                    scores=[one.value if (one := records.scores.get((question.id, name))) else None for name in records.strategies],
+                    scores=[
+                        one.value if (one := records.scores.get((question.id, name))) else None
+                        for name in records.strategies
+                    ],
                 )
                 for index, question in enumerate(questions[offset : offset + limit], offset)
             ],
@@ -247,7 +283,11 @@ def _runs(library: Library, meaning: Meaning) -> APIRouter:
     def question(id: Id, index: Index) -> dict[str, Any]:
         return _view(*asked(id, index))
 
-    @routes.get("/runs/{id}/questions/{index}/groups", responses=_errors(404), summary="The answers to one question, grouped by meaning")
+    @routes.get(
+        "/runs/{id}/questions/{index}/groups",
+        responses=_errors(404),
+        summary="The answers to one question, grouped by meaning",
+    )
     async def groups(id: Id, index: Index) -> GroupsAnswer:
         def answers() -> Sequence[str]:
             records, question = asked(id, index)
@@ -263,7 +303,10 @@ def _runs(library: Library, meaning: Meaning) -> APIRouter:
         summary="What the judge held likely in each masked word of one masked-out answer, under one summary; words by their index",
     )
     def guesses(
-        id: Id, index: Index, summary: Annotated[int, Query(ge=0, lt=10**9)], answer: Annotated[int, Query(ge=0, lt=10**9)]
+        id: Id,
+        index: Index,
+        summary: Annotated[int, Query(ge=0, lt=10**9)],
+        answer: Annotated[int, Query(ge=0, lt=10**9)],
     ) -> dict[str, Any]:
         records, question = asked(id, index)
         names = list(records.strategies)
@@ -275,13 +318,22 @@ def _runs(library: Library, meaning: Meaning) -> APIRouter:
 
     @routes.get(
         "/runs/{id}/export",
-        responses={**_errors(404), 200: {"content": {"application/json": {"schema": {"type": "object"}}, "text/csv": {}}}},
+        responses={
+            **_errors(404),
+            200: {"content": {"application/json": {"schema": {"type": "object"}}, "text/csv": {}}},
+        },
         response_class=Response,
         summary="All records of a run as JSON, or its scores as CSV",
     )
-    def export(id: Id, form: Annotated[str, Query(alias="format", pattern="^(json|csv)$")] = "json") -> Response:
+    def export(
+        id: Id, form: Annotated[str, Query(alias="format", pattern="^(json|csv)$")] = "json"
+    ) -> Response:
         records = library.records(id)
-        text, kind = (to_csv(question_table(records)), "text/csv; charset=utf-8") if form == "csv" else (_json(records), "application/json")
+        text, kind = (
+            (to_csv(question_table(records)), "text/csv; charset=utf-8")
+            if form == "csv"
+            else (_json(records), "application/json")
+        )
         headers = {"Content-Disposition": f'attachment; filename="selfreflect-{id}.{form}"'}
         return Response(text.encode("utf-8", "backslashreplace"), media_type=kind, headers=headers)
 
@@ -300,9 +352,14 @@ def _entry(library: Library, found: RunDirectory) -> RunEntry:
 def _view(records: RunRecords, question: Question) -> dict[str, Any]:
     behind = records.failure_behind()
     keys = [(question.id, name) for name in records.strategies]
-    outcomes = [SummaryOutcome(key[1], records.summaries.get(key), records.scores.get(key), _shown(behind.get(key))) for key in keys]
+    outcomes = [
+        SummaryOutcome(key[1], records.summaries.get(key), records.scores.get(key), _shown(behind.get(key)))
+        for key in keys
+    ]
     view: dict[str, Any] = question_view(question, records.answers.get(question.id), outcomes, guesses=False)
-    alone = [failure for failure in records.failures if failure.question_id == question.id and not failure.name]
+    alone = [
+        failure for failure in records.failures if failure.question_id == question.id and not failure.name
+    ]
     return {**view, "problems": [f"{one.kind}: {without_paths(one.message)}" for one in alone]}
 
 
@@ -342,7 +399,9 @@ def _page() -> APIRouter:
     routes = APIRouter(include_in_schema=False)
     shared = resources.files("selfreflect.report") / "page"
     files = {name: (shared / name).read_bytes() for name in _SHARED}
-    files |= {entry.name: entry.read_bytes() for entry in (resources.files("selfreflect.app") / "static").iterdir()}
+    files |= {
+        entry.name: entry.read_bytes() for entry in (resources.files("selfreflect.app") / "static").iterdir()
+    }
 
     def served(name: str) -> Response:
         return Response(files[name], media_type=_TYPES[PurePosixPath(name).suffix])
@@ -368,7 +427,9 @@ def _problem(status: int, kind: str, message: str, headers: Any = None) -> JSONR
 
 def _http_error(_: Request, error: Any) -> JSONResponse:
     phrase = HTTPStatus(error.status_code).phrase
-    return _problem(error.status_code, phrase.lower().replace(" ", "_"), error.detail or phrase, error.headers)
+    return _problem(
+        error.status_code, phrase.lower().replace(" ", "_"), error.detail or phrase, error.headers
+    )
 
 
 def _invalid(_: Request, error: Any) -> JSONResponse:
@@ -385,4 +446,6 @@ def _expected(_: Request, error: Any) -> JSONResponse:
 
 
 def _unexpected(_: Request, error: Any) -> JSONResponse:
-    return _problem(500, "internal", "Something went wrong. The terminal in which the app was started says what.")
+    return _problem(
+        500, "internal", "Something went wrong. The terminal in which the app was started says what."
+    )

@@ -1,4 +1,5 @@
-"""What a job does: the stages of an experiment in a run directory of its own, told as events while they happen."""
+"""What a job does: the stages of an experiment in a run directory of its own, told as events while they
+happen."""
 
 from __future__ import annotations
 
@@ -31,14 +32,17 @@ GUESSES = 5
 """Likeliest tokens kept for every masked word, to be shown where it is clicked."""
 
 _MOST_GUESSED = 400_000
-"""Characters of given answers, once for each summary, up to which they are kept: about a hundred times as many bytes on disk."""
+"""Characters of given answers, once for each summary, up to which they are kept: about a hundred times as
+many bytes on disk."""
 
 FIRST_BATCH, LARGEST_BATCH = 2, 16
-"""Answers drawn together: few at first, so that there is something to see soon, then more, since a large batch costs less for each."""
+"""Answers drawn together: few at first, so that there is something to see soon, then more, since a large
+batch costs less for each."""
 
 
 class ModelChoices:
-    """Which models may be asked for: the embedded one, those named when the app was started, and names on the hub.
+    """Which models may be asked for: the embedded one, those named when the app was started, and names on the
+    hub.
 
     A client never names a directory. Those given at the start are offered by their last part.
     """
@@ -72,10 +76,13 @@ class ModelChoices:
 class Streaming:
     """A generator that draws the completions of a request in small batches and tells of each.
 
-    Sample i of a request has the seed of the request plus i, so the texts are those that one batch would give.
+    Sample i of a request has the seed of the request plus i, so the texts are those that one batch would
+    give.
     """
 
-    def __init__(self, generator: Generator, tell: Callable[[Reply], None], check: Callable[[], None]) -> None:
+    def __init__(
+        self, generator: Generator, tell: Callable[[Reply], None], check: Callable[[], None]
+    ) -> None:
         self._generator = generator
         self._tell, self._check = tell, check
 
@@ -100,7 +107,8 @@ class Streaming:
             replies.append(reply)
             self._tell(reply)
         return Reply(
-            completions=tuple(completion for reply in replies for completion in reply.completions), prompt_tokens=replies[0].prompt_tokens
+            completions=tuple(completion for reply in replies for completion in reply.completions),
+            prompt_tokens=replies[0].prompt_tokens,
         )
 
 
@@ -135,7 +143,13 @@ class JobRunner:
         overrides = self._asked(body) if isinstance(body, AskBody) else self._given(body)
         with (
             self._prompts(body) as prompts,
-            _Watched.open(path, load_config(None, overrides), stages, options=self._adapted(body, prompts), progress=teller) as opened,
+            _Watched.open(
+                path,
+                load_config(None, overrides),
+                stages,
+                options=self._adapted(body, prompts),
+                progress=teller,
+            ) as opened,
         ):
             job.run = self._library.id_of(path)
             teller.experiment = opened
@@ -184,17 +198,23 @@ class JobRunner:
 def _records(id_: str, body: ScoreBody) -> list[AnswerSet | Summary]:
     masked_out, conditioning = _halves(body)
     answers = AnswerSet(question_id=id_, masked_out=masked_out, conditioning=conditioning)
-    return [answers, *(Summary(question_id=id_, name=name, text=text) for name, text in body.summaries.items())]
+    return [
+        answers,
+        *(Summary(question_id=id_, name=name, text=text) for name, text in body.summaries.items()),
+    ]
 
 
 def _halves(body: ScoreBody) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Masked-out and conditioning answers."""
-    masked_out, conditioning = (body.masked_out or (), body.conditioning or ()) if body.answers is None else halves(body.answers)
+    masked_out, conditioning = (
+        (body.masked_out or (), body.conditioning or ()) if body.answers is None else halves(body.answers)
+    )
     return tuple(masked_out), tuple(conditioning)
 
 
 class _Watched(Experiment):
-    """An experiment whose models can be interrupted, and which shows answers before there are enough of them for a record."""
+    """An experiment whose models can be interrupted, and which shows answers before there are enough of them
+    for a record."""
 
     progress: _Teller
 
@@ -212,7 +232,8 @@ class _Watched(Experiment):
 
 
 class _Teller:
-    """The :class:`~selfreflect.pipeline.experiment.Progress` that makes events, and stops the stages when the job is cancelled."""
+    """The :class:`~selfreflect.pipeline.experiment.Progress` that makes events, and stops the stages when the
+    job is cancelled."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -251,7 +272,9 @@ class _Teller:
         """Have the job checked before every forward pass of a local model, until the stage ends."""
         lm = getattr(owner, "lm", None)
         if lm is not None and getattr(owner, "last_states", None) is None:  # else its passes run elsewhere
-            self._hooked.append(lm.model.get_input_embeddings().register_forward_pre_hook(lambda *_: self.job.check()))
+            self._hooked.append(
+                lm.model.get_input_embeddings().register_forward_pre_hook(lambda *_: self.job.check())
+            )
 
     def drawn(self, reply: Reply) -> None:
         """Answers that have just been drawn, each with the number of its group."""
@@ -273,7 +296,9 @@ class _Teller:
         for failure in self._run().failures:
             if self._new(f"{failure.stage} failure", failure.name):
                 message = without_paths(failure.message)
-                self.job.events.add("failure", stage=failure.stage, name=failure.name, kind=failure.kind, message=message)
+                self.job.events.add(
+                    "failure", stage=failure.stage, name=failure.name, kind=failure.kind, message=message
+                )
 
     def _new(self, what: str, name: str) -> bool:
         new = (what, name) not in self._told

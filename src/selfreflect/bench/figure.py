@@ -24,7 +24,8 @@ class _Timings:
 
 
 def draw(result: Result, folder: Path) -> list[Path]:
-    """Write ``scaling.svg`` and ``scaling.png``; both axes are logarithmic, so proportional growth is a line of slope one.
+    """Write ``scaling.svg`` and ``scaling.png``; both axes are logarithmic, so proportional growth is a line
+    of slope one.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -36,7 +37,9 @@ def draw(result: Result, folder: Path) -> list[Path]:
         for (axis, label), panel in zip(LABELS.items(), axes.flat, strict=True):
             points = [point for point in result.scaling if point.axis == axis]
             sizes = [float(point.value) for point in points]
-            seconds = {letter: [point.measured.timings[letter].seconds for point in points] for letter in result.only}
+            seconds = {
+                letter: [point.measured.timings[letter].seconds for point in points] for letter in result.only
+            }
             draw_curves(panel, [_Timings(NAMES[letter], sizes, seconds[letter]) for letter in result.only])
             panel.set_xscale("log", base=2)
             panel.set_yscale("log")
@@ -50,7 +53,9 @@ def draw(result: Result, folder: Path) -> list[Path]:
             row[0].set_ylabel("seconds per question")
         axes[0][0].legend(frameon=False)
         machine = result.machine
-        made_with = f"{machine['judge']}, {machine['dtype']}, {machine['processor']}, threads: {machine['threads']}"
+        made_with = (
+            f"{machine['judge']}, {machine['dtype']}, {machine['processor']}, threads: {machine['threads']}"
+        )
         figure.suptitle(one_line(made_with))
         written = [folder / "scaling.svg", folder / "scaling.png"]
         for path in written:

@@ -1,6 +1,8 @@
-"""How many floating-point operations a prefix tree costs where nothing is computed twice. A multiplication and an addition are two.
+"""How many floating-point operations a prefix tree costs where nothing is computed twice. A multiplication
+and an addition are two.
 
-Only what grows with the size of the model is counted: matrix products and attention. Norms, rotary embeddings and softmaxes are not.
+Only what grows with the size of the model is counted: matrix products and attention. Norms, rotary embeddings
+and softmaxes are not.
 """
 
 from __future__ import annotations
@@ -38,7 +40,12 @@ class Shape:
     def rest(self) -> tuple[tuple[int, int], ...]:
         """(in, out) of the other matrices of a layer: query, output, gate, up, down."""
         attention = self.heads * self.head_dim
-        return ((self.hidden, attention), (attention, self.hidden), *((self.hidden, self.ffn),) * 2, (self.ffn, self.hidden))
+        return (
+            (self.hidden, attention),
+            (attention, self.hidden),
+            *((self.hidden, self.ffn),) * 2,
+            (self.ffn, self.hidden),
+        )
 
     @property
     def head(self) -> tuple[int, int]:
@@ -59,7 +66,8 @@ class Flops:
 
 
 def read_shape(config: Any) -> Shape | None:
-    """The shape that a (text) configuration describes; None for architectures whose operations are not counted here."""
+    """The shape that a (text) configuration describes; None for architectures whose operations are not
+    counted here."""
     if config.model_type not in COUNTED:
         return None
     heads = config.num_attention_heads
@@ -77,8 +85,9 @@ def read_shape(config: Any) -> Shape | None:
 def tree_flops(plan: PrefixTree, shape: Shape) -> Flops:
     """One context: every node once in all layers but the last.
 
-    There, every node gives keys and values, and only the wanted ones go on. A node sees itself and all before it on its path; each key
-    that it sees costs a product with the query and one with the weight, so ``4 * heads * head_dim``.
+    There, every node gives keys and values, and only the wanted ones go on. A node sees itself and all before
+    it on its path; each key that it sees costs a product with the query and one with the weight, so ``4 *
+    heads * head_dim``.
     """
     prefix, wanted = len(plan.prefix), len(plan.wanted)
     seen = prefix * (prefix + 1) // 2 + int(np.sum(prefix + plan.depth + 1))
@@ -91,7 +100,8 @@ def tree_flops(plan: PrefixTree, shape: Shape) -> Flops:
 
 
 def trees_flops(plans: Sequence[PrefixTree], shape: Shape) -> Flops:
-    """All contexts of an item. Each keeps its own head rows: those of the reference count once, whatever the number of summaries."""
+    """All contexts of an item. Each keeps its own head rows: those of the reference count once, whatever the
+    number of summaries."""
     parts = [tree_flops(plan, shape) for plan in plans]
     return Flops(decoder=sum(part.decoder for part in parts), head=sum(part.head for part in parts))
 

@@ -27,7 +27,9 @@ def machine(judge: Judge) -> dict[str, Any]:
         "processor": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
         "cores": cores,
         "threads": torch.get_num_threads(),
-        "attention": "compiled" if (device.type, judge.lm.dtype) == ("cpu", "float32") and native() else "torch",
+        "attention": "compiled"
+        if (device.type, judge.lm.dtype) == ("cpu", "float32") and native()
+        else "torch",
         "load": round(os.getloadavg()[0], 2),
         "torch": str(torch.__version__),
         "transformers": version("transformers"),
@@ -40,4 +42,7 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor())
+    return next(
+        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
+        platform.processor(),
+    )

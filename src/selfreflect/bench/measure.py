@@ -29,10 +29,12 @@ from selfreflect.sources.items import Item
 
 BATCH_SIZES = (1, 4, 16, 64, 256, 1024)
 TIMES = 3
-"""How often the part of the engine that is compared with the machine's peak is timed. The fastest counts, as it does for the peak."""
+"""How often the part of the engine that is compared with the machine's peak is timed. The fastest counts, as
+it does for the peak."""
 
 PASS = 512
-"""Rows of the matrices whose speed is the peak, for engines that do not say how many tokens they take at once."""
+"""Rows of the matrices whose speed is the peak, for engines that do not say how many tokens they take at
+once."""
 
 
 def steps(only: Sequence[str], items: int) -> int:
@@ -48,7 +50,8 @@ class Bench:
         only: letters of the schedules to run.
 
     Attributes:
-        advance: called after each schedule of each item and each try of a batch size, of which one takes minutes at most.
+        advance: called after each schedule of each item and each try of a batch size, of which one takes
+            minutes at most.
         keep: called when there is more in ``result``.
     """
 
@@ -67,8 +70,8 @@ class Bench:
         """Time every item and every point of the curves.
 
         Raises:
-            DataError: an item has no score; all are looked at before the first is timed, and curves leave out what does not fit. Or a
-                schedule gives distances that are not finite.
+            DataError: an item has no score; all are looked at before the first is timed, and curves leave out
+                what does not fit. Or a schedule gives distances that are not finite.
         """
         works = [work_of(self.judge, item) for item in items]
         self._get_ready(sorted(works, key=lambda work: work.requests)[len(works) // 2])
@@ -99,7 +102,8 @@ class Bench:
             self._choose_batch(work)
 
     def _choose_batch(self, work: Work) -> None:
-        """Larger batches until one is slower than the one before, or would not fit into half of the free memory."""
+        """Larger batches until one is slower than the one before, or would not fit into half of the free
+        memory."""
         contexts = encode(self.judge, work.item)[:2]
         each = token_bytes(self.judge) * max(len(prompt.ids) for prompts in contexts for prompt in prompts)
         most = max(sum(len(prompt.ids) - prompt.first for prompt in prompts) for prompts in contexts)
@@ -108,7 +112,9 @@ class Bench:
             if trials and (size // 4 >= most or size * each > available(self.device) / 2):
                 break
             try:
-                trials[size], _ = self._timed(partial(batched, self.judge, contexts, self.metric.temperature, size))
+                trials[size], _ = self._timed(
+                    partial(batched, self.judge, contexts, self.metric.temperature, size)
+                )
             except torch.OutOfMemoryError:
                 if not trials:
                     raise
@@ -123,11 +129,14 @@ class Bench:
     def _measure(self, work: Work) -> Measured:
         timings, found = {}, []
         beside_peak: dict[str, Any] = {}
-        for letter in reversed(self.result.only):  # the smallest first: what it leaves in memory disturbs the others least
+        # the smallest first: what it leaves in memory disturbs the others least
+        for letter in reversed(self.result.only):
             timings[letter], distances_found = self._time(letter, work.item)
             found.append(np.concatenate(distances_found))
             if not np.isfinite(found[-1]).all():
-                raise DataError(f"item {excerpt(work.item.id)} cannot be timed: ({letter}) gives distances that are not finite numbers")
+                raise DataError(
+                    f"item {excerpt(work.item.id)} cannot be timed: ({letter}) gives distances that are not finite numbers"
+                )
             if letter == "c":
                 beside_peak = self._beside_peak(work)
             self.advance()
@@ -141,18 +150,31 @@ class Bench:
         )
 
     def _beside_peak(self, work: Work) -> dict[str, Any]:
-        """The engine without texts and the machine's peak, one right after the other, since the speed of a shared machine drifts."""
-        found: dict[str, Any] = {"model_seconds": min(self._timed(lambda: through_model(self.metric, work))[0] for _ in range(TIMES))}
+        """The engine without texts and the machine's peak, one right after the other, since the speed of a
+        shared machine drifts."""
+        found: dict[str, Any] = {
+            "model_seconds": min(
+                self._timed(lambda: through_model(self.metric, work))[0] for _ in range(TIMES)
+            )
+        }
         if self.shape is not None:
             flops = trees_flops(work.plans, self.shape)
-            peak = measure_peak(self.shape, getattr(self.metric.engine, "budget", PASS), self.dtype, self.device)
-            found |= {"flops": flops.total, "peak_seconds": peak.best.seconds(flops), "usual_seconds": peak.usual.seconds(flops)}
+            peak = measure_peak(
+                self.shape, getattr(self.metric.engine, "budget", PASS), self.dtype, self.device
+            )
+            found |= {
+                "flops": flops.total,
+                "peak_seconds": peak.best.seconds(flops),
+                "usual_seconds": peak.usual.seconds(flops),
+            }
         return found
 
     def _time(self, letter: str, item: Item) -> tuple[Timing, Distances]:
         schedules: dict[str, Callable[[], Distances]] = {
             "a": lambda: one_by_one(self.judge, encode(self.judge, item), self.metric.temperature),
-            "b": lambda: batched(self.judge, encode(self.judge, item), self.metric.temperature, self.result.batch_size or 1),
+            "b": lambda: batched(
+                self.judge, encode(self.judge, item), self.metric.temperature, self.result.batch_size or 1
+            ),
             "c": lambda: engine(self.metric, item),
         }
         allocated(self.device)  # gives back what the schedule before has left
@@ -184,7 +206,8 @@ def engine(metric: SelfReflect, item: Item) -> Distances:
 
 
 def through_model(metric: SelfReflect, work: Work) -> Distances:
-    """What the engine does between the trees of all summaries, as one group, and distances: the part that the machine's peak bounds."""
+    """What the engine does between the trees of all summaries, as one group, and distances: the part that the
+    machine's peak bounds."""
     reference, *plans = work.plans
     return Reference(metric.engine, reference).compare(plans).distances(metric.temperature)
 

@@ -24,11 +24,13 @@ class Watch:
 
 
 def allocated(device: torch.device) -> int | None:
-    """Bytes in use now: tensors on a GPU, else the resident set of the process, after giving back what is free."""
+    """Bytes in use now: tensors on a GPU, else the resident set of the process, after giving back what is
+    free."""
     gc.collect()
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc keeps freed memory, which would count for whoever comes next
+    # glibc keeps freed memory, which would count for whoever comes next
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
     return _status("VmRSS")
@@ -91,7 +93,8 @@ def available(device: torch.device) -> int:
         return torch.cuda.mem_get_info(device)[0]
     free = _kilobytes(_MACHINE, "MemAvailable")
     if free is None:
-        free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2  # macOS does not tell: what other programs leave, as a guess
+        # macOS does not tell: what other programs leave, as a guess
+        free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     try:
         limit, used = (int((_GROUP / name).read_text()) for name in ("memory.max", "memory.current"))
         cached = re.search(r"^inactive_file (\d+)$", (_GROUP / "memory.stat").read_text(), re.MULTILINE)

@@ -51,15 +51,19 @@ def measure_peak(shape: Shape, rows: int, dtype: torch.dtype, device: torch.devi
 
     def rates(choice: Callable[[tuple[float, ...]], float]) -> Rates:
         return Rates(
-            decoder=sum(2 * rows * inner * outer for inner, outer in layer) / sum(choice(seconds[rows, *matrix]) for matrix in layer),
+            decoder=sum(2 * rows * inner * outer for inner, outer in layer)
+            / sum(choice(seconds[rows, *matrix]) for matrix in layer),
             head=2 * head_rows * shape.head[0] * shape.head[1] / choice(seconds[head_rows, *shape.head]),
         )
 
     return Peak(best=rates(min), usual=rates(itemgetter(0)))
 
 
-def _products(rows: int, inner: int, outer: int, dtype: torch.dtype, device: torch.device) -> tuple[Callable[[], torch.Tensor], ...]:
-    """``rows`` tokens times a weight that lies as a linear layer has it: torch's own choice of a kernel, and ours."""
+def _products(
+    rows: int, inner: int, outer: int, dtype: torch.dtype, device: torch.device
+) -> tuple[Callable[[], torch.Tensor], ...]:
+    """``rows`` tokens times a weight that lies as a linear layer has it: torch's own choice of a kernel, and
+    ours."""
     x = torch.randn(rows, inner, device=device).to(dtype)
     weight = torch.randn(outer, inner, device=device).to(dtype)
     out = torch.empty(rows, outer, device=device, dtype=dtype)

@@ -1,4 +1,5 @@
-"""Judges with random weights in the shape of known models: enough to time an engine where the weights are not at hand."""
+"""Judges with random weights in the shape of known models: enough to time an engine where the weights are not
+at hand."""
 
 from __future__ import annotations
 
@@ -9,7 +10,14 @@ import torch
 
 from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.models.judge import Judge
-from selfreflect.models.local.loading import CausalLM, Device, DType, add_up_in_float32, pick_device, pick_dtype
+from selfreflect.models.local.loading import (
+    CausalLM,
+    Device,
+    DType,
+    add_up_in_float32,
+    pick_device,
+    pick_dtype,
+)
 from selfreflect.models.local.threads import apply_threads, read_usage
 from selfreflect.models.smollm2 import model_directory
 
@@ -38,8 +46,11 @@ SHAPES: dict[str, dict[str, Any]] = {
 """Settings of a Qwen2 decoder. Each vocabulary holds the ids of the embedded model's tokenizer."""
 
 
-def random_judge(shape: str, *, device: Device = "auto", dtype: DType = "auto", tokenizer: Path | None = None) -> Judge:
-    """A judge that knows nothing, made on its device, with the tokenizer of the embedded model or of another model directory.
+def random_judge(
+    shape: str, *, device: Device = "auto", dtype: DType = "auto", tokenizer: Path | None = None
+) -> Judge:
+    """A judge that knows nothing, made on its device, with the tokenizer of the embedded model or of another
+    model directory.
 
     Raises:
         ConfigError: no such shape.
@@ -47,7 +58,9 @@ def random_judge(shape: str, *, device: Device = "auto", dtype: DType = "auto", 
     """
     if shape not in SHAPES:
         known = list(SHAPES)
-        raise ConfigError(f"unknown shape {excerpt(shape)} for --random-model; there are {', '.join(known)}.{nearest(shape, known)}")
+        raise ConfigError(
+            f"unknown shape {excerpt(shape)} for --random-model; there are {', '.join(known)}.{nearest(shape, known)}"
+        )
     import transformers
 
     where = pick_device(device)

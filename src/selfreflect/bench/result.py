@@ -57,7 +57,11 @@ class Measured:
     @property
     def efficiency(self) -> float | None:
         """Share of the machine's peak that the engine reaches."""
-        return None if self.peak_seconds is None or self.model_seconds is None else self.peak_seconds / self.model_seconds
+        return (
+            None
+            if self.peak_seconds is None or self.model_seconds is None
+            else self.peak_seconds / self.model_seconds
+        )
 
     @property
     def efficiency_with_text(self) -> float | None:
@@ -105,12 +109,19 @@ class Result:
 
 
 def figures(result: Result) -> dict[str, Any]:
-    """What ``--json`` prints: medians over the items, sums of tokens, the largest memory, then everything in full. None is not measured."""
+    """What ``--json`` prints: medians over the items, sums of tokens, the largest memory, then everything in
+    full. None is not measured."""
     items = result.items
-    found: dict[str, Any] = {"machine": result.machine, "n_items": len(items), "batch_size": result.batch_size}
+    found: dict[str, Any] = {
+        "machine": result.machine,
+        "n_items": len(items),
+        "batch_size": result.batch_size,
+    }
     for letter, name in SCHEDULES.items():
         found[f"seconds_{name}"] = _median([one.seconds(letter) for one in items])
-        found[f"tokens_{name}"] = _sum([one.timings[letter].tokens if letter in one.timings else None for one in items])
+        found[f"tokens_{name}"] = _sum(
+            [one.timings[letter].tokens if letter in one.timings else None for one in items]
+        )
         found[f"memory_{name}_bytes"] = most_memory(items, letter)
         if letter != "c":
             found[f"speedup_against_{name}"] = _median([one.speedup(letter) for one in items])
@@ -126,7 +137,9 @@ def figures(result: Result) -> dict[str, Any]:
         "tolerance": TOLERANCE if result.machine["dtype"] == "float32" else None,
         "batch_trials": [{"size": size, "seconds": seconds} for size, seconds in result.batch_trials.items()],
         "items": [_line(one) for one in items],
-        "scaling": [{"axis": point.axis, "value": point.value, **_line(point.measured)} for point in result.scaling],
+        "scaling": [
+            {"axis": point.axis, "value": point.value, **_line(point.measured)} for point in result.scaling
+        ],
     }
     return found
 
@@ -144,7 +157,11 @@ def _line(one: Measured) -> dict[str, Any]:
     line: dict[str, Any] = {"id": one.id, "requests": one.requests, "tokens_tree": one.tree_tokens}
     for letter, name in SCHEDULES.items():
         if (timing := one.timings.get(letter)) is not None:
-            line |= {f"seconds_{name}": timing.seconds, f"tokens_{name}": timing.tokens, f"memory_{name}_bytes": timing.memory}
+            line |= {
+                f"seconds_{name}": timing.seconds,
+                f"tokens_{name}": timing.tokens,
+                f"memory_{name}_bytes": timing.memory,
+            }
         if letter != "c" and (speedup := one.speedup(letter)) is not None:
             line[f"speedup_against_{name}"] = speedup
     return line | {

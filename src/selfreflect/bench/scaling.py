@@ -19,7 +19,8 @@ class Size:
     """Words of a masked-out answer."""
     summaries: int = 2
     context: int = 64
-    """Words that the judge has said before: those of a summary, and those of all conditioning answers together."""
+    """Words that the judge has said before: those of a summary, and those of all conditioning answers
+    together."""
 
 
 AXES: dict[str, tuple[int, ...]] = {
@@ -49,15 +50,23 @@ def points(source: Sequence[Item]) -> Iterator[ScalingPoint]:
     """An item for each value of each axis, out of the words of ``source``."""
     for axis, values in AXES.items():
         for value in values:
-            yield ScalingPoint(axis, value, made_up(source, replace(Size(), **{axis: value}), f"{axis}-{value}"))
+            yield ScalingPoint(
+                axis, value, made_up(source, replace(Size(), **{axis: value}), f"{axis}-{value}")
+            )
 
 
 def made_up(source: Sequence[Item], size: Size, name: str) -> Item:
-    """An item of exactly this size. A larger one goes on where a smaller one ends, so that curves do not jump by chance.
+    """An item of exactly this size. A larger one goes on where a smaller one ends, so that curves do not jump
+    by chance.
 
     Words are drawn at random: no two answers share more than chance has it.
     """
-    known = [word for item in source for answer in (*item.masked_out, *item.conditioning) for word in answer.split()]
+    known = [
+        word
+        for item in source
+        for answer in (*item.masked_out, *item.conditioning)
+        for word in answer.split()
+    ]
 
     def text(part: str, number: int, words: int) -> str:
         return " ".join(random.Random(f"{part} {number}").choices(known, k=words))

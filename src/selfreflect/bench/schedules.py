@@ -1,8 +1,9 @@
-"""The schedules that this project's engine is compared with, at their best: ideal caches, and copies of keys and values only where a batch
-needs the shared prefix in each of its rows.
+"""The schedules that this project's engine is compared with, at their best: ideal caches, and copies of keys
+and values only where a batch needs the shared prefix in each of its rows.
 
-Both run the model's own transformers attention, project the last position of a request only, and compute distances from the same float32
-rows with the metric's own formula. Neither keeps anything from one item to the next.
+Both run the model's own transformers attention, project the last position of a request only, and compute
+distances from the same float32 rows with the metric's own formula. Neither keeps anything from one item to
+the next.
 """
 
 from __future__ import annotations
@@ -33,14 +34,15 @@ Distances = list[npt.NDArray[np.float64]]
 def one_by_one(judge: Judge, contexts: Sequence[Sequence[Prompt]], temperature: float) -> Distances:
     """The published algorithm: one request per target token, one after another, each for one next-token row.
 
-    The cache is ideal: a request computes only those of its tokens that no earlier request of the item has computed, whatever their
-    context, and at least its last one, since a cache holds no predictions.
+    The cache is ideal: a request computes only those of its tokens that no earlier request of the item has
+    computed, whatever their context, and at least its last one, since a cache holds no predictions.
     """
     path = Path(judge, 1, _longest(contexts))
 
     def rows_of(asked: list[Ids]) -> torch.Tensor:
         found: torch.Tensor | None = None
-        for index in sorted(range(len(asked)), key=asked.__getitem__):  # the tree depth first: what is left behind is not needed again
+        # the tree depth first: what is left behind is not needed again
+        for index in sorted(range(len(asked)), key=asked.__getitem__):
             row = judge.head(path.walk(asked[index]))
             if found is None:
                 found = row.new_empty(len(asked), row.shape[1])
@@ -53,10 +55,12 @@ def one_by_one(judge: Judge, contexts: Sequence[Sequence[Prompt]], temperature: 
 
 @torch.inference_mode()
 def batched(judge: Judge, contexts: Sequence[Sequence[Prompt]], temperature: float, size: int) -> Distances:
-    """The same requests, ``size`` at a time, padded on the right to the longest of a batch of similar lengths.
+    """The same requests, ``size`` at a time, padded on the right to the longest of a batch of similar
+    lengths.
 
-    What all requests of a context share is computed once, that which contexts of the item share once for all of them, and it lies in the
-    cache for every row of all batches; what follows, the text with the gap and the question about it, is computed for each request.
+    What all requests of a context share is computed once, that which contexts of the item share once for all
+    of them, and it lies in the cache for every row of all batches; what follows, the text with the gap and
+    the question about it, is computed for each request.
     """
     path = Path(judge, size, _longest(contexts))
 
@@ -92,14 +96,16 @@ def shared_prefix(asked: Sequence[Ids]) -> int:
 
 
 class Path:
-    """Keys and values of the sequence that was computed last, in buffers made once: going back is forgetting a length, not a copy.
+    """Keys and values of the sequence that was computed last, in buffers made once: going back is forgetting
+    a length, not a copy.
 
     Args:
         rows: sequences beside each other.
         room: tokens of the longest sequence.
 
     Raises:
-        JudgeError: some layers of the judge keep something else than keys and values of all tokens, which cannot be taken back.
+        JudgeError: some layers of the judge keep something else than keys and values of all tokens, which
+            cannot be taken back.
     """
 
     def __init__(self, judge: Judge, rows: int, room: int) -> None:
@@ -111,14 +117,17 @@ class Path:
                 f"judge {judge.name!r} has layers whose cache cannot go back to an earlier token (windows, states), so the published "
                 "schedule cannot be timed with an ideal cache. Time the engine alone with --only c."
             )
-        self.layers = [_Layer(rows, room) for _ in range(judge.lm.model.config.get_text_config().num_hidden_layers)]
+        self.layers = [
+            _Layer(rows, room) for _ in range(judge.lm.model.config.get_text_config().num_hidden_layers)
+        ]
         self.cache.layers = self.layers
         self.ids: Ids = ()
         self.spread_to = 0
         """Columns that are the same in all rows."""
 
     def walk(self, ids: Ids) -> torch.Tensor:
-        """Go to the end of ``ids`` in the first row, computing what the current path does not have; the last state, (1, hidden)."""
+        """Go to the end of ``ids`` in the first row, computing what the current path does not have; the last
+        state, (1, hidden)."""
         have = min(common(self.ids, ids), len(ids) - 1)
         self._keep(have)
         states = self._run(torch.tensor([ids[have:]], device=self.device))
@@ -133,7 +142,8 @@ class Path:
         self.spread_to = len(self.ids)
 
     def fan(self, tails: Sequence[Ids]) -> torch.Tensor:
-        """The last state of each tail behind the path, one in each row, (tails, hidden). The path stays where it is."""
+        """The last state of each tail behind the path, one in each row, (tails, hidden). The path stays where
+        it is."""
         ids = np.zeros((len(tails), max(map(len, tails))), dtype=np.int64)
         for row, tail in zip(ids, tails, strict=True):
             row[: len(tail)] = tail
@@ -147,7 +157,9 @@ class Path:
             layer.keep(length)
 
     def _run(self, ids: torch.Tensor) -> torch.Tensor:
-        states: torch.Tensor = self.decoder(input_ids=ids, past_key_values=self.cache, use_cache=True).last_hidden_state
+        states: torch.Tensor = self.decoder(
+            input_ids=ids, past_key_values=self.cache, use_cache=True
+        ).last_hidden_state
         return states
 
 
@@ -164,10 +176,15 @@ class _Layer(DynamicLayer):  # type: ignore[misc]
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         super().lazy_initialization(key_states, value_states)
-        self.buffers = tuple(new.new_empty(self.rows, new.shape[1], self.room, new.shape[3]) for new in (key_states, value_states))
+        self.buffers = tuple(
+            new.new_empty(self.rows, new.shape[1], self.room, new.shape[3])
+            for new in (key_states, value_states)
+        )
         self.keep(0)
 
-    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         start, stop, rows = self.keys.shape[-2], self.keys.shape[-2] + key_states.shape[-2], len(key_states)
@@ -186,7 +203,9 @@ def _longest(contexts: Sequence[Sequence[Prompt]]) -> int:
     return max(len(prompt.ids) for prompts in contexts for prompt in prompts)
 
 
-def _distances(contexts: Sequence[Sequence[Prompt]], rows_of: Callable[[list[Ids]], torch.Tensor], temperature: float) -> Distances:
+def _distances(
+    contexts: Sequence[Sequence[Prompt]], rows_of: Callable[[list[Ids]], torch.Tensor], temperature: float
+) -> Distances:
     """Distances of each summary's rows to those of the reference, which are kept."""
     _, *groups = visiting_order(contexts)
     reference = rows_of(requests(contexts[0]))
@@ -196,5 +215,7 @@ def _distances(contexts: Sequence[Sequence[Prompt]], rows_of: Callable[[list[Ids
         for index, rows in zip(group, torch.split(of_group, len(reference)), strict=True):
             for start in range(0, len(rows), ROWS_OF_LOGITS):
                 block = slice(start, start + ROWS_OF_LOGITS)
-                found[index - 1][block] = total_variation(rows[block], reference[block], temperature).double().cpu().numpy()
+                found[index - 1][block] = (
+                    total_variation(rows[block], reference[block], temperature).double().cpu().numpy()
+                )
     return found

@@ -1,4 +1,5 @@
-"""What a benchmark does with one item, as token ids: the prompts of its contexts, and the requests that they mean."""
+"""What a benchmark does with one item, as token ids: the prompts of its contexts, and the requests that they
+mean."""
 
 from __future__ import annotations
 
@@ -69,12 +70,16 @@ def requests(prompts: Sequence[Prompt]) -> list[Ids]:
 
 
 def visiting_order(contexts: Sequence[Sequence[Prompt]]) -> list[list[int]]:
-    """The reference, then the summaries in lexicographic order, equal ones together: what contexts share, neighbours share."""
+    """The reference, then the summaries in lexicographic order, equal ones together: what contexts share,
+    neighbours share."""
     groups: dict[tuple[Prompt, ...], list[int]] = {}
     for index, prompts in enumerate(contexts):
         groups.setdefault(tuple(prompts), []).append(index)
     first, *others = groups.items()
-    return [first[1], *(indices for _, indices in sorted(others, key=lambda group: min(prompt.ids for prompt in group[0])))]
+    return [
+        first[1],
+        *(indices for _, indices in sorted(others, key=lambda group: min(prompt.ids for prompt in group[0]))),
+    ]
 
 
 def common(a: Ids, b: Ids) -> int:

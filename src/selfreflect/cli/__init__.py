@@ -37,7 +37,8 @@ COMMANDS = {
 
 def main() -> None:
     """Entry point of the console script."""
-    gc.set_threshold(50_000, 20, 100)  # torch and transformers make a million objects when they are imported, and none of them is garbage
+    # torch and transformers make a million objects when they are imported, and none of them is garbage
+    gc.set_threshold(50_000, 20, 100)
     try:
         application()()
     except KeyboardInterrupt:  # before any command had begun
@@ -74,13 +75,17 @@ def application() -> typer.Typer:
 
 
 def _options(
-    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit."),
+    ] = False,
 ) -> None:
     """Options of the program itself."""
 
 
 def _guarded(command: Callable[P, T]) -> Callable[P, T]:
-    """Turn expected errors into a message and an exit code; anything else is a bug and keeps its traceback."""
+    """Turn expected errors into a message and an exit code; anything else is a bug and keeps its
+    traceback."""
 
     @functools.wraps(command)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -93,7 +98,9 @@ def _guarded(command: Callable[P, T]) -> Callable[P, T]:
             say(f"error: {error}")
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
-            say("interrupted. What had been written to a run directory is saved; run the same command again to go on.")
+            say(
+                "interrupted. What had been written to a run directory is saved; run the same command again to go on."
+            )
             raise typer.Exit(130) from None
         except BrokenPipeError:
             _drop_stdout()  # whoever read it went away (`| head`)
@@ -102,7 +109,9 @@ def _guarded(command: Callable[P, T]) -> Callable[P, T]:
             if error.errno not in _FULL:
                 raise
             _drop_stdout()
-            say(f"error: the output cannot be written: {error.strerror}. Make room and run the same command again.")
+            say(
+                f"error: the output cannot be written: {error.strerror}. Make room and run the same command again."
+            )
             raise typer.Exit(2) from None
 
     return guarded

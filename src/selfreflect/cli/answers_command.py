@@ -36,12 +36,15 @@ def command(
     dry_run: o.DryRun = False,
     json: o.Json = False,
 ) -> None:
-    """Sample 2N answers per question: N to be masked and N to condition on. Without --questions, the directory's own are used."""
+    """Sample 2N answers per question: N to be masked and N to condition on. Without --questions, the
+    directory's own are used."""
     from selfreflect.cli.stages import experiment, finish
     from selfreflect.records import Stage
 
     if questions is None and (limit, part, split, subset, question_column) != (None,) * 5:
-        raise typer.BadParameter("--limit, --part, --split, --subset and --question-column belong to --questions SOURCE")
+        raise typer.BadParameter(
+            "--limit, --part, --split, --subset and --question-column belong to --questions SOURCE"
+        )
     asked = {"source": questions, "limit": limit, "part": part, "split": split, "subset": subset}
     asked |= {"question_column": question_column, "seed": seed}
     drawn = {

@@ -1,4 +1,5 @@
-"""``selfreflect app``: a local page that asks a question and shows answers, summaries and scores as they come."""
+"""``selfreflect app``: a local page that asks a question and shows answers, summaries and scores as they
+come."""
 
 from __future__ import annotations
 
@@ -13,14 +14,24 @@ from selfreflect.cli import options as o
 TOKEN = "SELFREFLECT_APP_TOKEN"
 
 Root = Annotated[Path, typer.Option("--root", metavar="DIR", help="Where runs are stored, and looked for.")]
-Host = Annotated[str, typer.Option("--host", help="Address to listen on; any but this machine's own needs --allow-remote.")]
+Host = Annotated[
+    str, typer.Option("--host", help="Address to listen on; any but this machine's own needs --allow-remote.")
+]
 Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
 AllowRemote = Annotated[
-    bool, typer.Option("--allow-remote", help=f"Let other machines in, with a token: that of ${TOKEN}, else a new one that is printed.")
+    bool,
+    typer.Option(
+        "--allow-remote",
+        help=f"Let other machines in, with a token: that of ${TOKEN}, else a new one that is printed.",
+    ),
 ]
 Offered = Annotated[
     list[str] | None,
-    typer.Option("--model", metavar="NAME", help="Model to offer beside smollm2: a hub name or a local directory. May be repeated."),
+    typer.Option(
+        "--model",
+        metavar="NAME",
+        help="Model to offer beside smollm2: a hub name or a local directory. May be repeated.",
+    ),
 ]
 Browser = Annotated[bool, typer.Option("--open/--no-browser", help="Open the page in a browser.")]
 
@@ -34,7 +45,8 @@ def command(
     browser: Browser = False,
     device: o.Device = "auto",
 ) -> None:
-    """A page in the browser: type a question, watch answers, summaries and scores come, compare strategies, look at earlier runs."""
+    """A page in the browser: type a question, watch answers, summaries and scores come, compare strategies,
+    look at earlier runs."""
     from selfreflect.cli.console import say
     from selfreflect.cli.show import where
     from selfreflect.errors import MissingExtraError
@@ -60,7 +72,14 @@ def command(
             webbrowser.open(address)
 
     try:
-        serve(bound, root, models=ModelChoices(model or []), options=options, allowed=access(host, token), ready=ready)
+        serve(
+            bound,
+            root,
+            models=ModelChoices(model or []),
+            options=options,
+            allowed=access(host, token),
+            ready=ready,
+        )
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     finally:
@@ -76,9 +95,13 @@ def _token(host: str, allow_remote: bool) -> str | None:
 
     given = os.environ.get(TOKEN, "")
     if given and (len(given) < 16 or not given.isascii() or not given.isprintable() or " " in given):
-        raise ConfigError(f"${TOKEN} must have 16 or more ASCII characters without blanks. Unset it, and the app makes one.")
+        raise ConfigError(
+            f"${TOKEN} must have 16 or more ASCII characters without blanks. Unset it, and the app makes one."
+        )
     if host in LOCAL:
         return given or None
     if not allow_remote:
-        raise ConfigError(f"--host {host} lets other machines use this one. If that is what you want, add --allow-remote.")
+        raise ConfigError(
+            f"--host {host} lets other machines use this one. If that is what you want, add --allow-remote."
+        )
     return given or secrets.token_urlsafe(32)

@@ -1,4 +1,5 @@
-"""``selfreflect ask``: one question, what the model really believes, and a summary of it with its faithfulness."""
+"""``selfreflect ask``: one question, what the model really believes, and a summary of it with its
+faithfulness."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ if TYPE_CHECKING:
     from selfreflect.pipeline.experiment import Experiment
 
 Text = Annotated[str, typer.Argument(metavar="QUESTION", help="The question.", show_default=False)]
-Strategy = Annotated[str, typer.Option("--strategies", metavar="A,B", help="How the model summarises its belief.")]
+Strategy = Annotated[
+    str, typer.Option("--strategies", metavar="A,B", help="How the model summarises its belief.")
+]
 
 
 def command(
@@ -21,10 +24,14 @@ def command(
     base_url: o.BaseUrl = None,
     judge: o.Judge = None,
     judge_url: o.JudgeUrl = None,
-    num_answers: Annotated[int, typer.Option("--num-answers", metavar="N", help="Answers per half; twice as many are drawn.")] = 10,
+    num_answers: Annotated[
+        int, typer.Option("--num-answers", metavar="N", help="Answers per half; twice as many are drawn.")
+    ] = 10,
     strategies: Strategy = "sample_and_summarize",
     max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", help="Tokens at most per answer.")] = 64,
-    summary_tokens: Annotated[int, typer.Option("--summary-tokens", help="Tokens at most per summary.")] = 256,
+    summary_tokens: Annotated[
+        int, typer.Option("--summary-tokens", help="Tokens at most per summary.")
+    ] = 256,
     thinking: o.Thinking = None,
     prompts: o.Prompts = None,
     seed: o.Seed = None,
@@ -34,7 +41,8 @@ def command(
     timeout: o.Timeout = 600.0,
     json: o.Json = False,
 ) -> None:
-    """The most frequent kinds of answer with counts, a summary by the model itself, and how faithful that summary is (0 is perfect)."""
+    """The most frequent kinds of answer with counts, a summary by the model itself, and how faithful that
+    summary is (0 is perfect)."""
     import tempfile
     from pathlib import Path
 
@@ -46,7 +54,13 @@ def command(
         raise DataError("the question is blank")
     chosen = names(strategies)
     asked = Question(id=question_id(question), text=question)
-    common = {"model": model, "base_url": base_url, "max_new_tokens": max_new_tokens, "thinking": thinking, "seed": seed}
+    common = {
+        "model": model,
+        "base_url": base_url,
+        "max_new_tokens": max_new_tokens,
+        "thinking": thinking,
+        "seed": seed,
+    }
     overrides: dict[str, dict[str, Any]] = {
         "answers": {**common, "num_answers": num_answers},
         "summaries": {

@@ -18,16 +18,31 @@ if TYPE_CHECKING:
 
 Items = Annotated[
     str | None,
-    typer.Option("--items", metavar="FILE", help="Items as `score --items` reads them; - for stdin. [default: four that are bundled]"),
+    typer.Option(
+        "--items",
+        metavar="FILE",
+        help="Items as `score --items` reads them; - for stdin. [default: four that are bundled]",
+    ),
 ]
 Only = Annotated[
     str,
-    typer.Option("--only", metavar="A,B,C", help="a: one request per target token; b: the same in batches; c: this engine."),
+    typer.Option(
+        "--only",
+        metavar="A,B,C",
+        help="a: one request per target token; b: the same in batches; c: this engine.",
+    ),
 ]
-Output = Annotated[Path | None, typer.Option("--output", metavar="DIR", help="Write bench.json, scaling.csv and the curves here.")]
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", metavar="DIR", help="Write bench.json, scaling.csv and the curves here."),
+]
 RandomModel = Annotated[
     str | None,
-    typer.Option("--random-model", metavar="SHAPE", help="Random weights in the shape of qwen2.5-7b (or tiny) instead of a judge's."),
+    typer.Option(
+        "--random-model",
+        metavar="SHAPE",
+        help="Random weights in the shape of qwen2.5-7b (or tiny) instead of a judge's.",
+    ),
 ]
 
 
@@ -38,9 +53,14 @@ def command(
     judge_dtype: o.JudgeDtype = None,
     random_model: RandomModel = None,
     limit: o.Limit = None,
-    num_answers: Annotated[int | None, typer.Option("--num-answers", metavar="N", help="Use the first N answers of each half.")] = None,
+    num_answers: Annotated[
+        int | None, typer.Option("--num-answers", metavar="N", help="Use the first N answers of each half.")
+    ] = None,
     only: Only = "a,b,c",
-    scaling: Annotated[bool, typer.Option("--scaling/--no-scaling", help="Also vary the size of made-up items, for some minutes.")] = True,
+    scaling: Annotated[
+        bool,
+        typer.Option("--scaling/--no-scaling", help="Also vary the size of made-up items, for some minutes."),
+    ] = True,
     output: Output = None,
     device: o.Device = "auto",
     trust_remote_code: o.TrustRemoteCode = False,
@@ -48,9 +68,10 @@ def command(
 ) -> None:
     """Time three schedules on the same items and judge, and check that they give the same distances.
 
-    (a) the published algorithm: one request per target token, with an ideal prefix cache, one at a time; (b) the same requests in batches
-    of the best size; (c) this project's engine. Prints how many times faster (c) is, the tokens computed, the share of the machine's own
-    speed in matrix products, the memory, and how cost grows. Exit code 1: the distances differ. Run it on an idle machine.
+    (a) the published algorithm: one request per target token, with an ideal prefix cache, one at a time; (b)
+    the same requests in batches of the best size; (c) this project's engine. Prints how many times faster (c)
+    is, the tokens computed, the share of the machine's own speed in matrix products, the memory, and how cost
+    grows. Exit code 1: the distances differ. Run it on an idle machine.
     """
     from selfreflect.cli.console import Watcher, say
     from selfreflect.errors import DataError
@@ -60,12 +81,20 @@ def command(
     if random_model is not None and (judge is not None or judge_revision is not None):
         raise typer.BadParameter("--random-model takes the place of --judge")
     if judge is not None and judge.startswith((VLLM, POOLED)):
-        raise typer.BadParameter("bench times the engine of this package, and --judge vllm... runs another one")
+        raise typer.BadParameter(
+            "bench times the engine of this package, and --judge vllm... runs another one"
+        )
     found = _items(items, limit, num_answers)
     if output is not None:
         _made(output)
     watcher = Watcher()
-    chosen = _judge(random_model, {"judge": judge, "revision": judge_revision, "dtype": judge_dtype}, device, trust_remote_code, watcher)
+    chosen = _judge(
+        random_model,
+        {"judge": judge, "revision": judge_revision, "dtype": judge_dtype},
+        device,
+        trust_remote_code,
+        watcher,
+    )
     from selfreflect.bench.measure import Bench, steps
     from selfreflect.bench.scaling import points
 
@@ -81,7 +110,11 @@ def command(
             bench.advance, bench.keep = counter.advance, keep
             bench.run(found, curves)
     except KeyboardInterrupt:
-        say("interrupted; what had been measured:" if bench.result.items else "interrupted before the first item was measured.")
+        say(
+            "interrupted; what had been measured:"
+            if bench.result.items
+            else "interrupted before the first item was measured."
+        )
         _show(bench.result, json, output)
         raise typer.Exit(130) from None
     except DataError:
@@ -110,7 +143,13 @@ def _items(source: str | None, limit: int | None, num_answers: int | None) -> li
         return read_items(bundled, limit=limit, num_answers=num_answers)
 
 
-def _judge(random_model: str | None, wanted: dict[str, str | None], device: str, trust_remote_code: bool, watcher: Watcher) -> Judge:
+def _judge(
+    random_model: str | None,
+    wanted: dict[str, str | None],
+    device: str,
+    trust_remote_code: bool,
+    watcher: Watcher,
+) -> Judge:
     from selfreflect.config import load_config
     from selfreflect.pipeline.experiment import Options, load_judge
 
@@ -129,7 +168,13 @@ def _judge(random_model: str | None, wanted: dict[str, str | None], device: str,
 
 def _show(result: Result, json: bool, output: Path | None) -> None:
     from selfreflect.bench.result import figures
-    from selfreflect.bench.tables import agreement, efficiency_table, item_table, scaling_table, schedule_table
+    from selfreflect.bench.tables import (
+        agreement,
+        efficiency_table,
+        item_table,
+        scaling_table,
+        schedule_table,
+    )
     from selfreflect.cli.console import emit, say
     from selfreflect.cli.show import print_table
 

@@ -10,12 +10,18 @@ from selfreflect.cli import options as o
 from selfreflect.cli.report_command import Runs
 
 Baseline = Annotated[
-    str | None, typer.Option("--baseline", metavar="STRATEGY", help="Strategy of the first run to compare with. [default: its first]")
+    str | None,
+    typer.Option(
+        "--baseline",
+        metavar="STRATEGY",
+        help="Strategy of the first run to compare with. [default: its first]",
+    ),
 ]
 
 
 def command(runs: Runs, baseline: Baseline = None, json: o.Json = False) -> None:
-    """Compare every strategy with a baseline: differences, 95 % intervals, wins and losses, on the questions that both have scored."""
+    """Compare every strategy with a baseline: differences, 95 % intervals, wins and losses, on the questions
+    that both have scored."""
     from selfreflect.cli.console import emit
     from selfreflect.cli.show import loaded_records, print_table
     from selfreflect.errors import DataError
@@ -23,9 +29,16 @@ def command(runs: Runs, baseline: Baseline = None, json: o.Json = False) -> None
 
     records = loaded_records(runs, detail=False)
     if not records[0].strategies:
-        raise DataError(f"{runs[0]} holds no summaries yet. Make some with: selfreflect summarize --out {runs[0]}")
+        raise DataError(
+            f"{runs[0]} holds no summaries yet. Make some with: selfreflect summarize --out {runs[0]}"
+        )
     base = contender(records[0], baseline or records[0].strategies[0])
-    others = [contender(one, name) for place, one in enumerate(records) for name in one.strategies if place > 0 or name != base.strategy]
+    others = [
+        contender(one, name)
+        for place, one in enumerate(records)
+        for name in one.strategies
+        if place > 0 or name != base.strategy
+    ]
     if not json:
         print_table(comparison(base, others))
         return

@@ -1,4 +1,5 @@
-"""What people see: notes and progress on stderr, results on stdout, and JSON lines on stdout where they were asked for."""
+"""What people see: notes and progress on stderr, results on stdout, and JSON lines on stdout where they were
+asked for."""
 
 from __future__ import annotations
 
@@ -107,6 +108,7 @@ class Watcher:
             TextColumn("left"),
             TimeRemainingColumn(),
         )
-        # Rich would redirect stdout through this console, and JSON lines that were piped elsewhere would end in the terminal.
+        # Rich would redirect stdout through this console, and JSON lines that were piped elsewhere would end
+        # in the terminal.
         with Progress(*columns, console=stderr, redirect_stdout=False, redirect_stderr=False) as progress:
             yield _Bar(progress, progress.add_task(name, total=total))

@@ -14,13 +14,24 @@ if TYPE_CHECKING:
     from selfreflect.pipeline.dry_run import DryRun
 
 _AMOUNTS = ("calls", "completions", "prompt_tokens", "completion_tokens", "judge_tokens", "seconds", "money")
-_HEADINGS = {"prompt_tokens": "prompt tokens", "completion_tokens": "completion tokens", "judge_tokens": "judge tokens", "seconds": "time"}
+_HEADINGS = {
+    "prompt_tokens": "prompt tokens",
+    "completion_tokens": "completion tokens",
+    "judge_tokens": "judge tokens",
+    "seconds": "time",
+}
 
 
 def show_costs(rehearsal: DryRun, json: bool) -> None:
     """Print what a rehearsal found."""
     if json:
-        emit({"dry_run": [_plain(cost) for cost in rehearsal.costs], "total": _total(rehearsal.costs), "notes": rehearsal.notes})
+        emit(
+            {
+                "dry_run": [_plain(cost) for cost in rehearsal.costs],
+                "total": _total(rehearsal.costs),
+                "notes": rehearsal.notes,
+            }
+        )
         return
     print_table(cost_table(rehearsal.costs))
     for note in rehearsal.notes:
@@ -41,7 +52,10 @@ def cost_table(costs: list[StageCost]) -> Table:
             if amount is not None and amount.most != 0:
                 rows.append(("", _HEADINGS.get(name, name), *_cells(name, amount)))
     if len(costs) > 1:
-        rows += [("all", _HEADINGS.get(name, name), *_cells(name, amount)) for name, amount in _summed(costs).items()]
+        rows += [
+            ("all", _HEADINGS.get(name, name), *_cells(name, amount))
+            for name, amount in _summed(costs).items()
+        ]
     columns = (Column("stage"), Column("what"), Column("expected", ",.0f"), Column("at most", ",.0f"))
     return Table(title="What is still to do", columns=columns, rows=tuple(rows), notes=("a dash: not known",))
 
@@ -82,10 +96,15 @@ def _total(costs: list[StageCost]) -> dict[str, Any]:
 
 
 def _plain(cost: StageCost) -> dict[str, Any]:
-    amounts = {name: _rounded(name, amount) for name in _AMOUNTS if (amount := getattr(cost, name)) is not None}
+    amounts = {
+        name: _rounded(name, amount) for name in _AMOUNTS if (amount := getattr(cost, name)) is not None
+    }
     return {"stage": cost.stage, "model": cost.model, "to_do": cost.to_do, **amounts}
 
 
 def _rounded(name: str, amount: Amount) -> dict[str, float | None]:
     digits = {"seconds": 2, "money": 6}.get(name)
-    return {key: None if value is None else round(value, digits) for key, value in (("expected", amount.expected), ("most", amount.most))}
+    return {
+        key: None if value is None else round(value, digits)
+        for key, value in (("expected", amount.expected), ("most", amount.most))
+    }

@@ -21,7 +21,8 @@ DEMO: dict[str, dict[str, Any]] = {
 
 
 def command(out: Out = Path("runs/demo"), fresh: Fresh = False, json: Json = False) -> None:
-    """Questions, answers, summaries and scores with a 135M-parameter model, in about a minute. Run again, it reuses what is done."""
+    """Questions, answers, summaries and scores with a 135M-parameter model, in about a minute. Run again, it
+    reuses what is done."""
     from selfreflect.cli.console import Watcher, say, stdout
     from selfreflect.cli.show import emit_overview, print_question, print_report, where
     from selfreflect.config import load_config
@@ -29,12 +30,18 @@ def command(out: Out = Path("runs/demo"), fresh: Fresh = False, json: Json = Fal
     from selfreflect.records import STAGES
 
     config = load_config(None, DEMO)
-    say("SelfReflect demo: 8 of the 64 bundled questions, one of each kind, with SmolLM2-135M as model and as judge.")
-    say("A model of this size knows little and summarises badly: it is here to show the machinery, not good answers or meaningful scores.")
+    say(
+        "SelfReflect demo: 8 of the 64 bundled questions, one of each kind, with SmolLM2-135M as model and as judge."
+    )
+    say(
+        "A model of this size knows little and summarises badly: it is here to show the machinery, not good answers or meaningful scores."
+    )
     prompts = resources.files("selfreflect") / "data" / "demo_prompts.toml"
     with (
         resources.as_file(prompts) as file,
-        Experiment.open(out, config, STAGES, fresh=fresh, options=Options(prompts=file, guesses=5), progress=Watcher()) as experiment,
+        Experiment.open(
+            out, config, STAGES, fresh=fresh, options=Options(prompts=file, guesses=5), progress=Watcher()
+        ) as experiment,
     ):
         experiment.questions()
         experiment.answers()
@@ -46,7 +53,10 @@ def command(out: Out = Path("runs/demo"), fresh: Fresh = False, json: Json = Fal
     else:
         print_report(records)
         print_question(records, _most_telling(records))
-        stdout.print(f"\nEverything is in {where(out)} (JSON lines; run this again and it is reused). What to try next:", markup=False)
+        stdout.print(
+            f"\nEverything is in {where(out)} (JSON lines; run this again and it is reused). What to try next:",
+            markup=False,
+        )
         for example in (
             f"selfreflect report {where(out)} --output report.html",
             f"selfreflect compare {where(out)} --baseline greedy",
@@ -58,5 +68,7 @@ def command(out: Out = Path("runs/demo"), fresh: Fresh = False, json: Json = Fal
 
 def _most_telling(records: RunRecords) -> str:
     """The question to show in full: one with several right answers, where a summary has something to do."""
-    several = [question.id for question in records.questions.values() if question.kind == "several right answers"]
+    several = [
+        question.id for question in records.questions.values() if question.kind == "several right answers"
+    ]
     return (several or list(records.questions))[0]

@@ -8,12 +8,21 @@ from typing import Annotated
 import typer
 
 RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.", show_default=False)]
-Output = Annotated[Path, typer.Option("--output", metavar="DIR", help="Directory for questions.json, test_answers.json, summaries.json.")]
-Suffix = Annotated[str, typer.Option("--suffix", help="Added to the names of summaries; the published tool uses _summary.")]
+Output = Annotated[
+    Path,
+    typer.Option(
+        "--output", metavar="DIR", help="Directory for questions.json, test_answers.json, summaries.json."
+    ),
+]
+Suffix = Annotated[
+    str, typer.Option("--suffix", help="Added to the names of summaries; the published tool uses _summary.")
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")]
 
 
-def command(run: RunDirectory, output: Output, suffix: Suffix = "_summary", overwrite: Overwrite = False) -> None:
+def command(
+    run: RunDirectory, output: Output, suffix: Suffix = "_summary", overwrite: Overwrite = False
+) -> None:
     """Write questions.json, test_answers.json and summaries.json as the published scorer reads them."""
     from selfreflect.cli.console import say
     from selfreflect.cli.show import exit_with, where
@@ -22,7 +31,12 @@ def command(run: RunDirectory, output: Output, suffix: Suffix = "_summary", over
 
     loaded = Run.load(run)
     left_out = write_published(
-        loaded.questions.values(), loaded.answers.values(), loaded.summaries.values(), output, suffix=suffix, overwrite=overwrite
+        loaded.questions.values(),
+        loaded.answers.values(),
+        loaded.summaries.values(),
+        output,
+        suffix=suffix,
+        overwrite=overwrite,
     )
     say(f"wrote {where(output)}")
     if left_out:

@@ -41,7 +41,9 @@ def keep_finding(finding: Finding, made_with: dict[str, Any], out: Path) -> None
     say(f"the finding and all that belongs to it are in {where(folder)}")
 
 
-def made_with(source: str | None, seed: int, items: int, metrics: Sequence[MetricInfo], values: Sequence[Value]) -> dict[str, Any]:
+def made_with(
+    source: str | None, seed: int, items: int, metrics: Sequence[MetricInfo], values: Sequence[Value]
+) -> dict[str, Any]:
     models = dict.fromkeys(value.by for value in values if value.by)
     return {
         "source": source or "made up",

@@ -1,4 +1,5 @@
-"""``selfreflect import``: files of the published tool, a file of items, or other run directories, into a run directory."""
+"""``selfreflect import``: files of the published tool, a file of items, or other run directories, into a run
+directory."""
 
 from __future__ import annotations
 
@@ -13,13 +14,24 @@ from selfreflect.cli import options as o
 Parts = Annotated[
     list[Path] | None,
     typer.Argument(
-        metavar="[RUN...]", help="Run directories of one question set (--part), to be joined into a new one.", show_default=False
+        metavar="[RUN...]",
+        help="Run directories of one question set (--part), to be joined into a new one.",
+        show_default=False,
     ),
 ]
-QuestionsFile = Annotated[Path | None, typer.Option("--questions", metavar="FILE", help="questions.json of the published tool.")]
-AnswersFile = Annotated[Path | None, typer.Option("--answers", metavar="FILE", help="test_answers.json of the published tool.")]
-SummariesFile = Annotated[Path | None, typer.Option("--summaries", metavar="FILE", help="summaries.json of the published tool.")]
-Items = Annotated[str | None, typer.Option("--items", metavar="FILE", help="A file as `selfreflect score --items` takes it.")]
+QuestionsFile = Annotated[
+    Path | None, typer.Option("--questions", metavar="FILE", help="questions.json of the published tool.")
+]
+AnswersFile = Annotated[
+    Path | None, typer.Option("--answers", metavar="FILE", help="test_answers.json of the published tool.")
+]
+SummariesFile = Annotated[
+    Path | None, typer.Option("--summaries", metavar="FILE", help="summaries.json of the published tool.")
+]
+Items = Annotated[
+    str | None,
+    typer.Option("--items", metavar="FILE", help="A file as `selfreflect score --items` takes it."),
+]
 LeaveOut = Annotated[
     list[str] | None,
     typer.Option(
@@ -38,11 +50,14 @@ def command(
     answers: AnswersFile = None,
     summaries: SummariesFile = None,
     items: Items = None,
-    num_answers: Annotated[int | None, typer.Option("--num-answers", metavar="N", help="With --items: first N of each half.")] = None,
+    num_answers: Annotated[
+        int | None, typer.Option("--num-answers", metavar="N", help="With --items: first N of each half.")
+    ] = None,
     limit: o.Limit = None,
     leave_out: LeaveOut = None,
 ) -> None:
-    """Turn existing files into a run directory, to be scored resumably and compared with other runs; or join the parts of a run."""
+    """Turn existing files into a run directory, to be scored resumably and compared with other runs; or join
+    the parts of a run."""
     from selfreflect.cli.console import say
     from selfreflect.cli.show import where
     from selfreflect.records import AnswerSet, Question, Summary
@@ -52,7 +67,9 @@ def command(
 
     published = (questions, answers, summaries)
     if [items is not None, any(published), bool(runs)].count(True) != 1:
-        raise typer.BadParameter("give either --items FILE, or some of --questions, --answers and --summaries, or run directories to join")
+        raise typer.BadParameter(
+            "give either --items FILE, or some of --questions, --answers and --summaries, or run directories to join"
+        )
     if items is None and (num_answers, limit) != (None, None):
         raise typer.BadParameter("--num-answers and --limit belong to --items FILE")
     if leave_out and not runs:
@@ -65,13 +82,24 @@ def command(
     else:
         found = read_items(items, limit=limit, num_answers=num_answers)
         asked = [Question(id=item.id, text=item.question) for item in found]
-        drawn = [AnswerSet(question_id=item.id, masked_out=item.masked_out, conditioning=item.conditioning) for item in found]
-        made = [Summary(question_id=item.id, name=name, text=text) for item in found for name, text in item.summaries.items()]
+        drawn = [
+            AnswerSet(question_id=item.id, masked_out=item.masked_out, conditioning=item.conditioning)
+            for item in found
+        ]
+        made = [
+            Summary(question_id=item.id, name=name, text=text)
+            for item in found
+            for name, text in item.summaries.items()
+        ]
     with Run.open(out, {}) as run:
         run.append_all([question for question in asked if question.id not in run.questions])
         run.append_all([answer for answer in drawn if answer.question_id not in run.answers])
-        run.append_all([summary for summary in made if (summary.question_id, summary.name) not in run.summaries])
-        counts = f"{len(run.questions)} questions, {len(run.answers)} answer sets, {len(run.summaries)} summaries"
+        run.append_all(
+            [summary for summary in made if (summary.question_id, summary.name) not in run.summaries]
+        )
+        counts = (
+            f"{len(run.questions)} questions, {len(run.answers)} answer sets, {len(run.summaries)} summaries"
+        )
     say(f"{where(out)}: {counts}. Score them with: selfreflect score --out {where(out)}")
 
 
@@ -87,7 +115,12 @@ def _join(runs: Sequence[Path], out: Path, leave_out: Sequence[str]) -> None:
         if part not in PARTS:
             raise typer.BadParameter(f"--leave-out {part}: it must be {' or '.join(PARTS)}")
     joined = join(runs, out, leave_out=leave_out)
-    kinds: dict[type[Record], str] = {Question: "questions", AnswerSet: "answer sets", Summary: "summaries", Score: "scores"}
+    kinds: dict[type[Record], str] = {
+        Question: "questions",
+        AnswerSet: "answer sets",
+        Summary: "summaries",
+        Score: "scores",
+    }
     say(f"{where(out)}: " + ", ".join(f"{joined.records[kind]} {name}" for kind, name in kinds.items()))
     if joined.repeated:
         id_, (kept, other) = next(iter(joined.repeated.items()))
@@ -98,4 +131,6 @@ def _join(runs: Sequence[Path], out: Path, leave_out: Sequence[str]) -> None:
     lacking = (joined.expected or 0) - joined.records[Question]
     if lacking > 0:
         absent = ", ".join(map(str, joined.absent))
-        say(f"{lacking} of {joined.expected} questions are in none of them{f': no directory holds part {absent}' if absent else ''}.")
+        say(
+            f"{lacking} of {joined.expected} questions are in none of them{f': no directory holds part {absent}' if absent else ''}."
+        )

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LazyModels:
-    """``judges`` may be empty: the embedded one is the default. ``compat``, ``dtype`` and the options go for all of them."""
+    """``judges`` may be empty: the embedded one is the default. ``compat``, ``dtype`` and the options go for
+    all of them."""
 
     judges: tuple[str, ...]
     judge_url: str | None
@@ -29,7 +30,8 @@ class LazyModels:
     progress: Progress
 
     def check(self, several: bool) -> None:
-        """Raises ConfigError for options that do not go together; ``several`` says whether the study compares judges."""
+        """Raises ConfigError for options that do not go together; ``several`` says whether the study compares
+        judges."""
         from selfreflect.errors import ConfigError
 
         if several and len(self.judges) < 2:
@@ -45,7 +47,9 @@ class LazyModels:
         if self.base_url is not None and self.model is None:
             raise ConfigError("--base-url is that of --model openai:NAME, and none is named")
         if self.revision is not None and self.model is None:
-            raise ConfigError("--revision is that of --model, and none is named; that of a judge is --judge-revision")
+            raise ConfigError(
+                "--revision is that of --model, and none is named; that of a judge is --judge-revision"
+            )
 
     @property
     def loads(self) -> list[Callable[[], Judge]]:
@@ -60,7 +64,13 @@ class LazyModels:
         from selfreflect.config import load_config
         from selfreflect.pipeline.experiment import load_judge
 
-        wanted = {"judge": name, "base_url": self.judge_url, "revision": self.judge_revision, "dtype": self.dtype, "compat": self.compat}
+        wanted = {
+            "judge": name,
+            "base_url": self.judge_url,
+            "revision": self.judge_revision,
+            "dtype": self.dtype,
+            "compat": self.compat,
+        }
         return load_judge(load_config(None, {"scores": wanted}), self.options, self.progress)
 
     def _generator(self) -> Generator:

@@ -28,16 +28,31 @@ Part = Annotated[
 ]
 Split = Annotated[str | None, typer.Option("--split", help="Split of a hub data set.")]
 Subset = Annotated[str | None, typer.Option("--subset", help="Subset (configuration) of a hub data set.")]
-QuestionColumn = Annotated[str | None, typer.Option("--question-column", help="Column that holds the question.")]
+QuestionColumn = Annotated[
+    str | None, typer.Option("--question-column", help="Column that holds the question.")
+]
 Seed = Annotated[int | None, typer.Option("--seed", help="Seed of everything random. [default: 0]")]
 NumAnswers = Annotated[
     int | None,
-    typer.Option("--num-answers", metavar="N", help="Answers per half; twice as many are drawn. [default: 50, as published; quick: 10]"),
+    typer.Option(
+        "--num-answers",
+        metavar="N",
+        help="Answers per half; twice as many are drawn. [default: 50, as published; quick: 10]",
+    ),
 ]
-MaxNewTokens = Annotated[int | None, typer.Option("--max-new-tokens", help="Tokens at most per answer. [default: 256]")]
-SummaryTokens = Annotated[int | None, typer.Option("--summary-tokens", help="Tokens at most per summary. [default: 4096]")]
+MaxNewTokens = Annotated[
+    int | None, typer.Option("--max-new-tokens", help="Tokens at most per answer. [default: 256]")
+]
+SummaryTokens = Annotated[
+    int | None, typer.Option("--summary-tokens", help="Tokens at most per summary. [default: 4096]")
+]
 NumSamples = Annotated[
-    int | None, typer.Option("--num-samples", metavar="N", help="Fresh samples that sampling strategies draw for themselves. [default: 50]")
+    int | None,
+    typer.Option(
+        "--num-samples",
+        metavar="N",
+        help="Fresh samples that sampling strategies draw for themselves. [default: 50]",
+    ),
 ]
 Strategies = Annotated[
     str,
@@ -50,7 +65,8 @@ Strategies = Annotated[
 Model = Annotated[
     str | None,
     typer.Option(
-        "--model", help="smollm2 (embedded), a hub name, a local directory, vllm:NAME, or openai:NAME on a server. [default: smollm2]"
+        "--model",
+        help="smollm2 (embedded), a hub name, a local directory, vllm:NAME, or openai:NAME on a server. [default: smollm2]",
     ),
 ]
 BaseUrl = Annotated[
@@ -64,12 +80,18 @@ BaseUrl = Annotated[
 ]
 MaxConnections = Annotated[
     int,
-    typer.Option("--max-connections", metavar="N", help="Calls to a server under way at a time; with --engine ray, from each actor."),
+    typer.Option(
+        "--max-connections",
+        metavar="N",
+        help="Calls to a server under way at a time; with --engine ray, from each actor.",
+    ),
 ]
 Timeout = Annotated[
     float,
     typer.Option(
-        "--timeout", metavar="SECONDS", help="Time that a server has for one response. With all repetitions a call takes three times that."
+        "--timeout",
+        metavar="SECONDS",
+        help="Time that a server has for one response. With all repetitions a call takes three times that.",
     ),
 ]
 Judge = Annotated[
@@ -83,14 +105,28 @@ Judge = Annotated[
 ]
 JudgeUrl = Annotated[
     str | None,
-    typer.Option("--judge-url", metavar="URL", help="Where vllm+http:NAME is served in pooling mode, such as http://localhost:8000/v1."),
+    typer.Option(
+        "--judge-url",
+        metavar="URL",
+        help="Where vllm+http:NAME is served in pooling mode, such as http://localhost:8000/v1.",
+    ),
 ]
-Revision = Annotated[str | None, typer.Option("--revision", help="Revision (commit, tag, branch) of a model from the hub.")]
-JudgeRevision = Annotated[str | None, typer.Option("--judge-revision", help="Revision of a judge from the hub.")]
+Revision = Annotated[
+    str | None, typer.Option("--revision", help="Revision (commit, tag, branch) of a model from the hub.")
+]
+JudgeRevision = Annotated[
+    str | None, typer.Option("--judge-revision", help="Revision of a judge from the hub.")
+]
 JudgeDtype = Annotated[
-    str | None, typer.Option("--judge-dtype", help="auto, float32, bfloat16 or float16. [default: float32, on CUDA bfloat16]")
+    str | None,
+    typer.Option(
+        "--judge-dtype", help="auto, float32, bfloat16 or float16. [default: float32, on CUDA bfloat16]"
+    ),
 ]
-Compat = Annotated[str | None, typer.Option("--compat", help="'published' tokenises with the second BOS of the published scorer.")]
+Compat = Annotated[
+    str | None,
+    typer.Option("--compat", help="'published' tokenises with the second BOS of the published scorer."),
+]
 Budget = Annotated[
     str | None,
     typer.Option(
@@ -103,7 +139,9 @@ Budget = Annotated[
 StandardError = Annotated[
     float | None,
     typer.Option(
-        "--se", metavar="X", help="Score random words until every estimate has a standard error of at most X against the exact score."
+        "--se",
+        metavar="X",
+        help="Score random words until every estimate has a standard error of at most X against the exact score.",
     ),
 ]
 Race = Annotated[
@@ -118,7 +156,9 @@ Race = Annotated[
 Guesses = Annotated[
     int,
     typer.Option(
-        "--guesses", metavar="K", help="Keep the judge's K likeliest tokens in both contexts for every masked token, for the report page."
+        "--guesses",
+        metavar="K",
+        help="Keep the judge's K likeliest tokens in both contexts for every masked token, for the report page.",
     ),
 ]
 Cache = Annotated[
@@ -130,7 +170,10 @@ Cache = Annotated[
         "so that one more summary of a question costs only itself.",
     ),
 ]
-Thinking = Annotated[bool | None, typer.Option("--thinking/--no-thinking", help="Let a reasoning model think; its trace is removed.")]
+Thinking = Annotated[
+    bool | None,
+    typer.Option("--thinking/--no-thinking", help="Let a reasoning model think; its trace is removed."),
+]
 Device = Annotated[str, typer.Option("--device", help="auto, cuda, mps or cpu.")]
 Devices = Annotated[
     str,
@@ -142,7 +185,10 @@ Devices = Annotated[
 ]
 Shard = Annotated[
     bool,
-    typer.Option("--shard", help="Spread one copy of a local model over all visible GPUs, for models that are too large for one of them."),
+    typer.Option(
+        "--shard",
+        help="Spread one copy of a local model over all visible GPUs, for models that are too large for one of them.",
+    ),
 ]
 Engine = Annotated[
     str,
@@ -163,12 +209,26 @@ RayAddress = Annotated[
         "the environment in which Ray was started there. [default: a cluster on this machine, for this command alone]",
     ),
 ]
-BatchSize = Annotated[int | None, typer.Option("--batch-size", help="Sequences decoded together; does not change results.")]
-TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that comes with a model from the hub.")]
-Prompts = Annotated[Path | None, typer.Option("--prompts", metavar="FILE", help="TOML file that replaces some of the prompts.")]
-ConfigFile = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="TOML file with settings; options override it.")]
-Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Run directory. An existing one is continued.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Delete the records of an existing run directory and start over.")]
+BatchSize = Annotated[
+    int | None, typer.Option("--batch-size", help="Sequences decoded together; does not change results.")
+]
+TrustRemoteCode = Annotated[
+    bool, typer.Option("--trust-remote-code", help="Run code that comes with a model from the hub.")
+]
+Prompts = Annotated[
+    Path | None,
+    typer.Option("--prompts", metavar="FILE", help="TOML file that replaces some of the prompts."),
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="TOML file with settings; options override it."),
+]
+Out = Annotated[
+    Path, typer.Option("--out", metavar="DIR", help="Run directory. An existing one is continued.")
+]
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="Delete the records of an existing run directory and start over.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable JSON lines on stdout.")]
 DryRun = Annotated[
     bool,

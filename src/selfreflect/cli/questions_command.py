@@ -9,7 +9,10 @@ import typer
 
 from selfreflect.cli import options as o
 
-MaybeOut = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Put them into this run directory instead of showing them.")]
+MaybeOut = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="Put them into this run directory instead of showing them."),
+]
 
 
 def command(
@@ -29,9 +32,17 @@ def command(
     from selfreflect.cli.stages import experiment, finish
     from selfreflect.sources.questions import load_questions
 
-    chosen: dict[str, Any] = {"limit": limit, "split": split, "subset": subset, "question_column": question_column, "part": part}
+    chosen: dict[str, Any] = {
+        "limit": limit,
+        "split": split,
+        "subset": subset,
+        "question_column": question_column,
+        "part": part,
+    }
     if out is not None:
-        with experiment(out, ["questions"], {"questions": {"source": questions, "seed": seed, **chosen}}, fresh=fresh) as opened:
+        with experiment(
+            out, ["questions"], {"questions": {"source": questions, "seed": seed, **chosen}}, fresh=fresh
+        ) as opened:
             opened.questions()
             finish(opened, json)
         return

@@ -23,15 +23,25 @@ Outputs = Annotated[
         help="Write a page to look at (.html), the tables (.md), or one row per question and strategy (.csv). May be repeated.",
     ),
 ]
-Figures = Annotated[Path | None, typer.Option("--figures", metavar="DIR", help="Write every figure as SVG for a paper, and its rows.")]
+Figures = Annotated[
+    Path | None,
+    typer.Option("--figures", metavar="DIR", help="Write every figure as SVG for a paper, and its rows."),
+]
 Baseline = Annotated[
     str | None,
     typer.Option(
-        "--baseline", metavar="STRATEGY", help="Strategy of the first run that page and figures compare with. [default: its first]"
+        "--baseline",
+        metavar="STRATEGY",
+        help="Strategy of the first run that page and figures compare with. [default: its first]",
     ),
 ]
 Groups = Annotated[
-    str, typer.Option("--groups", metavar="HOW", help="How the page groups answers: by spelling, or by meaning (with the embed extra).")
+    str,
+    typer.Option(
+        "--groups",
+        metavar="HOW",
+        help="How the page groups answers: by spelling, or by meaning (with the embed extra).",
+    ),
 ]
 LeaveOut = Annotated[
     list[str] | None,
@@ -41,7 +51,9 @@ LeaveOut = Annotated[
         help="Make the page smaller: no guesses (what the judge expected), or no words either. May be repeated.",
     ),
 ]
-OneQuestion = Annotated[str | None, typer.Option("--question", metavar="ID", help="Show this question in full.")]
+OneQuestion = Annotated[
+    str | None, typer.Option("--question", metavar="ID", help="Show this question in full.")
+]
 
 
 def command(
@@ -85,7 +97,9 @@ def _check(output: Sequence[Path], groups: str, left_out: Sequence[str]) -> None
 
     for path in output:
         if path.suffix not in _SUFFIXES:
-            raise typer.BadParameter(f"--output {path}: the name must end in {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}")
+            raise typer.BadParameter(
+                f"--output {path}: the name must end in {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}"
+            )
     if groups not in _GROUPS:
         raise typer.BadParameter(f"--groups {groups}: it must be {' or '.join(_GROUPS)}")
     for part in left_out:
@@ -93,17 +107,29 @@ def _check(output: Sequence[Path], groups: str, left_out: Sequence[str]) -> None
             raise typer.BadParameter(f"--leave-out {part}: it must be {' or '.join(PARTS)}")
     given = "--groups meaning" if groups == "meaning" else "--leave-out" if left_out else ""
     if given and not any(path.suffix == _PAGE for path in output):
-        raise typer.BadParameter(f"{given} changes the page only, and none is written. Add --output FILE{_PAGE}")
+        raise typer.BadParameter(
+            f"{given} changes the page only, and none is written. Add --output FILE{_PAGE}"
+        )
 
 
-def _html(records: Sequence[RunRecords], paths: Sequence[Path], baseline: str | None, grouping: Grouping, left_out: Sequence[str]) -> str:
+def _html(
+    records: Sequence[RunRecords],
+    paths: Sequence[Path],
+    baseline: str | None,
+    grouping: Grouping,
+    left_out: Sequence[str],
+) -> str:
     from msgspec import to_builtins
 
     from selfreflect.report.page.build import report_page
     from selfreflect.store.run import Run
 
     return report_page(
-        records, [to_builtins(Run.load(path).manifest) for path in paths], baseline=baseline, grouping=grouping, left_out=left_out
+        records,
+        [to_builtins(Run.load(path).manifest) for path in paths],
+        baseline=baseline,
+        grouping=grouping,
+        left_out=left_out,
     )
 
 
@@ -116,11 +142,17 @@ def _warn_of_size(path: Path, size: int, records: Sequence[RunRecords], left_out
     if size <= _LARGE:
         return
     there = [] if "words" in left_out else [part for part in parts_of(records) if part not in left_out]
-    ways = [f"--leave-out {part} ({PARTS[part]})" for part in there] + (["fewer runs on one page"] if len(records) > 1 else [])
-    advice = (
-        f"To make it smaller: {'; or '.join(ways)}." if ways else "It holds the texts and scores of one run, and nothing can be left out."
+    ways = [f"--leave-out {part} ({PARTS[part]})" for part in there] + (
+        ["fewer runs on one page"] if len(records) > 1 else []
     )
-    say(f"{where(path)} has {size / 1e6:.1f} MB, and opens slowly on small machines above {_LARGE / 1e6:.0f} MB. {advice}")
+    advice = (
+        f"To make it smaller: {'; or '.join(ways)}."
+        if ways
+        else "It holds the texts and scores of one run, and nothing can be left out."
+    )
+    say(
+        f"{where(path)} has {size / 1e6:.1f} MB, and opens slowly on small machines above {_LARGE / 1e6:.0f} MB. {advice}"
+    )
 
 
 def _by_spelling() -> Grouping:

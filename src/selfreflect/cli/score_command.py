@@ -18,9 +18,15 @@ if TYPE_CHECKING:
 
 Items = Annotated[
     str | None,
-    typer.Option("--items", metavar="FILE", help="JSON list or JSONL of questions with answers and summaries; - for stdin."),
+    typer.Option(
+        "--items",
+        metavar="FILE",
+        help="JSON list or JSONL of questions with answers and summaries; - for stdin.",
+    ),
 ]
-MaybeOut = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Score the summaries of this run directory.")]
+MaybeOut = Annotated[
+    Path | None, typer.Option("--out", metavar="DIR", help="Score the summaries of this run directory.")
+]
 Devices = Annotated[
     str,
     typer.Option(
@@ -41,7 +47,9 @@ def command(
     judge_dtype: o.JudgeDtype = None,
     compat: o.Compat = None,
     limit: o.Limit = None,
-    num_answers: Annotated[int | None, typer.Option("--num-answers", metavar="N", help="Use the first N answers of each half.")] = None,
+    num_answers: Annotated[
+        int | None, typer.Option("--num-answers", metavar="N", help="Use the first N answers of each half.")
+    ] = None,
     words: Words = False,
     budget: o.Budget = None,
     standard_error: o.StandardError = None,
@@ -61,18 +69,26 @@ def command(
 ) -> None:
     """Score how faithfully summaries describe an answer distribution: 0 is perfect, lower is better.
 
-    With --items FILE, nothing is stored; each record is {"id"?, "question", "answers": [...], "summaries": {name: text}}, or has
-    "masked_out_task_answers" and "conditioning_answers" in place of "answers". With --out DIR, the summaries of a run directory are
-    scored into it, and an interrupted run goes on where it stopped.
+    With --items FILE, nothing is stored; each record is {"id"?, "question", "answers": [...], "summaries":
+    {name: text}}, or has "masked_out_task_answers" and "conditioning_answers" in place of "answers". With
+    --out DIR, the summaries of a run directory are scored into it, and an interrupted run goes on where it
+    stopped.
 
-    With --budget, --se or --race a random part of the masked words is scored, the same for all summaries of a question, so that their
-    differences stay sharp. Such scores are estimates: they are shown behind ≈, and say in "estimate" how many words they come from.
+    With --budget, --se or --race a random part of the masked words is scored, the same for all summaries of a
+    question, so that their differences stay sharp. Such scores are estimates: they are shown behind ≈, and
+    say in "estimate" how many words they come from.
     """
     from selfreflect.cli.stages import experiment, finish
     from selfreflect.config import load_config
     from selfreflect.pipeline.options import Options
 
-    wanted: dict[str, Any] = {"judge": judge, "base_url": judge_url, "revision": judge_revision, "dtype": judge_dtype, "compat": compat}
+    wanted: dict[str, Any] = {
+        "judge": judge,
+        "base_url": judge_url,
+        "revision": judge_revision,
+        "dtype": judge_dtype,
+        "compat": compat,
+    }
     wanted |= {"budget": budget, "standard_error": standard_error, "race": race, "seed": seed}
     if (items is None) == (out is None):
         raise typer.BadParameter("give either --items FILE or --out DIR")
@@ -100,8 +116,17 @@ def command(
             finish(opened, json)
         return
     assert items is not None
-    options = Options(device=device, shard=shard, timeout=timeout, trust_remote_code=trust_remote_code, guesses=guesses, cache=cache)
-    _score_items(items, limit, num_answers, load_config(config, {"scores": wanted}), options, words, dry_run, json)
+    options = Options(
+        device=device,
+        shard=shard,
+        timeout=timeout,
+        trust_remote_code=trust_remote_code,
+        guesses=guesses,
+        cache=cache,
+    )
+    _score_items(
+        items, limit, num_answers, load_config(config, {"scores": wanted}), options, words, dry_run, json
+    )
 
 
 def _score_items(
@@ -125,7 +150,12 @@ def _score_items(
     found = read_items(source, limit=limit, num_answers=num_answers)
     watcher = Watcher()
     if dry_run:
-        show_costs(dry_run_items((record for item in found for record in _item_records(item)), settings, options, watcher), json)
+        show_costs(
+            dry_run_items(
+                (record for item in found for record in _item_records(item)), settings, options, watcher
+            ),
+            json,
+        )
         return
     metric = load_metric(load_judge(settings, options, watcher), settings, options, watcher)
     results: list[Score | Failure] = []
@@ -137,7 +167,14 @@ def _score_items(
                     emit(_line(result, words))
             counter.advance(len(item.summaries))
     if not json:
-        print_report(_records(source, found, [r for r in results if isinstance(r, Score)], [r for r in results if isinstance(r, Failure)]))
+        print_report(
+            _records(
+                source,
+                found,
+                [r for r in results if isinstance(r, Score)],
+                [r for r in results if isinstance(r, Failure)],
+            )
+        )
     exit_with(sum(isinstance(result, Failure) for result in results))
 
 
@@ -151,7 +188,11 @@ def _item_records(item: Item) -> tuple[Question, AnswerSet, *tuple[Summary, ...]
 
     question = Question(id=item.id, text=item.question)
     answers = AnswerSet(question_id=item.id, masked_out=item.masked_out, conditioning=item.conditioning)
-    return question, answers, *(Summary(question_id=item.id, name=name, text=text) for name, text in item.summaries.items())
+    return (
+        question,
+        answers,
+        *(Summary(question_id=item.id, name=name, text=text) for name, text in item.summaries.items()),
+    )
 
 
 def _line(result: Score | Failure, words: bool) -> dict[str, Any]:
@@ -161,7 +202,13 @@ def _line(result: Score | Failure, words: bool) -> dict[str, Any]:
     from selfreflect.records import Failure
 
     if isinstance(result, Failure):
-        return {"id": result.question_id, "summary": result.name, "score": None, "failure": result.kind, "message": result.message}
+        return {
+            "id": result.question_id,
+            "summary": result.name,
+            "score": None,
+            "failure": result.kind,
+            "message": result.message,
+        }
     line = {
         "id": result.question_id,
         "summary": result.summary,
@@ -190,7 +237,11 @@ def _records(source: str, items: list[Item], scores: list[Score], failures: list
         strategies=list(dict.fromkeys(name for item in items for name in item.summaries)),
         questions={item.id: Question(id=item.id, text=item.question) for item in items},
         answers={},
-        summaries={(i.id, name): Summary(question_id=i.id, name=name, text=text) for i in items for name, text in i.summaries.items()},
+        summaries={
+            (i.id, name): Summary(question_id=i.id, name=name, text=text)
+            for i in items
+            for name, text in i.summaries.items()
+        },
         scores={(score.question_id, score.summary): score for score in scores},
         failures=failures,
     )

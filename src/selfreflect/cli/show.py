@@ -1,4 +1,5 @@
-"""What several commands show at their end: tables, one question in full, and the exit code that failures ask for."""
+"""What several commands show at their end: tables, one question in full, and the exit code that failures ask
+for."""
 
 from __future__ import annotations
 
@@ -21,13 +22,17 @@ from selfreflect.store.run import Run
 
 
 def loaded_records(paths: Sequence[Path], *, detail: bool) -> list[RunRecords]:
-    """The records of run directories, labelled by their names, or by their paths where two have the same name.
+    """The records of run directories, labelled by their names, or by their paths where two have the same
+    name.
 
     Tables do without the ``detail``: with it, a dozen large runs would not fit into memory.
     """
     records = [run_records(Run.load(path, detail=detail)) for path in paths]
     labels = Counter(one.label for one in records)
-    return [replace(one, label=str(path)) if labels[one.label] > 1 else one for path, one in zip(paths, records, strict=True)]
+    return [
+        replace(one, label=str(path)) if labels[one.label] > 1 else one
+        for path, one in zip(paths, records, strict=True)
+    ]
 
 
 def print_table(table: Table, console: Console = stdout) -> None:
@@ -63,12 +68,15 @@ def emit_overview(records: RunRecords) -> None:
 
 
 def print_question(records: RunRecords, question_id: str, *, answers: int = 5, width: int = 110) -> None:
-    """One question in full: its most frequent answers, then each summary with its score and what it predicted worst."""
+    """One question in full: its most frequent answers, then each summary with its score and what it predicted
+    worst."""
     detail = question_detail(records, question_id, worst=3)
     stdout.print(Text(f"\n{one_line(detail.question.text)}", style="bold"))
     print_answers(detail, answers, width)
     if detail.summaries:
-        stdout.print(Text("Summaries, with their SelfReflect score (0 is perfect, lower is better):", style="dim"))
+        stdout.print(
+            Text("Summaries, with their SelfReflect score (0 is perfect, lower is better):", style="dim")
+        )
     for summary in detail.summaries:
         _print_summary(summary, width)
 
@@ -84,7 +92,11 @@ def print_answers(detail: QuestionDetail, limit: int, width: int = 110) -> None:
 
 
 def _print_summary(detail: SummaryDetail, width: int) -> None:
-    stdout.print(Text(f"{one_line(detail.strategy)}  ", style="bold cyan").append(_score_text(detail), style="not bold default"))
+    stdout.print(
+        Text(f"{one_line(detail.strategy)}  ", style="bold cyan").append(
+            _score_text(detail), style="not bold default"
+        )
+    )
     if detail.summary is not None:
         stdout.print(Text(f"    {_cut(detail.summary.text, 3 * width)}"))
     if detail.worst_words:

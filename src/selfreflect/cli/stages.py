@@ -38,8 +38,8 @@ def experiment(
 ) -> Iterator[Experiment]:
     """The run directory ``out``, opened for ``stages`` with the settings of the file and the options.
 
-    A directory that exists keeps the settings it was made with where neither says otherwise, so a command need not repeat them.
-    With ``dry_run`` it is a rehearsal, which only counts.
+    A directory that exists keeps the settings it was made with where neither says otherwise, so a command
+    need not repeat them. With ``dry_run`` it is a rehearsal, which only counts.
     """
     from selfreflect.config import load_config
     from selfreflect.pipeline.dry_run import DryRun
@@ -64,7 +64,9 @@ def experiment(
     )
     base = {} if fresh else settings_of(out)
     kind = DryRun if dry_run else Experiment
-    with kind.open(out, load_config(config, overrides, base), stages, fresh=fresh, options=options, progress=Watcher()) as opened:
+    with kind.open(
+        out, load_config(config, overrides, base), stages, fresh=fresh, options=options, progress=Watcher()
+    ) as opened:
         yield opened
 
 
@@ -88,7 +90,8 @@ def names(strategies: str) -> list[str]:
 
 
 def finish(opened: Experiment, json: bool) -> None:
-    """Show where the run stands, and exit with 1 if failures are recorded; of a rehearsal, what the rest of the run takes."""
+    """Show where the run stands, and exit with 1 if failures are recorded; of a rehearsal, what the rest of
+    the run takes."""
     from selfreflect.cli.console import say
     from selfreflect.cli.costs import show_costs
     from selfreflect.cli.show import emit_overview, exit_with, print_report, where

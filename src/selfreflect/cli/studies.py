@@ -52,11 +52,14 @@ class StudyOptions:
         return "interventions" if self.source is not None and Path(self.source).is_dir() else "ranked"
 
     def check(self) -> None:
-        """Raises ConfigError for a name that is unknown and for options that do not go together; nothing is read."""
+        """Raises ConfigError for a name that is unknown and for options that do not go together; nothing is
+        read."""
         from selfreflect.errors import ConfigError, excerpt, nearest
 
         if self.name not in STUDIES:
-            raise ConfigError(f"--study {excerpt(self.name)}: it must be one of {', '.join(STUDIES)}.{nearest(self.name, list(STUDIES))}")
+            raise ConfigError(
+                f"--study {excerpt(self.name)}: it must be one of {', '.join(STUDIES)}.{nearest(self.name, list(STUDIES))}"
+            )
         given = {
             "--order": self.order is not None,
             "--ratings": self.ratings is not None,
@@ -67,7 +70,9 @@ class StudyOptions:
         }
         for option, there in given.items():
             if there and self.name not in _OPTIONS[option]:
-                raise ConfigError(f"{option} belongs to --study {' or '.join(_OPTIONS[option])}, and this study is {self.name}")
+                raise ConfigError(
+                    f"{option} belongs to --study {' or '.join(_OPTIONS[option])}, and this study is {self.name}"
+                )
         for name, value in (("limit", self.limit), ("num_answers", self.num_answers)):
             if value is not None and value < 1:
                 raise ConfigError(f"{name} must be at least 1, not {value}")
@@ -76,9 +81,13 @@ class StudyOptions:
         if self.name == "choice" and self.source is not None:
             raise ConfigError("--study choice makes its own items and takes no SOURCE")
         if self.name != "choice" and self.source is None:
-            raise ConfigError(f"--study {self.name} needs a SOURCE: {BUNDLED}, a file of items, or a run directory")
+            raise ConfigError(
+                f"--study {self.name} needs a SOURCE: {BUNDLED}, a file of items, or a run directory"
+            )
         if self.name == "raters" and self.ratings is None:
-            raise ConfigError("--study raters needs --ratings FILE, a CSV with the columns rater, item, summary, rating")
+            raise ConfigError(
+                "--study raters needs --ratings FILE, a CSV with the columns rater, item, summary, rating"
+            )
 
 
 def load(wanted: StudyOptions) -> tuple[Study, str]:
@@ -120,8 +129,16 @@ def _of_run(path: Path, num_answers: int | None) -> tuple[list[Item], str]:
     if not found:
         raise DataError(f"{path} holds no answers yet. Draw some with: selfreflect answers --out {path}")
     without = len(run.questions) - len(found)
-    items = [replace(item, masked_out=item.masked_out[:num_answers], conditioning=item.conditioning[:num_answers]) for item in found]
-    return items, f"{without} of {len(run.questions)} questions of the run have no answers and are left out." if without else ""
+    items = [
+        replace(item, masked_out=item.masked_out[:num_answers], conditioning=item.conditioning[:num_answers])
+        for item in found
+    ]
+    return (
+        items,
+        f"{without} of {len(run.questions)} questions of the run have no answers and are left out."
+        if without
+        else "",
+    )
 
 
 def _grouping(groups: str | None) -> Any:
@@ -152,7 +169,9 @@ def _ranked(items: list[Item], wanted: StudyOptions) -> Study:
 def _interventions(items: list[Item], wanted: StudyOptions) -> Study:
     from selfreflect.validate.edits.interventions import Interventions
 
-    return Interventions(items, wanted.seed, _grouping(wanted.groups), wanted.writer() if wanted.writer else None)
+    return Interventions(
+        items, wanted.seed, _grouping(wanted.groups), wanted.writer() if wanted.writer else None
+    )
 
 
 def _dose(items: list[Item], wanted: StudyOptions) -> Study:

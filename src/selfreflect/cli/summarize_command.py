@@ -30,7 +30,8 @@ def command(
     dry_run: o.DryRun = False,
     json: o.Json = False,
 ) -> None:
-    """Make the summaries that a run directory lacks. Strategies can be added later; their scores then cost only themselves."""
+    """Make the summaries that a run directory lacks. Strategies can be added later; their scores then cost
+    only themselves."""
     from selfreflect.cli.stages import experiment, finish, names
 
     chosen = names(strategies)

@@ -45,7 +45,9 @@ Metrics = Annotated[
         "[default: all that can be computed with what is given and installed]",
     ),
 ]
-ListMetrics = Annotated[bool, typer.Option("--list-metrics", help="Show what every metric is and needs, and stop.")]
+ListMetrics = Annotated[
+    bool, typer.Option("--list-metrics", help="Show what every metric is and needs, and stop.")
+]
 Judges = Annotated[
     list[str] | None,
     typer.Option(
@@ -73,26 +75,48 @@ Order = Annotated[
         "field 'order', or good before all others and mid before bad]",
     ),
 ]
-Controls = Annotated[bool, typer.Option("--controls/--no-controls", help="Add an empty summary and the repeated question to ranked sets.")]
+Controls = Annotated[
+    bool,
+    typer.Option(
+        "--controls/--no-controls", help="Add an empty summary and the repeated question to ranked sets."
+    ),
+]
 Pad = Annotated[
     bool,
     typer.Option(
-        "--pad", help="Measure the shorter of two ranked summaries once more, padded with filler to the length of the longer one."
+        "--pad",
+        help="Measure the shorter of two ranked summaries once more, padded with filler to the length of the longer one.",
     ),
 ]
 Ratings = Annotated[
     Path | None,
-    typer.Option("--ratings", metavar="FILE", help="CSV with rater, item, summary, rating, or rater, item, summary, other, preferred."),
+    typer.Option(
+        "--ratings",
+        metavar="FILE",
+        help="CSV with rater, item, summary, rating, or rater, item, summary, other, preferred.",
+    ),
 ]
 Groups = Annotated[
     str | None,
-    typer.Option("--groups", metavar="HOW", help="Group answers by spelling, or by meaning (with the embed extra). [default: spelling]"),
+    typer.Option(
+        "--groups",
+        metavar="HOW",
+        help="Group answers by spelling, or by meaning (with the embed extra). [default: spelling]",
+    ),
 ]
-Writer = Annotated[bool, typer.Option("--writer", help="Let --model put the statements of interventions into its own words.")]
-NumAnswers = Annotated[int | None, typer.Option("--num-answers", metavar="N", help="Use the first N answers of each half.")]
+Writer = Annotated[
+    bool, typer.Option("--writer", help="Let --model put the statements of interventions into its own words.")
+]
+NumAnswers = Annotated[
+    int | None, typer.Option("--num-answers", metavar="N", help="Use the first N answers of each half.")
+]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", metavar="DIR", help="Keep every value here, with tables and plots; what is there is not measured again."),
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        help="Keep every value here, with tables and plots; what is there is not measured again.",
+    ),
 ]
 
 
@@ -125,17 +149,20 @@ def command(
     trust_remote_code: o.TrustRemoteCode = False,
     json: o.Json = False,
 ) -> None:
-    """Does the metric tell good summaries from bad ones with your judge, on your data, and better than simple alternatives?
+    """Does the metric tell good summaries from bad ones with your judge, on your data, and better than simple
+    alternatives?
 
-    One command measures SelfReflect beside its ablations, its competitors and the controls that any metric must beat, prints tables, and
-    says in plain words what can and what cannot be concluded from the number of items at hand. docs/validate.md is the guide.
+    One command measures SelfReflect beside its ablations, its competitors and the controls that any metric
+    must beat, prints tables, and says in plain words what can and what cannot be concluded from the number of
+    items at hand. docs/validate.md is the guide.
 
     \b
     Studies:
       ranked         summaries whose order is known: how often does the better one win?
       interventions  summaries made worse in known ways: does the score notice?
       dose           stated percentages shifted by 10 to 50 points: does the score rise with the shift?
-      choice         multiple choice where the truth is known: does the score follow the true distance? (takes no SOURCE)
+      choice         multiple choice where the truth is known: does the score follow the true distance? (takes
+          no SOURCE)
       convergence    how many questions, answers and words does a stable ranking of strategies need?
       judges         do several judges agree on strategies and on single summaries?
       raters         does the score agree with people? (needs --ratings)
@@ -144,7 +171,8 @@ def command(
     \b
     A first look at a judge, on eight bundled items, by the main metric and the length of a summary:
       selfreflect validate bundled --judge smollm2 --metrics selfreflect,length
-    Your own summaries in a known order, all metrics, everything kept (the same command goes on after an interruption):
+    Your own summaries in a known order, all metrics, everything kept (the same command goes on after an
+    interruption):
       selfreflect validate mine.json --judge smollm2 --order 'careful>rushed' --out validation
     Your own run: every summary made worse in known ways, then percentages shifted step by step:
       selfreflect validate runs/mine --judge smollm2 --out validation
@@ -165,8 +193,12 @@ def command(
     from selfreflect.pipeline.experiment import Options
 
     judges = tuple(name.strip() for given in judge or [] for name in given.split(",") if name.strip())
-    options = Options(device=device, trust_remote_code=trust_remote_code, max_connections=max_connections, timeout=timeout)
-    models = LazyModels(judges, judge_url, judge_revision, judge_dtype, compat, model, revision, base_url, options, Watcher())
+    options = Options(
+        device=device, trust_remote_code=trust_remote_code, max_connections=max_connections, timeout=timeout
+    )
+    models = LazyModels(
+        judges, judge_url, judge_revision, judge_dtype, compat, model, revision, base_url, options, Watcher()
+    )
     if judge and not judges:
         raise typer.BadParameter("--judge names no judge")
     if writer and models.generator is None:
@@ -187,7 +219,11 @@ def command(
     wanted.check()
     models.check(several=wanted.name == "judges")
     names = None if metrics is None else [name.strip() for name in metrics.split(",") if name.strip()]
-    kept = f"What was measured is kept in {out}; the same command goes on from there." if out else "Nothing is kept without --out DIR."
+    kept = (
+        f"What was measured is kept in {out}; the same command goes on from there."
+        if out
+        else "Nothing is kept without --out DIR."
+    )
     try:
         undefined = _validate(wanted, models, names, out, json)
     except KeyboardInterrupt:
@@ -199,7 +235,9 @@ def command(
         raise typer.Exit(1)
 
 
-def _validate(wanted: StudyOptions, models: LazyModels, names: Sequence[str] | None, out: Path | None, json: bool) -> bool:
+def _validate(
+    wanted: StudyOptions, models: LazyModels, names: Sequence[str] | None, out: Path | None, json: bool
+) -> bool:
     """Measure, show and keep; whether values are undefined that should not be."""
     from selfreflect.cli.console import say
     from selfreflect.cli.findings import keep_finding, made_with, show_finding
@@ -218,7 +256,9 @@ def _validate(wanted: StudyOptions, models: LazyModels, names: Sequence[str] | N
         finding = replace(found, study=wanted.name, tables=tables)
         show_finding(finding, json)
         if out is not None:
-            keep_finding(finding, made_with(wanted.source, wanted.seed, len(study.items), metrics, values), out)
+            keep_finding(
+                finding, made_with(wanted.source, wanted.seed, len(study.items), metrics, values), out
+            )
     if missing:
         reasons = ", ".join(f"{count} x {metric} ({reason})" for (metric, reason), count in missing.items())
         say(f"done, with {missing.total()} of {len(values)} values undefined: {reasons}")
@@ -234,9 +274,14 @@ def _by_design(study: Study, value: Value) -> bool:
 
 
 def _measured(
-    study: Study, wanted: StudyOptions, models: LazyModels, names: Sequence[str] | None, stored: Journal[Value] | None
+    study: Study,
+    wanted: StudyOptions,
+    models: LazyModels,
+    names: Sequence[str] | None,
+    stored: Journal[Value] | None,
 ) -> tuple[list[Value], list[MetricInfo]]:
-    """The values of every judge in turn, so that no two are in memory at once. What needs no judge is measured with the first."""
+    """The values of every judge in turn, so that no two are in memory at once. What needs no judge is
+    measured with the first."""
     from selfreflect.validate import catalogue
 
     judged = [info.name for info in catalogue.METRICS if "judge" in info.needs]
@@ -249,7 +294,11 @@ def _measured(
 
 
 def _measured_with(
-    study: Study, models: LazyModels, judge: Callable[[], Judge], names: Sequence[str] | None, stored: Journal[Value] | None
+    study: Study,
+    models: LazyModels,
+    judge: Callable[[], Judge],
+    names: Sequence[str] | None,
+    stored: Journal[Value] | None,
 ) -> tuple[list[Value], list[MetricInfo]]:
     from selfreflect.validate.catalogue import families
     from selfreflect.validate.measure import measure
@@ -269,7 +318,11 @@ def _say_left_out(names: Sequence[str] | None, metrics: Sequence[MetricInfo], mo
     if names is not None and not set(names) & set(GROUPS):
         return
     measured = {info.name for info in metrics}
-    absent = [info for info in METRICS if info.name not in measured and (names is None or "all" in names or f"{info.group}s" in names)]
+    absent = [
+        info
+        for info in METRICS
+        if info.name not in measured and (names is None or "all" in names or f"{info.group}s" in names)
+    ]
     asking = [info.name for info in absent if "generator" in info.needs and models.generator is None]
     others = [info.name for info in absent if info.name not in asking]
     if asking:
@@ -289,5 +342,9 @@ def _list_metrics(json: bool) -> None:
         for info in METRICS:
             emit(to_builtins(info))
         return
-    rows = tuple((info.name, info.group, info.better, ", ".join(info.needs) or None, info.about) for info in METRICS)
-    stdout.print(to_rich(Table("Metrics", tuple(map(Column, ("name", "group", "better", "needs", "about"))), rows)))
+    rows = tuple(
+        (info.name, info.group, info.better, ", ".join(info.needs) or None, info.about) for info in METRICS
+    )
+    stdout.print(
+        to_rich(Table("Metrics", tuple(map(Column, ("name", "group", "better", "needs", "about"))), rows))
+    )

@@ -1,4 +1,5 @@
-"""Whether a judge that runs elsewhere gives the scores that it gives here, on one item with a stored score."""
+"""Whether a judge that runs elsewhere gives the scores that it gives here, on one item with a stored
+score."""
 
 from __future__ import annotations
 
@@ -43,12 +44,17 @@ def check_parity(judge: Judge, known: dict[str, float] | None = None) -> bool:
 
 def parity_score(judge: Judge) -> float:
     """The score of the built-in item."""
-    scores = SelfReflect(judge).score(QUESTION, masked_out=MASKED_OUT, conditioning=CONDITIONING, summaries={"built-in": SUMMARY})
+    scores = SelfReflect(judge).score(
+        QUESTION, masked_out=MASKED_OUT, conditioning=CONDITIONING, summaries={"built-in": SUMMARY}
+    )
     return scores["built-in"].value
 
 
 def projection_digest(judge: Judge) -> str:
-    """SHA-256 of the projection's numbers; "" where they are not float32, in which every judge rounds differently."""
+    """SHA-256 of the projection's numbers; "" where they are not float32, in which every judge rounds
+    differently."""
     if judge.lm.dtype != "float32":
         return ""
-    return hashlib.sha256(judge.lm.model.get_output_embeddings().weight.detach().cpu().contiguous().numpy().data).hexdigest()
+    return hashlib.sha256(
+        judge.lm.model.get_output_embeddings().weight.detach().cpu().contiguous().numpy().data
+    ).hexdigest()

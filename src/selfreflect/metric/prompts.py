@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 from selfreflect.errors import JudgeError
 from selfreflect.metric.engine.tree import Prompt
-from selfreflect.metric.tasks import Context, MaskedWord, listing_breaks, masked_words, reference_context, summary_context
+from selfreflect.metric.tasks import (
+    Context,
+    MaskedWord,
+    listing_breaks,
+    masked_words,
+    reference_context,
+    summary_context,
+)
 from selfreflect.models.base import Message
 from selfreflect.records import AnswerSet, Failure, FailureKind, Question, Summary
 
@@ -48,19 +55,23 @@ class CannotScoreError(Exception):
         self.kind: FailureKind = kind
 
     def record(self, question: Question, summary: Summary) -> Failure:
-        return Failure(question_id=question.id, stage="scores", kind=self.kind, message=str(self), name=summary.name)
+        return Failure(
+            question_id=question.id, stage="scores", kind=self.kind, message=str(self), name=summary.name
+        )
 
 
 def prepare(judge: Judge, question: Question, answers: AnswerSet) -> QuestionPrompts:
     """The words of a question and their prompts in the reference context.
 
     Raises:
-        CannotScoreError: there is nothing to mask or to condition on, or the conditioning answers do not fit the judge's window.
+        CannotScoreError: there is nothing to mask or to condition on, or the conditioning answers do not fit
+            the judge's window.
     """
     if not answers.conditioning:
         raise CannotScoreError("no_answers", "there are no conditioning answers")
     for answer in answers.masked_out:
-        _refuse_oversized(judge, [answer], "a masked-out answer")  # before every word of it makes a text of that size
+        # before every word of it makes a text of that size
+        _refuse_oversized(judge, [answer], "a masked-out answer")
     words = masked_words(answers.masked_out)
     if not words:
         raise CannotScoreError("no_answers", "there are no masked-out answers with words in them")
@@ -81,29 +92,40 @@ def summary_prompts(judge: Judge, task: QuestionPrompts, summary: Summary) -> li
     """One prompt for each word of the question, after a summary.
 
     Raises:
-        CannotScoreError: the summary does not fit the judge's window, or makes it split a word into other tokens.
+        CannotScoreError: the summary does not fit the judge's window, or makes it split a word into other
+            tokens.
     """
-    prompts = _prompts(judge, summary_context(task.question.text, summary.text), task.words, f"summary {summary.name!r}")
+    prompts = _prompts(
+        judge, summary_context(task.question.text, summary.text), task.words, f"summary {summary.name!r}"
+    )
     if _sizes(prompts) != task.sizes:
         raise CannotScoreError(
-            "backend", f"judge {judge.name!r} splits the same word differently in two contexts, so its predictions cannot be compared"
+            "backend",
+            f"judge {judge.name!r} splits the same word differently in two contexts, so its predictions cannot be compared",
         )
     return prompts
 
 
-def encode(judge: Judge, conversations: Sequence[Sequence[Message]], words: Sequence[str], what: str) -> list[Prompt]:
+def encode(
+    judge: Judge, conversations: Sequence[Sequence[Message]], words: Sequence[str], what: str
+) -> list[Prompt]:
     """Each conversation continued by its word; at least one.
 
     Args:
         what: names the texts for messages, such as ``"summary 'greedy' with a masked-out task"``.
 
     Raises:
-        CannotScoreError: one does not fit the judge's window, or the judge's tokenizer or template cannot take it.
+        CannotScoreError: one does not fit the judge's window, or the judge's tokenizer or template cannot
+            take it.
     """
-    sizes = [(sum(len(message.content) for message in turns), len(word)) for turns, word in zip(conversations, words, strict=True)]
+    sizes = [
+        (sum(len(message.content) for message in turns), len(word))
+        for turns, word in zip(conversations, words, strict=True)
+    ]
     longest = sizes.index(max(sizes))
     _refuse_oversized(judge, [*(message.content for message in conversations[longest]), words[longest]], what)
-    _fitting(judge, [conversations[longest]], [words[longest]], what)  # far too long texts are refused at once
+    # far too long texts are refused at once
+    _fitting(judge, [conversations[longest]], [words[longest]], what)
     return _fitting(judge, conversations, words, what)
 
 
@@ -112,19 +134,28 @@ def _refuse_oversized(judge: Judge, texts: Sequence[str], what: str) -> None:
     window = judge.lm.window
     if window is None:
         return
-    tokens = max(sum(len(text) for text in texts) // _CHARACTERS_PER_TOKEN, sum(len(text.split()) for text in texts))
+    tokens = max(
+        sum(len(text) for text in texts) // _CHARACTERS_PER_TOKEN, sum(len(text.split()) for text in texts)
+    )
     if tokens > window:
-        raise CannotScoreError("too_long", f"{what} needs {tokens} tokens or more, but the window of judge {judge.name!r} holds {window}")
+        raise CannotScoreError(
+            "too_long",
+            f"{what} needs {tokens} tokens or more, but the window of judge {judge.name!r} holds {window}",
+        )
 
 
-def _fitting(judge: Judge, conversations: Sequence[Sequence[Message]], words: Sequence[str], what: str) -> list[Prompt]:
+def _fitting(
+    judge: Judge, conversations: Sequence[Sequence[Message]], words: Sequence[str], what: str
+) -> list[Prompt]:
     try:
         tasks = judge.encode_tasks(conversations, words)
     except JudgeError as error:
         raise CannotScoreError("backend", str(error)) from error
     needed, window = max(len(ids) for ids, _ in tasks), judge.lm.window
     if window is not None and needed > window:
-        raise CannotScoreError("too_long", f"{what} needs {needed} tokens, but the window of judge {judge.name!r} holds {window}")
+        raise CannotScoreError(
+            "too_long", f"{what} needs {needed} tokens, but the window of judge {judge.name!r} holds {window}"
+        )
     return [Prompt(ids=ids, first=first) for ids, first in tasks]
 
 

@@ -1,4 +1,5 @@
-"""The scores stage: a question, its answers and its summaries in, one :class:`Score` or :class:`Failure` per summary out."""
+"""The scores stage: a question, its answers and its summaries in, one :class:`Score` or :class:`Failure` per
+summary out."""
 
 from __future__ import annotations
 
@@ -18,44 +19,64 @@ from selfreflect.metric.prompts import CannotScoreError, QuestionPrompts, prepar
 from selfreflect.metric.sampling.population import Limits, Population, limits
 from selfreflect.metric.sampling.sequential import OverBudgetError, SequentialResult, SequentialScoring
 from selfreflect.metric.tasks import JUDGE_TEMPERATURE
-from selfreflect.records import AnswerSet, Failure, Guess, Question, Sampled, Score, Summary, WordDistance, halves, question_id
+from selfreflect.records import (
+    AnswerSet,
+    Failure,
+    Guess,
+    Question,
+    Sampled,
+    Score,
+    Summary,
+    WordDistance,
+    halves,
+    question_id,
+)
 from selfreflect.stats import clustered_mean, sampled_mean
 
 if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
 
 IDS_AT_ONCE = 500_000
-"""Token ids at which the prompts of a group of summaries are enough. With trees and final states each takes some 30 bytes."""
+"""Token ids at which the prompts of a group of summaries are enough. With trees and final states each takes
+some 30 bytes."""
 
 
 class SelfReflect:
     """The SelfReflect metric with one judge.
 
     >>> metric = SelfReflect(Judge.load("smollm2"))
-    >>> scores = metric.score("What should I plant first?", answers=samples, summaries={"mine": "Most likely radishes, or lettuce."})
+    >>> scores = metric.score("What should I plant first?", answers=samples, summaries={"mine": "Most likely
+    radishes, or lettuce."})
     >>> scores["mine"].value, scores["mine"].words
 
-    Every masked word is scored unless a limit is set. Then a random subset is, the same for all summaries of a question, and what a
-    :class:`Score` says is marked as an estimate by its ``estimate``; where the limit leaves no word out, the score is exact.
+    Every masked word is scored unless a limit is set. Then a random subset is, the same for all summaries of
+    a question, and what a :class:`Score` says is marked as an estimate by its ``estimate``; where the limit
+    leaves no word out, the score is exact.
 
     >>> quick = SelfReflect(judge, budget=20_000)  # judge tokens per question
     >>> quick = SelfReflect(judge, budget="30s", race=0.95)
 
     Args:
-        budget: judge tokens per question, reference and all summaries together (``20000`` nodes of the prefix trees, never exceeded,
-            the estimate is unbiased; a judge that tree attention does not serve computes more for the same nodes), or
-            time per question (``"30s"``, ``"2m"``: kept about, and another run may score other words).
-        standard_error: score words until every summary's standard error against its exact score is at most this.
-        race: a confidence such as 0.95: stop scoring a summary when the order between it and every other one is certain at this
-            confidence for all pairs of the question together, so that only close ones cost more.
+        budget: judge tokens per question, reference and all summaries together (``20000`` nodes of the prefix
+            trees, never exceeded, the estimate is unbiased; a judge that tree attention does not serve
+            computes more for the same nodes), or time per question (``"30s"``, ``"2m"``: kept about, and
+            another run may score other words).
+        standard_error: score words until every summary's standard error against its exact score is at most
+            this.
+        race: a confidence such as 0.95: stop scoring a summary when the order between it and every other one
+            is certain at this confidence for all pairs of the question together, so that only close ones cost
+            more.
         seed: which words come first, with the question's id.
-        guesses: keep for each token task this many of the judge's likeliest tokens after the summary, and after the conditioning answers.
-        cache: a directory that keeps what the judge knows after the conditioning answers, so that one more summary of a question costs
-            only itself; see :class:`~selfreflect.metric.engine.reference_cache.ReferenceCache`.
+        guesses: keep for each token task this many of the judge's likeliest tokens after the summary, and
+            after the conditioning answers.
+        cache: a directory that keeps what the judge knows after the conditioning answers, so that one more
+            summary of a question costs only itself; see
+            :class:`~selfreflect.metric.engine.reference_cache.ReferenceCache`.
         warn: gets a sentence for people when the cache cannot be used.
 
-    With several limits the first one to be reached ends the scoring. What stops by the distances themselves (``standard_error``, ``race``)
-    favours lucky samples a little, so that such estimates are unbiased only nearly.
+    With several limits the first one to be reached ends the scoring. What stops by the distances themselves
+    (``standard_error``, ``race``) favours lucky samples a little, so that such estimates are unbiased only
+    nearly.
 
     Raises:
         ConfigError: a setting makes no sense.
@@ -77,7 +98,9 @@ class SelfReflect:
         if guesses < 0:
             raise ConfigError(f"the number of guesses to keep must be 0 or more, not {guesses}")
         if not temperature > 0:
-            raise ConfigError(f"the judge's temperature must be above 0, not {temperature}; the metric's own is {JUDGE_TEMPERATURE}")
+            raise ConfigError(
+                f"the judge's temperature must be above 0, not {temperature}; the metric's own is {JUDGE_TEMPERATURE}"
+            )
         self.limits: Limits | None = limits(budget, standard_error, race, seed)
         self.judge = judge
         self.temperature = temperature
@@ -88,7 +111,9 @@ class SelfReflect:
             )
         self.engine = engine_of(judge)
         self.guesses = guesses
-        self.cache = None if cache is None else ReferenceCache(cache, judge_key(judge, self.engine.head), warn=warn)
+        self.cache = (
+            None if cache is None else ReferenceCache(cache, judge_key(judge, self.engine.head), warn=warn)
+        )
 
     def score(
         self,
@@ -120,39 +145,60 @@ class SelfReflect:
         return scores
 
     def score_records(
-        self, question: Question, answers: AnswerSet, summaries: Sequence[Summary], *, beside: Sequence[Score] = ()
+        self,
+        question: Question,
+        answers: AnswerSet,
+        summaries: Sequence[Summary],
+        *,
+        beside: Sequence[Score] = (),
     ) -> list[Score | Failure]:
         """Score every summary of one question; the reference context is computed once for all of them.
 
-        A question that cannot be scored gives one Failure per summary, a summary that cannot be scored gives one of its own. ``beside``
-        are scores of the same question: no more words are scored than for the longest of them, so that all stay comparable.
+        A question that cannot be scored gives one Failure per summary, a summary that cannot be scored gives
+        one of its own. ``beside`` are scores of the same question: no more words are scored than for the
+            longest of them, so that all stay comparable.
         """
         try:
             task = prepare(self.judge, question, answers)
         except CannotScoreError as error:
             return [error.record(question, summary) for summary in summaries]
-        found = self._every_word(task, summaries) if self.limits is None else self._some_words(task, summaries, beside)
-        names = [summary.name for index, summary in enumerate(summaries) if not isinstance(found[index], Failure)]
+        found = (
+            self._every_word(task, summaries)
+            if self.limits is None
+            else self._some_words(task, summaries, beside)
+        )
+        names = [
+            summary.name for index, summary in enumerate(summaries) if not isinstance(found[index], Failure)
+        ]
         results: list[Score | Failure] = []
         for index, summary in enumerate(summaries):
             measured = found[index]
             try:
-                results.append(measured if isinstance(measured, Failure) else self._record(summary, task, measured, names))
+                results.append(
+                    measured
+                    if isinstance(measured, Failure)
+                    else self._record(summary, task, measured, names)
+                )
             except CannotScoreError as error:
                 results.append(error.record(question, summary))
         return results
 
     def _every_word(self, task: QuestionPrompts, summaries: Sequence[Summary]) -> dict[int, Found]:
-        """All words under every summary, a few summaries at a time, so that memory does not grow with their number."""
+        """All words under every summary, a few summaries at a time, so that memory does not grow with their
+        number."""
         found: dict[int, Found] = {}
         every = range(len(task.words))
         reference = self._reference(task, every)
         for contexts in self._groups(task, summaries, found, IDS_AT_ONCE):
-            found |= dict(zip(contexts, self._measure(task, reference, list(contexts.values()), every), strict=True))
+            found |= dict(
+                zip(contexts, self._measure(task, reference, list(contexts.values()), every), strict=True)
+            )
             contexts.clear()  # before those of the next group come
         return found
 
-    def _some_words(self, task: QuestionPrompts, summaries: Sequence[Summary], beside: Sequence[Score]) -> dict[int, Found]:
+    def _some_words(
+        self, task: QuestionPrompts, summaries: Sequence[Summary], beside: Sequence[Score]
+    ) -> dict[int, Found]:
         """The words that the limits allow, the same under every summary."""
         assert self.limits is not None
         found: dict[int, Found] = {}
@@ -165,8 +211,11 @@ class SelfReflect:
             task.reference,
             prompts,
             self.limits,
-            lambda words, live: self._measure(task, self._reference(task, words), [prompts[index] for index in live], words),
-            at_most=population.size_of(max(earlier)) if earlier and len(earlier) == len(beside) else None,  # an exact one has every word
+            lambda words, live: self._measure(
+                task, self._reference(task, words), [prompts[index] for index in live], words
+            ),
+            # an exact one has every word
+            at_most=population.size_of(max(earlier)) if earlier and len(earlier) == len(beside) else None,
         )
         try:
             return found | dict(zip(contexts, rounds.run(), strict=True))
@@ -181,9 +230,11 @@ class SelfReflect:
     def _groups(
         self, task: QuestionPrompts, summaries: Sequence[Summary], failed: dict[int, Found], at_once: float
     ) -> Iterator[dict[int, list[Prompt]]]:
-        """The prompts of some summaries by their index, until they have ``at_once`` token ids; equal texts together and encoded once.
+        """The prompts of some summaries by their index, until they have ``at_once`` token ids; equal texts
+        together and encoded once.
 
-        Why a summary has none goes into ``failed``: as a record, since an exception would keep its frames and all prompts in them.
+        Why a summary has none goes into ``failed``: as a record, since an exception would keep its frames and
+            all prompts in them.
         """
         places: dict[str, list[int]] = {}
         for index, summary in enumerate(summaries):
@@ -205,9 +256,14 @@ class SelfReflect:
             yield group
 
     def _measure(
-        self, task: QuestionPrompts, reference: Reference, contexts: Sequence[Sequence[Prompt]], words: Sequence[int]
+        self,
+        task: QuestionPrompts,
+        reference: Reference,
+        contexts: Sequence[Sequence[Prompt]],
+        words: Sequence[int],
     ) -> list[Words]:
-        """Distances of the given words under every context. Equal token tasks are computed once, and so are equal contexts."""
+        """Distances of the given words under every context. Equal token tasks are computed once, and so are
+        equal contexts."""
         distinct = [prompts for place, prompts in enumerate(contexts) if prompts not in contexts[:place]]
         compared = reference.compare([build_tree([prompts[word] for word in words]) for prompts in distinct])
         found = compared.distances(self.temperature)
@@ -228,21 +284,44 @@ class SelfReflect:
         return [measured[distinct.index(prompts)] for prompts in contexts]
 
     def _reference(self, task: QuestionPrompts, words: Sequence[int]) -> Reference:
-        return Reference(self.engine, build_tree([task.reference[word] for word in words]), self.cache, task.context)
+        return Reference(
+            self.engine, build_tree([task.reference[word] for word in words]), self.cache, task.context
+        )
 
     def _spelled(self, held: Guesses, place: int) -> tuple[Guess, ...]:
-        """One token task's guesses, each token once; probabilities to four significant digits, as there are many."""
+        """One token task's guesses, each token once; probabilities to four significant digits, as there are
+        many."""
         spelled = {}
-        for token, probabilities in zip(held.tokens[place].tolist(), held.probabilities[place].tolist(), strict=True):
+        for token, probabilities in zip(
+            held.tokens[place].tolist(), held.probabilities[place].tolist(), strict=True
+        ):
             if token not in spelled:
-                spelled[token] = Guess(self.judge.chat.tokenizer.decode([token]), *(float(f"{p:.4g}") for p in probabilities))
+                spelled[token] = Guess(
+                    self.judge.chat.tokenizer.decode([token]), *(float(f"{p:.4g}") for p in probabilities)
+                )
         return tuple(spelled.values())
 
-    def _record(self, summary: Summary, task: QuestionPrompts, measured: SequentialResult | Words, names: Sequence[str]) -> Score:
-        words = measured if isinstance(measured, tuple) else tuple(measured.words[index] for index in sorted(measured.words))
+    def _record(
+        self,
+        summary: Summary,
+        task: QuestionPrompts,
+        measured: SequentialResult | Words,
+        names: Sequence[str],
+    ) -> Score:
+        words = (
+            measured
+            if isinstance(measured, tuple)
+            else tuple(measured.words[index] for index in sorted(measured.words))
+        )
         if not all(math.isfinite(distance) for word in words for distance in word.distances):
-            advice = "load it in another dtype" if self.judge.lm.dtype == "float16" else "its weights may be damaged"
-            raise CannotScoreError("backend", f"the predictions of judge {self.judge.name!r} are not finite numbers; {advice}")
+            advice = (
+                "load it in another dtype"
+                if self.judge.lm.dtype == "float16"
+                else "its weights may be damaged"
+            )
+            raise CannotScoreError(
+                "backend", f"the predictions of judge {self.judge.name!r} are not finite numbers; {advice}"
+            )
         if isinstance(measured, SequentialResult) and len(words) < len(task.words):
             assert self.limits is not None
             value, stderr, means, estimate = _estimated(task, measured, self.limits, names)
@@ -280,8 +359,13 @@ def _population(task: QuestionPrompts, limits: Limits) -> Population:
 
 def _exact(words: Words) -> tuple[float, float | None, dict[int, float]]:
     """Score, standard error and the mean of each answer, from all words."""
-    by_answer = {index: [d for word in group for d in word.distances] for index, group in groupby(words, key=lambda word: word.answer)}
-    return *clustered_mean(list(by_answer.values())), {index: sum(values) / len(values) for index, values in by_answer.items()}
+    by_answer = {
+        index: [d for word in group for d in word.distances]
+        for index, group in groupby(words, key=lambda word: word.answer)
+    }
+    return *clustered_mean(list(by_answer.values())), {
+        index: sum(values) / len(values) for index, values in by_answer.items()
+    }
 
 
 def _estimated(
@@ -313,7 +397,9 @@ def _two_halves(
     if given not in ([True, False, False], [False, True, True]):
         raise DataError("give either answers=..., or both masked_out=... and conditioning=...")
     if any(isinstance(value, str) for value in (answers, masked_out, conditioning)):
-        raise DataError("answers are a list of texts, not one text: every letter of it would count as an answer")
+        raise DataError(
+            "answers are a list of texts, not one text: every letter of it would count as an answer"
+        )
     if answers is None:
         return tuple(masked_out or ()), tuple(conditioning or ())
     try:

@@ -1,6 +1,7 @@
 """The metric as text: which words are masked, and the conversation in which the judge fills them in.
 
-The fixed strings define the metric: scores are comparable only with exactly these (Kirchhof et al., arXiv 2505.20295, and its scorer).
+The fixed strings define the metric: scores are comparable only with exactly these (Kirchhof et al., arXiv
+2505.20295, and its scorer).
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ STOPWORDS = frozenset(
         "there at from an he one do about all will me by your any we so has"
     ).split()
 )
-"""The 44 words whose mean TF-IDF over 20 Newsgroups exceeds 0.012. One-letter words and contractions are not among them, by definition."""
+"""The 44 words whose mean TF-IDF over 20 Newsgroups exceeds 0.012. One-letter words and contractions are not
+among them, by definition."""
 
 
 class MaskedWord(Record, frozen=True, kw_only=True):
@@ -42,7 +44,8 @@ def is_stopword(word: str) -> bool:
 
 
 def masked_words(answers: Sequence[str], *, every: bool = False) -> list[MaskedWord]:
-    """Every masked-out task, in order: each word that is no stopword, or every word of an answer where all are; blank answers have none.
+    """Every masked-out task, in order: each word that is no stopword, or every word of an answer where all
+    are; blank answers have none.
 
     With ``every`` stopwords are masked as well, which is not the metric but an ablation of it.
     """
@@ -57,7 +60,8 @@ def masked_words(answers: Sequence[str], *, every: bool = False) -> list[MaskedW
 
 
 class Context(Record, frozen=True, kw_only=True):
-    """What the judge has said so far about the question: a summary, or the conditioning answers (the reference)."""
+    """What the judge has said so far about the question: a summary, or the conditioning answers (the
+    reference)."""
 
     question: str
     said: str
@@ -89,5 +93,6 @@ def reference_context(question: str, conditioning: Sequence[str]) -> Context:
 
 
 def listing_breaks(conditioning: Sequence[str]) -> int:
-    """How many conditioning answers hold a quote or line end that breaks the ``x_i = '…'`` list: kept for parity, reported as a warning."""
+    """How many conditioning answers hold a quote or line end that breaks the ``x_i = '…'`` list: kept for
+    parity, reported as a warning."""
     return sum("'" in answer or "\n" in answer for answer in conditioning)

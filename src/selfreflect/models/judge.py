@@ -1,4 +1,5 @@
-"""A judge: a causal language model whose full logits are available, and the conversations in which it fills in masked words."""
+"""A judge: a causal language model whose full logits are available, and the conversations in which it fills
+in masked words."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ _VOCABULARY_AT_ONCE = 16384
 
 
 class Judge:
-    """What the metric needs of a language model: token ids of its conversations, a decoder, and its vocabulary projection.
+    """What the metric needs of a language model: token ids of its conversations, a decoder, and its
+    vocabulary projection.
 
     Make one with :meth:`load`, or from a :class:`~selfreflect.models.local.loading.CausalLM`.
 
@@ -56,9 +58,10 @@ class Judge:
         """Load a judge by alias (``smollm2``), hub name or local directory.
 
         Args:
-            compat: ``"published"`` tokenises as the published scorer does, with a second BOS for models that have one.
-            shard: spread a judge that is too large for one GPU over all visible ones, or a device map of one's own; see
-                :data:`~selfreflect.models.local.device_map.Shard`.
+            compat: ``"published"`` tokenises as the published scorer does, with a second BOS for models that
+                have one.
+            shard: spread a judge that is too large for one GPU over all visible ones, or a device map of
+                one's own; see :data:`~selfreflect.models.local.device_map.Shard`.
 
         Raises:
             JudgeError: the model cannot be loaded, does not fit, or cannot be a judge.
@@ -89,7 +92,13 @@ class Judge:
     def facts(self) -> dict[str, Any]:
         """What a manifest says of the judge."""
         lm = self.lm
-        return {"name": lm.name, "revision": lm.revision, "dtype": lm.dtype, "device": lm.device, "compat": self.compat}
+        return {
+            "name": lm.name,
+            "revision": lm.revision,
+            "dtype": lm.dtype,
+            "device": lm.device,
+            "compat": self.compat,
+        }
 
     @property
     def decoder(self) -> Any:
@@ -99,7 +108,8 @@ class Judge:
     def head(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits in float32, (rows, vocabulary), of final normed hidden states (rows, hidden).
 
-        bfloat16 logits would move scores by 1e-4, always upward, so a half-precision head accumulates and returns float32.
+        bfloat16 logits would move scores by 1e-4, always upward, so a half-precision head accumulates and
+        returns float32.
         """
         projection = self.lm.model.get_output_embeddings()
         weight, bias = projection.weight, getattr(projection, "bias", None)
@@ -110,7 +120,9 @@ class Judge:
             logits = torch.mm(hidden, weight.t(), out_dtype=torch.float32)
             logits = logits if bias is None else logits + bias.float()
         else:  # a part at a time: a whole vocabulary in float32 would be gigabytes
-            logits = torch.cat([linear(hidden.float(), part.float()) for part in weight.split(_VOCABULARY_AT_ONCE)], dim=1)
+            logits = torch.cat(
+                [linear(hidden.float(), part.float()) for part in weight.split(_VOCABULARY_AT_ONCE)], dim=1
+            )
             logits = logits if bias is None else logits + bias.float()
         return self._rescale(logits)
 
@@ -125,28 +137,42 @@ class Judge:
             logits = torch.tanh(logits / cap) * cap
         return logits
 
-    def encode_tasks(self, conversations: Sequence[Sequence[Message]], words: Sequence[str]) -> list[tuple[tuple[int, ...], int]]:
+    def encode_tasks(
+        self, conversations: Sequence[Sequence[Message]], words: Sequence[str]
+    ) -> list[tuple[tuple[int, ...], int]]:
         """Token ids of each conversation continued by its word, and the index of the word's first token.
 
-        Both strings have the tokens of full strings. The word's tokens are those that the continued conversation has beyond the one that
-        ends where the assistant's turn begins.
+        Both strings have the tokens of full strings. The word's tokens are those that the continued
+        conversation has beyond the one that ends where the assistant's turn begins.
 
         Raises:
             JudgeError: a word has no token, or the chat template cannot render a conversation.
         """
         distinct_conversations = list(dict.fromkeys(map(tuple, conversations)))
-        rendered = dict(zip(distinct_conversations, self.chat.render_all(distinct_conversations), strict=True))
+        rendered = dict(
+            zip(distinct_conversations, self.chat.render_all(distinct_conversations), strict=True)
+        )
         opened = [rendered[tuple(conversation)] for conversation in conversations]
         full = [self.chat.continued(text, word) for text, word in zip(opened, words, strict=True)]
         # Tasks that mask equal words in equal texts repeat strings; each is tokenised once.
         distinct = list(dict.fromkeys(opened + full))
         ids = dict(zip(distinct, self.chat.encode_alike(distinct), strict=True))
-        return [(tuple(ids[f]), self._first_new(ids[o], ids[f], word)) for o, f, word in zip(opened, full, words, strict=True)]
+        return [
+            (tuple(ids[f]), self._first_new(ids[o], ids[f], word))
+            for o, f, word in zip(opened, full, words, strict=True)
+        ]
 
     def _first_new(self, prompt: list[int], full: list[int], word: str) -> int:
-        """Where ``full`` leaves ``prompt``: its length, or earlier where the word's first letters merge with the end of the prompt."""
+        """Where ``full`` leaves ``prompt``: its length, or earlier where the word's first letters merge with
+        the end of the prompt."""
         same = full[: len(prompt)] == prompt
-        first = len(prompt) if same else next((i for i, (a, b) in enumerate(zip(prompt, full, strict=False)) if a != b), len(full))
+        first = (
+            len(prompt)
+            if same
+            else next((i for i, (a, b) in enumerate(zip(prompt, full, strict=False)) if a != b), len(full))
+        )
         if first == len(full):
-            raise JudgeError(f"the tokenizer of judge {self.name!r} has no token for the word {excerpt(word)}, so it cannot be masked")
+            raise JudgeError(
+                f"the tokenizer of judge {self.name!r} has no token for the word {excerpt(word)}, so it cannot be masked"
+            )
         return first

@@ -1,8 +1,9 @@
 """Products with weights: oneDNN in float32 on a CPU, torch's own choice elsewhere.
 
-For float32 on a CPU torch calls MKL, which uses the widest vectors only on its maker's own processors. oneDNN, which torch ships as well,
-uses them wherever they exist: on an AMD Zen 5 its products took less than half the time (``benchmarks/products.py``). Both accumulate in
-float32 and differ by rounding alone. The choice depends on the build of torch, never on a timing, so that scores can be repeated.
+For float32 on a CPU torch calls MKL, which uses the widest vectors only on its maker's own processors.
+oneDNN, which torch ships as well, uses them wherever they exist: on an AMD Zen 5 its products took less than
+half the time (``benchmarks/products.py``). Both accumulate in float32 and differ by rounding alone. The
+choice depends on the build of torch, never on a timing, so that scores can be repeated.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ import torch
 import torch.nn.functional as F
 
 
-def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, *, silu: bool = False) -> torch.Tensor:
-    """``x @ weight.T + bias``, as :func:`torch.nn.functional.linear` gives it but for rounding; not for training.
+def linear(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, *, silu: bool = False
+) -> torch.Tensor:
+    """``x @ weight.T + bias``, as :func:`torch.nn.functional.linear` gives it but for rounding; not for
+    training.
 
     Args:
         x: shape (rows, inner).
@@ -33,7 +37,9 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = No
     return F.silu(product, inplace=True) if silu else product
 
 
-def add_linear(total: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+def add_linear(
+    total: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> None:
     """``total += linear(x, weight, bias)``, in one kernel where that is faster."""
     if _served(x, weight):
         total += linear(x, weight, bias)
@@ -45,7 +51,11 @@ def add_linear(total: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias:
 
 def _served(x: torch.Tensor, weight: torch.Tensor) -> bool:
     plain = all(each.device.type == "cpu" and each.dtype == torch.float32 for each in (x, weight))
-    return plain and not (torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)) and _has_onednn()
+    return (
+        plain
+        and not (torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad))
+        and _has_onednn()
+    )
 
 
 @cache

@@ -26,16 +26,29 @@ def _xml(name: str) -> tuple[str, str]:
 _SPEAKER = r"(?:<\|start\|>assistant[^<>]*)?"
 _HEADER_END = r"[^<>]*(?:<\|constrain\|>[^<>]*)?<\|message\|>"
 
-# One row for each way to write a trace: patterns for its opening and its closing tag, without groups that capture.
-# No two repeats in a pattern can match the same text, which keeps the search linear.
+# One row for each way to write a trace: patterns for its opening and its closing tag, without groups that
+# capture. No two repeats in a pattern can match the same text, which keeps the search linear.
 TRACES: dict[str, tuple[str, str]] = {
-    **{name: _xml(name) for name in ("think", "thinking", "thought", "thoughts", "reasoning", "reflection", "scratchpad", "seed:think")},
+    **{
+        name: _xml(name)
+        for name in (
+            "think",
+            "thinking",
+            "thought",
+            "thoughts",
+            "reasoning",
+            "reflection",
+            "scratchpad",
+            "seed:think",
+        )
+    },
     "magistral": (r"\[THINK\]", r"\[/THINK\]"),
     "cohere": (r"<\|START_THINKING\|>", r"<\|END_THINKING\|>"),
     "open thoughts": (r"<\|begin_of_thought\|>", r"<\|end_of_thought\|>"),
     "kimi": (r"◁think▷", r"◁/think▷"),
     "gemma": (r"<\|channel>thought", r"<channel\|>"),
-    # A harmony trace may span several messages. Only the header of the final one ends it: <|end|> alone is also how Phi ends a turn.
+    # A harmony trace may span several messages. Only the header of the final one ends it: <|end|> alone is
+    # also how Phi ends a turn.
     "harmony": (
         rf"{_SPEAKER}<\|channel\|>(?:analysis|commentary){_HEADER_END}",
         rf"(?:<\|end\|>\s*)?{_SPEAKER}<\|channel\|>final{_HEADER_END}",
@@ -68,8 +81,9 @@ class _Tag(NamedTuple):
 def split_reasoning(text: str, opened: bool = False) -> Split:
     """Split a reply into its reasoning trace and the visible text after it.
 
-    A trace stands at the start of the text, opened there by a tag or by the prompt (``opened``, or a closing tag that no tag opened).
-    More traces may follow it directly. Tags that only occur later, inside visible text, are part of that text.
+    A trace stands at the start of the text, opened there by a tag or by the prompt (``opened``, or a closing
+    tag that no tag opened). More traces may follow it directly. Tags that only occur later, inside visible
+    text, are part of that text.
 
     Raises:
         UnclosedReasoningError: a trace was opened and never closed.
@@ -121,12 +135,14 @@ def _end_of_prompted(tags: Sequence[_Tag], opened: bool) -> int | None:
         depth[tag.row] += 1 if tag.opens else -1
     if not opened:
         return None
-    # Every closing tag has an opening one, yet one of them must end the trace: some opening tag was only mentioned in it.
+    # Every closing tag has an opening one, yet one of them must end the trace: some opening tag was only
+    # mentioned in it.
     return _last_closing(tags, range(len(TRACES)), "the prompt")
 
 
 def _end_of_tagged(tags: Sequence[_Tag], first: int) -> int:
-    """Index of the tag that closes the trace opened by ``tags[first]``, nested traces of its kind included."""
+    """Index of the tag that closes the trace opened by ``tags[first]``, nested traces of its kind
+    included."""
     row, depth = tags[first].row, 0
     for index in range(first, len(tags)):
         if tags[index].row == row:
@@ -141,7 +157,9 @@ def _last_closing(tags: Sequence[_Tag], rows: Sequence[int], opener: str) -> int
     for index in range(len(tags) - 1, -1, -1):
         if not tags[index].opens and tags[index].row in rows:
             return index
-    raise UnclosedReasoningError(f"the reasoning trace opened by {opener} never ends; allow more new tokens or switch thinking off")
+    raise UnclosedReasoningError(
+        f"the reasoning trace opened by {opener} never ends; allow more new tokens or switch thinking off"
+    )
 
 
 def _unwrap(visible: str) -> str:

@@ -1,4 +1,5 @@
-"""A generator that replies from a script: for tests, and for trying out strategies and backends without a model."""
+"""A generator that replies from a script: for tests, and for trying out strategies and backends without a
+model."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from selfreflect.errors import BackendError, excerpt
 from selfreflect.models.base import Completion, Refusal, Reply, Request
 
 Line: TypeAlias = str | Sequence[str] | Reply | Refusal
-"""One scripted reply. Texts are repeated in turn until the request has its ``n`` completions; a Reply or Refusal is given as it is."""
+"""One scripted reply. Texts are repeated in turn until the request has its ``n`` completions; a Reply or
+Refusal is given as it is."""
 
 Script: TypeAlias = Callable[[Request], Line] | Mapping[str, Line] | Sequence[Line]
 
@@ -17,8 +19,8 @@ Script: TypeAlias = Callable[[Request], Line] | Mapping[str, Line] | Sequence[Li
 class Scripted:
     """Replies from a function of the request, from a mapping, or from a list in the order of the requests.
 
-    A mapping is searched for the first key that occurs in the request's last message. One plain text answers everything.
-    The requests of every call are kept in ``batches``.
+    A mapping is searched for the first key that occurs in the request's last message. One plain text answers
+    everything. The requests of every call are kept in ``batches``.
     """
 
     name = "scripted"
@@ -64,7 +66,9 @@ def _look_up(script: Mapping[str, Line], message: str) -> Line:
 def _next_line(lines: Iterator[Line], request: Request) -> Line:
     for line in lines:
         return line
-    raise BackendError(f"the script is used up; the next request ends in {excerpt(request.messages[-1].content, 200)}")
+    raise BackendError(
+        f"the script is used up; the next request ends in {excerpt(request.messages[-1].content, 200)}"
+    )
 
 
 def _reply(line: Line, n: int) -> Reply | Refusal:
@@ -72,4 +76,6 @@ def _reply(line: Line, n: int) -> Reply | Refusal:
         return line
     texts = [line] if isinstance(line, str) else line
     chosen = [texts[index % len(texts)].strip() for index in range(n)]
-    return Reply(completions=tuple(Completion(text=text, finish="stop", tokens=len(text.split())) for text in chosen))
+    return Reply(
+        completions=tuple(Completion(text=text, finish="stop", tokens=len(text.split())) for text in chosen)
+    )

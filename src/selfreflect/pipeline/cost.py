@@ -1,8 +1,8 @@
 """What work will cost, before it is done: records in, numbers out. No model is run and nothing is read.
 
-Every quantity has an expected value, where something is known of it, and an upper bound, where there is one. A reply that a later step
-shows to the model again has not been written yet: in the bound it counts with its token limit. Quoting it, or another tokenizer's way to
-split it, may add to that.
+Every quantity has an expected value, where something is known of it, and an upper bound, where there is one.
+A reply that a later step shows to the model again has not been written yet: in the bound it counts with its
+token limit. Quoting it, or another tokenizer's way to split it, may add to that.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Call(Record, frozen=True, kw_only=True):
     """``n`` completions of one conversation."""
 
     kind: int
-    """Index of how its tokens are drawn: calls of one kind have one token limit and are expected to give equally long replies."""
+    """Index of how its tokens are drawn: calls of one kind have one token limit and are expected to give
+    equally long replies."""
     n: int
     prompt: int
     """Tokens of the prompt, without earlier replies in it."""
@@ -82,8 +83,10 @@ class Trial(Record, frozen=True, kw_only=True):
     def expected_length(self, limit: int) -> float | None:
         """Tokens of a completion when up to ``limit`` are allowed; None if none ended by itself.
 
-        As if every token were the last one with the same probability p, estimated from completions that were mostly cut off: of the
-        tokens and ends seen, so many were ends. Then the mean of min(length, limit) is (1 - p) / p * (1 - (1 - p)^limit).
+        As if every token were the last one with the same probability p, estimated from completions that were
+            mostly cut off: of the
+        tokens and ends seen, so many were ends. Then the mean of min(length, limit) is (1 - p) / p * (1 - (1
+        - p)^limit).
         """
         if not self.stopped:
             return None
@@ -119,7 +122,8 @@ class StageCost(Record, frozen=True, kw_only=True):
     to_do: int
     """Answer sets, summaries or scores."""
     calls: Amount = NOTHING
-    """Conversations that are sent; at most one for each completion, where a server gives no more at a time."""
+    """Conversations that are sent; at most one for each completion, where a server gives no more at a
+    time."""
     completions: Amount = NOTHING
     prompt_tokens: Amount = NOTHING
     completion_tokens: Amount = NOTHING
@@ -130,10 +134,13 @@ class StageCost(Record, frozen=True, kw_only=True):
     """In the currency of the prices; None where none are given."""
 
 
-def generation(calls: Sequence[Call], limits: Sequence[int], lengths: Mapping[int, float | None], *, reread: bool) -> Generation:
+def generation(
+    calls: Sequence[Call], limits: Sequence[int], lengths: Mapping[int, float | None], *, reread: bool
+) -> Generation:
     """Tokens of ``calls``; ``limits`` and expected ``lengths`` of completions by kind.
 
-    ``reread``: the model may read the prompt anew for each completion, as behind a server that gives one at a time.
+    ``reread``: the model may read the prompt anew for each completion, as behind a server that gives one at a
+    time.
     """
     return sum((_one(call, limits, lengths, reread) for call in calls), Generation())
 
@@ -141,14 +148,21 @@ def generation(calls: Sequence[Call], limits: Sequence[int], lengths: Mapping[in
 def _one(call: Call, limits: Sequence[int], lengths: Mapping[int, float | None], reread: bool) -> Generation:
     known = [lengths.get(kind) for kind in call.shown]
     told = None if None in known else sum(length for length in known if length is not None)
-    room = limits[call.kind] if call.window is None else max(0, min(limits[call.kind], call.window - call.prompt))
+    room = (
+        limits[call.kind]
+        if call.window is None
+        else max(0, min(limits[call.kind], call.window - call.prompt))
+    )
     length = lengths.get(call.kind)
     return Generation(
         prompt=Amount(
             expected=None if told is None else _fitting(call.prompt + told, call.window),
-            most=_fitting(call.prompt_most + sum(limits[kind] for kind in call.shown), call.window) * (call.n if reread else 1),
+            most=_fitting(call.prompt_most + sum(limits[kind] for kind in call.shown), call.window)
+            * (call.n if reread else 1),
         ),
-        completion=Amount(expected=None if length is None else call.n * min(length, room), most=call.n * room),
+        completion=Amount(
+            expected=None if length is None else call.n * min(length, room), most=call.n * room
+        ),
     )
 
 
@@ -169,28 +183,39 @@ def money_of(found: Generation, input_per_million: float, output_per_million: fl
 def limited_nodes(nodes: Amount, budget: int | None, rounds: bool) -> Amount:
     """One question's nodes under a budget of tokens, which is never exceeded.
 
-    In ``rounds`` what words share is computed anew in each round, and how many there will be depends on the distances: without a budget
-    there is then no bound, and what is expected is that every word is scored, in one round.
+    In ``rounds`` what words share is computed anew in each round, and how many there will be depends on the
+    distances: without a budget there is then no bound, and what is expected is that every word is scored, in
+    one round.
     """
     if budget is not None:
-        return Amount(expected=_least(nodes.expected, budget), most=budget if nodes.most is None else min(nodes.most, budget))
+        return Amount(
+            expected=_least(nodes.expected, budget),
+            most=budget if nodes.most is None else min(nodes.most, budget),
+        )
     return Amount(expected=nodes.expected, most=None) if rounds else nodes
 
 
 def extended(points: Sequence[tuple[float, Nodes]], tokens: float) -> Nodes:
     """The nodes for answers of so many ``tokens``, from those for three shorter lengths.
 
-    Each masked word of an answer needs what follows it anew, so nodes are a quadratic function of the length: Lagrange's polynomial.
+    Each masked word of an answer needs what follows it anew, so nodes are a quadratic function of the length:
+    Lagrange's polynomial.
     """
     weights = [
-        math.prod((tokens - other) / (own - other) for place, (other, _) in enumerate(points) if place != index)
+        math.prod(
+            (tokens - other) / (own - other) for place, (other, _) in enumerate(points) if place != index
+        )
         for index, (own, _) in enumerate(points)
     ]
 
     def at(part: str) -> float:
-        return sum(weight * float(getattr(nodes, part)) for weight, (_, nodes) in zip(weights, points, strict=True))
+        return sum(
+            weight * float(getattr(nodes, part)) for weight, (_, nodes) in zip(weights, points, strict=True)
+        )
 
-    return Nodes(reference=at("reference"), summary=at("summary"), masked=at("masked"), conditioning=at("conditioning"))
+    return Nodes(
+        reference=at("reference"), summary=at("summary"), masked=at("masked"), conditioning=at("conditioning")
+    )
 
 
 def total(costs: Sequence[StageCost], part: Callable[[StageCost], Amount | None]) -> Amount:

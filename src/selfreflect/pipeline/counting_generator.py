@@ -1,4 +1,5 @@
-"""A generator that asks no model: it counts what it is asked, and replies with stand-ins for the texts that a model would write."""
+"""A generator that asks no model: it counts what it is asked, and replies with stand-ins for the texts that a
+model would write."""
 
 from __future__ import annotations
 
@@ -36,19 +37,24 @@ def blanked(text: str) -> str:
 
 
 def byte_count(requests: Sequence[Request]) -> list[Counted]:
-    """For tokenizers that are not at hand: about four bytes of UTF-8 to a token, at most one token for each byte.
+    """For tokenizers that are not at hand: about four bytes of UTF-8 to a token, at most one token for each
+    byte.
 
     Each turn, and the one to come, gets eight tokens for its markers.
     """
     sizes = [
-        (sum(len(m.content.encode("utf-8", "surrogatepass")) for m in request.messages), 8 * (1 + len(request.messages)))
+        (
+            sum(len(m.content.encode("utf-8", "surrogatepass")) for m in request.messages),
+            8 * (1 + len(request.messages)),
+        )
         for request in requests
     ]
     return [(size // 4 + markers, size + markers) for size, markers in sizes]
 
 
 class CountingGenerator:
-    """Notes every request in ``requests`` and ``calls``, and gives each completion a text of its own that names its kind.
+    """Notes every request in ``requests`` and ``calls``, and gives each completion a text of its own that
+    names its kind.
 
     Args:
         kinds: the kinds met so far, by index; new ones are appended, so several stand-ins may share the list.
@@ -79,11 +85,23 @@ class CountingGenerator:
 
     def _reply(self, request: Request, bare: Request, tokens: Counted) -> Reply | Refusal:
         if self.window is not None and tokens[0] >= self.window:
-            return Refusal(kind="too_long", message=f"the prompt has {tokens[0]} tokens, but the window holds {self.window}")
+            return Refusal(
+                kind="too_long",
+                message=f"the prompt has {tokens[0]} tokens, but the window holds {self.window}",
+            )
         shown = tuple(kind for message in request.messages for kind in shown_kinds(message.content))
         kind = self._kind(request.sampling)
         self.requests.append(bare)
-        self.calls.append(Call(kind=kind, n=request.n, prompt=tokens[0], prompt_most=tokens[1], shown=shown, window=self.window))
+        self.calls.append(
+            Call(
+                kind=kind,
+                n=request.n,
+                prompt=tokens[0],
+                prompt_most=tokens[1],
+                shown=shown,
+                window=self.window,
+            )
+        )
         texts = [f"\ue000{next(self._serial)}/{kind}\ue001" for _ in range(request.n)]
         return Reply(completions=tuple(Completion(text=text, finish="stop", tokens=0) for text in texts))
 
@@ -95,4 +113,6 @@ class CountingGenerator:
 
 
 def _bare(request: Request) -> Request:
-    return replace(request, messages=tuple(Message(role=m.role, content=blanked(m.content)) for m in request.messages))
+    return replace(
+        request, messages=tuple(Message(role=m.role, content=blanked(m.content)) for m in request.messages)
+    )

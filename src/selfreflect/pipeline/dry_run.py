@@ -12,7 +12,18 @@ from msgspec.structs import replace
 
 from selfreflect.models.openai.endpoint import POOLED, PREFIX, endpoint
 from selfreflect.pipeline.calibration import tried
-from selfreflect.pipeline.cost import NOTHING, UNKNOWN, Amount, Generation, StageCost, Trial, generation, limited_nodes, money_of, time_of
+from selfreflect.pipeline.cost import (
+    NOTHING,
+    UNKNOWN,
+    Amount,
+    Generation,
+    StageCost,
+    Trial,
+    generation,
+    limited_nodes,
+    money_of,
+    time_of,
+)
 from selfreflect.pipeline.counting_generator import Counted, CountingGenerator, Kind
 from selfreflect.pipeline.experiment import Experiment, Options, Progress, Quiet, load_generator, peek
 from selfreflect.pipeline.judge_cost import Trees
@@ -30,11 +41,13 @@ if TYPE_CHECKING:
     from selfreflect.store.run import Run, Stored
 
 MOST_STEPS = 20
-"""SequentialScoring of requests after which a strategy is followed no further: with made-up replies it may never end."""
+"""SequentialScoring of requests after which a strategy is followed no further: with made-up replies it may
+never end."""
 
 
 class Draft:
-    """A run directory as it is on disk, with what would be added kept in memory. Takes the place of a :class:`Run`."""
+    """A run directory as it is on disk, with what would be added kept in memory. Takes the place of a
+    :class:`Run`."""
 
     def __init__(self, path: Path, run: Run | None) -> None:
         self.path = path
@@ -74,7 +87,8 @@ class _Manifest:
 
 
 class DryRun(Experiment):
-    """An experiment that leaves in ``costs`` what each stage would take, and in ``notes`` what a reader of the numbers needs.
+    """An experiment that leaves in ``costs`` what each stage would take, and in ``notes`` what a reader of
+    the numbers needs.
 
     Local models are loaded, and tried for some seconds. Servers are sent nothing.
     """
@@ -125,18 +139,27 @@ class DryRun(Experiment):
         named = [(s, load_strategy(s)) if isinstance(s, str) else s for s in strategies]
         followed = [(name, _followed(function)) for name, function in named]
         wanted = self.config.summaries
-        self._staged("summaries", wanted.model, wanted.base_url, lambda: super(DryRun, self).summaries(followed))
+        self._staged(
+            "summaries", wanted.model, wanted.base_url, lambda: super(DryRun, self).summaries(followed)
+        )
 
     def scores(self) -> None:
-        """Count the judge's work: exactly where answers and summaries are there, else from their expected lengths."""
+        """Count the judge's work: exactly where answers and summaries are there, else from their expected
+        lengths."""
         todo = self._unscored()
         if not todo:
-            self.costs.append(StageCost(stage="scores", model=self.config.scores.judge, to_do=0, seconds=NOTHING))
+            self.costs.append(
+                StageCost(stage="scores", model=self.config.scores.judge, to_do=0, seconds=NOTHING)
+            )
             return
         wanted, to_do = self.config.scores, sum(map(len, todo.values()))
         if wanted.judge.startswith(POOLED):
-            self.costs.append(StageCost(stage="scores", model=wanted.judge, to_do=to_do, judge_tokens=UNKNOWN))
-            self._note("judge tokens are not known for a judge behind a server, which is not asked; count them with a local one")
+            self.costs.append(
+                StageCost(stage="scores", model=wanted.judge, to_do=to_do, judge_tokens=UNKNOWN)
+            )
+            self._note(
+                "judge tokens are not known for a judge behind a server, which is not asked; count them with a local one"
+            )
             return
         judge = self._judge()
         from selfreflect.metric.sampling.population import limits
@@ -154,8 +177,12 @@ class DryRun(Experiment):
             if limit is not None and limit.seconds is not None:
                 spent = Amount(expected=min(limit.seconds, spent.expected or limit.seconds), most=None)
             seconds += spent
-        self.costs.append(StageCost(stage="scores", model=judge.name, to_do=to_do, judge_tokens=nodes, seconds=seconds))
-        self.notes += _judge_notes(trees.estimated, limit is not None and limit.adaptive, self.options.cache is not None)
+        self.costs.append(
+            StageCost(stage="scores", model=judge.name, to_do=to_do, judge_tokens=nodes, seconds=seconds)
+        )
+        self.notes += _judge_notes(
+            trees.estimated, limit is not None and limit.adaptive, self.options.cache is not None
+        )
 
     def _staged(self, stage: Stage, model: str, base_url: str | None, work: Callable[[], None]) -> None:
         self._stand_in, self._local, self._to_do = CountingGenerator(model, self._kinds), None, 0
@@ -168,7 +195,12 @@ class DryRun(Experiment):
         limits = [kind.sampling.max_new_tokens for kind in self._kinds]
         found, seconds = Generation(), NOTHING
         for kind in sorted({call.kind for call in calls}):
-            part = generation([call for call in calls if call.kind == kind], limits, self._lengths, reread=self._local is None)
+            part = generation(
+                [call for call in calls if call.kind == kind],
+                limits,
+                self._lengths,
+                reread=self._local is None,
+            )
             found += part
             seconds += self._time(stage, kind, part)
         price, completions = self.config.prices.get(model), sum(call.n for call in calls)
@@ -182,7 +214,9 @@ class DryRun(Experiment):
                 prompt_tokens=found.prompt,
                 completion_tokens=found.completion,
                 seconds=seconds,
-                money=None if price is None else money_of(found, price.input_per_million, price.output_per_million),
+                money=None
+                if price is None
+                else money_of(found, price.input_per_million, price.output_per_million),
             )
         )
         if calls and self._local is None:
@@ -191,7 +225,9 @@ class DryRun(Experiment):
                 "reads the prompt again for each, which the bound allows for; calls that are repeated after a fault are not counted"
             )
         if any(call.shown for call in calls):
-            self._note("a reply that a later step shows again counts there with its token limit at most; quoting it may add to that")
+            self._note(
+                "a reply that a later step shows again counts there with its token limit at most; quoting it may add to that"
+            )
 
     def _time(self, stage: Stage, kind: int, part: Generation) -> Amount:
         if trial := self._trials.get(kind):
@@ -204,8 +240,14 @@ class DryRun(Experiment):
 
     def _earlier_pace(self, stage: Stage) -> float | None:
         """Seconds per completion token of what the directory holds from the same model at the same place."""
-        same = (self.config.answers.model, self.config.answers.base_url) == (self.config.summaries.model, self.config.summaries.base_url)
-        tokens = {"answers": sum(drawn.tokens for drawn in self._drawn), "summaries": sum(made.tokens for made in self._made)}
+        same = (self.config.answers.model, self.config.answers.base_url) == (
+            self.config.summaries.model,
+            self.config.summaries.base_url,
+        )
+        tokens = {
+            "answers": sum(drawn.tokens for drawn in self._drawn),
+            "summaries": sum(made.tokens for made in self._made),
+        }
         for part in (stage, "answers", "summaries"):
             spent = self.run.manifest.wall_time.get(part, 0.0)
             if spent and tokens[part] and (part == stage or same):
@@ -215,7 +257,9 @@ class DryRun(Experiment):
     def _read_lengths(self) -> None:
         """Expected lengths from the records that the directory holds already."""
         drawn = [one for one in self._drawn if one.tokens]
-        alone = [made for made in self._made if made.tokens and 0 < made.calls < self.config.summaries.num_samples]
+        alone = [
+            made for made in self._made if made.tokens and 0 < made.calls < self.config.summaries.num_samples
+        ]
         answers, summaries = self.config.answers, self.config.summaries
         for index, kind in enumerate(self._kinds):
             sampling = kind.sampling
@@ -228,15 +272,26 @@ class DryRun(Experiment):
                     answers.max_new_tokens,
                 )
             ):
-                self._lengths[index] = sum(one.tokens for one in drawn) / sum(len(one.answers) for one in drawn)
-            elif alone and kind.model == summaries.model and sampling.max_new_tokens == summaries.max_new_tokens:
+                self._lengths[index] = sum(one.tokens for one in drawn) / sum(
+                    len(one.answers) for one in drawn
+                )
+            elif (
+                alone
+                and kind.model == summaries.model
+                and sampling.max_new_tokens == summaries.max_new_tokens
+            ):
                 self._lengths[index] = sum(made.tokens for made in alone) / sum(made.calls for made in alone)
 
     def _try(self, generator: HFGenerator) -> None:
-        """Calibrate each new kind of completion, then let what the directory holds overrule the expected lengths."""
+        """Calibrate each new kind of completion, then let what the directory holds overrule the expected
+        lengths."""
         for kind in sorted({call.kind for call in self._stand_in.calls} - self._trials.keys()):
             pairs = zip(self._stand_in.requests, self._stand_in.calls, strict=True)
-            found = [(len(call.shown), place, request) for place, (request, call) in enumerate(pairs) if call.kind == kind]
+            found = [
+                (len(call.shown), place, request)
+                for place, (request, call) in enumerate(pairs)
+                if call.kind == kind
+            ]
             trial = tried(generator, [request for *_, request in sorted(found, key=lambda one: one[:2])])
             self._trials[kind] = trial
             limit = self._kinds[kind].sampling.max_new_tokens
@@ -245,7 +300,9 @@ class DryRun(Experiment):
             if length is None:
                 self._note(f"no completion ended within a short trial, so up to {limit} tokens are expected")
         self._read_lengths()
-        self._note("expected lengths and times come from a trial of some seconds, or from what the directory holds; they are rough")
+        self._note(
+            "expected lengths and times come from a trial of some seconds, or from what the directory holds; they are rough"
+        )
 
     def _note(self, line: str) -> None:
         if line not in self.notes:
@@ -260,7 +317,11 @@ class DryRun(Experiment):
             self._local = generator
             window, own = generator.lm.window, generator.revision
             self._stand_in = CountingGenerator(
-                model, self._kinds, revision=own, counted=lambda bare: _counted(generator, bare), window=window
+                model,
+                self._kinds,
+                revision=own,
+                counted=lambda bare: _counted(generator, bare),
+                window=window,
             )
         return self._stand_in
 
@@ -269,7 +330,9 @@ class DryRun(Experiment):
         for result in chain.from_iterable(results):
             self.run.append(result)
             if isinstance(result, Failure) and result.kind == "strategy":
-                self._note(f"strategy {result.name} could not be followed to its end with made-up replies: {result.message}")
+                self._note(
+                    f"strategy {result.name} could not be followed to its end with made-up replies: {result.message}"
+                )
             elif isinstance(result, Failure):
                 self._note(f"some {stage} would fail: {result.message}")
 

@@ -1,6 +1,7 @@
 """Where a stage's work happens when it is not in this process, and how tasks get there and results come back.
 
-Only workers are elsewhere. The experiment stays the one writer of the run directory, and an engine gives it every batch's outcome once.
+Only workers are elsewhere. The experiment stays the one writer of the run directory, and an engine gives it
+every batch's outcome once.
 """
 
 from __future__ import annotations
@@ -21,7 +22,15 @@ from msgspec.structs import replace
 
 from selfreflect.errors import BackendError, ConfigError, excerpt
 from selfreflect.pipeline.options import Options
-from selfreflect.pipeline.stages import Batch, BatchOutcome, StageSpec, StageTask, StageWorker, decoded, encoded
+from selfreflect.pipeline.stages import (
+    Batch,
+    BatchOutcome,
+    StageSpec,
+    StageTask,
+    StageWorker,
+    decoded,
+    encoded,
+)
 from selfreflect.text import without_credentials
 
 
@@ -55,7 +64,11 @@ class Executors:
         """
         if self._options.engine == "ray":
             return self._ray(job)
-        if not job.local or self._options.shard or any(not isinstance(strategy, str) for strategy in job.strategies):
+        if (
+            not job.local
+            or self._options.shard
+            or any(not isinstance(strategy, str) for strategy in job.strategies)
+        ):
             return None
         devices = self._devices()
         if min(len(devices), tasks) < 2:
@@ -71,7 +84,9 @@ class Executors:
     def _ray(self, job: StageSpec) -> Executor:
         for strategy in job.strategies:
             if not isinstance(strategy, str):
-                raise ConfigError(f"strategy {excerpt(strategy[0])} is a function; with Ray name it as package.module:function")
+                raise ConfigError(
+                    f"strategy {excerpt(strategy[0])} is a function; with Ray name it as package.module:function"
+                )
         # all of the settings travel with a job, those of other stages too
         urls = [getattr(job.config, stage).base_url for stage in ("answers", "summaries", "scores")]
         if any(url is not None and without_credentials(url) != url for url in urls):
@@ -96,10 +111,14 @@ class Executors:
 
 
 def batches(tasks: Sequence[StageTask], workers: int, at_most: int) -> list[bytes]:
-    """The tasks in numbered batches of even size, enough of them that no worker is without one while there are tasks."""
+    """The tasks in numbered batches of even size, enough of them that no worker is without one while there
+    are tasks."""
     count = max(math.ceil(len(tasks) / at_most), min(workers, len(tasks)))
     bounds = [len(tasks) * number // count for number in range(count + 1)]
-    return [encoded(Batch(number=number, tasks=tuple(tasks[start:end]))) for number, (start, end) in enumerate(pairwise(bounds))]
+    return [
+        encoded(Batch(number=number, tasks=tuple(tasks[start:end])))
+        for number, (start, end) in enumerate(pairwise(bounds))
+    ]
 
 
 def each_once(given: Iterable[bytes], count: int) -> Iterator[BatchOutcome]:
@@ -119,7 +138,8 @@ def each_once(given: Iterable[bytes], count: int) -> Iterator[BatchOutcome]:
 
 
 class ProcessExecutor:
-    """Processes on this machine with a copy of the model each, on a device each, that take batches from one queue.
+    """Processes on this machine with a copy of the model each, on a device each, that take batches from one
+    queue.
 
     Processes, because threads would wait for each other between any two operations of their models.
 
@@ -175,7 +195,9 @@ class _Replica:
 
     def begin(self, job: StageSpec) -> None:
         kind = self.device.partition(":")[0]
-        self.send(StageSpec(job.stage, job.config, job.prompts, replace(job.options, device=kind), job.strategies))
+        self.send(
+            StageSpec(job.stage, job.config, job.prompts, replace(job.options, device=kind), job.strategies)
+        )
 
     def received(self) -> bytes:
         """The next outcome; empty when a job's model is ready for its first batch."""
@@ -227,7 +249,8 @@ def serve(connection: Connection, environment: Mapping[str, str]) -> None:
 
 
 def _end_with_parent() -> None:
-    """A killed experiment cannot end its replicas, and one at work would hold its GPU until it wants to tell of its batch."""
+    """A killed experiment cannot end its replicas, and one at work would hold its GPU until it wants to tell
+    of its batch."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -17,7 +17,16 @@ from selfreflect.config import Config
 from selfreflect.errors import BackendError, JudgeError, StoreError
 from selfreflect.pipeline.executors import Executors
 from selfreflect.pipeline.options import Counter, Options, Progress, Quiet
-from selfreflect.pipeline.stages import BatchOutcome, Result, StageSpec, StageTask, load_generator, load_judge, load_metric, stage_fn
+from selfreflect.pipeline.stages import (
+    BatchOutcome,
+    Result,
+    StageSpec,
+    StageTask,
+    load_generator,
+    load_judge,
+    load_metric,
+    stage_fn,
+)
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.records import RETRIED, Failure, Question, Score, Stage, Summary
 from selfreflect.report.overview import RunRecords
@@ -55,9 +64,18 @@ DEFAULT_STRATEGIES = ("greedy", "basic", "cot", "sample_and_summarize")
 
 
 class Experiment:
-    """A run directory being filled. Every stage skips what is done, writes each result as it comes, and can be interrupted anywhere."""
+    """A run directory being filled. Every stage skips what is done, writes each result as it comes, and can
+    be interrupted anywhere."""
 
-    def __init__(self, run: Run, config: Config, stages: Sequence[Stage], prompts: Prompts, options: Options, progress: Progress) -> None:
+    def __init__(
+        self,
+        run: Run,
+        config: Config,
+        stages: Sequence[Stage],
+        prompts: Prompts,
+        options: Options,
+        progress: Progress,
+    ) -> None:
         self.run = run
         self.config = config
         self.options = options
@@ -88,7 +106,9 @@ class Experiment:
         options = options or Options()
         prompts = load_prompts(options.prompts)
         known = {} if fresh else _known(path, config, stages, prompts)
-        opened = cls(Run.open(path, known, fresh=fresh), config, stages, prompts, options, progress or Quiet())
+        opened = cls(
+            Run.open(path, known, fresh=fresh), config, stages, prompts, options, progress or Quiet()
+        )
         try:
             yield opened
         finally:
@@ -115,12 +135,18 @@ class Experiment:
             facts = msgspec.to_builtins(found)
             del facts["questions"]
             self.run.update_manifest(sources={"questions": {**facts, "count": len(found.questions)}})
-            self.run.append_all(question for question in found.questions if question.id not in self.run.questions)
+            self.run.append_all(
+                question for question in found.questions if question.id not in self.run.questions
+            )
 
     def answers(self) -> None:
         """Draw the answer distributions that are missing."""
         settled = self._settled("answers")
-        todo = [question for key, question in self._asked().items() if key not in self.run.answers and (key, "") not in settled]
+        todo = [
+            question
+            for key, question in self._asked().items()
+            if key not in self.run.answers and (key, "") not in settled
+        ]
         if todo:
             self._do(self._job("answers"), [StageTask(question=question) for question in todo], len(todo))
 
@@ -136,7 +162,10 @@ class Experiment:
             if lacking := [name for name in names if (question, name) not in done]:
                 missing[question] = lacking
         if missing:
-            tasks = [StageTask(question=self.run.questions[key], names=tuple(lacking)) for key, lacking in missing.items()]
+            tasks = [
+                StageTask(question=self.run.questions[key], names=tuple(lacking))
+                for key, lacking in missing.items()
+            ]
             self._do(self._job("summaries", strategies), tasks, sum(map(len, missing.values())))
 
     def scores(self) -> None:
@@ -162,24 +191,34 @@ class Experiment:
         """The summaries to score, by the id of their question."""
         self._asked()
         if not self.run.summaries and not self.run.failures:
-            raise StoreError(f"{self.run.path} holds no summaries yet. Make some with: selfreflect summarize --out {self.run.path}")
+            raise StoreError(
+                f"{self.run.path} holds no summaries yet. Make some with: selfreflect summarize --out {self.run.path}"
+            )
         todo: dict[str, list[Summary]] = {}
         done = {*self.run.scores, *self._settled("scores")}
         for key, summary in self.run.summaries.items():
-            if key not in done and summary.question_id in self.run.answers and summary.question_id in self.run.questions:
+            if (
+                key not in done
+                and summary.question_id in self.run.answers
+                and summary.question_id in self.run.questions
+            ):
                 todo.setdefault(summary.question_id, []).append(summary)
         return todo
 
     def _settled(self, stage: Stage) -> set[tuple[str, str]]:
         """(question id, name) of the failures of a stage that another try would only repeat."""
-        return {(f.question_id, f.name) for f in self.run.failures if f.stage == stage and f.kind not in RETRIED}
+        return {
+            (f.question_id, f.name) for f in self.run.failures if f.stage == stage and f.kind not in RETRIED
+        }
 
     def _asked(self) -> dict[str, Question]:
         if not self.run.questions:
             raise StoreError(f"{self.run.path} holds no questions yet. Give some with --questions SOURCE.")
         return self.run.questions
 
-    def _job(self, stage: Literal["answers", "summaries", "scores"], strategies: Sequence[Named] = ()) -> StageSpec:
+    def _job(
+        self, stage: Literal["answers", "summaries", "scores"], strategies: Sequence[Named] = ()
+    ) -> StageSpec:
         return StageSpec(stage, self.config, self.prompts, self.options, tuple(strategies))
 
     def _do(self, job: StageSpec, tasks: Sequence[StageTask], total: int) -> None:
@@ -210,7 +249,9 @@ class Experiment:
                 self._check_model(stage, facts)
                 first = self._loaded[stage] = facts
             elif facts is not None and {**facts, "device": ""} != {**(first or {}), "device": ""}:
-                raise BackendError(f"Workers have different models: {first} and {facts}. Name a revision and a dtype.")
+                raise BackendError(
+                    f"Workers have different models: {first} and {facts}. Name a revision and a dtype."
+                )
             if outcome.results:
                 yield outcome.results
             outcome.check()
@@ -229,14 +270,16 @@ class Experiment:
                 raise type(error)(f"{str(error).removesuffix('.')}. {kept}") from None
 
     def _settle(self, stage: Stage) -> None:
-        """Begin a stage once its model has given something: a server may yet turn out not to know the model."""
+        """Begin a stage once its model has given something: a server may yet turn out not to know the
+        model."""
         facts = self._loaded.pop(stage, None)
         if facts is not None:
             self._begin(stage)
             self.run.update_manifest(models={stage: facts})
 
     def _begin(self, stage: Stage) -> None:
-        """Settle a stage's settings when its source or model is there and not before: a mistyped name must not stick to the directory."""
+        """Settle a stage's settings when its source or model is there and not before: a mistyped name must
+        not stick to the directory."""
         if stage not in self.run.manifest.config:
             path = self.run.path
             self.run.close()
@@ -285,7 +328,9 @@ def _settings(config: Config, stages: Sequence[Stage], prompts: Prompts) -> dict
     return sections
 
 
-def _known(path: Path, config: Config, stages: Sequence[Stage], prompts: Prompts) -> dict[str, dict[str, Any]]:
+def _known(
+    path: Path, config: Config, stages: Sequence[Stage], prompts: Prompts
+) -> dict[str, dict[str, Any]]:
     """What the directory at ``path`` has to agree with: the settings of those stages that it has begun."""
     begun, wanted = settings_of(path), _settings(config, stages, prompts)
     return {stage: _comparable(stage, wanted[stage], begun[stage]) for stage in stages if stage in begun}
@@ -308,15 +353,24 @@ def peek(path: Path, config: Config, stages: Sequence[Stage], prompts: Prompts) 
 
 
 def _comparable(stage: Stage, wanted: dict[str, Any], begun: dict[str, Any]) -> dict[str, Any]:
-    """``wanted`` without the settings that did not exist yet when a directory was made, where they have their defaults."""
+    """``wanted`` without the settings that did not exist yet when a directory was made, where they have their
+    defaults."""
     default = Config().section(stage)
-    compared = {key: value for key, value in wanted.items() if key in begun or key not in default or value != default[key]}
+    compared = {
+        key: value
+        for key, value in wanted.items()
+        if key in begun or key not in default or value != default[key]
+    }
     # A server may come back at another address, as a model may come back on another device.
-    return {**compared, **({"base_url": begun["base_url"]} if begun.get("base_url") and compared.get("base_url") else {})}
+    return {
+        **compared,
+        **({"base_url": begun["base_url"]} if begun.get("base_url") and compared.get("base_url") else {}),
+    }
 
 
 def settings_of(path: Path) -> dict[str, dict[str, Any]]:
-    """The settings that the run directory at ``path`` was made with, by section; none where there is no such directory yet.
+    """The settings that the run directory at ``path`` was made with, by section; none where there is no such
+    directory yet.
 
     Raises:
         StoreError: there is one, and it cannot be read.
@@ -324,7 +378,10 @@ def settings_of(path: Path) -> dict[str, dict[str, Any]]:
     if not (path / MANIFEST).exists():
         return {}
     sections = Run.load(path).manifest.config
-    return {name: {key: value for key, value in values.items() if key != "prompts"} for name, values in sections.items()}
+    return {
+        name: {key: value for key, value in values.items() if key != "prompts"}
+        for name, values in sections.items()
+    }
 
 
 def run_records(run: Run, label: str | None = None) -> RunRecords:
@@ -343,7 +400,8 @@ def run_records(run: Run, label: str | None = None) -> RunRecords:
 
 
 def run_items(run: Run) -> list[Item]:
-    """The questions of a run that have answers, with the summaries made so far, as items. Those without answers are left out."""
+    """The questions of a run that have answers, with the summaries made so far, as items. Those without
+    answers are left out."""
     summaries: dict[str, dict[str, str]] = {}
     for (question, name), summary in run.summaries.items():
         summaries.setdefault(question, {})[name] = summary.text

@@ -1,4 +1,5 @@
-"""The judge's work in tree nodes, before it is done: exact where the texts are there, estimated where stand-ins hold their places."""
+"""The judge's work in tree nodes, before it is done: exact where the texts are there, estimated where
+stand-ins hold their places."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ TYPICAL = (
     "Most people would say that it depends on the soil and on how much sun there is, but radishes or lettuce are a good first choice "
     "because they grow quickly and need little care."
 )
-"""How many words an answer has for its tokens, and how many of them are masked, is taken from this where there are no answers yet."""
+"""How many words an answer has for its tokens, and how many of them are masked, is taken from this where
+there are no answers yet."""
 
 LENGTHS = (12, 32, 64)
 """Tokens of the made-up answers whose trees are built; those of other lengths follow from them."""
@@ -45,8 +47,15 @@ class Trees:
         if kinds:
             length, limit = self._lengths.get(kinds[0]), self._limits[kinds[0]]
             count = max(len(answers.masked_out), 1)
-            expected = None if length is None else self._given(said, lambda told: self._unit(question, length, False).question(count, told))
-            return Amount(expected=expected, most=self._unit(question, limit, True).question(count, [most for _, most in said]))
+            expected = (
+                None
+                if length is None
+                else self._given(said, lambda told: self._unit(question, length, False).question(count, told))
+            )
+            return Amount(
+                expected=expected,
+                most=self._unit(question, limit, True).question(count, [most for _, most in said]),
+            )
         reference, *bare = tree_nodes(self.judge, question, answers, ["x"]) or (0,)
         one = bare[0] if bare else 0
         expected = self._given(said, lambda told: reference + sum(one + tokens for tokens in told))
@@ -57,7 +66,11 @@ class Trees:
         from selfreflect.metric.scorer import SelfReflect
 
         metric = SelfReflect(self.judge)
-        answers = AnswerSet(question_id=question.id, masked_out=(" ".join(TYPICAL.split()[:12]),), conditioning=(TYPICAL, TYPICAL))
+        answers = AnswerSet(
+            question_id=question.id,
+            masked_out=(" ".join(TYPICAL.split()[:12]),),
+            conditioning=(TYPICAL, TYPICAL),
+        )
         summary = Summary(question_id=question.id, name="trial", text=TYPICAL)
         nodes = sum(tree_nodes(self.judge, question, answers, [summary.text]))
         metric.score_records(question, answers, [summary])
@@ -65,7 +78,9 @@ class Trees:
         metric.score_records(question, answers, [summary])
         return (time.monotonic() - began) / nodes if nodes else None
 
-    def _given(self, said: Sequence[tuple[float | None, float]], formula: Callable[[Sequence[float]], float]) -> float | None:
+    def _given(
+        self, said: Sequence[tuple[float | None, float]], formula: Callable[[Sequence[float]], float]
+    ) -> float | None:
         told = [expected for expected, _ in said if expected is not None]
         return formula(told) if len(told) == len(said) else None
 
@@ -74,10 +89,13 @@ class Trees:
         kinds = shown_kinds(text)
         bare = self._count(blanked(text)) - len(kinds)
         known = [length for kind in kinds if (length := self._lengths.get(kind)) is not None]
-        return bare + sum(known) if len(known) == len(kinds) else None, bare + sum(self._limits[kind] for kind in kinds)
+        return bare + sum(known) if len(known) == len(kinds) else None, bare + sum(
+            self._limits[kind] for kind in kinds
+        )
 
     def _unit(self, question: Question, length: float, dense: bool) -> Nodes:
-        """Nodes for answers of about so many tokens to a question like this one; ``dense``: every token is a word to mask."""
+        """Nodes for answers of about so many tokens to a question like this one; ``dense``: every token is a
+        word to mask."""
         if dense not in self._units:
             self._units[dense] = [self._measured(question, tokens, dense) for tokens in LENGTHS]
         return extended(self._units[dense], length)
@@ -87,11 +105,19 @@ class Trees:
         texts = [self._filler(number, length, dense) for number in range(3)]
 
         def found(masked: Sequence[str], conditioning: Sequence[str]) -> list[int]:
-            answers = AnswerSet(question_id=question.id, masked_out=tuple(masked), conditioning=tuple(conditioning))
+            answers = AnswerSet(
+                question_id=question.id, masked_out=tuple(masked), conditioning=tuple(conditioning)
+            )
             return tree_nodes(self.judge, question, answers, ["x"]) or [0, 0]
 
-        one, more, longer = found(texts[:1], texts[2:]), found(texts[:2], texts[2:]), found(texts[:1], texts[1:])
-        nodes = Nodes(reference=one[0], summary=one[1], masked=more[0] - one[0], conditioning=longer[0] - one[0])
+        one, more, longer = (
+            found(texts[:1], texts[2:]),
+            found(texts[:2], texts[2:]),
+            found(texts[:1], texts[1:]),
+        )
+        nodes = Nodes(
+            reference=one[0], summary=one[1], masked=more[0] - one[0], conditioning=longer[0] - one[0]
+        )
         return sum(map(self._count, texts)) / len(texts), nodes
 
     def _filler(self, number: int, length: float, dense: bool) -> str:
@@ -106,7 +132,8 @@ class Trees:
 
 
 def tree_nodes(judge: Judge, question: Question, answers: AnswerSet, summaries: Sequence[str]) -> list[int]:
-    """Nodes of the reference's tree and of those of the summaries that can be scored, equal ones once; empty where none can be."""
+    """Nodes of the reference's tree and of those of the summaries that can be scored, equal ones once; empty
+    where none can be."""
     from selfreflect.metric.engine.tree import build_tree
     from selfreflect.metric.prompts import CannotScoreError, prepare, summary_prompts
 

@@ -43,7 +43,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     device: str = "auto"
     devices: tuple[str, ...] | None = ()
-    """Each gets a process with a copy of a local model, such as ``("cuda:0", "cuda:1")``; None for all GPUs that are visible."""
+    """Each gets a process with a copy of a local model, such as ``("cuda:0", "cuda:1")``; None for all GPUs
+    that are visible."""
     shard: bool = False
     """Spread one local model over all visible GPUs."""
     engine: str = "local"
@@ -59,7 +60,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that a server has for one try of a call."""
     prompts: Path | None = None
     guesses: int = 0
-    """For each token task, how many of the judge's likeliest tokens in either context are kept beside its distance."""
+    """For each token task, how many of the judge's likeliest tokens in either context are kept beside its
+    distance."""
     cache: Path | None = None
     """Where reference states are kept."""
 

@@ -1,4 +1,5 @@
-"""The stages as Ray Data pipelines: actors with a copy of the model each take batches of tasks, and outcomes stream back."""
+"""The stages as Ray Data pipelines: actors with a copy of the model each take batches of tasks, and outcomes
+stream back."""
 
 from __future__ import annotations
 
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
     import numpy as np
 
 TRIES = 4
-"""How often a batch is begun before it is taken for what kills its actors; so for models. Ray would go on for ever."""
+"""How often a batch is begun before it is taken for what kills its actors; so for models. Ray would go on for
+ever."""
 
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal", "RAY_DEDUP_LOGS_SKIP_REGEX": "."}
-"""Where the environment says nothing else. Ray reads the last before it prints, and it would print to standard output."""
+"""Where the environment says nothing else. Ray reads the last before it prints, and it would print to
+standard output."""
 
 _TOKEN = " For a cluster that wants a token set RAY_AUTH_MODE=token and put its token into ~/.ray/auth_token or RAY_AUTH_TOKEN."
 
@@ -58,7 +61,8 @@ class Actor:
     """A :class:`~selfreflect.pipeline.stages.StageWorker` as Ray Data calls it, with one batch in a row.
 
     Args:
-        tally: handle of a :class:`Tally`, for which ``stage`` tells batches of this pipeline from those of others.
+        tally: handle of a :class:`Tally`, for which ``stage`` tells batches of this pipeline from those of
+            others.
         actors: how many there are, all of which may load at once.
     """
 
@@ -72,7 +76,12 @@ class Actor:
             _counted(tally.loaded, stage)
 
     def __call__(self, rows: dict[str, np.ndarray[Any, Any]]) -> dict[str, list[bytes]]:
-        return {"outcome": [self._done(int(number), bytes(batch)) for number, batch in zip(rows["number"], rows["batch"], strict=True)]}
+        return {
+            "outcome": [
+                self._done(int(number), bytes(batch))
+                for number, batch in zip(rows["number"], rows["batch"], strict=True)
+            ]
+        }
 
     def _done(self, number: int, batch: bytes) -> bytes:
         if self._worker is None:
@@ -88,7 +97,8 @@ class Actor:
 
 
 def _counted(method: Any, *arguments: int) -> int:
-    """What a tally says, or 0 where it cannot be reached: counting guards against endless repetition, and must not end a run itself."""
+    """What a tally says, or 0 where it cannot be reached: counting guards against endless repetition, and
+    must not end a run itself."""
     import ray
 
     with suppress(ray.exceptions.RayError):
@@ -97,7 +107,8 @@ def _counted(method: Any, *arguments: int) -> int:
 
 
 class Driver:
-    """What starts actors and gives them batches, in the process of :func:`~selfreflect.pipeline.ray_executor.drive`.
+    """What starts actors and gives them batches, in the process of
+    :func:`~selfreflect.pipeline.ray_executor.drive`.
 
     The argument and the errors are those of :class:`~selfreflect.pipeline.ray_executor.RayExecutor`.
     """
@@ -130,10 +141,13 @@ class Driver:
         except (OSError, RuntimeError, ValueError, AssertionError, ray.exceptions.RayError) as error:
             place = f"at {excerpt(address)}" if address else "on this machine"
             hint = _TOKEN if address else ""
-            raise BackendError(f"Ray has no cluster {place}: {excerpt(' '.join(str(error).split()), 300)}.{hint}") from None
+            raise BackendError(
+                f"Ray has no cluster {place}: {excerpt(' '.join(str(error).split()), 300)}.{hint}"
+            ) from None
         self._ray: Any = ray
         strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-        here = strategy(ray.get_runtime_context().get_node_id(), soft=False)  # without this machine nothing can go on anyway
+        # without this machine nothing can go on anyway
+        here = strategy(ray.get_runtime_context().get_node_id(), soft=False)
         self._tally = ray.remote(Tally).options(num_cpus=0, scheduling_strategy=here).remote()
         self._stages = count()
 
@@ -141,7 +155,8 @@ class Driver:
         self._ray.shutdown()
 
     def streams(self, job: StageSpec, tasks: Sequence[StageTask]) -> Iterator[int | bytes]:
-        """How many batches the tasks make, then an encoded ``BatchOutcome`` of each, in any order, some perhaps twice.
+        """How many batches the tasks make, then an encoded ``BatchOutcome`` of each, in any order, some
+        perhaps twice.
 
         Raises:
             ConfigError: an actor fits on no machine.
@@ -159,7 +174,13 @@ class Driver:
         given = [{"number": number, "batch": batch} for number, batch in enumerate(prepared)]
         made = ray.data.from_items(given, override_num_blocks=len(given)).map_batches(
             Actor,
-            fn_constructor_args=(_at(job, placement), str(Path.cwd()), self._tally, next(self._stages), actors),
+            fn_constructor_args=(
+                _at(job, placement),
+                str(Path.cwd()),
+                self._tally,
+                next(self._stages),
+                actors,
+            ),
             batch_size=1,
             compute=ray.data.ActorPoolStrategy(size=actors, max_tasks_in_flight_per_actor=2),
             num_gpus=placement.gpus,
@@ -173,13 +194,16 @@ class Driver:
 
 @contextmanager
 def _losses_told() -> Iterator[None]:
-    """Ray's own errors, raised here or by what ran in an actor, as an error of ours. Any other is a mistake, and keeps its traceback."""
+    """Ray's own errors, raised here or by what ran in an actor, as an error of ours. Any other is a mistake,
+    and keeps its traceback."""
     import ray
 
     try:
         yield
     except ray.exceptions.RayError as error:
-        if isinstance(error, ray.exceptions.RayTaskError) and not isinstance(error.cause, ray.exceptions.RayError):
+        if isinstance(error, ray.exceptions.RayTaskError) and not isinstance(
+            error.cause, ray.exceptions.RayError
+        ):
             raise
         cause = str(error).strip().rpartition("\n")[2]  # after ids and traceback
         raise BackendError(
@@ -189,7 +213,8 @@ def _losses_told() -> Iterator[None]:
 
 @contextmanager
 def _muted() -> Iterator[None]:
-    """Ray's core writes to standard error whatever the log level. What goes wrong at its start is raised as well."""
+    """Ray's core writes to standard error whatever the log level. What goes wrong at its start is raised as
+    well."""
     kept = os.dup(2)
     try:
         with Path(os.devnull).open("wb") as nowhere:
@@ -226,7 +251,9 @@ def placed(job: StageSpec, machines: Sequence[Mapping[str, float]]) -> Placement
         gpus = 1.0 if heavy and total and job.options.device in ("auto", "cuda") else 0.0
     processors = [machine["CPU"] for machine in machines if machine.get("CPU")]
     cpus = wanted.cpus or (min(processors, default=1.0) if heavy and not gpus else 1.0)
-    room = [min(int(machine.get("CPU", 0) / cpus), _fitting(machine.get("GPU", 0), gpus)) for machine in machines]
+    room = [
+        min(int(machine.get("CPU", 0) / cpus), _fitting(machine.get("GPU", 0), gpus)) for machine in machines
+    ]
     where = f"[ray.{job.stage}]"
     if not any(room):
         raise ConfigError(
@@ -237,11 +264,20 @@ def placed(job: StageSpec, machines: Sequence[Mapping[str, float]]) -> Placement
         raise ConfigError(f"{where}: with --device cuda an actor needs a GPU, and gpus is 0")
     if job.local and job.options.shard:
         if gpus < 2:
-            raise ConfigError(f"{where}: with --shard an actor needs gpus = 2 or more in --config, and has {gpus:g}")
+            raise ConfigError(
+                f"{where}: with --shard an actor needs gpus = 2 or more in --config, and has {gpus:g}"
+            )
     elif gpus > 1:
-        raise ConfigError(f"{where}: an actor with {excerpt(job.model)} uses one GPU, and gpus is {gpus:g}; --shard spreads local models")
+        raise ConfigError(
+            f"{where}: an actor with {excerpt(job.model)} uses one GPU, and gpus is {gpus:g}; --shard spreads local models"
+        )
     usual = sum(room) if heavy else 1
-    return Placement(actors=wanted.actors or usual, gpus=gpus, cpus=cpus, batch_questions=wanted.batch_questions or job.batch_size)
+    return Placement(
+        actors=wanted.actors or usual,
+        gpus=gpus,
+        cpus=cpus,
+        batch_questions=wanted.batch_questions or job.batch_size,
+    )
 
 
 def _fitting(available: float, gpus: float) -> int:

@@ -1,4 +1,5 @@
-"""The engine behind ``--engine ray``: a process of its own drives Ray, which ends a driver whose cluster it loses, without a word."""
+"""The engine behind ``--engine ray``: a process of its own drives Ray, which ends a driver whose cluster it
+loses, without a word."""
 
 from __future__ import annotations
 
@@ -86,12 +87,16 @@ class RayExecutor:
 
 
 def drive(connection: Connection, address: str | None) -> None:
-    """What the driver's process does: joins or starts a cluster, then sends what comes of each job, and None after its last outcome.
+    """What the driver's process does: joins or starts a cluster, then sends what comes of each job, and None
+    after its last outcome.
 
-    An expected error is sent as its class and message. The process ends when its experiment closes the connection, or is no more.
+    An expected error is sent as its class and message. The process ends when its experiment closes the
+    connection, or is no more.
     """
     ending = threading.Event()
-    signal.signal(signal.SIGINT, lambda *_: sys.exit() if ending.is_set() else None)  # other interrupts are the experiment's
+    signal.signal(
+        signal.SIGINT, lambda *_: sys.exit() if ending.is_set() else None
+    )  # other interrupts are the experiment's
     os.dup2(2, 1)  # standard output is the experiment's too
     jobs: queue.SimpleQueue[tuple[StageSpec, tuple[StageTask, ...]]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(connection, jobs, ending), daemon=True).start()
@@ -117,13 +122,18 @@ def drive(connection: Connection, address: str | None) -> None:
             driver.close()
 
 
-def _listen(connection: Connection, jobs: queue.SimpleQueue[tuple[StageSpec, tuple[StageTask, ...]]], ending: threading.Event) -> None:
+def _listen(
+    connection: Connection,
+    jobs: queue.SimpleQueue[tuple[StageSpec, tuple[StageTask, ...]]],
+    ending: threading.Event,
+) -> None:
     """Pass jobs on until the experiment is gone, then end this process, whatever it is at."""
     try:
         while True:
             jobs.put(connection.recv())
     except (EOFError, OSError):
         ending.set()
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # the only signal on which Ray says nothing
+        # the only signal on which Ray says nothing
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         time.sleep(SECONDS_TO_END - 5)
         os._exit(1)

@@ -1,6 +1,7 @@
 """The work of each stage, wherever it happens: a model from settings, and tasks in, records out.
 
-Workers call the stages and know nothing of the run directory: what is still to do, and what becomes of the records, is the experiment's.
+Workers call the stages and know nothing of the run directory: what is still to do, and what becomes of the
+records, is the experiment's.
 """
 
 from __future__ import annotations
@@ -46,7 +47,11 @@ class StageSpec:
     @property
     def model(self) -> str:
         """The name of the model that does it."""
-        return self.config.scores.judge if self.stage == "scores" else str(getattr(self.config, self.stage).model)
+        return (
+            self.config.scores.judge
+            if self.stage == "scores"
+            else str(getattr(self.config, self.stage).model)
+        )
 
     @property
     def local(self) -> bool:
@@ -55,10 +60,14 @@ class StageSpec:
 
     @property
     def batch_size(self) -> int:
-        """Questions that a worker takes at a time. Those of a server come back one by one, and more of them keep it busy."""
+        """Questions that a worker takes at a time. Those of a server come back one by one, and more of them
+        keep it busy."""
         if self.stage == "scores":
             return 1
-        return max(self.options.batch_questions, 2 * self.options.max_connections if self.model.startswith(PREFIX) else 0)
+        return max(
+            self.options.batch_questions,
+            2 * self.options.max_connections if self.model.startswith(PREFIX) else 0,
+        )
 
 
 class StageTask(Record, frozen=True, kw_only=True):
@@ -100,7 +109,9 @@ def _drawing(job: StageSpec, generator: Generator, progress: Progress) -> StageF
             generator,
             num_answers=wanted.num_answers,
             prompts=job.prompts,
-            sampling=Sampling(temperature=wanted.temperature, top_p=wanted.top_p, max_new_tokens=wanted.max_new_tokens),
+            sampling=Sampling(
+                temperature=wanted.temperature, top_p=wanted.top_p, max_new_tokens=wanted.max_new_tokens
+            ),
             seed=wanted.seed,
             thinking=wanted.thinking,
             batch_questions=job.batch_size,
@@ -144,7 +155,11 @@ def _scoring(job: StageSpec, judge: Judge, progress: Progress) -> StageFn:
     return work
 
 
-_WORK: dict[str, Callable[[StageSpec, Any, Progress], StageFn]] = {"answers": _drawing, "summaries": _summarizing, "scores": _scoring}
+_WORK: dict[str, Callable[[StageSpec, Any, Progress], StageFn]] = {
+    "answers": _drawing,
+    "summaries": _summarizing,
+    "scores": _scoring,
+}
 
 
 def load_generator(
@@ -155,7 +170,9 @@ def load_generator(
         from selfreflect.models.openai.generator import OpenAIGenerator
 
         connections, timeout = options.max_connections, options.timeout
-        return OpenAIGenerator.load(model, base_url, max_connections=connections, timeout=timeout, progress=progress.note)
+        return OpenAIGenerator.load(
+            model, base_url, max_connections=connections, timeout=timeout, progress=progress.note
+        )
     progress.note(f"loading {model}")
     settings: dict[str, Any] = {
         "device": options.device,
@@ -173,7 +190,8 @@ def load_generator(
 
 
 def load_judge(config: Config, options: Options, progress: Progress) -> Judge:
-    """The judge that ``--judge`` names. One whose decoder runs elsewhere is compared with a stored score, where there is one."""
+    """The judge that ``--judge`` names. One whose decoder runs elsewhere is compared with a stored score,
+    where there is one."""
     from selfreflect.models.judge import Judge
 
     wanted = config.scores
@@ -194,9 +212,13 @@ def load_judge(config: Config, options: Options, progress: Progress) -> Judge:
     if wanted.judge.startswith(VLLM):
         judge = PooledJudge.in_process(wanted.judge, **settings)
     else:
-        judge = PooledJudge.served(wanted.judge, endpoint(wanted.base_url), timeout=options.timeout, **settings)
+        judge = PooledJudge.served(
+            wanted.judge, endpoint(wanted.base_url), timeout=options.timeout, **settings
+        )
     if not check_parity(judge):
-        progress.note(f"there is no stored score for {wanted.judge} in {judge.lm.dtype}, so its hidden states are taken on trust")
+        progress.note(
+            f"there is no stored score for {wanted.judge} in {judge.lm.dtype}, so its hidden states are taken on trust"
+        )
     return judge
 
 
@@ -270,7 +292,8 @@ class Notes(Quiet):
 
 
 class StageWorker:
-    """A worker in a process of its own: loads its model when it is made, then turns batches into outcomes, both as JSON.
+    """A worker in a process of its own: loads its model when it is made, then turns batches into outcomes,
+    both as JSON.
 
     An expected error travels in the outcome, so that the command reports it as if it had happened there.
     """
@@ -302,7 +325,11 @@ class StageWorker:
             "failures": tuple(one for one in results if isinstance(one, Failure)),
         }
         told = None if error is None else (type(error).__name__, str(error))
-        return encoded(BatchOutcome(number=batch.number, facts=self._facts, notes=self._notes.taken(), error=told, **made))
+        return encoded(
+            BatchOutcome(
+                number=batch.number, facts=self._facts, notes=self._notes.taken(), error=told, **made
+            )
+        )
 
 
 def encoded(record: Record) -> bytes:

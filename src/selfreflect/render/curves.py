@@ -1,4 +1,5 @@
-"""Curves on common axes, for papers: what a study or a benchmark found, as lines with intervals or as dots."""
+"""Curves on common axes, for papers: what a study or a benchmark found, as lines with intervals or as
+dots."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ _LABEL = 44
 
 
 class Points(Protocol):
-    """One curve. ``low`` and ``high`` are the ends of intervals, both empty where there are none; all have the length of ``x``."""
+    """One curve. ``low`` and ``high`` are the ends of intervals, both empty where there are none; all have
+    the length of ``x``."""
 
     @property
     def label(self) -> str: ...
@@ -36,14 +38,18 @@ class Points(Protocol):
     def high(self) -> Sequence[float]: ...
 
 
-def curves_figure(name: str, title: str, x_label: str, y_label: str, curves: Sequence[Points], *, points: bool = False) -> str:
+def curves_figure(
+    name: str, title: str, x_label: str, y_label: str, curves: Sequence[Points], *, points: bool = False
+) -> str:
     """The SVG of one figure. ``points`` draws dots that no line joins. Every text may be untrusted.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
     legend = len(curves) > 1
-    with drawing(name, "paper", max(_HEIGHT, 0.6 + _LINE_HEIGHT * len(curves)) if legend else _HEIGHT) as figure:
+    with drawing(
+        name, "paper", max(_HEIGHT, 0.6 + _LINE_HEIGHT * len(curves)) if legend else _HEIGHT
+    ) as figure:
         axes = figure.subplots()
         draw_curves(axes, curves, points=points)
         axes.set_title(short_name(title, limit=90))

@@ -1,4 +1,5 @@
-"""How figures look, and how they become SVG: in the style of a paper, or in the colours of the page that shows them."""
+"""How figures look, and how they become SVG: in the style of a paper, or in the colours of the page that
+shows them."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ _LOOK: dict[str, Any] = {
     "axes.facecolor": "none",
 }
 _FONTS: dict[Style, str] = {"paper": "path", "page": "none"}
-"""A paper's figure looks the same wherever it is set; a page's takes the fonts of the page, and can be searched."""
+"""A paper's figure looks the same wherever it is set; a page's takes the fonts of the page, and can be
+searched."""
 
 DOT = 3
 """Points across a dot of a figure with many."""
@@ -73,15 +75,23 @@ def short_name(strategy: str, label: str = "", limit: int = _NAME_LENGTH) -> str
 
 @contextmanager
 def drawing(name: str, style: Style, height: float) -> Iterator[Figure]:
-    """An empty figure of our style, ``height`` inches tall. What it is saved as depends on nothing but what is drawn."""
+    """An empty figure of our style, ``height`` inches tall. What it is saved as depends on nothing but what
+    is drawn."""
     try:
         import matplotlib
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtraError("Drawing figures", "plots") from None
-    settings = {**_LOOK, "font.size": SIZE[style], "svg.fonttype": _FONTS[style], "svg.hashsalt": name, "svg.id": name}
+    settings = {
+        **_LOOK,
+        "font.size": SIZE[style],
+        "svg.fonttype": _FONTS[style],
+        "svg.hashsalt": name,
+        "svg.id": name,
+    }
     with matplotlib.rc_context(settings), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")  # names may be in any script; a browser has the fonts
+        # names may be in any script; a browser has the fonts
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
         yield Figure(figsize=(WIDTH[style], height), layout="constrained")
 
 
@@ -92,8 +102,9 @@ def svg(figure: Figure, style: Style) -> str:
 
 
 def _for_page(text: str) -> str:
-    """matplotlib's SVG made fit to stand in a page: its colours become classes and its styles attributes, since a strict
-    Content-Security-Policy forbids both style elements and style attributes; names that occur in every figure go; numbers are rounded.
+    """matplotlib's SVG made fit to stand in a page: its colours become classes and its styles attributes,
+    since a strict Content-Security-Policy forbids both style elements and style attributes; names that occur
+    in every figure go; numbers are rounded.
     """
     root = ElementTree.fromstring(text)
     for node in root.iter():
@@ -130,7 +141,13 @@ def _restyle(node: ElementTree.Element) -> None:
         node.set("class", " ".join(classes))
     for name in _NUMERIC:
         if name in node.attrib:
-            node.set(name, _NUMBER.sub(lambda match: f"{float(match[0]):.2f}".rstrip("0").rstrip("."), " ".join(node.attrib[name].split())))
+            node.set(
+                name,
+                _NUMBER.sub(
+                    lambda match: f"{float(match[0]):.2f}".rstrip("0").rstrip("."),
+                    " ".join(node.attrib[name].split()),
+                ),
+            )
     if node.get("transform", "").startswith("rotate(-0 "):
         del node.attrib["transform"]
 
@@ -140,5 +157,11 @@ def _as_one_path(group: ElementTree.Element) -> None:
     path = "".join(f"M{use.get('x')} {use.get('y')}h0" for use in group)
     for use in list(group):
         group.remove(use)
-    attributes = {"d": path, "class": "mark-stroke", "fill": "none", "stroke-linecap": "round", "stroke-width": str(DOT)}
+    attributes = {
+        "d": path,
+        "class": "mark-stroke",
+        "fill": "none",
+        "stroke-linecap": "round",
+        "stroke-width": str(DOT),
+    }
     ElementTree.SubElement(group, "path", attributes)

@@ -59,14 +59,22 @@ def to_markdown(table: Table) -> str:
     ]
     for row in table.rows:
         cells = zip(table.columns, row, strict=True)
-        lines.append(_markdown_row([markdown_text(cell) if isinstance(cell, str) else column.show(cell) for column, cell in cells]))
+        lines.append(
+            _markdown_row(
+                [
+                    markdown_text(cell) if isinstance(cell, str) else column.show(cell)
+                    for column, cell in cells
+                ]
+            )
+        )
     if table.notes:
         lines += ["", *(f"- {markdown_text(note)}" for note in table.notes)]
     return "\n".join(lines) + "\n"
 
 
 def to_csv(table: Table) -> str:
-    """RFC 4180 with a heading line. Text that a spreadsheet would run as a formula gets a leading apostrophe; numbers are untouched."""
+    """RFC 4180 with a heading line. Text that a spreadsheet would run as a formula gets a leading apostrophe;
+    numbers are untouched."""
     buffer = io.StringIO(newline="")
     writer = csv.writer(buffer, lineterminator="\r\n")
     writer.writerow([column.heading for column in table.columns])
@@ -76,14 +84,17 @@ def to_csv(table: Table) -> str:
 
 
 def to_rich(table: Table) -> RichTable:
-    """A table for a rich console. Every text is a ``Text``, so that nothing in it is read as console markup."""
+    """A table for a rich console. Every text is a ``Text``, so that nothing in it is read as console
+    markup."""
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
 
     caption = Text("\n".join(map(one_line, table.notes))) if table.notes else None
     title = Text(one_line(table.title))
-    shown = RichTable(title=title, caption=caption, caption_justify="left", box=box.SIMPLE_HEAD, show_edge=False, padding=0)
+    shown = RichTable(
+        title=title, caption=caption, caption_justify="left", box=box.SIMPLE_HEAD, show_edge=False, padding=0
+    )
     for column in table.columns:
         # On a narrow terminal texts are folded, numbers never: half a number would be read as another one.
         if column.form:
@@ -91,7 +102,9 @@ def to_rich(table: Table) -> RichTable:
         else:
             shown.add_column(Text(column.heading), overflow="fold")
     for row in table.rows:
-        shown.add_row(*[Text(printable(column.show(cell))) for column, cell in zip(table.columns, row, strict=True)])
+        shown.add_row(
+            *[Text(printable(column.show(cell))) for column, cell in zip(table.columns, row, strict=True)]
+        )
     return shown
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import unicodedata
 
-_KEPT = {"\n", "\t", "\u200c", "\u200d"}  # the zero-width (non-)joiner is part of ordinary spelling and of emoji
+# the zero-width (non-)joiner is part of ordinary spelling and of emoji
+_KEPT = {"\n", "\t", "\u200c", "\u200d"}
 
-# An underscore between two letters or digits is never emphasis, and names like chain_of_thought should stay readable.
+# An underscore between two letters or digits is never emphasis, and names like chain_of_thought should stay
+# readable.
 _MARKDOWN = re.compile(r"[\\`*\[\]|~$#]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.|:(?=//)", re.IGNORECASE)
 _MARKDOWN_START = re.compile(r"\A(\d*)([+.)-])(?=[\s-]|\Z)")  # a list item or a rule
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
@@ -16,10 +18,12 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 
 
 def printable(text: str) -> str:
-    """``text`` with everything that could steer a terminal or hide from the reader shown as an escape such as ``\\x1b``.
+    """``text`` with everything that could steer a terminal or hide from the reader shown as an escape such as
+    ``\\x1b``.
 
-    That covers control characters (so ANSI sequences), bidirectional overrides and other invisible format characters, and lone
-    surrogates, which could not be encoded. Line ends and tabs stay; ``\\r\\n`` becomes ``\\n``.
+    That covers control characters (so ANSI sequences), bidirectional overrides and other invisible format
+    characters, and lone surrogates, which could not be encoded. Line ends and tabs stay; ``\\r\\n`` becomes
+    ``\\n``.
     """
     if text.isprintable():
         return text
@@ -32,7 +36,8 @@ def one_line(text: str) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """``text`` escaped so that Markdown (CommonMark with GitHub's tables) shows it as it is; line ends become ``<br>``.
+    """``text`` escaped so that Markdown (CommonMark with GitHub's tables) shows it as it is; line ends become
+    ``<br>``.
 
     The result is safe inside a table cell, and at the start of a paragraph or list item.
     """

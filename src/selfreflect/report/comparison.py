@@ -1,4 +1,5 @@
-"""Paired differences between strategies, within a run or across runs, on the questions that both sides have scored."""
+"""Paired differences between strategies, within a run or across runs, on the questions that both sides have
+scored."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ class Comparison:
 
     @property
     def sentence(self) -> str:
-        """The result in words. A difference is called clear when its interval leaves out 0 and the sign-flip test agrees.
+        """The result in words. A difference is called clear when its interval leaves out 0 and the sign-flip
+        test agrees.
 
         The bootstrap alone is too sure of itself on a handful of questions; the test never is.
         """
@@ -68,7 +70,9 @@ class Comparison:
             return f"no clear difference between {other} and {baseline}: {interval} {on} (p = {p_value:.2g})"
         direction = "lower (better)" if estimate.mean < 0 else "higher (worse)"
         low, high = sorted((abs(estimate.low), abs(estimate.high)))
-        return f"{other} is {direction} than {baseline} by {abs(estimate.mean):.4f} [{low:.4f}, {high:.4f}] {on}"
+        return (
+            f"{other} is {direction} than {baseline} by {abs(estimate.mean):.4f} [{low:.4f}, {high:.4f}] {on}"
+        )
 
 
 def contender(run: RunRecords, strategy: str) -> Contender:
@@ -79,7 +83,9 @@ def contender(run: RunRecords, strategy: str) -> Contender:
     """
     if strategy not in run.strategies:
         known = list(run.strategies)
-        raise DataError(f"run {excerpt(run.label)} has no strategy {excerpt(strategy)}, only {', '.join(known)}.{nearest(strategy, known)}")
+        raise DataError(
+            f"run {excerpt(run.label)} has no strategy {excerpt(strategy)}, only {', '.join(known)}.{nearest(strategy, known)}"
+        )
     values = run.values(strategy)
     settings = judges(run.scores[id_, strategy] for id_ in values)
     texts = {id_: question.text for id_, question in run.questions.items()}
@@ -87,14 +93,16 @@ def contender(run: RunRecords, strategy: str) -> Contender:
 
 
 def compare(baseline: Contender, other: Contender) -> Comparison:
-    """The paired difference ``other - baseline``; a question is shared where both its id and its text agree."""
+    """The paired difference ``other - baseline``; a question is shared where both its id and its text
+    agree."""
     shared = _shared_questions(baseline, other)
     a, b = ({id_: side.values[id_] for id_ in shared if id_ in side.values} for side in (baseline, other))
     return Comparison(baseline, other, paired_difference(a, b, len(shared)))
 
 
 def comparison(baseline: Contender, others: Sequence[Contender]) -> Table:
-    """One row for each of ``others``; the notes say the same in words, and what stands in the way of a fair comparison."""
+    """One row for each of ``others``; the notes say the same in words, and what stands in the way of a fair
+    comparison."""
     results = [compare(baseline, other) for other in others]
     rows = []
     for result in results:
@@ -107,9 +115,14 @@ def comparison(baseline: Contender, others: Sequence[Contender]) -> Table:
     sides = [baseline, *others]
     if estimates := [estimate for side in sides for estimate in side.estimates]:
         notes.append(estimate_note(estimates, sum(len(side.values) for side in sides)))
-    notes.append(f"{METHOD}; p: two-sided sign-flip test" + (", not adjusted for several comparisons" if len(results) > 1 else ""))
+    notes.append(
+        f"{METHOD}; p: two-sided sign-flip test"
+        + (", not adjusted for several comparisons" if len(results) > 1 else "")
+    )
     name = baseline.strategy + (f" ({baseline.label})" if baseline.label else "")
-    return Table(f"Difference in SelfReflect score to {name}: below 0 is better", COLUMNS, tuple(rows), tuple(notes))
+    return Table(
+        f"Difference in SelfReflect score to {name}: below 0 is better", COLUMNS, tuple(rows), tuple(notes)
+    )
 
 
 def _names(other: Contender, baseline: Contender) -> tuple[str, str]:
@@ -127,9 +140,13 @@ def _warnings(result: Comparison) -> list[str]:
     warnings = []
     if baseline.judges and other.judges and (len({*baseline.judges, *other.judges}) > 1):
         both = f"{'; '.join(other.judges)} against {'; '.join(baseline.judges)}"
-        warnings.append(f"NOT DIRECTLY COMPARABLE: {other.strategy} was scored with another judge or other settings ({both})")
+        warnings.append(
+            f"NOT DIRECTLY COMPARABLE: {other.strategy} was scored with another judge or other settings ({both})"
+        )
     shared = len(_shared_questions(baseline, other))
     if shared < max(len(baseline.questions), len(other.questions)):
         sizes = f"{len(other.questions)} and {len(baseline.questions)}"
-        warnings.append(f"the runs ask different questions: {shared} of {sizes} are shared, and only those are compared")
+        warnings.append(
+            f"the runs ask different questions: {shared} of {sizes} are shared, and only those are compared"
+        )
     return warnings

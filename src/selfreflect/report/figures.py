@@ -29,7 +29,10 @@ def paper_figures(runs: Sequence[RunRecords], baseline: str | None = None) -> di
     sides = contenders(runs, baseline)
     if len(sides) > 1:
         table = comparison(sides[0], sides[1:])
-        made |= {"differences.svg": differences_figure("differences", table), "differences.csv": to_csv(table)}
+        made |= {
+            "differences.svg": differences_figure("differences", table),
+            "differences.csv": to_csv(table),
+        }
     for place, run in enumerate(runs, 1):
         name, audits = f"length-{place}" if len(runs) > 1 else "length", length_audit(run)
         made |= {f"{name}.svg": length_figure(name, audits), f"{name}.csv": to_csv(point_table(audits))}
@@ -46,7 +49,10 @@ def contenders(runs: Sequence[RunRecords], baseline: str | None) -> list[Contend
     if baseline is None and not runs[0].strategies:
         return []
     chosen = contender(runs[0], baseline if baseline is not None else runs[0].strategies[0])
-    return [chosen, *(contender(run, name) for run, name in names if run is not runs[0] or name != chosen.strategy)]
+    return [
+        chosen,
+        *(contender(run, name) for run, name in names if run is not runs[0] or name != chosen.strategy),
+    ]
 
 
 Interval = tuple[str, float | None, float | None, float | None]
@@ -56,17 +62,24 @@ Interval = tuple[str, float | None, float | None, float | None]
 def means_figure(overviews: Mapping[str, Table], style: Style = "paper") -> str:
     """Mean score and interval of every strategy, from the overview of each run by its label."""
     several = len(overviews) > 1
-    rows = [row for label, table in overviews.items() for row in _interval_rows(table, "mean score", label if several else "")]
+    rows = [
+        row
+        for label, table in overviews.items()
+        for row in _interval_rows(table, "mean score", label if several else "")
+    ]
     return intervals_figure("means", rows, "SelfReflect score (0 is perfect, lower is better)", style)
 
 
 def differences_figure(name: str, table: Table, style: Style = "paper") -> str:
-    """Paired differences to one baseline with their intervals, from :func:`selfreflect.report.comparison.comparison`."""
+    """Paired differences to one baseline with their intervals, from
+    :func:`selfreflect.report.comparison.comparison`."""
     rows = _interval_rows(table, "difference", first=1)
     if len({row[0] for row in table.rows}) > 1:
         names = [short_name(str(row[1]), str(row[0])) for row in table.rows]
         rows = [(full, middle, low, high) for full, (_, middle, low, high) in zip(names, rows, strict=True)]
-    return intervals_figure(name, rows, "difference in score to the baseline (below 0 is better)", style, mark=0)
+    return intervals_figure(
+        name, rows, "difference in score to the baseline (below 0 is better)", style, mark=0
+    )
 
 
 def length_figure(name: str, audits: Sequence[LengthAudit], style: Style = "paper") -> str:
@@ -90,9 +103,16 @@ def length_figure(name: str, audits: Sequence[LengthAudit], style: Style = "pape
 
 
 def intervals_figure(
-    name: str, rows: Sequence[Interval], axis: str, style: Style = "paper", *, mark: float | None = None, title: str = ""
+    name: str,
+    rows: Sequence[Interval],
+    axis: str,
+    style: Style = "paper",
+    *,
+    mark: float | None = None,
+    title: str = "",
 ) -> str:
-    """Dots with intervals, one line for each row, the first on top, and a line across them at ``mark``. Names and title may be untrusted.
+    """Dots with intervals, one line for each row, the first on top, and a line across them at ``mark``. Names
+    and title may be untrusted.
 
     Raises:
         MissingExtraError: matplotlib is not installed.

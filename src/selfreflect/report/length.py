@@ -1,4 +1,5 @@
-"""The length audit: do longer summaries score better? Shown rather than hidden, since a score alone cannot tell."""
+"""The length audit: do longer summaries score better? Shown rather than hidden, since a score alone cannot
+tell."""
 
 from __future__ import annotations
 
@@ -23,16 +24,23 @@ COLUMNS = (
     Column("n", "d"),
     Column("median words", "g"),
 )
-POINT_COLUMNS = (Column("question_id"), Column("strategy"), Column("summary_words", "d"), Column("score", ".4f"))
+POINT_COLUMNS = (
+    Column("question_id"),
+    Column("strategy"),
+    Column("summary_words", "d"),
+    Column("score", ".4f"),
+)
 
 METHOD = (
-    "Spearman's rank correlation of score and length in words, below 0 where longer summaries score lower (better); intervals: 95% Fisher z"
+    "Spearman's rank correlation of score and length in words, below 0 where longer summaries score lower "
+    "(better); intervals: 95% Fisher z"
 )
 
 
 @dataclass(frozen=True)
 class RankCorrelation:
-    """Spearman's rho of ``n`` pairs and its interval. ``rho`` is None where one side does not vary, the ends with fewer than 4 pairs."""
+    """Spearman's rho of ``n`` pairs and its interval. ``rho`` is None where one side does not vary, the ends
+    with fewer than 4 pairs."""
 
     rho: float | None
     low: float | None
@@ -69,8 +77,19 @@ def length_table(audits: Sequence[LengthAudit]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for audit in audits:
         found = audit.correlation
-        rows.append((audit.strategy, found.rho, found.low, found.high, found.n, float(median(audit.words)) if audit.words else None))
-    return Table("Score against length of the summary", COLUMNS, tuple(rows), (*_longer_of_two(audits), METHOD))
+        rows.append(
+            (
+                audit.strategy,
+                found.rho,
+                found.low,
+                found.high,
+                found.n,
+                float(median(audit.words)) if audit.words else None,
+            )
+        )
+    return Table(
+        "Score against length of the summary", COLUMNS, tuple(rows), (*_longer_of_two(audits), METHOD)
+    )
 
 
 def point_table(audits: Sequence[LengthAudit]) -> Table:
@@ -84,8 +103,8 @@ def point_table(audits: Sequence[LengthAudit]) -> Table:
 
 
 def rank_correlation(a: Sequence[float], b: Sequence[float]) -> RankCorrelation:
-    """Spearman's rho with ties at their mean rank; its interval by Fisher's z with the variance of Bonett and Wright (2000),
-    Psychometrika 65, 23-28: (1 + rho^2 / 2) / (n - 3).
+    """Spearman's rho with ties at their mean rank; its interval by Fisher's z with the variance of Bonett and
+    Wright (2000), Psychometrika 65, 23-28: (1 + rho^2 / 2) / (n - 3).
 
     Raises:
         ValueError: where the two differ in length.
@@ -113,8 +132,12 @@ def ranks(values: Floats) -> Floats:
 
 
 def _longer_of_two(audits: Sequence[LengthAudit]) -> list[str]:
-    """How often the longer of two summaries of the same question has the lower score; ties on either side are left out."""
-    found = [dict(zip(audit.questions, zip(audit.words, audit.scores, strict=True), strict=True)) for audit in audits]
+    """How often the longer of two summaries of the same question has the lower score; ties on either side are
+    left out."""
+    found = [
+        dict(zip(audit.questions, zip(audit.words, audit.scores, strict=True), strict=True))
+        for audit in audits
+    ]
     better = pairs = 0
     for one, other in combinations(found, 2):
         for id_ in one.keys() & other.keys():
@@ -124,4 +147,6 @@ def _longer_of_two(audits: Sequence[LengthAudit]) -> list[str]:
                 better += (words > other_words) == (score < other_score)
     if not pairs:
         return []
-    return [f"of two summaries of one question the longer has the lower (better) score in {better} of {pairs} pairs ({better / pairs:.0%})"]
+    return [
+        f"of two summaries of one question the longer has the lower (better) score in {better} of {pairs} pairs ({better / pairs:.0%})"
+    ]

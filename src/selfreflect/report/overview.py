@@ -1,4 +1,5 @@
-"""From the records of one run to tables: how the strategies did, what failed, and one row for each question and strategy."""
+"""From the records of one run to tables: how the strategies did, what failed, and one row for each question
+and strategy."""
 
 from __future__ import annotations
 
@@ -42,7 +43,14 @@ QUESTION_COLUMNS = (
     Column("summary_words", "d"),
     Column("failure"),
 )
-FAILURE_COLUMNS = (Column("stage"), Column("strategy"), Column("kind"), Column("count", "d"), Column("question"), Column("example"))
+FAILURE_COLUMNS = (
+    Column("stage"),
+    Column("strategy"),
+    Column("kind"),
+    Column("count", "d"),
+    Column("question"),
+    Column("example"),
+)
 
 METHOD = "intervals: 95% BCa bootstrap over questions"
 _EXAMPLE_LENGTH = 160
@@ -50,7 +58,8 @@ _EXAMPLE_LENGTH = 160
 
 @dataclass(frozen=True)
 class RunRecords:
-    """What a report is made from. The questions are the population: records of any other question are left out of every mean."""
+    """What a report is made from. The questions are the population: records of any other question are left
+    out of every mean."""
 
     label: str
     strategies: Sequence[str]
@@ -63,19 +72,29 @@ class RunRecords:
 
     def values(self, strategy: str) -> dict[str, float]:
         """The strategy's score for each question that has one."""
-        return {id_: self.scores[id_, strategy].value for id_ in self.questions if (id_, strategy) in self.scores}
+        return {
+            id_: self.scores[id_, strategy].value for id_ in self.questions if (id_, strategy) in self.scores
+        }
 
     def estimates(self, strategy: str) -> list[Sampled]:
         """How each of its scores was estimated, for those that are not exact."""
-        found = [self.scores[id_, strategy].estimate for id_ in self.questions if (id_, strategy) in self.scores]
+        found = [
+            self.scores[id_, strategy].estimate for id_ in self.questions if (id_, strategy) in self.scores
+        ]
         return [estimate for estimate in found if estimate]
 
     def failure_behind(self) -> dict[Key, Failure]:
-        """For each question and strategy without a score the first failure on its way, where one is recorded."""
+        """For each question and strategy without a score the first failure on its way, where one is
+        recorded."""
         first: dict[Key, Failure] = {}
         for failure in sorted(self.failures, key=lambda failure: STAGES.index(failure.stage)):
             first.setdefault((failure.question_id, failure.name), failure)
-        unscored = [(id_, name) for id_ in self.questions for name in self.strategies if (id_, name) not in self.scores]
+        unscored = [
+            (id_, name)
+            for id_ in self.questions
+            for name in self.strategies
+            if (id_, name) not in self.scores
+        ]
         found = {key: first.get((key[0], "")) or first.get(key) for key in unscored}
         return {key: failure for key, failure in found.items() if failure}
 
@@ -106,9 +125,15 @@ def strategy_results(run: RunRecords) -> list[StrategyResult]:
     total = len(run.questions)
     results = []
     for name, scored in values.items():
-        shared = None if common is None else mean_interval([scored[id_] for id_ in common if id_ in scored], total)
+        shared = (
+            None if common is None else mean_interval([scored[id_] for id_ in common if id_ in scored], total)
+        )
         score = mean_interval(list(scored.values()), total)
-        lengths = [len(run.summaries[id_, name].text.split()) for id_ in run.questions if (id_, name) in run.summaries]
+        lengths = [
+            len(run.summaries[id_, name].text.split())
+            for id_ in run.questions
+            if (id_, name) in run.summaries
+        ]
         pending = total - score.n - failed[name]
         words, estimated = float(median(lengths)) if lengths else None, len(run.estimates(name))
         results.append(StrategyResult(name, score, shared, words, failed[name], pending, estimated))
@@ -118,23 +143,32 @@ def strategy_results(run: RunRecords) -> list[StrategyResult]:
 def overview(run: RunRecords) -> Table:
     """One row per strategy: mean score with interval, n and coverage, length of the summaries, failures.
 
-    Where the strategies were scored on different questions, more columns compare them on those that they share.
+    Where the strategies were scored on different questions, more columns compare them on those that they
+    share.
     """
     results = strategy_results(run)
     uneven = any(result.common for result in results)
     columns = OVERVIEW_COLUMNS + COMMON_COLUMNS if uneven else OVERVIEW_COLUMNS
     rows = tuple(_overview_row(result) + (_common_cells(result) if uneven else ()) for result in results)
     label = f" ({run.label})" if run.label else ""
-    return Table(f"SelfReflect score: 0 is perfect, lower is better{label}", columns, rows, _overview_notes(run, results))
+    return Table(
+        f"SelfReflect score: 0 is perfect, lower is better{label}",
+        columns,
+        rows,
+        _overview_notes(run, results),
+    )
 
 
 def failure_table(run: RunRecords) -> Table:
-    """What is missing and why: counts by stage, strategy and kind, each with the first message as an example."""
+    """What is missing and why: counts by stage, strategy and kind, each with the first message as an
+    example."""
     groups: dict[tuple[str, str, str], list[Failure]] = {}
     for failure in run.failures:
         groups.setdefault((failure.stage, failure.name, failure.kind), []).append(failure)
     order = {name: place for place, name in enumerate(run.strategies)}
-    ranked = sorted(groups, key=lambda key: (STAGES.index(groups[key][0].stage), order.get(key[1], len(order)), key))
+    ranked = sorted(
+        groups, key=lambda key: (STAGES.index(groups[key][0].stage), order.get(key[1], len(order)), key)
+    )
     rows = []
     for stage, name, kind in ranked:
         failures = groups[stage, name, kind]
@@ -145,10 +179,13 @@ def failure_table(run: RunRecords) -> Table:
 
 
 def question_table(run: RunRecords) -> Table:
-    """One row for each question and strategy, with whatever there is of it; ``failure`` says why there is no score."""
+    """One row for each question and strategy, with whatever there is of it; ``failure`` says why there is no
+    score."""
     behind = run.failure_behind()
     keys = [(id_, name) for id_ in run.questions for name in run.strategies]
-    return Table("Questions", QUESTION_COLUMNS, tuple(_question_row(run, key, behind.get(key)) for key in keys))
+    return Table(
+        "Questions", QUESTION_COLUMNS, tuple(_question_row(run, key, behind.get(key)) for key in keys)
+    )
 
 
 def joined(tables: Mapping[str, Table]) -> Table:
@@ -159,7 +196,8 @@ def joined(tables: Mapping[str, Table]) -> Table:
 
 
 def judges(scores: Iterable[Score]) -> list[str]:
-    """The settings of the judge that scores depend on, in words, each once: only scores with equal settings are comparable."""
+    """The settings of the judge that scores depend on, in words, each once: only scores with equal settings
+    are comparable."""
     return sorted({_judge(score) for score in scores})
 
 
@@ -171,7 +209,11 @@ def _judge(score: Score) -> str:
 
 def coverage_text(estimate: Estimate) -> str | None:
     """``95.0% (57/60)``; None where there are no questions."""
-    return None if estimate.coverage is None else f"{100 * estimate.coverage:.1f}% ({estimate.n}/{estimate.total})"
+    return (
+        None
+        if estimate.coverage is None
+        else f"{100 * estimate.coverage:.1f}% ({estimate.n}/{estimate.total})"
+    )
 
 
 def _common_questions(values: Iterable[Mapping[str, float]]) -> list[str] | None:
@@ -197,7 +239,11 @@ def _overview_row(result: StrategyResult) -> tuple[Cell, ...]:
 
 
 def _common_cells(result: StrategyResult) -> tuple[Cell, ...]:
-    return (approximate(result.common.mean, result.estimated), result.common.n) if result.common else (None, None)
+    return (
+        (approximate(result.common.mean, result.estimated), result.common.n)
+        if result.common
+        else (None, None)
+    )
 
 
 def approximate(value: float | None, estimates: int) -> float | None:
@@ -220,16 +266,25 @@ def estimated_from(score: Score) -> str | None:
 
 
 def _overview_notes(run: RunRecords, results: Sequence[StrategyResult]) -> tuple[str, ...]:
-    used = judges(score for (id_, name), score in run.scores.items() if id_ in run.questions and name in run.strategies)
+    used = judges(
+        score for (id_, name), score in run.scores.items() if id_ in run.questions and name in run.strategies
+    )
     notes = [f"judge: {used[0]}; {METHOD}"] if len(used) == 1 else []
     if len(used) > 1:
-        notes = [f"NOT DIRECTLY COMPARABLE: scored with different judges or settings ({'; '.join(used)})", METHOD]
+        notes = [
+            f"NOT DIRECTLY COMPARABLE: scored with different judges or settings ({'; '.join(used)})",
+            METHOD,
+        ]
     if estimates := [estimate for name in run.strategies for estimate in run.estimates(name)]:
         notes.append(estimate_note(estimates, sum(result.score.n for result in results)))
-    common = max((result.common for result in results if result.common), key=lambda estimate: estimate.n, default=None)
+    common = max(
+        (result.common for result in results if result.common), key=lambda estimate: estimate.n, default=None
+    )
     if common:
         share = coverage_text(common)
-        notes.append(f"the strategies were scored on different questions: compare them only by the common mean, coverage {share}")
+        notes.append(
+            f"the strategies were scored on different questions: compare them only by the common mean, coverage {share}"
+        )
     pending = sum(result.pending for result in results)
     if pending:
         notes.append(f"the run is not finished: {pending} scores have neither been computed nor failed")

@@ -1,4 +1,5 @@
-"""Reads the user's files: bytes to rows, each of which knows where it stands, so that every message can say so."""
+"""Reads the user's files: bytes to rows, each of which knows where it stands, so that every message can say
+so."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from selfreflect.records import Record, question_id
 
 
 class Row(NamedTuple):
-    """One record of a file. ``fields`` is parsed but not yet checked; a plain text has the single field ``question``."""
+    """One record of a file. ``fields`` is parsed but not yet checked; a plain text has the single field
+    ``question``."""
 
     source: str
     """How messages call the file."""
@@ -29,7 +31,8 @@ class Row(NamedTuple):
         return DataError(f"{self.source}, {self.where}: {problem}")
 
     def get(self, name: str) -> Any:
-        """The value of a field, or of ``inner`` in the object ``outer`` for the name ``"outer.inner"``; None where there is none."""
+        """The value of a field, or of ``inner`` in the object ``outer`` for the name ``"outer.inner"``; None
+        where there is none."""
         outer, _, inner = name.partition(".")
         value = self.fields.get(outer)
         if name in self.fields or not inner:
@@ -60,14 +63,17 @@ class RowIds:
         self._uses: Counter[str] = Counter()
 
     def take(self, row: Row, text: str) -> str:
-        """The row's own ``id``, or else one made from ``text``, with ``-2``, ``-3``, … where that text occurs again.
+        """The row's own ``id``, or else one made from ``text``, with ``-2``, ``-3``, … where that text occurs
+        again.
 
         Raises:
             DataError: the row's id is neither text nor an integer, or another row has it.
         """
         name = _own_id(row) or self._made_id(text)
         if name in self._owners:
-            raise row.error(f"the id {excerpt(name)} is already taken by {self._owners[name]}; every record needs its own")
+            raise row.error(
+                f"the id {excerpt(name)} is already taken by {self._owners[name]}; every record needs its own"
+            )
         self._owners[name] = row.where
         return name
 
@@ -114,7 +120,8 @@ def read_rows(source: str | Path) -> list[Row]:
 
 
 def read_content(source: str | Path, stdin: BinaryIO | None = None) -> Content:
-    """The bytes of a file, or of ``stdin`` (the process's own unless given) for ``"-"``; raises as :func:`read_rows` does."""
+    """The bytes of a file, or of ``stdin`` (the process's own unless given) for ``"-"``; raises as
+    :func:`read_rows` does."""
     if str(source) == "-":
         data = (stdin or sys.stdin.buffer).read()
         content = Content(name="standard input", suffix=_sniff(data), data=data)
@@ -130,7 +137,9 @@ def _read_file(path: Path) -> Content:
     try:
         with path.open("rb") as stream:
             if suffix not in PARSERS:
-                raise DataError(f"{name} has the unknown suffix {excerpt(path.suffix)}; known are {', '.join(PARSERS)}")
+                raise DataError(
+                    f"{name} has the unknown suffix {excerpt(path.suffix)}; known are {', '.join(PARSERS)}"
+                )
             return Content(name=name, suffix=suffix, data=stream.read())
     except FileNotFoundError:
         raise DataError(f"{name}: there is no such file") from None
@@ -143,7 +152,8 @@ def _read_file(path: Path) -> Content:
 
 
 def _sniff(data: bytes) -> str:
-    """Piped input has no suffix: ``[`` starts a JSON list, ``{`` starts JSONL, anything else is one question per line."""
+    """Piped input has no suffix: ``[`` starts a JSON list, ``{`` starts JSONL, anything else is one question
+    per line."""
     start = data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     return {b"[": ".json", b"{": ".jsonl"}.get(start, ".txt")
 
@@ -189,7 +199,9 @@ def _csv_rows(content: Content) -> list[Row]:
             if not header:
                 header = _csv_header(content.name, cells)
             elif len(cells) != len(header):
-                raise DataError(f"{content.name}, {where}: {len(cells)} cells, but the header has {len(header)} columns")
+                raise DataError(
+                    f"{content.name}, {where}: {len(cells)} cells, but the header has {len(header)} columns"
+                )
             else:
                 rows.append(Row(content.name, where, dict(zip(header, cells, strict=True))))
     except csv.Error as error:
@@ -199,7 +211,9 @@ def _csv_rows(content: Content) -> list[Row]:
 
 def _csv_header(name: str, cells: list[str]) -> list[str]:
     if not all(cell.strip() for cell in cells) or len(set(cells)) < len(cells):
-        raise DataError(f"{name}: the first line must be a header that gives every column its own name; it is {excerpt(cells)}")
+        raise DataError(
+            f"{name}: the first line must be a header that gives every column its own name; it is {excerpt(cells)}"
+        )
     return cells
 
 
@@ -212,9 +226,14 @@ def _parquet_rows(content: Content) -> list[Row]:
     rows: list[Row] = []
     try:
         for batch in pq.ParquetFile(io.BytesIO(content.data)).iter_batches():
-            rows.extend(Row(content.name, f"record {number}", fields) for number, fields in enumerate(batch.to_pylist(), len(rows) + 1))
+            rows.extend(
+                Row(content.name, f"record {number}", fields)
+                for number, fields in enumerate(batch.to_pylist(), len(rows) + 1)
+            )
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise DataError(f"{content.name} is not a readable parquet file: {excerpt(str(error), 200)}") from None
+        raise DataError(
+            f"{content.name} is not a readable parquet file: {excerpt(str(error), 200)}"
+        ) from None
     return rows
 
 
@@ -231,11 +250,14 @@ def _decode(content: Content) -> str:
     try:
         return content.data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        raise DataError(f"{content.name} is not UTF-8: invalid byte at offset {error.start}; save it as UTF-8") from None
+        raise DataError(
+            f"{content.name} is not UTF-8: invalid byte at offset {error.start}; save it as UTF-8"
+        ) from None
 
 
 def _lines(content: Content) -> list[tuple[int, str]]:
-    """Non-blank lines with their numbers. Only line feeds end a line: U+2028 and the like may stand inside a JSON string."""
+    """Non-blank lines with their numbers. Only line feeds end a line: U+2028 and the like may stand inside a
+    JSON string."""
     lines = _decode(content).split("\n")
     return [(number, line.removesuffix("\r")) for number, line in enumerate(lines, 1) if line.strip()]
 
@@ -253,7 +275,11 @@ def _parse_json(text: str, spot: str, one_line: bool = False) -> Any:
         return _JSON.decode(text)
     except json.JSONDecodeError as error:
         place = f"column {error.colno}" if one_line else f"line {error.lineno} column {error.colno}"
-        hint = " (is it one object per line? Then its suffix must be .jsonl)" if error.msg == "Extra data" and not one_line else ""
+        hint = (
+            " (is it one object per line? Then its suffix must be .jsonl)"
+            if error.msg == "Extra data" and not one_line
+            else ""
+        )
         raise DataError(f"{spot}: not JSON: {error.msg} at {place}{hint}") from None
     except RecursionError:
         raise DataError(f"{spot}: nested too deeply") from None
@@ -278,7 +304,14 @@ _JSON = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_refuse_
 
 def type_name(value: object) -> str:
     """What messages call the type of a parsed value."""
-    names = {str: "a text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
+    names = {
+        str: "a text",
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+        list: "a list",
+        dict: "an object",
+    }
     return "null" if value is None else names.get(type(value), type(value).__name__)
 
 

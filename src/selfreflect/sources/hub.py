@@ -34,18 +34,32 @@ def multiple_choice(row: Row) -> Row:
     choices, answer, subject = row.get("choices"), row.get("answer"), row.text("subject").replace("_", " ")
     if not isinstance(choices, list) or not 0 < len(choices) <= len(string.ascii_uppercase):
         raise row.error("the field 'choices' must be a list of texts")
-    lettered = [f"{letter}. {choice}" for letter, choice in zip(string.ascii_uppercase, choices, strict=False)]
-    prompt = [f"Pick the one right choice for this question about {subject}.", row.text("question"), *lettered, "Answer:"]
+    lettered = [
+        f"{letter}. {choice}" for letter, choice in zip(string.ascii_uppercase, choices, strict=False)
+    ]
+    prompt = [
+        f"Pick the one right choice for this question about {subject}.",
+        row.text("question"),
+        *lettered,
+        "Answer:",
+    ]
     known = isinstance(answer, int) and 0 <= answer < len(choices)
     gold = [string.ascii_uppercase[answer], str(choices[answer])] if known else None
-    return row._replace(fields={**row.fields, "question": "\n".join(prompt), "answer": gold, "subject": subject})
+    return row._replace(
+        fields={**row.fields, "question": "\n".join(prompt), "answer": gold, "subject": subject}
+    )
 
 
 HUB_SETS: dict[str, HubSet] = {
     "natural_questions": HubSet(
-        name="google-research-datasets/natural_questions", subset="dev", split="validation", question="question.text"
+        name="google-research-datasets/natural_questions",
+        subset="dev",
+        split="validation",
+        question="question.text",
     ),
-    "trivia_qa": HubSet(name="mandarjoshi/trivia_qa", subset="rc", split="test", question="question", gold="answer"),
+    "trivia_qa": HubSet(
+        name="mandarjoshi/trivia_qa", subset="rc", split="test", question="question", gold="answer"
+    ),
     "simpleqa": HubSet(name="basicv8vc/SimpleQA", split="test", question="problem", gold="answer"),
     "mmlu": HubSet(
         name="cais/mmlu",
@@ -58,13 +72,19 @@ HUB_SETS: dict[str, HubSet] = {
         rewrite=multiple_choice,
     ),
     "truthful_qa": HubSet(
-        name="truthfulqa/truthful_qa", subset="generation", split="validation", question="question", gold="best_answer", kind="category"
+        name="truthfulqa/truthful_qa",
+        subset="generation",
+        split="validation",
+        question="question",
+        gold="best_answer",
+        kind="category",
     ),
 }
 
 
 def find_hub_set(source: str) -> HubSet | None:
-    """The set for an alias, a full name of the table, or ``hf:NAME`` (also of a local directory); None for anything else."""
+    """The set for an alias, a full name of the table, or ``hf:NAME`` (also of a local directory); None for
+    anything else."""
     name = source.removeprefix("hf:")
     known = next((entry for alias, entry in HUB_SETS.items() if name in (alias, entry.name)), None)
     if known or not source.startswith("hf:"):
@@ -75,7 +95,8 @@ def find_hub_set(source: str) -> HubSet | None:
 
 
 def load_hub(name: str, subset: str | None, split: str | None) -> Any:
-    """A ``datasets.Dataset``, downloaded once and memory-mapped. Without ``split`` the set must have exactly one.
+    """A ``datasets.Dataset``, downloaded once and memory-mapped. Without ``split`` the set must have exactly
+    one.
 
     Raises:
         DataError: the hub or the network fails, or there is no such set, subset or split.
@@ -101,11 +122,18 @@ def _only_split(name: str, subset: str | None) -> str:
 
     splits: list[str] = datasets.get_dataset_split_names(name, subset)
     if len(splits) != 1:
-        raise DataError(f"the data set {excerpt(name)} has the splits {', '.join(map(excerpt, splits))}; choose one with split")
+        raise DataError(
+            f"the data set {excerpt(name)} has the splits {', '.join(map(excerpt, splits))}; choose one with split"
+        )
     return splits[0]
 
 
 def revision_of(dataset: Any) -> str:
-    """The hub commit that a ``datasets.Dataset`` was downloaded from, as far as its files' addresses tell; else an empty string."""
-    commits = {found[1] for url in dataset.info.download_checksums or () if (found := re.search(r"@([0-9a-f]{40})/", url))}
+    """The hub commit that a ``datasets.Dataset`` was downloaded from, as far as its files' addresses tell;
+    else an empty string."""
+    commits = {
+        found[1]
+        for url in dataset.info.download_checksums or ()
+        if (found := re.search(r"@([0-9a-f]{40})/", url))
+    }
     return commits.pop() if len(commits) == 1 else ""

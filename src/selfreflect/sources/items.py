@@ -1,4 +1,5 @@
-"""Items to score that need no run directory: a question, its answers in two halves, and the summaries of them."""
+"""Items to score that need no run directory: a question, its answers in two halves, and the summaries of
+them."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ MASKED_OUT, CONDITIONING, ANSWERS = "masked_out_task_answers", "conditioning_ans
 
 
 class Item(Record, frozen=True, kw_only=True):
-    """One question to score. A half may be empty, or blank throughout: such an item is a failure of its own, not of the file."""
+    """One question to score. A half may be empty, or blank throughout: such an item is a failure of its own,
+    not of the file."""
 
     id: str
     question: str
@@ -22,16 +24,21 @@ class Item(Record, frozen=True, kw_only=True):
     summaries: dict[str, str]
     """Name to text; at least one."""
     order: tuple[tuple[str, ...], ...] = ()
-    """Chains of names of summaries, best first, where the file knows which of them are better; the names are not checked here."""
+    """Chains of names of summaries, best first, where the file knows which of them are better; the names are
+    not checked here."""
 
 
 def read_items(
-    source: str | Path, *, limit: int | None = None, num_answers: int | None = None, stdin: BinaryIO | None = None
+    source: str | Path,
+    *,
+    limit: int | None = None,
+    num_answers: int | None = None,
+    stdin: BinaryIO | None = None,
 ) -> list[Item]:
     """Items from a JSON list or JSONL file, or from ``stdin`` (the process's own unless given) for ``"-"``.
 
-    ``limit`` keeps the first so many items, ``num_answers`` the first so many answers of each half. One list ``answers`` is halved;
-    with fewer than two answers its first half is empty. Unknown keys are ignored.
+    ``limit`` keeps the first so many items, ``num_answers`` the first so many answers of each half. One list
+    ``answers`` is halved; with fewer than two answers its first half is empty. Unknown keys are ignored.
 
     Raises:
         DataError: the file or a record in it is malformed. The whole file is checked, whatever ``limit`` is.
@@ -42,7 +49,9 @@ def read_items(
             raise ConfigError(f"{name} must be at least 1, not {value}")
     content = read_content(source, stdin)
     if content.suffix not in (".json", ".jsonl"):
-        raise DataError(f"{content.name}: items come as a JSON list (.json) or as one object per line (.jsonl)")
+        raise DataError(
+            f"{content.name}: items come as a JSON list (.json) or as one object per line (.jsonl)"
+        )
     ids = RowIds()
     return [_item(row, ids, num_answers) for row in parse_rows(content)][:limit]
 
@@ -67,7 +76,9 @@ def _halves(row: Row) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if given == [ANSWERS]:
         answers = _texts(row, ANSWERS)
         return halves(answers) if len(answers) > 1 else ((), answers)
-    raise row.error(f"give either both {MASKED_OUT!r} and {CONDITIONING!r}, or {ANSWERS!r} alone; its fields are {listed(row.fields)}")
+    raise row.error(
+        f"give either both {MASKED_OUT!r} and {CONDITIONING!r}, or {ANSWERS!r} alone; its fields are {listed(row.fields)}"
+    )
 
 
 def _texts(row: Row, name: str) -> tuple[str, ...]:
@@ -78,7 +89,9 @@ def _texts(row: Row, name: str) -> tuple[str, ...]:
         raise row.error(f"the field {name!r} must be a list of texts, not {type_name(values)}")
     for number, value in enumerate(values, 1):
         if not isinstance(value, str):
-            raise row.error(f"the field {name!r} must be a list of texts, but entry {number} is {type_name(value)}")
+            raise row.error(
+                f"the field {name!r} must be a list of texts, but entry {number} is {type_name(value)}"
+            )
     return tuple(values)
 
 
@@ -86,7 +99,9 @@ def _summaries(row: Row) -> dict[str, str]:
     value: Any = row.fields.get("summaries")
     if not isinstance(value, dict):
         problem = "is missing" if value is None else f"is {type_name(value)}"
-        raise row.error(f'the field \'summaries\' {problem}; it must give every summary a name, as in {{"mine": "Probably radishes."}}')
+        raise row.error(
+            f'the field \'summaries\' {problem}; it must give every summary a name, as in {{"mine": "Probably radishes."}}'
+        )
     if not value:
         raise row.error("the field 'summaries' is empty, so there is nothing to score")
     for name, text in value.items():
@@ -102,6 +117,10 @@ def _order(row: Row) -> tuple[tuple[str, ...], ...]:
     if value is None:
         return ()
     chains = [value] if isinstance(value, list) and all(isinstance(name, str) for name in value) else value
-    if isinstance(chains, list) and all(isinstance(chain, list) and all(isinstance(name, str) for name in chain) for chain in chains):
+    if isinstance(chains, list) and all(
+        isinstance(chain, list) and all(isinstance(name, str) for name in chain) for chain in chains
+    ):
         return tuple(tuple(chain) for chain in chains if chain)
-    raise row.error('the field \'order\' must list names of summaries, best first, as in ["good", "bad"], or be a list of such lists')
+    raise row.error(
+        'the field \'order\' must list names of summaries, best first, as in ["good", "bad"], or be a list of such lists'
+    )

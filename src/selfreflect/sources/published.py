@@ -1,12 +1,16 @@
-"""The layouts of the published tool: three JSON files, each a list of objects that name their question by its text.
+"""The layouts of the published tool: three JSON files, each a list of objects that name their question by its
+text.
 
-===================== =================================================================================================
-``questions.json``    ``{"question": text}``
-``test_answers.json`` ``{"question": text, "masked_out_task_answers": [text, …], "conditioning_answers": [text, …]}``
-``summaries.json``    ``{"question": text, "summaries": {name: text, …}}``, where names often end in ``_summary``
-===================== =================================================================================================
+=====================
+=================================================================================================
+``questions.json``    ``{"question": text}`` ``test_answers.json`` ``{"question": text,
+"masked_out_task_answers": [text, …], "conditioning_answers": [text, …]}`` ``summaries.json``
+``{"question": text, "summaries": {name: text, …}}``, where names often end in ``_summary``
+=====================
+=================================================================================================
 
-They hold no ids, so two questions with one text cannot be told apart, and nothing about how the texts were made.
+They hold no ids, so two questions with one text cannot be told apart, and nothing about how the texts were
+made.
 """
 
 from __future__ import annotations
@@ -49,15 +53,22 @@ def read_published(
     *,
     strip_suffix: bool = True,
 ) -> tuple[list[Question], list[AnswerSet], list[Summary]]:
-    """Records of the files that are given, joined by question text; ids are hashes of it, and other fields of the objects are ignored.
+    """Records of the files that are given, joined by question text; ids are hashes of it, and other fields of
+    the objects are ignored.
 
-    Without a questions file the questions are those of the other files. ``_summary`` is cut off the names of summaries, unless two names
-    of the file would then be the same, or ``strip_suffix`` is False: then all names stay as they are.
+    Without a questions file the questions are those of the other files. ``_summary`` is cut off the names of
+    summaries, unless two names of the file would then be the same, or ``strip_suffix`` is False: then all
+    names stay as they are.
 
     Raises:
-        DataError: a file cannot be read or has another shape, holds a question twice, or holds one that the questions file lacks.
+        DataError: a file cannot be read or has another shape, holds a question twice, or holds one that the
+            questions file lacks.
     """
-    asked, answered, summarised = _read(questions, _Question), _read(answers, _Answers), _read(summaries, _Summaries)
+    asked, answered, summarised = (
+        _read(questions, _Question),
+        _read(answers, _Answers),
+        _read(summaries, _Summaries),
+    )
     if questions is not None:
         _check_known(answered, answers, asked, questions)
         _check_known(summarised, summaries, asked, questions)
@@ -65,7 +76,11 @@ def read_published(
     return (
         [Question(id=question_id(text), text=text) for text in {**asked, **answered, **summarised}],
         [
-            AnswerSet(question_id=question_id(text), masked_out=row.masked_out_task_answers, conditioning=row.conditioning_answers)
+            AnswerSet(
+                question_id=question_id(text),
+                masked_out=row.masked_out_task_answers,
+                conditioning=row.conditioning_answers,
+            )
             for text, row in answered.items()
         ],
         [
@@ -85,13 +100,16 @@ def write_published(
     suffix: str = "",
     overwrite: bool = False,
 ) -> list[str]:
-    """Write the three files and return the ids of the questions that could not go into them, because an earlier one has the same text.
+    """Write the three files and return the ids of the questions that could not go into them, because an
+    earlier one has the same text.
 
-    An answer set or summary without its question is left out too, and its question id returned. ``suffix`` is added to each name;
-    with ``"_summary"``, or without it but with ``strip_suffix=False``, :func:`read_published` restores any names.
+    An answer set or summary without its question is left out too, and its question id returned. ``suffix`` is
+    added to each name; with ``"_summary"``, or without it but with ``strip_suffix=False``,
+    :func:`read_published` restores any names.
 
     Raises:
-        DataError: one of the files exists (nothing is written then, unless ``overwrite``), or the directory cannot be written.
+        DataError: one of the files exists (nothing is written then, unless ``overwrite``), or the directory
+            cannot be written.
     """
     answers, summaries = list(answers), list(summaries)
     owners: dict[str, str] = {}
@@ -103,7 +121,11 @@ def write_published(
     keys = [*(row.question_id for row in answers), *(row.question_id for row in summaries)]
     left_out |= dict.fromkeys(key for key in keys if key not in texts)
     answer_rows = [
-        {"question": texts[row.question_id], "masked_out_task_answers": row.masked_out, "conditioning_answers": row.conditioning}
+        {
+            "question": texts[row.question_id],
+            "masked_out_task_answers": row.masked_out,
+            "conditioning_answers": row.conditioning,
+        }
         for row in answers
         if row.question_id in texts
     ]
@@ -124,7 +146,9 @@ def _read(path: str | Path | None, kind: type[Row]) -> dict[str, Row]:
             row = msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
             fields = ", ".join(kind.__struct_fields__)
-            raise DataError(f"{path}, record {number}: {error}. A record here is an object with: {fields}.") from None
+            raise DataError(
+                f"{path}, record {number}: {error}. A record here is an object with: {fields}."
+            ) from None
         if row.question in rows:
             first = list(rows).index(row.question) + 1
             raise DataError(
@@ -143,11 +167,15 @@ def _load(path: str | Path) -> list[Any]:
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not JSON in UTF-8: {error}.") from None
     if not isinstance(rows, list):
-        raise DataError(f"{path}: the published layout is one JSON list of objects, and this is something else: {excerpt(rows)}.")
+        raise DataError(
+            f"{path}: the published layout is one JSON list of objects, and this is something else: {excerpt(rows)}."
+        )
     return rows
 
 
-def _check_known(rows: dict[str, Row], path: str | Path | None, asked: dict[str, _Question], questions: str | Path) -> None:
+def _check_known(
+    rows: dict[str, Row], path: str | Path | None, asked: dict[str, _Question], questions: str | Path
+) -> None:
     for number, text in enumerate(rows, 1):
         if text not in asked:
             raise DataError(
@@ -160,17 +188,22 @@ def _names(rows: Iterable[_Summaries], strip_suffix: bool) -> dict[str, str]:
     """Our name for each name in a summaries file; different names stay different."""
     names = {name for row in rows for name in row.summaries}
     short = {name: name.removesuffix(SUFFIX) or name for name in names}
-    return short if strip_suffix and len(set(short.values())) == len(names) else {name: name for name in names}
+    return (
+        short if strip_suffix and len(set(short.values())) == len(names) else {name: name for name in names}
+    )
 
 
 def _write(directory: Path, contents: list[list[Any]], overwrite: bool) -> None:
-    """Write the files in the order of ``FILES``. All are complete under other names before the first one gets its own."""
+    """Write the files in the order of ``FILES``. All are complete under other names before the first one gets
+    its own."""
     paths = [directory / name for name in FILES]
     temporaries = [directory / f".{name}.tmp" for name in FILES]
     try:
         existing = [str(path) for path in paths if path.exists()]
         if existing and not overwrite:
-            raise DataError(f"There already: {', '.join(existing)}. Nothing was written; use another directory, or ask to overwrite.")
+            raise DataError(
+                f"There already: {', '.join(existing)}. Nothing was written; use another directory, or ask to overwrite."
+            )
         directory.mkdir(parents=True, exist_ok=True)
         for temporary, rows in zip(temporaries, contents, strict=True):
             temporary.write_bytes(_encoded(rows))
@@ -180,7 +213,9 @@ def _write(directory: Path, contents: list[list[Any]], overwrite: bool) -> None:
         with suppress(OSError):
             for temporary in temporaries:
                 temporary.unlink(missing_ok=True)
-        raise DataError(f"{directory}: {error.strerror or error}. Use a directory that can be written.") from error
+        raise DataError(
+            f"{directory}: {error.strerror or error}. Use a directory that can be written."
+        ) from error
 
 
 def _encoded(rows: list[dict[str, Any]]) -> bytes:

@@ -14,7 +14,16 @@ from msgspec.structs import replace
 from selfreflect.errors import ConfigError, DataError, excerpt, nearest
 from selfreflect.models.base import seed_for
 from selfreflect.records import Question, Record
-from selfreflect.sources.files import PARSERS, Content, Row, RowIds, listed, parse_rows, read_content, type_name
+from selfreflect.sources.files import (
+    PARSERS,
+    Content,
+    Row,
+    RowIds,
+    listed,
+    parse_rows,
+    read_content,
+    type_name,
+)
 from selfreflect.sources.hub import HUB_SETS, HubLoader, HubSet, find_hub_set, load_hub, revision_of
 from selfreflect.sources.shards import part_of
 
@@ -24,7 +33,8 @@ KIND_COLUMNS = ("kind", "category", "subject")
 
 
 class QuestionSet(Record, frozen=True, kw_only=True):
-    """Questions, and all that is needed to get the same ones again. Fields that the source has no use for are empty."""
+    """Questions, and all that is needed to get the same ones again. Fields that the source has no use for are
+    empty."""
 
     questions: tuple[Question, ...]
     """In the order of the source."""
@@ -81,22 +91,32 @@ def load_questions(
     stdin: BinaryIO | None = None,
     hub: HubLoader = load_hub,
 ) -> QuestionSet:
-    """Questions of a name in :data:`SOURCES`, of a hub data set (``hf:NAME``), of a file, or of standard input (``-``).
+    """Questions of a name in :data:`SOURCES`, of a hub data set (``hf:NAME``), of a file, or of standard
+    input (``-``).
 
-    ``limit`` draws so many without replacement: which ones depends on ``seed`` and on the positions in the source alone, and a smaller
-    limit draws a subset of a larger one's. From the bundled set it draws equally from all kinds. ``question_column`` may name a field
-    inside an object column, as in ``"question.text"``. ``part``, such as ``"3/16"``, takes every sixteenth question of those, from the
-    third one on: parts 1/16 to 16/16 are disjoint, equally large up to one question, and together the whole.
+    ``limit`` draws so many without replacement: which ones depends on ``seed`` and on the positions in the
+    source alone, and a smaller limit draws a subset of a larger one's. From the bundled set it draws equally
+    from all kinds. ``question_column`` may name a field inside an object column, as in ``"question.text"``.
+    ``part``, such as ``"3/16"``, takes every sixteenth question of those, from the third one on: parts 1/16
+    to 16/16 are disjoint, equally large up to one question, and together the whole.
 
     Raises:
         DataError: the source is unknown, cannot be read, a record in it is malformed, or the part is empty.
-        ConfigError: ``limit`` is below 1, ``part`` is not written like that, or an option does not apply to this source.
+        ConfigError: ``limit`` is below 1, ``part`` is not written like that, or an option does not apply to
+            this source.
         MissingExtraError: the source needs an optional package.
     """
     if limit is not None and limit < 1:
         raise ConfigError(f"limit must be at least 1, not {limit}")
     wanted = QuestionRequest(
-        source=source, limit=limit, seed=seed, split=split, subset=subset, question_column=question_column, stdin=stdin, hub=hub
+        source=source,
+        limit=limit,
+        seed=seed,
+        split=split,
+        subset=subset,
+        question_column=question_column,
+        stdin=stdin,
+        hub=hub,
     )
     cut = None if part is None else part_of(part)
     found = _loader(source)(wanted)
@@ -104,7 +124,9 @@ def load_questions(
         return found
     taken = tuple(cut.taken(found.questions))
     if not taken:
-        raise DataError(f"part {cut} of {len(found.questions)} questions is empty. Use no more parts than there are questions.")
+        raise DataError(
+            f"part {cut} of {len(found.questions)} questions is empty. Use no more parts than there are questions."
+        )
     return replace(found, questions=taken, part=str(cut))
 
 
@@ -144,7 +166,11 @@ def _from_file(wanted: QuestionRequest) -> QuestionSet:
     _refuse(wanted, "a file", "split", "subset")
     content = read_content(wanted.source, wanted.stdin)
     rows = parse_rows(content)
-    columns = _guess(content.name, list(dict.fromkeys(chain.from_iterable(row.fields for row in rows))), wanted.question_column)
+    columns = _guess(
+        content.name,
+        list(dict.fromkeys(chain.from_iterable(row.fields for row in rows))),
+        wanted.question_column,
+    )
     questions = _questions(rows, columns, _sample(len(rows), wanted))
     return _question_set(wanted, questions, len(rows), columns.question, sha256=content.sha256)
 
@@ -156,7 +182,9 @@ def _from_hub(hub_set: HubSet, wanted: QuestionRequest) -> QuestionSet:
     if not len(dataset):
         raise DataError(f"{name} holds no records")
     preset = hub_set if hub_set.question and not wanted.question_column else None
-    columns = _guess(name, dataset.column_names, preset.question if preset else wanted.question_column, lenient=True)
+    columns = _guess(
+        name, dataset.column_names, preset.question if preset else wanted.question_column, lenient=True
+    )
     if preset:
         columns = Columns(question=preset.question, gold=preset.gold, kind=preset.kind, lenient=True)
     questions = _questions(_hub_rows(name, dataset, columns, preset), columns, _sample(len(dataset), wanted))
@@ -174,7 +202,14 @@ def _from_hub(hub_set: HubSet, wanted: QuestionRequest) -> QuestionSet:
 
 def _hub_rows(name: str, dataset: Any, columns: Columns, preset: HubSet | None) -> Iterable[Row]:
     """Rows with the needed columns only: one row of Natural Questions holds a whole web page."""
-    needed = {columns.question.partition(".")[0], columns.question, columns.gold, columns.kind, "id", *(preset.reads if preset else ())}
+    needed = {
+        columns.question.partition(".")[0],
+        columns.question,
+        columns.gold,
+        columns.kind,
+        "id",
+        *(preset.reads if preset else ()),
+    }
     narrow = dataset.select_columns([column for column in dataset.column_names if column in needed])
     rows = (Row(name, f"record {number}", fields) for number, fields in enumerate(narrow, 1))
     return map(preset.rewrite, rows) if preset and preset.rewrite else rows
@@ -192,7 +227,9 @@ def _refuse(wanted: QuestionRequest, what: str, *options: str) -> None:
             raise ConfigError(f"{option} does not apply to {what}; leave it out")
 
 
-def _question_set(wanted: QuestionRequest, questions: tuple[Question, ...], total: int, question_column: str, **origin: str) -> QuestionSet:
+def _question_set(
+    wanted: QuestionRequest, questions: tuple[Question, ...], total: int, question_column: str, **origin: str
+) -> QuestionSet:
     return QuestionSet(
         questions=questions,
         source=wanted.source,
@@ -204,7 +241,9 @@ def _question_set(wanted: QuestionRequest, questions: tuple[Question, ...], tota
     )
 
 
-def _guess(name: str, available: Sequence[str], question_column: str | None, lenient: bool = False) -> Columns:
+def _guess(
+    name: str, available: Sequence[str], question_column: str | None, lenient: bool = False
+) -> Columns:
     """Columns by their names; an explicit question column must exist."""
     listing = listed(available)
     if question_column and not {question_column, question_column.partition(".")[0]} & set(available):
@@ -217,15 +256,23 @@ def _guess(name: str, available: Sequence[str], question_column: str | None, len
             f"{name}: no column is called {', '.join(QUESTION_COLUMNS)}; its columns are {listing} (the first line of a CSV file). "
             "Say which one holds the questions with question_column."
         )
-    return Columns(question=question, gold=_first(GOLD_COLUMNS, available), kind=_first(KIND_COLUMNS, available), lenient=lenient)
+    return Columns(
+        question=question,
+        gold=_first(GOLD_COLUMNS, available),
+        kind=_first(KIND_COLUMNS, available),
+        lenient=lenient,
+    )
 
 
 def _first(names: Iterable[str], available: Sequence[str]) -> str:
     return next((name for name in names if name in available), "")
 
 
-def _questions(rows: Iterable[Row], columns: Columns, chosen: Container[int] | None = None) -> tuple[Question, ...]:
-    """Questions of the chosen rows. All rows are read: ids depend on the texts before, and a malformed row should not surface later."""
+def _questions(
+    rows: Iterable[Row], columns: Columns, chosen: Container[int] | None = None
+) -> tuple[Question, ...]:
+    """Questions of the chosen rows. All rows are read: ids depend on the texts before, and a malformed row
+    should not surface later."""
     ids = RowIds()
     everything = ((index, _question(row, columns, ids)) for index, row in enumerate(rows))
     return tuple(question for index, question in everything if chosen is None or index in chosen)
@@ -252,11 +299,14 @@ def _gold(row: Row, columns: Columns) -> tuple[str, ...]:
         return tuple(texts)
     if columns.lenient:
         return ()
-    raise row.error(f"the field {excerpt(columns.gold)} must be a text or a list of texts, not {_shape(value)}")
+    raise row.error(
+        f"the field {excerpt(columns.gold)} must be a text or a list of texts, not {_shape(value)}"
+    )
 
 
 def _gold_values(value: Any) -> list[Any]:
-    """A single answer, a list of them, or TriviaQA's object, whose ``"<unk>"`` stands for an answer that is withheld."""
+    """A single answer, a list of them, or TriviaQA's object, whose ``"<unk>"`` stands for an answer that is
+    withheld."""
     if isinstance(value, dict) and "value" in value:
         first, aliases = value["value"], value.get("aliases") or []
         others = aliases if isinstance(aliases, list) else [aliases]
@@ -265,7 +315,11 @@ def _gold_values(value: Any) -> list[Any]:
 
 
 def _shape(value: Any) -> str:
-    odd = next((entry for entry in value if not isinstance(entry, str)), None) if isinstance(value, list) else None
+    odd = (
+        next((entry for entry in value if not isinstance(entry, str)), None)
+        if isinstance(value, list)
+        else None
+    )
     return type_name(value) if odd is None else f"a list with {type_name(odd)} in it"
 
 
@@ -274,7 +328,8 @@ def _sample(total: int, wanted: QuestionRequest) -> set[int] | None:
 
 
 def _shuffled(total: int, seed: int) -> list[int]:
-    """All indices in an order that depends on nothing but the seed: the first so many of them are the sample."""
+    """All indices in an order that depends on nothing but the seed: the first so many of them are the
+    sample."""
     return sorted(range(total), key=lambda index: seed_for(seed, "questions", str(index)))
 
 

@@ -1,8 +1,8 @@
 """One question set for several jobs: part 3/16 holds every sixteenth question, from the third one on.
 
-By position rather than by a hash of the id: parts then differ by one question at most, and a source that is sorted by kind gives every part
-some of each. That they are disjoint and make up the whole rests on all jobs reading the same content, which a run directory records and
-:mod:`selfreflect.store.merge` compares.
+By position rather than by a hash of the id: parts then differ by one question at most, and a source that is
+sorted by kind gives every part some of each. That they are disjoint and make up the whole rests on all jobs
+reading the same content, which a run directory records and :mod:`selfreflect.store.merge` compares.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Append-only JSONL files of records that a killed process may have been writing.
 
-An append returns when its lines are on disk, so a kill loses at most the line being written: that torn line is cut off when the file is
-opened for writing again, and passed over by readers.
+An append returns when its lines are on disk, so a kill loses at most the line being written: that torn line
+is cut off when the file is opened for writing again, and passed over by readers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Journal(Generic[R]):
         kind: the type of every record.
         key: what tells records apart; each key occurs once.
         replaces: which records may give way to a later one of the same key.
-        blanked: fields that hold lists which are passed over unread and come back empty, for a reader who does without them.
+        blanked: fields that hold lists which are passed over unread and come back empty, for a reader who
+            does without them.
     """
 
     def __init__(
@@ -77,13 +78,16 @@ class Journal(Generic[R]):
             for number, record in self._lines():
                 key = self._key(record)
                 if key in final:
-                    raise StoreError(f"{self.path}, line {number}: a second record for {_name(key)}. Delete one of them.")
+                    raise StoreError(
+                        f"{self.path}, line {number}: a second record for {_name(key)}. Delete one of them."
+                    )
                 if not self._replaces(record):
                     final.add(key)
                 yield key, record
 
     def _lines(self) -> Iterator[tuple[int, R]]:
-        """Line numbers and records. Iterating bytes ends lines at ``\\n`` only: texts may hold U+2028 and other line ends."""
+        """Line numbers and records. Iterating bytes ends lines at ``\\n`` only: texts may hold U+2028 and
+        other line ends."""
         self._length, torn = 0, ""
         if not self.path.exists():
             return
@@ -101,7 +105,9 @@ class Journal(Generic[R]):
                 try:
                     record = from_plain(self._kind, value)
                 except ValueError as error:
-                    raise StoreError(f"{self.path}, line {number}: {error}. Correct or delete that line.") from None
+                    raise StoreError(
+                        f"{self.path}, line {number}: {error}. Correct or delete that line."
+                    ) from None
                 self._length += len(line)
                 yield number, record
 
@@ -112,7 +118,8 @@ class Journal(Generic[R]):
             os.truncate(self.path, self._length)
 
     def encode(self, records: Sequence[R]) -> tuple[dict[Any, R], bytes]:
-        """The records by key and as lines, refused where a key is taken or a line could not be read back; nothing is written."""
+        """The records by key and as lines, refused where a key is taken or a line could not be read back;
+        nothing is written."""
         added: dict[Any, R] = {}
         lines: list[str] = []
         for record in records:
@@ -125,14 +132,17 @@ class Journal(Generic[R]):
                 from_plain(self._kind, to_builtins(record))
                 lines.append(dump_line(record) + "\n")
             except (TypeError, ValueError) as error:
-                raise StoreError(f"{self.path}: the record for {_name(key)} cannot be written: {error}.") from None
+                raise StoreError(
+                    f"{self.path}: the record for {_name(key)} cannot be written: {error}."
+                ) from None
         return added, "".join(lines).encode()
 
     def append_all(self, records: Sequence[R]) -> None:
         """Add records; they are on disk when this returns.
 
         Raises:
-            StoreError: a key is stored already or a record could not be read back (nothing is written), or the disk refuses.
+            StoreError: a key is stored already or a record could not be read back (nothing is written), or
+                the disk refuses.
         """
         if records:
             added, data = self.encode(records)
@@ -187,7 +197,8 @@ def parsed_line(line: bytes) -> Any:
 
 
 def _with_blanks(line: bytes, fields: Collection[str]) -> bytes:
-    """The line of an object with empty lists in these fields, whose values are not parsed, as that takes most of the time.
+    """The line of an object with empty lists in these fields, whose values are not parsed, as that takes most
+    of the time.
 
     A line that this parser does not read stays as it is.
     """
@@ -214,7 +225,8 @@ def sync_directory(path: Path) -> None:
 
 
 def lock(path: Path) -> int:
-    """An open file descriptor that holds the lock until it is closed or the process ends. Windows has none and is not protected."""
+    """An open file descriptor that holds the lock until it is closed or the process ends. Windows has none
+    and is not protected."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         if os.name == "posix":
@@ -227,7 +239,9 @@ def lock(path: Path) -> int:
         holder = os.read(descriptor, 20).decode("ascii", "replace")
         os.close(descriptor)
         pid = holder if holder.isdecimal() else "unknown"
-        raise StoreError(f"Another process (pid {pid}) is writing {path.parent}. Wait for it, stop it, or use another --out.") from None
+        raise StoreError(
+            f"Another process (pid {pid}) is writing {path.parent}. Wait for it, stop it, or use another --out."
+        ) from None
     except OSError:
         os.close(descriptor)
         raise

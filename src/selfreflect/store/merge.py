@@ -1,4 +1,5 @@
-"""Several run directories of one question set as one. Records go from disk to disk, so that memory holds the keys of one and all ids."""
+"""Several run directories of one question set as one. Records go from disk to disk, so that memory holds the
+keys of one and all ids."""
 
 from __future__ import annotations
 
@@ -41,12 +42,12 @@ class Joined:
 def join(paths: Sequence[Path], out: Path, *, leave_out: Collection[str] = ()) -> Joined:
     """Join run directories into the new one ``out``, which is then there as a whole or not at all.
 
-    A question that several of them hold is taken, with all that belongs to it, from the first. ``leave_out`` names the
-    :data:`~selfreflect.store.trim.PARTS` that the scores do without.
+    A question that several of them hold is taken, with all that belongs to it, from the first. ``leave_out``
+    names the :data:`~selfreflect.store.trim.PARTS` that the scores do without.
 
     Raises:
-        StoreError: settings, models or contents of the question sources differ; a directory is damaged; ``out`` is there; or the disk
-            refuses.
+        StoreError: settings, models or contents of the question sources differ; a directory is damaged;
+            ``out`` is there; or the disk refuses.
     """
     manifests = {path: Run.load(path).manifest for path in paths}
     settings = _settings(manifests)
@@ -58,7 +59,10 @@ def join(paths: Sequence[Path], out: Path, *, leave_out: Collection[str] = ()) -
     joined = Joined(absent=_absent(manifests.values()))
     with Run.open(unfinished, settings, fresh=True) as run:
         with explained(unfinished), ExitStack() as stack:
-            files = {kind: stack.enter_context(journal.path.open("wb")) for kind, journal in journals(unfinished).items()}
+            files = {
+                kind: stack.enter_context(journal.path.open("wb"))
+                for kind, journal in journals(unfinished).items()
+            }
             for kind, record in _records(paths, joined, leave_out):
                 files[kind].write((dump_line(record) + "\n").encode())
                 joined.records[kind] += 1
@@ -72,7 +76,9 @@ def join(paths: Sequence[Path], out: Path, *, leave_out: Collection[str] = ()) -
     return joined
 
 
-def _records(paths: Sequence[Path], joined: Joined, leave_out: Collection[str]) -> Iterator[tuple[type[Record], Any]]:
+def _records(
+    paths: Sequence[Path], joined: Joined, leave_out: Collection[str]
+) -> Iterator[tuple[type[Record], Any]]:
     """All records to keep, each directory's in the order of the stages."""
     owners: dict[str, int] = {}
     for place, path in enumerate(paths):
@@ -87,14 +93,25 @@ def _records(paths: Sequence[Path], joined: Joined, leave_out: Collection[str]) 
 
 
 def _settings(manifests: Mapping[Path, Manifest]) -> dict[str, dict[str, Any]]:
-    """The settings of the whole, by section. Raises StoreError where directories differ in what scores depend on."""
+    """The settings of the whole, by section. Raises StoreError where directories differ in what scores depend
+    on."""
     agreed: dict[str, Any] = {}
     settings: dict[str, dict[str, Any]] = {}
     for path, manifest in manifests.items():
         compared = {name: _less(section, _OWN) for name, section in manifest.config.items()}
-        compared |= {f"model of {stage}": {name: facts.get(name) for name in _FIXED} for stage, facts in manifest.models.items()}
-        compared |= {f"source of {stage}": _less(facts, ("part", "count")) for stage, facts in manifest.sources.items()}
-        agreed = joined_settings(agreed, compared, path, "Only directories of one question set with the same settings can be joined.")
+        compared |= {
+            f"model of {stage}": {name: facts.get(name) for name in _FIXED}
+            for stage, facts in manifest.models.items()
+        }
+        compared |= {
+            f"source of {stage}": _less(facts, ("part", "count")) for stage, facts in manifest.sources.items()
+        }
+        agreed = joined_settings(
+            agreed,
+            compared,
+            path,
+            "Only directories of one question set with the same settings can be joined.",
+        )
         for name, section in manifest.config.items():
             settings.setdefault(name, {**section, "part": None} if "part" in section else section)
     return settings
@@ -105,17 +122,23 @@ def _less(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
 
 
 def _describe(run: Run, manifests: Sequence[Manifest]) -> int | None:
-    """Complete the manifest of the whole, and return the number of questions of the whole set where it is known."""
+    """Complete the manifest of the whole, and return the number of questions of the whole set where it is
+    known."""
     versions: dict[str, set[str]] = {}
     times: Counter[str] = Counter()
     for manifest in manifests:
         times.update(manifest.wall_time)
         for name, version in manifest.packages.items():
             versions.setdefault(name, set()).add(str(version))
-    source = {name: value for manifest in manifests for name, value in manifest.sources.get("questions", {}).items()}
+    source = {
+        name: value for manifest in manifests for name, value in manifest.sources.get("questions", {}).items()
+    }
     if source:
         # A later `run` adds the questions that are still missing, as it does after an interruption.
-        source |= {"part": "", "count": source["total"] if source["limit"] is None else min(source["limit"], source["total"])}
+        source |= {
+            "part": "",
+            "count": source["total"] if source["limit"] is None else min(source["limit"], source["total"]),
+        }
     run.update_manifest(
         models={stage: facts for manifest in reversed(manifests) for stage, facts in manifest.models.items()},
         packages={name: ", ".join(sorted(found)) for name, found in versions.items()},
@@ -127,7 +150,9 @@ def _describe(run: Run, manifests: Sequence[Manifest]) -> int | None:
 
 
 def _absent(manifests: Collection[Manifest]) -> tuple[Part, ...]:
-    parts = {part_of(part) for manifest in manifests if (part := manifest.config.get("questions", {}).get("part"))}
+    parts = {
+        part_of(part) for manifest in manifests if (part := manifest.config.get("questions", {}).get("part"))
+    }
     sizes = {part.of for part in parts}
     if len(sizes) != 1:
         return ()

@@ -1,7 +1,9 @@
-"""The run directory: ``manifest.json`` and one append-only JSONL file per stage, keyed by (question id, name).
+"""The run directory: ``manifest.json`` and one append-only JSONL file per stage, keyed by (question id,
+name).
 
-One process writes at a time, under a lock that the kernel releases when the process dies; any number may read. ``append`` returns when its
-line is on disk, so a killed run loses at most the line it was writing: that torn line is cut off when the run is opened again.
+One process writes at a time, under a lock that the kernel releases when the process dies; any number may
+read. ``append`` returns when its line is on disk, so a killed run loses at most the line it was writing: that
+torn line is cut off when the run is opened again.
 """
 
 from __future__ import annotations
@@ -81,9 +83,12 @@ class Manifest(Record, frozen=True, kw_only=True):
 
 
 class Run:
-    """A run directory, for writing (:meth:`open`) or for reading (:meth:`load`). A context manager; one thread at a time."""
+    """A run directory, for writing (:meth:`open`) or for reading (:meth:`load`). A context manager; one
+    thread at a time."""
 
-    def __init__(self, path: Path, manifest: Manifest, resources: ExitStack | None = None, *, detail: bool = True) -> None:
+    def __init__(
+        self, path: Path, manifest: Manifest, resources: ExitStack | None = None, *, detail: bool = True
+    ) -> None:
         self.path = path
         self.manifest = manifest
         self._resources = resources
@@ -92,12 +97,15 @@ class Run:
 
     @classmethod
     def open(cls, path: str | Path, config: Mapping[str, Any], *, fresh: bool = False) -> Self:
-        """Create or resume a run directory for writing; ``fresh`` deletes the records that are there, and nothing else.
+        """Create or resume a run directory for writing; ``fresh`` deletes the records that are there, and
+        nothing else.
 
-        ``config`` holds plain values by section. Sections that the directory knows must be equal; new ones are added to its manifest.
+        ``config`` holds plain values by section. Sections that the directory knows must be equal; new ones
+        are added to its manifest.
 
         Raises:
-            StoreError: another process is writing, ``config`` differs, a file is damaged, or the directory is not ours or not writable.
+            StoreError: another process is writing, ``config`` differs, a file is damaged, or the directory is
+                not ours or not writable.
         """
         path, wanted = Path(path), _plain(config)
         with explained(path), ExitStack() as stack:
@@ -121,20 +129,26 @@ class Run:
 
     @classmethod
     def load(cls, path: str | Path, *, detail: bool = True) -> Self:
-        """Open a run directory for reading: nothing is locked, repaired or written, and a torn last line is passed over.
+        """Open a run directory for reading: nothing is locked, repaired or written, and a torn last line is
+        passed over.
 
-        Without ``detail``, answer sets come without their answers and scores without what was found of single ones, which is most of a
-        run directory.
+        Without ``detail``, answer sets come without their answers and scores without what was found of single
+        ones, which is most of a run directory.
 
         Raises:
-            StoreError: there is no run directory, or it was written by another version. Damaged files raise it when they are first read.
+            StoreError: there is no run directory, or it was written by another version. Damaged files raise
+                it when they are first read.
         """
         path = Path(path)
         with explained(path):
             if not path.is_dir():
-                raise StoreError(f"There is no run directory {path}. Make one with: selfreflect run --out DIR")
+                raise StoreError(
+                    f"There is no run directory {path}. Make one with: selfreflect run --out DIR"
+                )
             if not (path / MANIFEST).exists():
-                raise StoreError(f"{path} is not a run directory: it has no {MANIFEST}. Make one with: selfreflect run --out DIR")
+                raise StoreError(
+                    f"{path} is not a run directory: it has no {MANIFEST}. Make one with: selfreflect run --out DIR"
+                )
             return cls(path, _read_manifest(path), detail=detail)
 
     def __enter__(self) -> Self:
@@ -171,7 +185,8 @@ class Run:
 
     @property
     def failures(self) -> list[Failure]:
-        """The failures that still stand: the last one of each (stage, question, name) whose record has not been made since."""
+        """The failures that still stand: the last one of each (stage, question, name) whose record has not
+        been made since."""
         made: dict[str, Mapping[Any, Record]] = {"questions": self.questions, "answers": self.answers}
         made |= {"summaries": self.summaries, "scores": self.scores}
         failures: dict[tuple[Stage, str, str], Failure] = self._tables[Failure].records
@@ -189,7 +204,8 @@ class Run:
         """Add records with one write and one sync for each file concerned.
 
         Raises:
-            StoreError: a key is stored already or the run was opened for reading (nothing is written), or the disk refuses.
+            StoreError: a key is stored already or the run was opened for reading (nothing is written), or the
+                disk refuses.
         """
         self._check_writable()
         groups: dict[type[Record], list[Stored]] = {}
@@ -209,19 +225,28 @@ class Run:
         sources: _Section = None,
         wall_time: Mapping[str, float] | None = None,
     ) -> None:
-        """Add entries to sections of the manifest, replacing those of the same name; seconds of ``wall_time`` add up instead.
+        """Add entries to sections of the manifest, replacing those of the same name; seconds of ``wall_time``
+        add up instead.
 
         Raises:
             StoreError: the run was opened for reading, or the disk refuses.
         """
         given = {"models": models, "packages": packages, "prompts": prompts, "sources": sources}
-        changed = {name: {**getattr(self.manifest, name), **_plain(values)} for name, values in given.items() if values is not None}
+        changed = {
+            name: {**getattr(self.manifest, name), **_plain(values)}
+            for name, values in given.items()
+            if values is not None
+        }
         times = self.manifest.wall_time
-        changed["wall_time"] = {**times, **{stage: times.get(stage, 0.0) + spent for stage, spent in (wall_time or {}).items()}}
+        changed["wall_time"] = {
+            **times,
+            **{stage: times.get(stage, 0.0) + spent for stage, spent in (wall_time or {}).items()},
+        }
         self._replace_manifest(**changed)
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row for each question and strategy: the score, or the failure that prevented it; missing numbers are ``pandas.NA``.
+        """One row for each question and strategy: the score, or the failure that prevented it; missing
+        numbers are ``pandas.NA``.
 
         Raises:
             MissingExtraError: pandas is not installed.
@@ -230,12 +255,25 @@ class Run:
             import pandas as pd
         except ImportError:
             raise MissingExtraError("A data frame of the scores", "pandas") from None
-        columns = ["question_id", "question", "kind", "strategy", "summary", "score", "stderr", "token_tasks", "judge"]
-        frame = pd.DataFrame(list(self._rows()), columns=[*columns, "failure", "failure_message"], dtype=object)
+        columns = [
+            "question_id",
+            "question",
+            "kind",
+            "strategy",
+            "summary",
+            "score",
+            "stderr",
+            "token_tasks",
+            "judge",
+        ]
+        frame = pd.DataFrame(
+            list(self._rows()), columns=[*columns, "failure", "failure_message"], dtype=object
+        )
         return frame.astype({"score": "Float64", "stderr": "Float64", "token_tasks": "Int64"})
 
     def _rows(self) -> Iterator[tuple[Any, ...]]:
-        """The rows of the data frame. A failure of a whole question, such as missing answers, is shown for each of its strategies."""
+        """The rows of the data frame. A failure of a whole question, such as missing answers, is shown for
+        each of its strategies."""
         failures: dict[tuple[str, str], Failure] = {}
         for failure in sorted(self.failures, key=lambda failure: STAGES.index(failure.stage)):
             name = failure.name if failure.stage in ("summaries", "scores") else ""
@@ -257,9 +295,12 @@ class Run:
             raise StoreError(f"{self.path} is not open for writing. Open it with Run.open.")
 
     def _replace_manifest(self, **changed: Any) -> None:
-        """Write the manifest with ``changed`` fields, so that a reader sees the old or the new one, never a part."""
+        """Write the manifest with ``changed`` fields, so that a reader sees the old or the new one, never a
+        part."""
         self._check_writable()
-        manifest = Manifest(**{name: changed.get(name, getattr(self.manifest, name)) for name in Manifest.__struct_fields__})
+        manifest = Manifest(
+            **{name: changed.get(name, getattr(self.manifest, name)) for name in Manifest.__struct_fields__}
+        )
         text = json.dumps(json.loads(dump_line(manifest)), indent=2) + "\n"
         temporary = self.path / _TEMPORARY
         with explained(self.path / MANIFEST):
@@ -277,31 +318,43 @@ class Run:
         self.manifest = manifest
 
 
-def journals(path: Path, blanked: Mapping[type[Record], Collection[str]] = MappingProxyType({})) -> dict[type[Record], Journal[Any]]:
+def journals(
+    path: Path, blanked: Mapping[type[Record], Collection[str]] = MappingProxyType({})
+) -> dict[type[Record], Journal[Any]]:
     """The files of a run directory, unread; fields in ``blanked`` will come back empty."""
     return {
-        kind: Journal(path / name, kind, key, lambda record: isinstance(record, Failure), blanked.get(kind, ()))
+        kind: Journal(
+            path / name, kind, key, lambda record: isinstance(record, Failure), blanked.get(kind, ())
+        )
         for kind, (name, key) in _LAYOUT.items()
     }
 
 
 def check_ours(path: Path) -> None:
-    """Refuse a directory with something in it that is not a run's; files left by a run killed in its first moment do not count."""
+    """Refuse a directory with something in it that is not a run's; files left by a run killed in its first
+    moment do not count."""
     names = {entry.name for entry in path.iterdir()} - {_LOCK, _TEMPORARY}
     if MANIFEST in names:
         _manifest_fields(path)
     elif names:
-        raise StoreError(f"{path} is not empty and not a run directory (it has no {MANIFEST}). Use another --out.")
+        raise StoreError(
+            f"{path} is not empty and not a run directory (it has no {MANIFEST}). Use another --out."
+        )
 
 
 def _manifest_fields(path: Path) -> dict[str, Any]:
-    """The manifest of ``path`` as plain JSON. Raises StoreError unless this package wrote it, in whatever version."""
+    """The manifest of ``path`` as plain JSON. Raises StoreError unless this package wrote it, in whatever
+    version."""
     try:
         fields = parsed_line((path / MANIFEST).read_bytes() + b"\n")
     except ValueError as error:
-        raise StoreError(f"{path / MANIFEST} is damaged ({error}). Restore it, or use another --out.") from None
+        raise StoreError(
+            f"{path / MANIFEST} is damaged ({error}). Restore it, or use another --out."
+        ) from None
     if not isinstance(fields, dict) or fields.get("format") != _FORMAT:
-        raise StoreError(f"{path} is not a run directory: its {MANIFEST} was not written by selfreflect. Use another --out.")
+        raise StoreError(
+            f"{path} is not a run directory: its {MANIFEST} was not written by selfreflect. Use another --out."
+        )
     return fields
 
 
@@ -316,12 +369,21 @@ def _read_manifest(path: Path) -> Manifest:
     try:
         return from_plain(Manifest, fields)
     except ValueError as error:
-        raise StoreError(f"{path / MANIFEST}: {error}. Restore it, or use another --out or --fresh.") from None
+        raise StoreError(
+            f"{path / MANIFEST}: {error}. Restore it, or use another --out or --fresh."
+        ) from None
 
 
-def joined_settings(old: dict[str, Any], new: dict[str, Any], path: Path, advice: str = "Use another --out or --fresh.") -> dict[str, Any]:
+def joined_settings(
+    old: dict[str, Any], new: dict[str, Any], path: Path, advice: str = "Use another --out or --fresh."
+) -> dict[str, Any]:
     """All sections of both, which must agree on those that they share."""
-    differences = [line for section in new if section in old for line in _differences(old[section], new[section], section)]
+    differences = [
+        line
+        for section in new
+        if section in old
+        for line in _differences(old[section], new[section], section)
+    ]
     if differences:
         shown = "\n  ".join(differences)
         raise StoreError(f"{path} was made with another configuration:\n  {shown}\n{advice}")
@@ -344,7 +406,8 @@ def _shown(value: Any) -> str:
 
 
 def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
-    """What JSON makes of ``value``, so that it compares equal once it was written and read, without credentials in URLs."""
+    """What JSON makes of ``value``, so that it compares equal once it was written and read, without
+    credentials in URLs."""
     redacted: dict[str, Any] = _redacted(json.loads(dump_line(dict(value))))
     return redacted
 

@@ -10,7 +10,10 @@ from msgspec.structs import replace
 from selfreflect.records import Score
 
 PARTS: Mapping[str, str] = MappingProxyType(
-    {"guesses": "what the judge expected in place of a word", "words": "the distances of words, and so what the judge expected"}
+    {
+        "guesses": "what the judge expected in place of a word",
+        "words": "the distances of words, and so what the judge expected",
+    }
 )
 """What a page can do without, by the name that leaves it out."""
 

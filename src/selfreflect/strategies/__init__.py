@@ -1,7 +1,8 @@
 """Summary strategies: the ways to ask a model for its own belief.
 
-A strategy is a generator function. It gets a :class:`Task`, yields one request or a list of them, is sent the list of replies, and
-returns the summary. ``STRATEGIES`` names the bundled ones; ``package.module:function`` names anyone's own.
+A strategy is a generator function. It gets a :class:`Task`, yields one request or a list of them, is sent the
+list of replies, and returns the summary. ``STRATEGIES`` names the bundled ones; ``package.module:function``
+names anyone's own.
 """
 
 from __future__ import annotations
@@ -37,17 +38,24 @@ def load_strategy(name: str) -> StrategyFunction:
     if not colon:
         known = ", ".join(STRATEGIES)
         hint = nearest(name, list(STRATEGIES))
-        raise ConfigError(f"unknown strategy {excerpt(name)}. Known: {known}, or your own as package.module:function.{hint}")
+        raise ConfigError(
+            f"unknown strategy {excerpt(name)}. Known: {known}, or your own as package.module:function.{hint}"
+        )
     here = str(Path.cwd())
     if here not in sys.path:
-        sys.path.append(here)  # a console script, unlike `python -m`, cannot import from the directory it is started in
+        # a console script, unlike `python -m`, cannot import from the directory it is started in
+        sys.path.append(here)
     imported = guarded(lambda: import_module(module))
     if isinstance(imported, Exception):
         reason = f"{type(imported).__name__}: {excerpt(str(imported), 200)}"
-        raise ConfigError(f"strategy {excerpt(name)}: cannot import {excerpt(module)}: {reason}") from imported
+        raise ConfigError(
+            f"strategy {excerpt(name)}: cannot import {excerpt(module)}: {reason}"
+        ) from imported
     function: StrategyFunction | None = getattr(imported, attribute, None)
     if function is None:
         raise ConfigError(f"strategy {excerpt(name)}: {excerpt(module)} has no function {excerpt(attribute)}")
     if not callable(function):
-        raise ConfigError(f"strategy {excerpt(name)}: {excerpt(attribute)} is not a function but {excerpt(function)}")
+        raise ConfigError(
+            f"strategy {excerpt(name)}: {excerpt(attribute)} is not a function but {excerpt(function)}"
+        )
     return function

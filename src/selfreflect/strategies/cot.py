@@ -16,11 +16,14 @@ def cot(task: Task) -> Strategy:
 def final_part(text: str, marker: str, cut: bool) -> str:
     """What follows the last ``marker``, whatever its case and whether or not it is set in bold.
 
-    A marker that starts its line is preferred to one within a line. Without any, the final part is the last paragraph; but a text
-    that was ``cut`` off before a line with the marker has none, which the driver reports as cut off.
+    A marker that starts its line is preferred to one within a line. Without any, the final part is the last
+    paragraph; but a text that was ``cut`` off before a line with the marker has none, which the driver
+    reports as cut off.
     """
     words = r"[ \t]+".join(re.escape(word) for word in marker.strip().rstrip(":").split())
-    found = list(re.finditer(rf"^[ \t#>*_]*{words}[ \t*_]*(?::[ \t*_]*|$)", text, re.IGNORECASE | re.MULTILINE))
+    found = list(
+        re.finditer(rf"^[ \t#>*_]*{words}[ \t*_]*(?::[ \t*_]*|$)", text, re.IGNORECASE | re.MULTILINE)
+    )
     if cut and not found:
         return ""
     found = found or list(re.finditer(rf"(?<!\w){words}[ \t*_]*:[ \t*_]*", text, re.IGNORECASE))

@@ -34,9 +34,10 @@ def summarize(
 ) -> Iterator[StrategyOutcome]:
     """Every strategy's summary of every question, or why there is none, each given as soon as it is known.
 
-    ``batch_questions`` questions run in lock step at a time. Pairs (question id, strategy name) in ``done`` are left out. Seeds depend
-    on neither, so a resumed run gives the same texts. ``sampling`` is that of the summary; its default depends on ``thinking``.
-    A summary that was cut off at the token limit is kept if it has text; strategies with a final part need one that has begun.
+    ``batch_questions`` questions run in lock step at a time. Pairs (question id, strategy name) in ``done``
+    are left out. Seeds depend on neither, so a resumed run gives the same texts. ``sampling`` is that of the
+    summary; its default depends on ``thinking``. A summary that was cut off at the token limit is kept if it
+    has text; strategies with a final part need one that has begun.
 
     Raises:
         ConfigError: at once, for an unknown or repeated strategy or a count below 1.
@@ -59,8 +60,16 @@ def summarize(
     def outcomes() -> Iterator[StrategyOutcome]:
         for start in range(0, len(questions), batch_questions):
             batch = questions[start : start + batch_questions]
-            pairs = [(question, name) for question in batch for name in functions if (question.id, name) not in done]
-            runs = [StrategyRun(task(question=question, name=name), functions[name], generator) for question, name in pairs]
+            pairs = [
+                (question, name)
+                for question in batch
+                for name in functions
+                if (question.id, name) not in done
+            ]
+            runs = [
+                StrategyRun(task(question=question, name=name), functions[name], generator)
+                for question, name in pairs
+            ]
             yield from _lock_step(runs, generator)
 
     return outcomes()
@@ -71,13 +80,16 @@ def _functions(strategies: Iterable[Named]) -> dict[str, StrategyFunction]:
     for strategy in strategies:
         name, function = (strategy, load_strategy(strategy)) if isinstance(strategy, str) else strategy
         if name in functions:
-            raise ConfigError(f"strategy {excerpt(name)} is given twice; summaries are told apart by its name")
+            raise ConfigError(
+                f"strategy {excerpt(name)} is given twice; summaries are told apart by its name"
+            )
         functions[name] = function
     return functions
 
 
 def _lock_step(runs: Sequence[StrategyRun], generator: Generator) -> Iterator[StrategyOutcome]:
-    """Rounds of one generator call for all runs that wait. In the first, no run has asked for anything yet."""
+    """Rounds of one generator call for all runs that wait. In the first, no run has asked for anything
+    yet."""
     current = list(runs)
     try:
         while current:
@@ -94,9 +106,15 @@ def _lock_step(runs: Sequence[StrategyRun], generator: Generator) -> Iterator[St
             run.close()
 
 
-def _round(runs: Sequence[StrategyRun], generator: Generator) -> Iterator[tuple[StrategyRun, list[Reply | Refusal]]]:
-    """Each run with its replies, as soon as all of them are there; equal requests are sent once and share theirs."""
-    places = {request: place for place, request in enumerate(dict.fromkeys(request for run in runs for request in run.requests))}
+def _round(
+    runs: Sequence[StrategyRun], generator: Generator
+) -> Iterator[tuple[StrategyRun, list[Reply | Refusal]]]:
+    """Each run with its replies, as soon as all of them are there; equal requests are sent once and share
+    theirs."""
+    places = {
+        request: place
+        for place, request in enumerate(dict.fromkeys(request for run in runs for request in run.requests))
+    }
     unique = list(places)
     needs = [[places[request] for request in run.requests] for run in runs]
     yield from ((run, []) for run, need in zip(runs, needs, strict=True) if not need)
@@ -117,4 +135,7 @@ def _round(runs: Sequence[StrategyRun], generator: Generator) -> Iterator[tuple[
 def _complete(request: Request, reply: Reply | Refusal) -> Reply | Refusal:
     if isinstance(reply, Refusal) or len(reply.completions) == request.n:
         return reply
-    return Refusal(kind="backend", message=f"the generator gave {len(reply.completions)} completions instead of {request.n}")
+    return Refusal(
+        kind="backend",
+        message=f"the generator gave {len(reply.completions)} completions instead of {request.n}",
+    )

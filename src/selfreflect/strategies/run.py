@@ -33,7 +33,8 @@ class StrategyRun:
         self._cut = False
 
     def advance(self, replies: Sequence[Reply | Refusal]) -> StrategyOutcome | None:
-        """Hand over a reply for each of ``requests``; returns the outcome, or None when there are new ``requests``."""
+        """Hand over a reply for each of ``requests``; returns the outcome, or None when there are new
+        ``requests``."""
         refused = next((reply for reply in replies if isinstance(reply, Refusal)), None)
         if refused:
             return self._fail(refused.kind, refused.message)
@@ -46,7 +47,9 @@ class StrategyRun:
         if isinstance(result, StopIteration):
             return self._finish(result.value)
         if isinstance(result, Exception):
-            return self._fail("strategy", f"{type(result).__name__}: {excerpt(str(result), 200)}{self._where(result)}")
+            return self._fail(
+                "strategy", f"{type(result).__name__}: {excerpt(str(result), 200)}{self._where(result)}"
+            )
         self.requests = result
         return None
 
@@ -76,7 +79,11 @@ class StrategyRun:
             return self._fail("strategy", f"returned {type(text).__name__} instead of a text")
         if not text.strip():
             limit = "the token limit was reached before there was a summary"
-            return self._fail("cut_off", limit) if self._cut else self._fail("blank_summary", "the summary is blank")
+            return (
+                self._fail("cut_off", limit)
+                if self._cut
+                else self._fail("blank_summary", "the summary is blank")
+            )
         return Summary(
             question_id=self._task.question.id,
             name=self._task.name,
@@ -90,7 +97,13 @@ class StrategyRun:
 
     def _fail(self, kind: FailureKind, message: str) -> Failure:
         self.close()
-        return Failure(question_id=self._task.question.id, stage="summaries", name=self._task.name, kind=kind, message=message)
+        return Failure(
+            question_id=self._task.question.id,
+            stage="summaries",
+            name=self._task.name,
+            kind=kind,
+            message=message,
+        )
 
     def _where(self, error: Exception) -> str:
         """The line of the strategy's own file at which it failed, if it was running."""
@@ -100,14 +113,21 @@ class StrategyRun:
 
 
 def _unusable(replies: Sequence[Reply]) -> tuple[FailureKind, str] | None:
-    """Why a strategy cannot go on with what was drawn, if it cannot. Among several samples a refusal is one of the model's answers."""
+    """Why a strategy cannot go on with what was drawn, if it cannot. Among several samples a refusal is one
+    of the model's answers."""
     completions = [completion for reply in replies for completion in reply.completions]
     unclosed = sum(completion.finish == "unclosed_reasoning" for completion in completions)
     if unclosed:
-        return "unclosed_reasoning", f"{unclosed} of {len(completions)} completions never ended their reasoning trace"
+        return (
+            "unclosed_reasoning",
+            f"{unclosed} of {len(completions)} completions never ended their reasoning trace",
+        )
     filtered = sum(completion.finish == "content_filter" for completion in completions)
     if filtered:
-        return "content_filter", f"{filtered} of {len(completions)} completions were withheld by the server's content filter"
+        return (
+            "content_filter",
+            f"{filtered} of {len(completions)} completions were withheld by the server's content filter",
+        )
     for reply in replies:
         if len(reply.completions) == 1 and reply.completions[0].finish == "refused":
             return "refused", f"the model declined: {excerpt(reply.text, 200)}"
@@ -128,8 +148,8 @@ def _requests(yielded: object) -> list[Request]:
 def guarded(call: Callable[[], T]) -> T | Exception:
     """The result of running a strategy, or what it raised; StopIteration is how it returns.
 
-    A strategy is anyone's code. Whatever it raises must cost one summary and leave the other questions alone, so nothing narrower
-    than Exception will do. KeyboardInterrupt and the like are not Exceptions and pass.
+    A strategy is anyone's code. Whatever it raises must cost one summary and leave the other questions alone,
+    so nothing narrower than Exception will do. KeyboardInterrupt and the like are not Exceptions and pass.
     """
     try:
         return call()

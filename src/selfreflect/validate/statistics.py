@@ -1,4 +1,5 @@
-"""Statistics that studies share: win rates and their tests, rank correlations, and what a number of pairs can show. NumPy only.
+"""Statistics that studies share: win rates and their tests, rank correlations, and what a number of pairs can
+show. NumPy only.
 
 What is undefined for the values at hand is None, never NaN.
 """
@@ -30,7 +31,8 @@ _RELATIVE_DIGITS = 9
 
 
 def win_rate(wins: Sequence[bool], *, confidence: float = 0.95, seed: int = 0) -> Estimate:
-    """The share of wins with its interval, see :func:`bounded_mean`. ``wins`` holds one entry per item, so that they are independent."""
+    """The share of wins with its interval, see :func:`bounded_mean`. ``wins`` holds one entry per item, so
+    that they are independent."""
     return _rate(sum(map(bool, wins)), len(wins), confidence, seed)
 
 
@@ -39,12 +41,15 @@ def _rate(wins: int, n: int, confidence: float, seed: int) -> Estimate:
     return bounded_mean([1.0] * wins + [0.0] * (n - wins), 0, 1, confidence=confidence, seed=seed)
 
 
-def bounded_mean(values: Sequence[float], lowest: float, highest: float, *, confidence: float = 0.95, seed: int = 0) -> Estimate:
+def bounded_mean(
+    values: Sequence[float], lowest: float, highest: float, *, confidence: float = 0.95, seed: int = 0
+) -> Estimate:
     """Mean of values between two bounds, with a BCa bootstrap interval over them.
 
-    Where all n values are equal to c a bootstrap would be certain. There the ends are exact instead: with the given confidence other
-    values have a share below s = 1 - ((1 - confidence) / 2)^(1/n) (Clopper and Pearson 1934, Biometrika 26, 404-413), and those would
-    lie at the bounds. Sixty wins of sixty thus give 94 % to 100 %.
+    Where all n values are equal to c a bootstrap would be certain. There the ends are exact instead: with the
+    given confidence other values have a share below s = 1 - ((1 - confidence) / 2)^(1/n) (Clopper and Pearson
+    1934, Biometrika 26, 404-413), and those would lie at the bounds. Sixty wins of sixty thus give 94 % to
+    100 %.
 
     Raises:
         ValueError: a value is not finite, or confidence is out of range.
@@ -54,13 +59,16 @@ def bounded_mean(values: Sequence[float], lowest: float, highest: float, *, conf
     if found.mean is None or found.low is None or found.high is None:
         return found
     if min(values) != max(values):
-        return replace(found, low=max(lowest, found.low), high=min(highest, found.high))  # rounding may step over a bound
+        # rounding may step over a bound
+        return replace(found, low=max(lowest, found.low), high=min(highest, found.high))
     other = 1 - ((1 - confidence) / 2) ** (1 / n)
     low, high = found.mean - other * (found.mean - lowest), found.mean + other * (highest - found.mean)
     return Estimate(found.mean, low, high, n, n, confidence)
 
 
-def win_difference(a: Sequence[bool], b: Sequence[bool], *, confidence: float = 0.95, seed: int = 0) -> Estimate:
+def win_difference(
+    a: Sequence[bool], b: Sequence[bool], *, confidence: float = 0.95, seed: int = 0
+) -> Estimate:
     """The win rate of ``a`` less that of ``b`` on the same pairs, with its interval.
 
     Raises:
@@ -71,9 +79,11 @@ def win_difference(a: Sequence[bool], b: Sequence[bool], *, confidence: float = 
 
 
 def paired_win_test(a: Sequence[bool], b: Sequence[bool]) -> float | None:
-    """Two-sided exact p of McNemar's test: of the pairs that one of two metrics gets right alone, each is as likely to have half.
+    """Two-sided exact p of McNemar's test: of the pairs that one of two metrics gets right alone, each is as
+    likely to have half.
 
-    None where there is no such pair (McNemar 1947, Psychometrika 12, 153-157; exact by the binomial distribution).
+    None where there is no such pair (McNemar 1947, Psychometrika 12, 153-157; exact by the binomial
+    distribution).
 
     Raises:
         ValueError: the two differ in length.
@@ -84,7 +94,8 @@ def paired_win_test(a: Sequence[bool], b: Sequence[bool]) -> float | None:
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """P-values adjusted for all that are given (Holm 1979, Scand. J. Statist. 6, 65-70); None is no test and stays None."""
+    """P-values adjusted for all that are given (Holm 1979, Scand. J. Statist. 6, 65-70); None is no test and
+    stays None."""
     tested = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
     adjusted: list[float | None] = [None] * len(p_values)
     worst = 0.0
@@ -103,7 +114,8 @@ def pearson(x: Numbers, y: Numbers) -> float | None:
     a, b = _sides(x, y)
     if len(a) < 3 or a.min() == a.max() or b.min() == b.max():
         return None
-    a, b = a / np.abs(a).max(), b / np.abs(b).max()  # squares of very large or small numbers leave the range of floats
+    # squares of very large or small numbers leave the range of floats
+    a, b = a / np.abs(a).max(), b / np.abs(b).max()
     a, b = a - a.mean(), b - b.mean()
     scale = math.sqrt(float(a @ a)) * math.sqrt(float(b @ b))
     return max(-1.0, min(1.0, float(a @ b) / scale)) if scale else None
@@ -116,7 +128,8 @@ def spearman(x: Numbers, y: Numbers) -> float | None:
 
 
 def kendall(x: Numbers, y: Numbers) -> float | None:
-    """Kendall's tau-b, which allows for ties (Kendall 1945, Biometrika 33, 239-251); None and ValueError as :func:`pearson`."""
+    """Kendall's tau-b, which allows for ties (Kendall 1945, Biometrika 33, 239-251); None and ValueError as
+    :func:`pearson`."""
     a, b = _sides(x, y)
     if len(a) < 3:
         return None
@@ -126,9 +139,11 @@ def kendall(x: Numbers, y: Numbers) -> float | None:
 
 
 def somers(x: Numbers, y: Numbers) -> float | None:
-    """Somers' D of y given x: over all pairs that differ in x, how much more often y moves with x than against it, -1 to 1.
+    """Somers' D of y given x: over all pairs that differ in x, how much more often y moves with x than
+    against it, -1 to 1.
 
-    Defined from 2 points on, unlike the correlations; None where all of x is equal (Somers 1962, Am. Sociol. Rev. 27, 799-811).
+    Defined from 2 points on, unlike the correlations; None where all of x is equal (Somers 1962, Am. Sociol.
+    Rev. 27, 799-811).
 
     Raises:
         ValueError: the two differ in length.
@@ -140,9 +155,11 @@ def somers(x: Numbers, y: Numbers) -> float | None:
 
 
 def interaction(values: Numbers, rows: Sequence[Hashable], columns: Sequence[Hashable]) -> list[float]:
-    """What is left of the values of a two-way layout when the level of each row and that of each column are taken out, by least squares.
+    """What is left of the values of a two-way layout when the level of each row and that of each column are
+    taken out, by least squares.
 
-    Of a full layout it is value - mean of its row - mean of its column + mean of all. What is left by rounding alone becomes 0.
+    Of a full layout it is value - mean of its row - mean of its column + mean of all. What is left by
+    rounding alone becomes 0.
 
     Raises:
         ValueError: the three differ in length.
@@ -153,7 +170,9 @@ def interaction(values: Numbers, rows: Sequence[Hashable], columns: Sequence[Has
     largest = float(np.abs(y).max(initial=0))
     if not largest:
         return [0.0] * len(y)
-    levels = np.hstack([np.equal.outer(_codes(keys), np.unique(_codes(keys))) for keys in (rows, columns)]).astype(np.float64)
+    levels = np.hstack(
+        [np.equal.outer(_codes(keys), np.unique(_codes(keys))) for keys in (rows, columns)]
+    ).astype(np.float64)
     y = y / largest
     left = y - levels @ np.linalg.lstsq(levels, y, rcond=None)[0]
     return [largest * round(float(one), _RELATIVE_DIGITS) + 0.0 for one in left]
@@ -165,12 +184,20 @@ def _codes(keys: Sequence[Hashable]) -> Indices:
 
 
 def column_shuffle_p(
-    x: Numbers, y: Numbers, rows: Sequence[Hashable], columns: Sequence[Hashable], blocks: Sequence[Hashable], *, seed: int = 0
+    x: Numbers,
+    y: Numbers,
+    rows: Sequence[Hashable],
+    columns: Sequence[Hashable],
+    blocks: Sequence[Hashable],
+    *,
+    seed: int = 0,
 ) -> float | None:
-    """Two-sided p of the correlation of x and y, cells of two-way layouts, when the columns of y change places within their blocks.
+    """Two-sided p of the correlation of x and y, cells of two-way layouts, when the columns of y change
+    places within their blocks.
 
-    Unlike a bootstrap over rows it allows for what cells of one column have in common. It counts the observed order as one of the draws
-    (Phipson and Smyth 2010, Stat. Appl. Genet. Mol. Biol. 9, 39). None where there is no correlation.
+    Unlike a bootstrap over rows it allows for what cells of one column have in common. It counts the observed
+    order as one of the draws (Phipson and Smyth 2010, Stat. Appl. Genet. Mol. Biol. 9, 39). None where there
+    is no correlation.
 
     Raises:
         ValueError: the arguments differ in length.
@@ -186,7 +213,9 @@ def column_shuffle_p(
     as_far = 1
     tables = [_table(cells) for cells in layouts.values()]
     for _ in range(RESAMPLES):
-        drawn = [np.stack([table, table[:, rng.permutation(table.shape[1])]]).reshape(2, -1) for table in tables]
+        drawn = [
+            np.stack([table, table[:, rng.permutation(table.shape[1])]]).reshape(2, -1) for table in tables
+        ]
         here, there = (pair := np.hstack(drawn))[:, (pair >= 0).all(axis=0)]
         found = pearson(a[here], b[there])
         as_far += found is not None and abs(found) >= abs(observed) - 1e-12  # equal but for rounding
@@ -219,10 +248,11 @@ def correlation_interval(
 ) -> Estimate:
     """A correlation as the ``mean`` of the estimate, with its bootstrap interval, see :func:`bootstrap`.
 
-    Ranks are those among all points. Ranked anew, points drawn twice would be ties that the data do not have, and with groups the
-    interval could then miss the correlation itself.
+    Ranks are those among all points. Ranked anew, points drawn twice would be ties that the data do not have,
+    and with groups the interval could then miss the correlation itself.
 
-    Points of one group (such as the summaries of one item) depend on each other and are drawn together. At exactly 1 or -1 there is no
+    Points of one group (such as the summaries of one item) depend on each other and are drawn together. At
+    exactly 1 or -1 there is no
     interval: every resample would say the same.
 
     Raises:
@@ -253,8 +283,9 @@ def bootstrap(
 ) -> tuple[float, float] | tuple[None, None]:
     """The ends of a percentile interval over ``n`` independent units (Efron and Tibshirani 1993, chapter 13).
 
-    Percentiles suit correlations because they commute with any monotone transform, so that no end lies beyond 1. There is no interval
-    for fewer than ``FEWEST`` units, or where more than one in twenty resamples leaves the statistic undefined.
+    Percentiles suit correlations because they commute with any monotone transform, so that no end lies beyond
+    1. There is no interval for fewer than ``FEWEST`` units, or where more than one in twenty resamples leaves
+    the statistic undefined.
 
     Args:
         statistic: of the units drawn with replacement, given as indices.
@@ -270,7 +301,8 @@ def bootstrap(
 
 
 def detectable_rate(n: int) -> float | None:
-    """The smallest win rate that n pairs tell from one half with a power of 80 %, by the two-sided exact binomial test at 5 %.
+    """The smallest win rate that n pairs tell from one half with a power of 80 %, by the two-sided exact
+    binomial test at 5 %.
 
     None where not even n wins of n would show it.
     """
@@ -281,10 +313,11 @@ def detectable_rate(n: int) -> float | None:
 
 
 def detectable_difference(n: int) -> float | None:
-    """The smallest difference in win rate between two metrics that n pairs show with a power of 80 % in McNemar's exact test at 5 %.
+    """The smallest difference in win rate between two metrics that n pairs show with a power of 80 % in
+    McNemar's exact test at 5 %.
 
-    It is that of the most favourable case, where the worse metric is never right alone; each pair where it is makes the test weaker.
-    None where n pairs can show no difference.
+    It is that of the most favourable case, where the worse metric is never right alone; each pair where it is
+    makes the test weaker. None where n pairs can show no difference.
     """
     critical = math.ceil(1 - math.log2(ALPHA))  # as many that are all on one side have 2 * 0.5^k <= 5 %
     return _chance_of(critical, n) if critical <= n else None

@@ -14,7 +14,8 @@ from selfreflect.validate.finding import Curve, Finding, Plot
 
 
 class Study(Protocol):
-    """Made from what it studies; a constructor raises DataError or ConfigError where that makes no sense, before any model is loaded."""
+    """Made from what it studies; a constructor raises DataError or ConfigError where that makes no sense,
+    before any model is loaded."""
 
     @property
     def name(self) -> str: ...
@@ -24,7 +25,8 @@ class Study(Protocol):
         """What has to be measured: the items at hand, or others made from them."""
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        """Tables and sentences from the values of the metrics, in the order of ``metrics``. Values of other items are passed over."""
+        """Tables and sentences from the values of the metrics, in the order of ``metrics``. Values of other
+        items are passed over."""
 
 
 ByMetric = Mapping[str, Mapping[tuple[str, str], float]]
@@ -47,8 +49,11 @@ def defined(values: Sequence[Value]) -> ByMetric:
     return found
 
 
-def dots(name: str, title: str, label: str, estimates: Sequence[tuple[str, Estimate]], against: float) -> tuple[Plot, ...]:
-    """One named dot with its interval for each estimate that has a mean, in their order; no plot where none has."""
+def dots(
+    name: str, title: str, label: str, estimates: Sequence[tuple[str, Estimate]], against: float
+) -> tuple[Plot, ...]:
+    """One named dot with its interval for each estimate that has a mean, in their order; no plot where none
+    has."""
     known = [(of, one, one.mean) for of, one in estimates if one.mean is not None]
     curves = []
     for place, (of, one, mean) in enumerate(known, 1):

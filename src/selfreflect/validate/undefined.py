@@ -24,8 +24,16 @@ def undefined_table(values: Sequence[Value]) -> Table:
         if value.undefined is not None:
             example = f"item {value.item}, summary {value.summary}: {value.undefined.message}"
             examples.setdefault((value.metric, value.undefined.reason), example)
-    rows = tuple((metric, reason, count, _cut(examples[metric, reason])) for (metric, reason), count in undefined_counts(values).items())
-    return Table("Undefined values", COLUMNS, rows, ("an undefined value is in no mean and wins no comparison; it is never a zero",))
+    rows = tuple(
+        (metric, reason, count, _cut(examples[metric, reason]))
+        for (metric, reason), count in undefined_counts(values).items()
+    )
+    return Table(
+        "Undefined values",
+        COLUMNS,
+        rows,
+        ("an undefined value is in no mean and wins no comparison; it is never a zero",),
+    )
 
 
 def _cut(text: str) -> str:

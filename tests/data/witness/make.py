@@ -37,7 +37,10 @@ def main() -> None:
         write("published.json", w.records(light / "published"))
 
         rest = w.JUDGED | w.ESTIMATED | w.COSTLY
-        outputs |= {name: w.call(command, w.workplace(Path(scratch) / str(place))) for place, (name, command) in enumerate(rest.items())}
+        outputs |= {
+            name: w.call(command, w.workplace(Path(scratch) / str(place)))
+            for place, (name, command) in enumerate(rest.items())
+        }
         write("outputs.json", {name: done.lines for name, done in outputs.items() if name not in w.COSTLY})
         write("shapes.json", {name: w.shape(done.lines) for name, done in outputs.items()})
         write("flags.json", {name: w.flags(w.call(f"{name} --help", light).stdout) for name in w.NAMES})

@@ -1,4 +1,5 @@
-"""The compiled attention: equal to softmaxes written out, and compiled once, by whoever has a compiler and a cache of their own."""
+"""The compiled attention: equal to softmaxes written out, and compiled once, by whoever has a compiler and a
+cache of their own."""
 
 from __future__ import annotations
 
@@ -56,27 +57,42 @@ def tiles(draw: st.DrawFn, lanes: int) -> tuple[Tiles, int, list[int]]:
 
 @needs_compiler
 @settings(max_examples=60)
-@given(st.data(), st.integers(1, 3), st.sampled_from([1, 3, 8, 20, 64, 130, 256]), st.sampled_from([0.01, 1.0, 30.0]))
-def test_every_query_attends_as_written_out(data: st.DataObject, key_heads: int, size: int, spread: float) -> None:
+@given(
+    st.data(),
+    st.integers(1, 3),
+    st.sampled_from([1, 3, 8, 20, 64, 130, 256]),
+    st.sampled_from([0.01, 1.0, 30.0]),
+)
+def test_every_query_attends_as_written_out(
+    data: st.DataObject, key_heads: int, size: int, spread: float
+) -> None:
     compiled = native()
     assert compiled
     made, group, lengths = data.draw(tiles(compiled.lanes))
     torch.manual_seed(0)
     query = spread * torch.randn(max(1, made.queries.size), key_heads * group, size)
     local = (torch.randn(90, key_heads, size), torch.randn(90, key_heads, size))
-    prefixes = [(torch.randn(key_heads, length, size), torch.randn(key_heads, length, size)) if length else None for length in lengths]
+    prefixes = [
+        (torch.randn(key_heads, length, size), torch.randn(key_heads, length, size)) if length else None
+        for length in lengths
+    ]
     assert compiled.serves(query, *local)
     found = compiled.attend(query, local, prefixes, made, size**-0.5)
-    for tile, row, head in np.argwhere(np.broadcast_to(made.queries[..., None] >= 0, (*made.queries.shape, key_heads * group))).tolist():
+    for tile, row, head in np.argwhere(
+        np.broadcast_to(made.queries[..., None] >= 0, (*made.queries.shape, key_heads * group))
+    ).tolist():
         at, lane = int(made.queries[tile, row]), row * group + head % group
         visible = [j for j in range(made.count[tile]) if int(made.seen[tile, j]) >> lane & 1]
         keys, values = (part[made.keys[tile, visible], head // group] for part in local)
         if (prefix := prefixes[made.context[tile]]) is not None:
             keys, values = (
-                torch.cat([old[head // group, : made.before[tile]], new]) for old, new in zip(prefix, (keys, values), strict=True)
+                torch.cat([old[head // group, : made.before[tile]], new])
+                for old, new in zip(prefix, (keys, values), strict=True)
             )
         weights = torch.softmax(keys.double() @ query[at, head].double() * size**-0.5, dim=0)
-        assert torch.allclose(found[at, head].double(), weights @ values.double(), atol=1e-5 * max(1, spread)), (tile, row, head)
+        assert torch.allclose(
+            found[at, head].double(), weights @ values.double(), atol=1e-5 * max(1, spread)
+        ), (tile, row, head)
 
 
 @needs_compiler
@@ -162,7 +178,9 @@ def test_several_processes_may_compile_it_at_once(cache: Path) -> None:
 
 
 @needs_compiler
-def test_a_library_that_others_could_have_written_is_not_loaded(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_others_could_have_written_is_not_loaded(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     loaded: list[Path] = []
     monkeypatch.setattr(module, "Native", lambda path: loaded.append(path) or path)
     afresh()
@@ -192,7 +210,9 @@ def test_it_is_kept_where_new_files_are_open_to_the_group(cache: Path) -> None:
 
 
 @needs_compiler
-def test_a_cache_that_cannot_be_made_does_not_stop_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_made_does_not_stop_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SELFREFLECT_CACHE", str(tmp_path / "file"))
     assert not isinstance(afresh(), str)
@@ -209,15 +229,23 @@ def test_the_compiler_may_have_arguments(cache: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(
     ("variables", "said"),
-    [({"SELFREFLECT_NATIVE": "0"}, "is 0"), ({"CC": "/bin/false"}, "compiler failed"), ({"CC": "/nowhere/cc"}, "install gcc")],
+    [
+        ({"SELFREFLECT_NATIVE": "0"}, "is 0"),
+        ({"CC": "/bin/false"}, "compiler failed"),
+        ({"CC": "/nowhere/cc"}, "install gcc"),
+    ],
 )
-def test_without_it_there_is_a_reason(cache: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], said: str) -> None:
+def test_without_it_there_is_a_reason(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], said: str
+) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert said in str(afresh())
 
 
-def test_a_machine_without_a_compiler_is_told_what_to_install(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_a_compiler_is_told_what_to_install(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", "")
     assert "install gcc" in str(afresh())

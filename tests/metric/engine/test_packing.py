@@ -33,7 +33,8 @@ def seen_by(blocks: Blocks, queries: list[Row], keys: list[Row]) -> dict[Row, se
         query = queries[blocks.queries[block, place]]
         assert owner[block] == query[0]
         columns = np.flatnonzero(blocks.visible[block, place])
-        assert len(columns) == len({int(blocks.keys[block, column]) for column in columns})  # no key counts twice
+        # no key counts twice
+        assert len(columns) == len({int(blocks.keys[block, column]) for column in columns})
         seen[query] = {keys[blocks.keys[block, column]] for column in columns}
     assert blocks.visible.any(axis=2).all()  # a softmax over nothing would be NaN, also in padding
     return seen
@@ -46,7 +47,10 @@ def seen_by_lanes(tiles: Tiles, group: int, queries: list[Row], keys: list[Row])
         listed = [keys[key] for key in tiles.keys[at, : tiles.count[at]]]
         assert len(listed) == len(set(listed))  # no key counts twice
         for i, query in enumerate(tiles.queries[at].tolist()):
-            lanes = [[int(bits) >> (i * group + head) & 1 for head in range(group)] for bits in tiles.seen[at, : tiles.count[at]]]
+            lanes = [
+                [int(bits) >> (i * group + head) & 1 for head in range(group)]
+                for bits in tiles.seen[at, : tiles.count[at]]
+            ]
             assert all(len(set(heads)) == 1 for heads in lanes)
             found = {key for key, heads in zip(listed, lanes, strict=True) if heads[0]}
             if query < 0:
@@ -75,10 +79,17 @@ def test_every_row_goes_through_once_and_sees_its_path(asked, budget, block, til
         whole = {row: truth.get(row, set()) | before(plans, row) for row in rows}
         prefixes = {context: len(plan.prefix) for context, plan in enumerate(plans)}
         assert seen_by_lanes(cut(packed, prefixes, tile, 3, last=False), 3, rows, keys) == whole
-        assert seen_by_lanes(cut(packed, prefixes, tile, 1, last=True), 1, targets, keys) == {row: whole[row] for row in targets}
-        assert [context for context, count in packed.wanted_of(plans) for _ in range(count)] == [context for context, _ in targets]
+        assert seen_by_lanes(cut(packed, prefixes, tile, 1, last=True), 1, targets, keys) == {
+            row: whole[row] for row in targets
+        }
+        assert [context for context, count in packed.wanted_of(plans) for _ in range(count)] == [
+            context for context, _ in targets
+        ]
         done, wanted, carried = done + rows, wanted + targets, [keys[key] for key in packed.keep]
-    expected = [[(c, f"prefix {i}") for i in range(len(p.prefix))] + [(c, n) for n in range(len(p.tokens))] for c, p in enumerate(plans)]
+    expected = [
+        [(c, f"prefix {i}") for i in range(len(p.prefix))] + [(c, n) for n in range(len(p.tokens))]
+        for c, p in enumerate(plans)
+    ]
     assert done == [row for rows in expected for row in rows]
     assert wanted == [(context, node) for context, plan in enumerate(plans) for node in plan.wanted]
     assert carried == []

@@ -1,4 +1,5 @@
-"""The reference cache: what is found again, what never is, and what happens to files that are damaged, too many or not allowed."""
+"""The reference cache: what is found again, what never is, and what happens to files that are damaged, too
+many or not allowed."""
 
 from __future__ import annotations
 
@@ -29,7 +30,10 @@ PROMPTS = [
 
 def states_of(plan: PrefixTree, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """Random rows that belong to their paths, whatever plan these are in."""
-    rows = [torch.randn(WIDTH, generator=torch.Generator().manual_seed(int.from_bytes(key[:4], "big"))) for key in row_keys(plan)]
+    rows = [
+        torch.randn(WIDTH, generator=torch.Generator().manual_seed(int.from_bytes(key[:4], "big")))
+        for key in row_keys(plan)
+    ]
     return torch.stack(rows).to(dtype)
 
 
@@ -66,7 +70,10 @@ def test_states_come_back_as_they_were(cache, warned, dtype):
     assert warned == []
 
 
-@given(first=st.sets(st.sampled_from(range(4)), min_size=1), second=st.sets(st.sampled_from(range(4)), min_size=1))
+@given(
+    first=st.sets(st.sampled_from(range(4)), min_size=1),
+    second=st.sets(st.sampled_from(range(4)), min_size=1),
+)
 def test_any_part_of_what_is_there_is_found_and_nothing_else(tmp_path_factory, first, second):
     cache = ReferenceCache(tmp_path_factory.mktemp("cache"), "judge")
     plan, other = (build_tree([PROMPTS[i] for i in sorted(some)]) for some in (first, second))
@@ -127,7 +134,11 @@ def test_a_file_under_the_name_of_another_context_answers_nothing_wrong(cache):
 
 def test_a_judge_is_known_by_its_weights_and_settings(tiny_judge):
     judge = tiny_judge("llama")
-    others = [tiny_judge("llama", seed=1), tiny_judge("llama", dtype="bfloat16"), Judge(judge.lm, compat="published")]
+    others = [
+        tiny_judge("llama", seed=1),
+        tiny_judge("llama", dtype="bfloat16"),
+        Judge(judge.lm, compat="published"),
+    ]
     keys = [judge_key(one, one.head) for one in (judge, *others)]
     assert len({*keys, judge_key(judge, torch.Tensor.float)}) == 5  # logits are not hidden states
     again = Judge(judge.lm)
@@ -177,7 +188,8 @@ def test_damage_is_never_taken_for_states(tmp_path_factory, data):
         content[where] ^= data.draw(st.integers(1, 255))
     path.write_bytes(content)
     found = cache.get("c", plan)
-    assert found is None or torch.equal(found, states_of(plan))  # some changes, such as of the order of names, are none
+    # some changes, such as of the order of names, are none
+    assert found is None or torch.equal(found, states_of(plan))
     assert len(warned) == (found is None)
 
 
@@ -310,7 +322,10 @@ def cached(judge: Judge, root: Path) -> SelfReflect:
     return SelfReflect(judge, cache=root)
 
 
-ANSWERS = {"masked_out": ["Radishes grow fast.", "Lettuce or peas"], "conditioning": ["basil or peas", "Radishes"]}
+ANSWERS = {
+    "masked_out": ["Radishes grow fast.", "Lettuce or peas"],
+    "conditioning": ["basil or peas", "Radishes"],
+}
 
 
 @pytest.fixture
@@ -318,7 +333,9 @@ def counted(tiny_judge):
     """Tokens that pass through the embedding of the judge."""
     count = Counted()
     layer = tiny_judge("llama").lm.model.get_input_embeddings()
-    hook = layer.register_forward_hook(lambda _module, arguments, _result: setattr(count, "tokens", count.tokens + arguments[0].numel()))
+    hook = layer.register_forward_hook(
+        lambda _module, arguments, _result: setattr(count, "tokens", count.tokens + arguments[0].numel())
+    )
     yield count
     hook.remove()
 
@@ -341,7 +358,9 @@ def test_one_more_summary_costs_only_itself_and_scores_the_same(tiny_judge, tmp_
 def reference_plan(judge: Judge) -> PrefixTree:
     words = masked_words(ANSWERS["masked_out"])
     context = reference_context("What?", ANSWERS["conditioning"])
-    tasks = judge.encode_tasks([context.conversation(word.masked) for word in words], [word.text for word in words])
+    tasks = judge.encode_tasks(
+        [context.conversation(word.masked) for word in words], [word.text for word in words]
+    )
     return build_tree([Prompt(ids=ids, first=first) for ids, first in tasks])
 
 

@@ -16,7 +16,10 @@ def spell(plan: PrefixTree, node: int) -> tuple[int, ...]:
 
 
 def common_prefix(sequences: list[tuple[int, ...]]) -> int:
-    return next((i for i in range(min(map(len, sequences))) if len({ids[i] for ids in sequences}) > 1), min(map(len, sequences)))
+    return next(
+        (i for i in range(min(map(len, sequences))) if len({ids[i] for ids in sequences}) > 1),
+        min(map(len, sequences)),
+    )
 
 
 def is_ancestor(plan: PrefixTree, above: int, node: int) -> bool:
@@ -49,7 +52,9 @@ def test_each_token_of_a_word_is_predicted_from_all_tokens_before_it(asked):
     plan = build_tree(asked)
     assert len(plan.rows) == len(asked)
     for prompt, rows in zip(asked, plan.rows, strict=True):
-        assert [spell(plan, plan.wanted[row]) for row in rows] == [prompt.ids[:at] for at in range(prompt.first, len(prompt.ids))]
+        assert [spell(plan, plan.wanted[row]) for row in rows] == [
+            prompt.ids[:at] for at in range(prompt.first, len(prompt.ids))
+        ]
     assert plan.wanted.tolist() == sorted(set(plan.wanted.tolist()))
     assert {row for rows in plan.rows for row in rows} == set(range(len(plan.wanted)))
 
@@ -105,7 +110,9 @@ def test_a_word_that_begins_the_sequence_leaves_no_prefix():
     assert build_tree([Prompt(ids=(1, 2, 3), first=1), Prompt(ids=(1, 2, 4), first=2)]).prefix == ()
 
 
-@pytest.mark.parametrize("asked", [[], [Prompt(ids=(1, 2), first=2)], [Prompt(ids=(1, 2), first=0)], [Prompt(ids=(), first=0)]])
+@pytest.mark.parametrize(
+    "asked", [[], [Prompt(ids=(1, 2), first=2)], [Prompt(ids=(1, 2), first=0)], [Prompt(ids=(), first=0)]]
+)
 def test_a_plan_without_anything_to_predict_is_refused(asked):
     with pytest.raises(ValueError, match="at least one token before and in its masked word"):
         build_tree(asked)

@@ -59,7 +59,10 @@ class Item:
     masked_out: list[str]
     conditioning: list[str]
     summaries: dict[str, str] = field(
-        default_factory=lambda: {"short": "Radishes.", "long": "Maybe kale, or else nothing at all before May."}
+        default_factory=lambda: {
+            "short": "Radishes.",
+            "long": "Maybe kale, or else nothing at all before May.",
+        }
     )
 
 
@@ -82,12 +85,16 @@ ITEMS = {
 @cache
 def expected(metric, name: str) -> dict[str, oracle.OracleScore]:
     item, lm = ITEMS[name], metric.judge.lm
-    return oracle.score(lm.model, lm.tokenizer, item.question, item.masked_out, item.conditioning, item.summaries)
+    return oracle.score(
+        lm.model, lm.tokenizer, item.question, item.masked_out, item.conditioning, item.summaries
+    )
 
 
 def scored(metric, name: str) -> dict[str, Score]:
     item = ITEMS[name]
-    return metric.score(item.question, masked_out=item.masked_out, conditioning=item.conditioning, summaries=item.summaries)
+    return metric.score(
+        item.question, masked_out=item.masked_out, conditioning=item.conditioning, summaries=item.summaries
+    )
 
 
 def by_answer(score: Score) -> list[list[list[float]]]:
@@ -104,7 +111,9 @@ def assert_same(found: dict[str, Score], truth: dict[str, oracle.OracleScore], t
         assert [len(word.distances) for word in score.words] == [len(word) for word in words]
         assert score.token_tasks == sum(map(len, words))
         for answer, other in zip(by_answer(score), truth[name].distances, strict=True):
-            assert [d for word in answer for d in word] == pytest.approx([d for word in other for d in word], abs=tolerance)
+            assert [d for word in answer for d in word] == pytest.approx(
+                [d for word in other for d in word], abs=tolerance
+            )
 
 
 @pytest.mark.parametrize("name", ITEMS)
@@ -113,12 +122,14 @@ def test_scores_equal_the_oracle(tiny_metric, architecture, name):
     metric = tiny_metric(architecture)
     assert type(metric.engine) is ENGINES[architecture]
     truth = expected(metric, name)
-    assert min(score.value for score in truth.values()) > 1e-3  # contexts that could not be told apart would prove nothing
+    # contexts that could not be told apart would prove nothing
+    assert min(score.value for score in truth.values()) > 1e-3
     assert_same(scored(metric, name), truth, 1e-5)
 
 
 @pytest.mark.parametrize(
-    # no mixture of experts: in bfloat16 its router may choose another expert over one rounding, and then no bound holds for a token
+    # no mixture of experts: in bfloat16 its router may choose another expert over one rounding, and then no
+    # bound holds for a token
     ("architecture", "dtype"),
     [("llama", "bfloat16"), ("llama", "float16"), ("mistral", "bfloat16")],
 )
@@ -151,7 +162,9 @@ def test_how_many_logits_are_written_out_at_once_changes_nothing(tiny_metric, mo
     metric, name = tiny_metric(architecture), "duplicates, stopwords, blanks"
     written = []
     general = attention_module._general
-    monkeypatch.setattr(attention_module, "_general", lambda q, *rest: (written.append(q.shape), general(q, *rest))[1])
+    monkeypatch.setattr(
+        attention_module, "_general", lambda q, *rest: (written.append(q.shape), general(q, *rest))[1]
+    )
     for limit in (attention_module.WRITTEN_OUT, 1):
         written.clear()
         monkeypatch.setattr(attention_module, "WRITTEN_OUT", limit)
@@ -199,9 +212,16 @@ def test_any_tree_of_token_ids_gives_the_model_s_own_logits(tiny_metric, archite
 def test_every_token_of_the_tree_is_computed_once(tiny_metric):
     metric = tiny_metric("llama")
     stem = tuple(range(3, 13))
-    plan = build_tree([Prompt(ids=(*stem, *rest, 8, 9), first=len(stem) + 3) for rest in ((5, 6, 7), (5, 6, 8), (5, 7, 7), (5, 6, 7))])
+    plan = build_tree(
+        [
+            Prompt(ids=(*stem, *rest, 8, 9), first=len(stem) + 3)
+            for rest in ((5, 6, 7), (5, 6, 8), (5, 7, 7), (5, 6, 7))
+        ]
+    )
     fed = []
-    hook = metric.judge.decoder.embed_tokens.register_forward_pre_hook(lambda _, inputs: fed.append(inputs[0].numel()))
+    hook = metric.judge.decoder.embed_tokens.register_forward_pre_hook(
+        lambda _, inputs: fed.append(inputs[0].numel())
+    )
     metric.engine.states([plan])
     hook.remove()
     assert sum(fed) == plan.computed_tokens == len((*stem, 5)) + len((6, 7, 8)) + len((8, 8)) + len((7, 7, 8))
@@ -270,8 +290,12 @@ def test_every_way_to_run_the_known_decoders_scores_alike(tiny_metric, architect
 
 
 def test_the_known_families_run_by_our_own_layers_unless_they_have_windows(tiny_metric):
-    assert {type(tiny_metric(name, **options).engine.body) for name, options in KNOWN.items()} == {FusedDecoder}
-    assert {type(tiny_metric(name).engine.body) for name in ("qwen2", "mistral", "mixtral", "gemma2")} == {HFDecoder}
+    assert {type(tiny_metric(name, **options).engine.body) for name, options in KNOWN.items()} == {
+        FusedDecoder
+    }
+    assert {type(tiny_metric(name).engine.body) for name in ("qwen2", "mistral", "mixtral", "gemma2")} == {
+        HFDecoder
+    }
 
 
 def test_a_device_whose_fused_attention_is_wrong_is_served_without_it(tiny_judge, monkeypatch):
@@ -288,7 +312,8 @@ def test_a_device_whose_fused_attention_is_wrong_is_served_without_it(tiny_judge
 
 
 def test_the_path_of_a_gpu_meets_what_its_kernel_asks_for(tiny_judge, monkeypatch):
-    """The kernel itself needs a GPU; this stand-in is as strict about its arguments and as odd about what it returns."""
+    """The kernel itself needs a GPU; this stand-in is as strict about its arguments and as odd about what it
+    returns."""
 
     def kernel(q, k, v, bias, compute_log_sumexp, dropout_p=0.0, is_causal=False, *, scale=None):
         assert compute_log_sumexp
@@ -383,8 +408,13 @@ def test_distances_are_those_of_each_pair():
     states, reference, weight = torch.randn(9, 5), torch.randn(200, 5), torch.randn(30, 5)
     pairs = np.array([(i % 9, i * 7 % 200) for i in range(150)])  # more than are projected at once
     others = [(states, pairs), (states[:3], pairs[:0]), (states[:3], pairs % 3)]
-    for found, (rows, which) in zip(distances(lambda rows: rows @ weight.T, reference, others, 5.0), others, strict=True):
-        truth = [total_variation((rows[i] @ weight.T)[None], (reference[j] @ weight.T)[None], 5.0).item() for i, j in which]
+    for found, (rows, which) in zip(
+        distances(lambda rows: rows @ weight.T, reference, others, 5.0), others, strict=True
+    ):
+        truth = [
+            total_variation((rows[i] @ weight.T)[None], (reference[j] @ weight.T)[None], 5.0).item()
+            for i, j in which
+        ]
         assert found.tolist() == pytest.approx(truth, abs=1e-6)
 
 
@@ -397,7 +427,8 @@ def test_tasks_of_all_contexts_fill_blocks_together():
 
     others = [(torch.randn(9, 5), np.array([(i % 9, i) for i in range(90)])) for _ in range(3)]
     distances(head, reference, others, 5.0)
-    assert projected == [64, 64, 64, 64, 36, 64, 14]  # rows of the reference, then blocks of the 3 * 64 and 3 * 26 tasks that need them
+    # rows of the reference, then blocks of the 3 * 64 and 3 * 26 tasks that need them
+    assert projected == [64, 64, 64, 64, 36, 64, 14]
 
 
 def test_a_shelf_keeps_contiguous_copies_many_in_one_piece():
@@ -407,7 +438,10 @@ def test_a_shelf_keeps_contiguous_copies_many_in_one_piece():
     other = shelf.put(torch.ones(2, dtype=torch.bfloat16))
     for value in values:
         value.zero_()
-    assert all(copy.is_contiguous() and copy.shape == (3, 4) and bool((copy == i).all()) for i, copy in enumerate(kept))
+    assert all(
+        copy.is_contiguous() and copy.shape == (3, 4) and bool((copy == i).all())
+        for i, copy in enumerate(kept)
+    )
     assert len({copy.untyped_storage().data_ptr() for copy in kept}) == 3
     assert other.dtype == torch.bfloat16
     assert other.tolist() == [1.0, 1.0]
@@ -416,10 +450,13 @@ def test_a_shelf_keeps_contiguous_copies_many_in_one_piece():
 @pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
 def test_what_is_kept_goes_back_to_the_system_at_once():
     def resident() -> int:
-        return 1024 * int(re.search(r"^Rss:\s+(\d+)", Path("/proc/self/smaps_rollup").read_text(), re.MULTILINE)[1])
+        return 1024 * int(
+            re.search(r"^Rss:\s+(\d+)", Path("/proc/self/smaps_rollup").read_text(), re.MULTILINE)[1]
+        )
 
     like = torch.empty(5_000_000).fill_(1)
-    del like  # once these 20 MB are freed, malloc takes what is smaller from the heap, and keeps what is freed there
+    # once these 20 MB are freed, malloc takes what is smaller from the heap, and keeps what is freed there
+    del like
     like = torch.empty(0)
     before = resident()
     held = [room((250_000,), like).fill_(1) for _ in range(10)]
@@ -451,7 +488,10 @@ def test_prefixes_lie_together_by_context_and_states_in_one_piece(tiny_judge, mo
     q = torch.randn(len(packed.tokens), 4, 8)
     for layer in range(3):
         attention.attend(layer, q, q[:, :2], q[:, :2], 1.0, Extras())
-    pieces = [{part.untyped_storage().data_ptr() for layer in range(3) for part in attention.prefix[context, layer]} for context in (0, 1)]
+    pieces = [
+        {part.untyped_storage().data_ptr() for layer in range(3) for part in attention.prefix[context, layer]}
+        for context in (0, 1)
+    ]
     assert [len(piece) for piece in pieces] == [1, 1]
     assert pieces[0] != pieces[1]
     monkeypatch.setattr(engine_module, "room", noted)
@@ -465,10 +505,13 @@ EXTRAS = [Extras(), Extras(window=3), Extras(softcap=0.7), Extras(sinks=torch.te
 
 
 def by_loops(plan: PrefixTree, q, k, v, extras: Extras) -> torch.Tensor:
-    """Attention of each row over its prefix and its path, (rows, heads, size): rows are the prefix and then the nodes."""
+    """Attention of each row over its prefix and its path, (rows, heads, size): rows are the prefix and then
+    the nodes."""
     length = len(plan.prefix)
     paths = [list(range(i + 1)) for i in range(length)]
-    paths += [[*range(length), *(length + plan.ancestors(node)), length + node] for node in range(len(plan.tokens))]
+    paths += [
+        [*range(length), *(length + plan.ancestors(node)), length + node] for node in range(len(plan.tokens))
+    ]
     out = torch.zeros_like(q)
     for row, path in enumerate(paths):
         path = path[-extras.window :] if extras.window else path
@@ -495,13 +538,18 @@ def test_tree_attention_over_several_contexts_agrees_with_loops(budget, block, e
     attention = TreeAttention(fused=fused)
     for packed in pack(plans, budget, block):
         attention.begin(packed)
-        rows = [torch.cat([part[s.context][at(plans, s)] for s in packed.segments]) for part in zip(*data, strict=True)]
+        rows = [
+            torch.cat([part[s.context][at(plans, s)] for s in packed.segments])
+            for part in zip(*data, strict=True)
+        ]
         for layer in range(layers):
             out = attention.attend(layer, *rows, size**-0.5, extras)
             for s in packed.segments:
                 found[layer][s.context][at(plans, s)] = out[s.first_row : s.first_row + s.rows]
         out = attention.attend(layers, rows[0][packed.wanted], *rows[1:], size**-0.5, extras, last=True)
-        for (context, count), part in zip(packed.wanted_of(plans), out.split([n for _, n in packed.wanted_of(plans)]), strict=True):
+        for (context, count), part in zip(
+            packed.wanted_of(plans), out.split([n for _, n in packed.wanted_of(plans)]), strict=True
+        ):
             assert len(part) == count
             wanted[context].append(part)
     for context, plan in enumerate(plans):
@@ -527,7 +575,12 @@ def plan_of(prefix: int, parents: list[int], wanted: list[int]) -> PrefixTree:
 
 
 @pytest.mark.parametrize(
-    "extra", [{"indices": torch.zeros(3)}, {"position_bias": torch.zeros(3)}, {"attention_mask": torch.zeros(1, 4, 2, 2)}]
+    "extra",
+    [
+        {"indices": torch.zeros(3)},
+        {"position_bias": torch.zeros(3)},
+        {"attention_mask": torch.zeros(1, 4, 2, 2)},
+    ],
 )
 def test_tree_attention_refuses_what_it_does_not_know(extra):
     q = torch.zeros(1, 4, 2, 8)

@@ -49,7 +49,10 @@ def test_a_budget_is_tokens_or_time(text, expected):
     assert parse_budget(text) == expected
 
 
-@pytest.mark.parametrize("text", ["-5", "0", "0s", "12 parsecs", "nan", "inf", "1e5", "", "s", "2.5", "٣", "9" * 400, "3,000", "10 20"])
+@pytest.mark.parametrize(
+    "text",
+    ["-5", "0", "0s", "12 parsecs", "nan", "inf", "1e5", "", "s", "2.5", "٣", "9" * 400, "3,000", "10 20"],
+)
 def test_a_budget_that_is_none_is_refused_with_advice(text):
     with pytest.raises(ConfigError, match="as in 20000, or seconds or minutes"):
         parse_budget(text)
@@ -131,7 +134,9 @@ def test_a_sample_has_a_word_even_if_its_copies_are_more_than_wanted():
 def test_drawn_words_carry_their_values_in_the_order_of_the_draws():
     words = population(["a b c", "d e"], sizes=[1, 2, 3, 4, 5])
     for drawn in words.drawn(5, {index: 10.0 * (1 + index) for index in range(5)}):
-        assert [value / size for value, size in zip(drawn.values, drawn.sizes, strict=True)] == [10.0] * len(drawn.sizes)
+        assert [value / size for value, size in zip(drawn.values, drawn.sizes, strict=True)] == [10.0] * len(
+            drawn.sizes
+        )
         assert sum(drawn.sizes) == drawn.total_size
     assert isinstance(words.drawn(1, dict.fromkeys(range(5), 1.0))[0], WordSample)
 
@@ -152,7 +157,13 @@ TOKENS = st.integers(0, 2)
 @st.composite
 def some_prompts(draw):
     """Prompts of masked words with much in common, as token ids of three letters make them."""
-    answers = draw(st.lists(st.lists(st.sampled_from(["x", "y", "zz"]), min_size=1, max_size=4).map(" ".join), min_size=1, max_size=4))
+    answers = draw(
+        st.lists(
+            st.lists(st.sampled_from(["x", "y", "zz"]), min_size=1, max_size=4).map(" ".join),
+            min_size=1,
+            max_size=4,
+        )
+    )
     words = masked_words(answers)
     shared = tuple(draw(st.lists(TOKENS, min_size=1, max_size=3)))
     prompts = []
@@ -169,7 +180,9 @@ def test_no_round_costs_more_than_its_bound(made, one, other, seed):
     before, after = sorted((min(one, found.size), min(other, found.size)))
     if before < after:
         new = set(found.chosen(after)) - set(found.chosen(before))
-        assert build_tree([prompts[index] for index in sorted(new)]).computed_tokens <= Cost(found, prompts).tokens(before, after)
+        assert build_tree([prompts[index] for index in sorted(new)]).computed_tokens <= Cost(
+            found, prompts
+        ).tokens(before, after)
 
 
 @given(some_prompts())
@@ -191,5 +204,7 @@ def test_the_bound_of_one_answer_is_reached_by_its_dearest_words():
         prompts.append(Prompt(ids=(*ids, *[5] * len(word.text)), first=len(ids)))
     found = Population(words, [len(p.ids) - p.first for p in prompts], 0, "q")
     for size in range(1, 5):
-        dearest = max(build_tree([prompts[i] for i in some]).computed_tokens for some in permutations(range(4), size))
+        dearest = max(
+            build_tree([prompts[i] for i in some]).computed_tokens for some in permutations(range(4), size)
+        )
         assert Cost(found, prompts).tokens(0, size) == dearest

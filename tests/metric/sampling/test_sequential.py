@@ -1,4 +1,5 @@
-"""When scoring stops, on synthetic distances: budgets hold, errors are reached, and a race rarely names a wrong order."""
+"""When scoring stops, on synthetic distances: budgets hold, errors are reached, and a race rarely names a
+wrong order."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from selfreflect.records import WordDistance
 
 
 class Synthetic:
-    """A question with made-up distances. ``rates`` has a row per summary and a column per word: distance per token task."""
+    """A question with made-up distances. ``rates`` has a row per summary and a column per word: distance per
+    token task."""
 
     def __init__(self, rates, answers=12, seed=0, count=True):
         self.count = count
@@ -24,7 +26,9 @@ class Synthetic:
         length = self.rates.shape[1] // answers
         self.words = masked_words([" ".join(f"word{a}x{w}" for w in range(length)) for a in range(answers)])
         self.sizes = rng.integers(1, 5, len(self.words)).tolist()
-        self.prompts = [self._context(name, length) if count else [name] for name in range(len(self.rates) + 1)]
+        self.prompts = [
+            self._context(name, length) if count else [name] for name in range(len(self.rates) + 1)
+        ]
         self.population = Population(self.words, self.sizes, seed, "q")
         self.computed = 0
         self.scored = np.zeros(len(self.rates), dtype=int)
@@ -32,22 +36,44 @@ class Synthetic:
     def _context(self, name, length):
         start = (1000 + name, *range(40))
         return [
-            Prompt(ids=(*start, w.answer + 100, *[50] * w.word, 60, *[51] * (length - w.word), *range(70, 70 + k)), first=43 + length)
+            Prompt(
+                ids=(
+                    *start,
+                    w.answer + 100,
+                    *[50] * w.word,
+                    60,
+                    *[51] * (length - w.word),
+                    *range(70, 70 + k),
+                ),
+                first=43 + length,
+            )
             for w, k in zip(self.words, self.sizes, strict=True)
         ]
 
     def measure(self, words, live):
         if self.count:
-            self.computed += sum(build_tree([self.prompts[i][word] for word in words]).computed_tokens for i in (0, *(1 + i for i in live)))
+            self.computed += sum(
+                build_tree([self.prompts[i][word] for word in words]).computed_tokens
+                for i in (0, *(1 + i for i in live))
+            )
         found = []
         for index in live:
             self.scored[index] += len(words)
-            found.append([WordDistance(answer=0, word=w, text="x", distances=(self.rates[index][w],) * self.sizes[w]) for w in words])
+            found.append(
+                [
+                    WordDistance(
+                        answer=0, word=w, text="x", distances=(self.rates[index][w],) * self.sizes[w]
+                    )
+                    for w in words
+                ]
+            )
         return found
 
     def rounds(self, budget=None, standard_error=None, race=None, seed=0, **given):
         asked = limits(budget, standard_error, race, seed)
-        return SequentialScoring(self.population, self.prompts[0], self.prompts[1:], asked, self.measure, **given)
+        return SequentialScoring(
+            self.population, self.prompts[0], self.prompts[1:], asked, self.measure, **given
+        )
 
     @property
     def exact(self):
@@ -55,7 +81,8 @@ class Synthetic:
 
 
 def noisy(gaps, words=240, noise=0.02, seed=0, common=0.03):
-    """Summaries whose mean rates differ by ``gaps``, with noise of their own over a common one: distances are skewed, as real ones are."""
+    """Summaries whose mean rates differ by ``gaps``, with noise of their own over a common one: distances are
+    skewed, as real ones are."""
     rng = np.random.default_rng(seed)
     shared = 0.05 + common * rng.gamma(2, 0.5, words)
     return np.array([np.clip(shared + gap + noise * (rng.gamma(2, 0.7, words) - 1.4), 0, 1) for gap in gaps])
@@ -69,12 +96,18 @@ def test_a_token_budget_is_used_and_never_exceeded(budget):
     question = Synthetic(noisy([0, 0.01]))
     outcomes = question.rounds(budget=budget).run()
     assert question.computed <= budget
-    assert question.computed > 0.7 * min(budget, sum(Cost(question.population, p).tokens(0, 240) for p in question.prompts))
+    assert question.computed > 0.7 * min(
+        budget, sum(Cost(question.population, p).tokens(0, 240) for p in question.prompts)
+    )
     assert {outcome.size for outcome in outcomes} == {outcomes[0].size}
-    assert set(outcomes[0].words) == set(outcomes[1].words) == set(question.population.chosen(outcomes[0].size))
+    assert (
+        set(outcomes[0].words) == set(outcomes[1].words) == set(question.population.chosen(outcomes[0].size))
+    )
 
 
-@pytest.mark.parametrize("others", [{"standard_error": 1e-4}, {"race": 0.95}, {"standard_error": 1e-4, "race": 0.95}])
+@pytest.mark.parametrize(
+    "others", [{"standard_error": 1e-4}, {"race": 0.95}, {"standard_error": 1e-4, "race": 0.95}]
+)
 def test_a_token_budget_holds_over_several_rounds_too(others):
     question = Synthetic(noisy([0, 0.0001]))
     outcomes = question.rounds(budget=9000, **others).run()
@@ -175,16 +208,29 @@ def test_a_lone_summary_and_equal_ones_are_not_raced():
     [
         pytest.param(lambda rng: noisy([0, 0.002, 0.004], seed=int(rng.integers(2**31))), id="close"),
         pytest.param(lambda rng: rng.beta(0.5, 6, (3, 240)), id="skewed"),
-        pytest.param(lambda rng: 0.1 + 0.5 * (rng.random((3, 240)) < 0.05) + 0.02 * rng.random((3, 240)), id="rare large ones"),
-        pytest.param(lambda rng: np.repeat(rng.beta(2, 12, (3, 12)), 20, axis=1) + 0.02 * rng.random((3, 240)), id="answers differ"),
+        pytest.param(
+            lambda rng: 0.1 + 0.5 * (rng.random((3, 240)) < 0.05) + 0.02 * rng.random((3, 240)),
+            id="rare large ones",
+        ),
+        pytest.param(
+            lambda rng: np.repeat(rng.beta(2, 12, (3, 12)), 20, axis=1) + 0.02 * rng.random((3, 240)),
+            id="answers differ",
+        ),
     ],
 )
 def test_a_race_names_a_wrong_order_at_most_as_often_as_it_says(draw):
-    """Wrong against the order that all words give, in at least one pair of the question, at the look that decided it."""
+    """Wrong against the order that all words give, in at least one pair of the question, at the look that
+    decided it."""
     rng, wrong, decided, trials = np.random.default_rng(11), 0, 0, 100
     for trial in range(trials):
         question = Synthetic(draw(rng), seed=trial, count=False)
-        witness = Witness(question.population, question.prompts[0], question.prompts[1:], limits(None, None, 0.9), question.measure)
+        witness = Witness(
+            question.population,
+            question.prompts[0],
+            question.prompts[1:],
+            limits(None, None, 0.9),
+            question.measure,
+        )
         witness.run()
         exact = question.exact
         wrong += any(sign != np.sign(exact[a] - exact[b]) for (a, b), sign in witness.decided.items())
@@ -202,4 +248,6 @@ class Witness(SequentialScoring):
         self.decided = getattr(self, "decided", {})
         for a, b in before - self._undecided:
             one, other = self.outcomes[a].values, self.outcomes[b].values
-            self.decided[a, b] = np.sign(self._mean(size, {word: one[word] - other[word] for word in one}).mean)
+            self.decided[a, b] = np.sign(
+                self._mean(size, {word: one[word] - other[word] for word in one}).mean
+            )

@@ -1,7 +1,8 @@
-"""A model in parts on several devices: the same scores and samples as in one piece, and clear words where it does not fit.
+"""A model in parts on several devices: the same scores and samples as in one piece, and clear words where it
+does not fit.
 
-Parts on several GPUs are stood in for by made-up devices (``placed.py``), parts that wait elsewhere are left on disk for real. accelerate's
-own hooks are at work in both.
+Parts on several GPUs are stood in for by made-up devices (``placed.py``), parts that wait elsewhere are left
+on disk for real. accelerate's own hooks are at work in both.
 """
 
 from __future__ import annotations
@@ -37,7 +38,11 @@ ITEM: dict[str, Any] = {
     "question": "What should I plant first?",
     "masked_out": ["Radishes grow fast", "Lettuce or peas", "球茎甘蓝 _ {x}"],
     "conditioning": ["basil or peas", "It is not clear"],
-    "summaries": {"short": "Radishes.", "long": "Maybe kale, or else nothing at all before May.", "again": "Radishes."},
+    "summaries": {
+        "short": "Radishes.",
+        "long": "Maybe kale, or else nothing at all before May.",
+        "again": "Radishes.",
+    },
 }
 
 
@@ -53,7 +58,11 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
 
     def save(architecture: str, **changes: Any) -> str:
         kinds = tiny.ARCHITECTURES[architecture].get("layer_types")
-        own = {"num_hidden_layers": LAYERS, "eos_token_id": list(range(100, 150)), **({"layer_types": kinds * 2} if kinds else {})}
+        own = {
+            "num_hidden_layers": LAYERS,
+            "eos_token_id": list(range(100, 150)),
+            **({"layer_types": kinds * 2} if kinds else {}),
+        }
         return str(tiny.save(tmp_path_factory.mktemp("model"), architecture, **{**own, **changes}))
 
     return save
@@ -73,7 +82,9 @@ def parts(*, tied: bool = False) -> dict[str, str]:
 def in_parts(path: str) -> CausalLM:
     """Not the loaded model itself, which other tests share."""
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
-    return replace(load_causal_lm(path, "cpu"), model=dispatched(model, parts(tied=model.config.tie_word_embeddings)))
+    return replace(
+        load_causal_lm(path, "cpu"), model=dispatched(model, parts(tied=model.config.tie_word_embeddings))
+    )
 
 
 def values(scores: dict[str, Score]) -> list[float]:
@@ -84,7 +95,9 @@ def values(scores: dict[str, Score]) -> list[float]:
 
 def same(found: dict[str, Score], expected: dict[str, Score]) -> None:
     assert values(found) == pytest.approx(values(expected), abs=1e-6)
-    assert [score.value for score in found.values()] == pytest.approx([score.value for score in expected.values()], abs=1e-6)
+    assert [score.value for score in found.values()] == pytest.approx(
+        [score.value for score in expected.values()], abs=1e-6
+    )
 
 
 # On several devices
@@ -93,21 +106,39 @@ def same(found: dict[str, Score], expected: dict[str, Score]) -> None:
 def test_tensors_of_two_devices_do_not_meet() -> None:
     with devices() as all_devices:
         one, other = torch.ones(2, 2).to("cpu:1"), torch.ones(2, 2, device="cpu:2")
-        assert (type(one), one.device, (one @ one)[0].device) == (Placed, torch.device("cpu:1"), torch.device("cpu:1"))
-        for mixed in (lambda: one + other, lambda: one @ torch.ones(2, 2), lambda: one[torch.tensor([0])], lambda: one.copy_(other)):
+        assert (type(one), one.device, (one @ one)[0].device) == (
+            Placed,
+            torch.device("cpu:1"),
+            torch.device("cpu:1"),
+        )
+        for mixed in (
+            lambda: one + other,
+            lambda: one @ torch.ones(2, 2),
+            lambda: one[torch.tensor([0])],
+            lambda: one.copy_(other),
+        ):
             with pytest.raises(RuntimeError, match="meet in"):
                 mixed()
         moved = one.to("cpu:2").mul_(2) + other
         assert moved.cpu().tolist() == [[3.0, 3.0]] * 2
         assert moved.to("cpu:2") is moved
-    assert [str(place) for move in all_devices.moves for place in move] == ["cpu", "cpu:1", "cpu:1", "cpu:2", "cpu:2", "cpu"]
+    assert [str(place) for move in all_devices.moves for place in move] == [
+        "cpu",
+        "cpu:1",
+        "cpu:1",
+        "cpu:2",
+        "cpu:2",
+        "cpu",
+    ]
 
 
 BODIES = {"llama": FusedDecoder, "qwen3": FusedDecoder, "gemma2": HFDecoder, "gpt_oss": HFDecoder}
 
 
 @pytest.mark.parametrize("architecture", BODIES)
-def test_a_judge_on_several_devices_gives_the_same_scores(saved: Callable[..., str], architecture: str) -> None:
+def test_a_judge_on_several_devices_gives_the_same_scores(
+    saved: Callable[..., str], architecture: str
+) -> None:
     path = saved(architecture)
     expected = SelfReflect(Judge.load(path, device="cpu")).score(**ITEM)
     with devices():
@@ -116,12 +147,15 @@ def test_a_judge_on_several_devices_gives_the_same_scores(saved: Callable[..., s
         assert type(engine) is TreeEngine
         assert type(engine.body) is BODIES[architecture]
         assert engine.fused
-        engine.budget, engine.block = 150, 20  # several passes, which leave keys and values behind for the next
+        # several passes, which leave keys and values behind for the next
+        engine.budget, engine.block = 150, 20
         assert engine.states([probe()])[0].device == metric.judge.lm.model.lm_head.weight.device
         same(metric.score(**ITEM), expected)
 
 
-def test_what_is_kept_of_a_judge_on_several_devices_serves_it_again(saved: Callable[..., str], tmp_path: Path) -> None:
+def test_what_is_kept_of_a_judge_on_several_devices_serves_it_again(
+    saved: Callable[..., str], tmp_path: Path
+) -> None:
     path = saved("llama")
     expected = SelfReflect(Judge.load(path, device="cpu"), guesses=2).score(**ITEM)
     with devices():
@@ -129,7 +163,9 @@ def test_what_is_kept_of_a_judge_on_several_devices_serves_it_again(saved: Calla
         for _ in range(2):
             found = metric.score(**ITEM)
             same(found, expected)
-            assert [word.guesses for word in found["long"].words] == [word.guesses for word in expected["long"].words]
+            assert [word.guesses for word in found["long"].words] == [
+                word.guesses for word in expected["long"].words
+            ]
 
 
 def probe() -> PrefixTree:
@@ -162,8 +198,11 @@ def test_rows_move_only_where_the_next_layer_is_elsewhere(saved: Callable[..., s
         all_devices.moves.clear()
         engine.states([probe()])
     between = [f"{here} {there}" for here, there in all_devices.moves if here.index is not None]
-    # Positions and rows to the rotary tables, the tables to the first layer; rows and tables to the third; states to the projection.
-    assert sorted(between) == sorted(["cpu:1 cpu:3"] * 2 + ["cpu:3 cpu:1"] * 2 + ["cpu:1 cpu:2"] * 3 + ["cpu:2 cpu:3"])
+    # Positions and rows to the rotary tables, the tables to the first layer; rows and tables to the third;
+    # states to the projection.
+    assert sorted(between) == sorted(
+        ["cpu:1 cpu:3"] * 2 + ["cpu:3 cpu:1"] * 2 + ["cpu:1 cpu:2"] * 3 + ["cpu:2 cpu:3"]
+    )
 
 
 def test_a_body_that_forgets_to_move_rows_on_would_be_noticed(saved: Callable[..., str]) -> None:
@@ -177,15 +216,24 @@ def test_a_body_that_forgets_to_move_rows_on_would_be_noticed(saved: Callable[..
 HOT, GREEDY = Sampling(temperature=1.5, max_new_tokens=12), Sampling(temperature=0, max_new_tokens=12)
 REQUESTS = [
     Request(messages=(Message(role="user", content=text),), sampling=sampling, n=n, seed=seed)
-    for seed, (text, sampling, n) in enumerate([("Who?", HOT, 6), ("What should I plant first?", HOT, 3), ("Who?", GREEDY, 1)])
+    for seed, (text, sampling, n) in enumerate(
+        [("Who?", HOT, 6), ("What should I plant first?", HOT, 3), ("Who?", GREEDY, 1)]
+    )
 ]
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gemma2"])
-def test_a_generator_on_several_devices_draws_the_same_texts(saved: Callable[..., str], architecture: str) -> None:
+def test_a_generator_on_several_devices_draws_the_same_texts(
+    saved: Callable[..., str], architecture: str
+) -> None:
     path = saved(architecture)
     expected = HFGenerator.load(path, device="cpu").generate(REQUESTS)
-    lengths = {completion.tokens for reply in expected if isinstance(reply, Reply) for completion in reply.completions}
+    lengths = {
+        completion.tokens
+        for reply in expected
+        if isinstance(reply, Reply)
+        for completion in reply.completions
+    }
     assert len(lengths) > 2, "sequences leave their batch at different steps"
     with devices():
         assert HFGenerator(in_parts(path)).generate(REQUESTS) == expected
@@ -213,7 +261,9 @@ def test_parts_that_wait_on_disk_are_brought_for_each_use(saved: Callable[..., s
     texts = HFGenerator.load(path, device="cpu").generate(REQUESTS)
     judge = Judge.load(path, device="cpu", shard=waiting(*names))
     weights = dict(judge.lm.model.named_parameters())
-    assert {key for key, weight in weights.items() if weight.is_meta} == {key for key in weights if key.startswith(names)}
+    assert {key for key, weight in weights.items() if weight.is_meta} == {
+        key for key in weights if key.startswith(names)
+    }
     metric = SelfReflect(judge)
     assert type(getattr(metric.engine, "body", None)) is (body or type(None))
     same(metric.score(**ITEM), expected)
@@ -225,14 +275,19 @@ def test_each_way_to_place_a_model_is_loaded_once(saved: Callable[..., str]) -> 
     path, said = saved("llama"), list[str]()
     judge = Judge.load(path, device="cpu", shard=waiting("model.norm"), progress=said.append)
     assert said[0] == "the model is in parts on cpu, disk"
-    assert HFGenerator.load(path, device="cpu", shard=dict(reversed(waiting("model.norm").items()))).lm is judge.lm
+    assert (
+        HFGenerator.load(path, device="cpu", shard=dict(reversed(waiting("model.norm").items()))).lm
+        is judge.lm
+    )
     assert Judge.load(path, device="cpu").lm is not judge.lm
 
 
 # What cannot be
 
 
-def test_without_several_gpus_there_is_nothing_to_spread_a_model_over(saved: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_several_gpus_there_is_nothing_to_spread_a_model_over(
+    saved: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     message = "--shard needs at least two visible GPUs, and on device 'cpu' there are none"
     with pytest.raises(JudgeError, match=message):
         Judge.load(saved("llama"), device="cpu", shard=True)
@@ -255,7 +310,8 @@ def test_a_model_that_does_not_fit_is_not_spilled(saved: Callable[..., str]) -> 
     assert 0 < len(left) < len(model.hf_device_map)
     model.hf_device_map.update({name: 0 for name, place in model.hf_device_map.items() if place == "cpu"})
     with pytest.raises(
-        BackendError, match=rf"'m' does not fit into the visible GPUs.* {len(left)} parts such as '{left[0]}' are left over"
+        BackendError,
+        match=rf"'m' does not fit into the visible GPUs.* {len(left)} parts such as '{left[0]}' are left over",
     ):
         check_placed("m", model, ())
     check_placed("m", model, (("", "disk"),))  # somebody's own wish
@@ -271,6 +327,8 @@ def test_a_model_that_does_not_fit_is_not_spilled(saved: Callable[..., str]) -> 
         ({"": "moon"}, "could not load"),
     ],
 )
-def test_a_device_map_that_cannot_be(saved: Callable[..., str], places: dict[str, str | int], part: str) -> None:
+def test_a_device_map_that_cannot_be(
+    saved: Callable[..., str], places: dict[str, str | int], part: str
+) -> None:
     with pytest.raises(JudgeError, match=part):
         Judge.load(saved("llama"), device="cpu", shard=places)

@@ -1,4 +1,5 @@
-"""The local generator: transformers' own greedy decoding token for token, and samples that depend on nothing but their request."""
+"""The local generator: transformers' own greedy decoding token for token, and samples that depend on nothing
+but their request."""
 
 from __future__ import annotations
 
@@ -33,13 +34,19 @@ GREEDY = Sampling(temperature=0, max_new_tokens=20)
 TEXTS = ["Hi", "What is the capital of France?", "radishes or lettuce " * 6, "no", "<|im_end|> is only text"]
 
 
-def ask(text: str = "Who?", sampling: Sampling = GREEDY, n: int = 1, seed: int = 0, thinking: bool = False) -> Request:
-    return Request(messages=(Message(role="user", content=text),), sampling=sampling, n=n, seed=seed, thinking=thinking)
+def ask(
+    text: str = "Who?", sampling: Sampling = GREEDY, n: int = 1, seed: int = 0, thinking: bool = False
+) -> Request:
+    return Request(
+        messages=(Message(role="user", content=text),), sampling=sampling, n=n, seed=seed, thinking=thinking
+    )
 
 
 def texts(replies: list[Reply | Refusal]) -> list[list[str]]:
     assert all(isinstance(reply, Reply) for reply in replies)
-    return [[completion.text for completion in reply.completions] for reply in replies if isinstance(reply, Reply)]
+    return [
+        [completion.text for completion in reply.completions] for reply in replies if isinstance(reply, Reply)
+    ]
 
 
 def only(generator: HFGenerator, request: Request) -> Completion:
@@ -63,7 +70,12 @@ def reference(lm: CausalLM, prompt: list[int], tokens: int) -> list[int]:
     stop = lm.model.generation_config.eos_token_id
     ids = torch.tensor([prompt])
     out = lm.model.generate(
-        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=tokens, pad_token_id=0, eos_token_id=stop
+        ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=False,
+        max_new_tokens=tokens,
+        pad_token_id=0,
+        eos_token_id=stop,
     )
     new: list[int] = out[0, len(prompt) :].tolist()
     return new[: new.index(stop)] if stop in new else new
@@ -82,15 +94,21 @@ def test_greedy_decoding_is_that_of_transformers(tmp_path: Path, kind: str) -> N
     lm = generator.lm
     prompts = generator.chat.encode([generator.chat.render(ask(text).messages) for text in TEXTS])
     expected = [reference(lm, prompt, 20) for prompt in prompts]
-    assert len({len(prompt) for prompt in prompts}) == len(TEXTS), "the prompts are padded to different lengths"
+    assert len({len(prompt) for prompt in prompts}) == len(TEXTS), (
+        "the prompts are padded to different lengths"
+    )
     assert min(len(prompt) for prompt in prompts) > 8, "a sliding window of 8 is full from the start"
     draws = [Draw(prompt=tuple(prompt), sampling=GREEDY, seed=0, limit=20) for prompt in prompts]
     decode(lm.model, draws, frozenset([lm.model.generation_config.eos_token_id]), pad_id=0)
     assert [draw.tokens for draw in draws] == expected
     assert len(set(map(tuple, expected))) == len(TEXTS)
     replies = generator.generate([ask(text) for text in TEXTS])
-    assert texts(replies) == [[lm.tokenizer.decode(new, skip_special_tokens=True).strip()] for new in expected]
-    assert [reply.prompt_tokens for reply in replies if isinstance(reply, Reply)] == [len(prompt) for prompt in prompts]
+    assert texts(replies) == [
+        [lm.tokenizer.decode(new, skip_special_tokens=True).strip()] for new in expected
+    ]
+    assert [reply.prompt_tokens for reply in replies if isinstance(reply, Reply)] == [
+        len(prompt) for prompt in prompts
+    ]
 
 
 # --- sampling: one small model for all of it
@@ -102,7 +120,12 @@ HOT = Sampling(temperature=1.5, max_new_tokens=24)
 def lm(tmp_path_factory: pytest.TempPathFactory) -> CausalLM:
     """With so many stop tokens that sequences leave their batch at every step."""
     return HFGenerator.load(
-        save_lm(tmp_path_factory.mktemp("sampled"), chatml(), initializer_range=0.3, eos_token_id=list(range(300, 320)))
+        save_lm(
+            tmp_path_factory.mktemp("sampled"),
+            chatml(),
+            initializer_range=0.3,
+            eos_token_id=list(range(300, 320)),
+        )
     ).lm
 
 
@@ -111,8 +134,15 @@ REQUESTS = [ask(text, HOT, n=3, seed=100 * i) for i, text in enumerate([*TEXTS, 
 
 def test_texts_do_not_depend_on_batches_or_on_the_order_of_requests(lm: CausalLM) -> None:
     one_by_one = [HFGenerator(lm, batch_size=1).generate([request])[0] for request in REQUESTS]
-    assert len({text for reply in texts(one_by_one) for text in reply}) == 18, "all different, also those of equal prompts"
-    lengths = [completion.tokens for reply in one_by_one if isinstance(reply, Reply) for completion in reply.completions]
+    assert len({text for reply in texts(one_by_one) for text in reply}) == 18, (
+        "all different, also those of equal prompts"
+    )
+    lengths = [
+        completion.tokens
+        for reply in one_by_one
+        if isinstance(reply, Reply)
+        for completion in reply.completions
+    ]
     assert len(set(lengths)) > 5
     for batch_size in (1, 3, 64):
         generator = HFGenerator(lm, batch_size=batch_size)
@@ -135,7 +165,12 @@ def test_the_seed_decides(lm: CausalLM) -> None:
 
 
 def test_requests_with_different_settings_in_one_call(lm: CausalLM) -> None:
-    settings = [GREEDY, HOT, Sampling(temperature=1.5, top_k=2, max_new_tokens=6), Sampling(temperature=0.6, top_p=0.95, max_new_tokens=3)]
+    settings = [
+        GREEDY,
+        HOT,
+        Sampling(temperature=1.5, top_k=2, max_new_tokens=6),
+        Sampling(temperature=0.6, top_p=0.95, max_new_tokens=3),
+    ]
     requests = [ask(text, sampling, seed=i) for i, text in enumerate(TEXTS) for sampling in settings]
     generator = HFGenerator(lm, batch_size=4)
     together = generator.generate(requests)
@@ -167,13 +202,21 @@ def test_a_generator_is_named_after_its_model(lm: CausalLM) -> None:
 # --- where a completion ends. Scripted models say exactly which tokens come.
 
 
-def scripted(directory: Path, *pieces: str, template: str = CHATML, special: tuple[str, ...] = (), **options) -> HFGenerator:
-    tokenizer = chatml(template, markers=(*CHATML_MARKERS, *special), plain=[piece for piece in pieces if piece not in special])
+def scripted(
+    directory: Path, *pieces: str, template: str = CHATML, special: tuple[str, ...] = (), **options
+) -> HFGenerator:
+    tokenizer = chatml(
+        template,
+        markers=(*CHATML_MARKERS, *special),
+        plain=[piece for piece in pieces if piece not in special],
+    )
     return HFGenerator.load(save_scripted(directory, tokenizer, *pieces, **options), device="cpu")
 
 
 def test_it_stops_at_the_end_token(tmp_path: Path) -> None:
-    assert only(scripted(tmp_path, "Par", "is", "!"), ask()) == Completion(text="Paris!", finish="stop", tokens=3)
+    assert only(scripted(tmp_path, "Par", "is", "!"), ask()) == Completion(
+        text="Paris!", finish="stop", tokens=3
+    )
 
 
 def test_it_stops_before_the_first_word(tmp_path: Path) -> None:
@@ -190,15 +233,20 @@ def test_stop_tokens_of_the_generation_config_and_of_the_tokenizer(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("limit", "text", "finish"), [(1, "Par", "length"), (2, "Paris", "length"), (3, "Paris!", "length"), (4, "Paris!", "stop")]
+    ("limit", "text", "finish"),
+    [(1, "Par", "length"), (2, "Paris", "length"), (3, "Paris!", "length"), (4, "Paris!", "stop")],
 )
 def test_max_new_tokens(tmp_path: Path, limit: int, text: str, finish: str) -> None:
-    completion = only(scripted(tmp_path, "Par", "is", "!"), ask(sampling=Sampling(temperature=0, max_new_tokens=limit)))
+    completion = only(
+        scripted(tmp_path, "Par", "is", "!"), ask(sampling=Sampling(temperature=0, max_new_tokens=limit))
+    )
     assert (completion.text, completion.finish, completion.tokens) == (text, finish, min(limit, 3))
 
 
 def test_the_window(tmp_path: Path) -> None:
-    [prompt] = (generator := scripted(tmp_path / "wide", "Par", "is", "!")).chat.encode([generator.chat.render(ask().messages)])
+    [prompt] = (generator := scripted(tmp_path / "wide", "Par", "is", "!")).chat.encode(
+        [generator.chat.render(ask().messages)]
+    )
     longer = ask("Who? " * 9)
     for room, text in ((1, "Par"), (2, "Paris")):
         narrow = scripted(tmp_path / str(room), "Par", "is", "!", max_position_embeddings=len(prompt) + room)
@@ -236,7 +284,9 @@ def test_reasoning_that_the_prompt_opened_is_removed(tmp_path: Path) -> None:
 
 
 def test_unclosed_reasoning_has_no_text(tmp_path: Path) -> None:
-    assert only(scripted(tmp_path / "a", "<think>", "Hmm"), ask()) == Completion(text="", finish="unclosed_reasoning", tokens=2)
+    assert only(scripted(tmp_path / "a", "<think>", "Hmm"), ask()) == Completion(
+        text="", finish="unclosed_reasoning", tokens=2
+    )
     opened = scripted(tmp_path / "b", "Hmm", "so", template=R1)
     assert only(opened, ask(thinking=True)) == Completion(text="", finish="unclosed_reasoning", tokens=2)
     assert only(opened, ask(thinking=False)) == Completion(text="Hmmso", finish="stop", tokens=2)
@@ -244,13 +294,26 @@ def test_unclosed_reasoning_has_no_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("trace", [(), ("<think>", "Hmm", "</think>")])
 def test_special_tokens_are_removed(tmp_path: Path, trace: tuple[str, ...]) -> None:
-    generator = scripted(tmp_path, *trace, "Par", "<|im_start|>", "<|extra|>", "is", special=("<|im_start|>", "<|extra|>", *trace))
-    assert "<|im_start|>" not in generator.lm.tokenizer.all_special_tokens, "a special token without a role, as most are"
+    generator = scripted(
+        tmp_path,
+        *trace,
+        "Par",
+        "<|im_start|>",
+        "<|extra|>",
+        "is",
+        special=("<|im_start|>", "<|extra|>", *trace),
+    )
+    assert "<|im_start|>" not in generator.lm.tokenizer.all_special_tokens, (
+        "a special token without a role, as most are"
+    )
     assert only(generator, ask()).text == "Paris"
 
 
 def test_a_text_that_spells_a_special_token_is_kept(tmp_path: Path) -> None:
-    assert only(scripted(tmp_path, "The tag <|im_", "start|>", " is one."), ask()).text == "The tag <|im_start|> is one."
+    assert (
+        only(scripted(tmp_path, "The tag <|im_", "start|>", " is one."), ask()).text
+        == "The tag <|im_start|> is one."
+    )
 
 
 # --- the embedded model
@@ -262,7 +325,12 @@ def smollm2() -> HFGenerator:
 
 
 def test_the_embedded_model_knows_the_capital_of_france(smollm2: HFGenerator) -> None:
-    assert "Paris" in only(smollm2, ask("What is the capital of France?", Sampling(temperature=0, max_new_tokens=12))).text
+    assert (
+        "Paris"
+        in only(
+            smollm2, ask("What is the capital of France?", Sampling(temperature=0, max_new_tokens=12))
+        ).text
+    )
     assert smollm2.revision == REVISION
 
 

@@ -1,4 +1,5 @@
-"""Loading: where a model may come from, what is refused and with which words, and what is recorded about it."""
+"""Loading: where a model may come from, what is refused and with which words, and what is recorded about
+it."""
 
 from __future__ import annotations
 
@@ -103,7 +104,9 @@ def test_a_directory_that_was_written_again_is_read_again(tmp_path: Path) -> Non
     assert (before.model.config.num_hidden_layers, after.model.config.num_hidden_layers) == (2, 3)
 
 
-def test_a_model_in_parts_finds_the_memory_of_an_earlier_one_free(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_in_parts_finds_the_memory_of_an_earlier_one_free(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Here the parts are all on the CPU."""
     earlier: list[weakref.ref[Any]] = []
     held: list[bool] = []
@@ -123,21 +126,31 @@ def test_a_model_in_parts_finds_the_memory_of_an_earlier_one_free(path: str, tmp
     assert len(said) == 2, "each model says once how it computes"
 
 
-@pytest.mark.parametrize(("positions", "limit", "window"), [(64, None, 64), (64, 16, 16), (16, 64, 16), (64, int(1e30), 64)])
-def test_the_window_is_the_smaller_limit_of_model_and_tokenizer(tmp_path: Path, positions: int, limit: int | None, window: int) -> None:
+@pytest.mark.parametrize(
+    ("positions", "limit", "window"), [(64, None, 64), (64, 16, 16), (16, 64, 16), (64, int(1e30), 64)]
+)
+def test_the_window_is_the_smaller_limit_of_model_and_tokenizer(
+    tmp_path: Path, positions: int, limit: int | None, window: int
+) -> None:
     tokenizer = wrapped(byte_bpe(), **({} if limit is None else {"model_max_length": limit}))
     assert load_causal_lm(save_lm(tmp_path, tokenizer, max_position_embeddings=positions)).window == window
 
 
 def test_the_window_of_a_multimodal_model_is_that_of_its_text_part(tmp_path: Path) -> None:
-    assert load_causal_lm(save_config(tmp_path, chatml(), multimodal_config("gemma3", chatml()))).window == 1024
+    assert (
+        load_causal_lm(save_config(tmp_path, chatml(), multimodal_config("gemma3", chatml()))).window == 1024
+    )
 
 
 def test_a_model_without_limits_has_no_window(tmp_path: Path) -> None:
     from transformers import MambaConfig
 
     tokenizer = chatml()
-    lm = load_causal_lm(save_config(tmp_path, tokenizer, MambaConfig(vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=1)))
+    lm = load_causal_lm(
+        save_config(
+            tmp_path, tokenizer, MambaConfig(vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=1)
+        )
+    )
     assert lm.window is None
 
 
@@ -178,7 +191,10 @@ def test_a_directory_without_config(path: str) -> None:
 
 def test_a_file_or_a_missing_path_instead_of_a_directory(path: str) -> None:
     for name in (f"{path}/model.safetensors", f"{path}/nowhere", "./nowhere", "~/nowhere"):
-        assert refusal(name) == f"{name!r} is not a directory with a model (config.json, tokenizer and *.safetensors)"
+        assert (
+            refusal(name)
+            == f"{name!r} is not a directory with a model (config.json, tokenizer and *.safetensors)"
+        )
 
 
 def test_names_that_nothing_can_have() -> None:
@@ -202,13 +218,17 @@ def test_weights_of_another_architecture(path: str) -> None:
     assert "could not load the model in" in refusal(path)
 
 
-@pytest.mark.parametrize("config", ["{", "[]", '{"model_type": "llama", "hidden_size": "wide"}', '{"model_type": "no-such-model"}'])
+@pytest.mark.parametrize(
+    "config", ["{", "[]", '{"model_type": "llama", "hidden_size": "wide"}', '{"model_type": "no-such-model"}']
+)
 def test_corrupt_configs(path: str, config: str) -> None:
     (Path(path) / "config.json").write_text(config, encoding="utf-8")
     assert f"could not load the model in '{path}'" in refusal(path)
 
 
-@pytest.mark.parametrize("tokenizer", ["{", "[]", "{}", '{"added_tokens": [], "model": {"type": "BPE"}}', None])
+@pytest.mark.parametrize(
+    "tokenizer", ["{", "[]", "{}", '{"added_tokens": [], "model": {"type": "BPE"}}', None]
+)
 def test_missing_and_corrupt_tokenizers(path: str, tokenizer: str | None) -> None:
     file = Path(path) / "tokenizer.json"
     file.unlink() if tokenizer is None else file.write_text(tokenizer, encoding="utf-8")
@@ -225,7 +245,9 @@ def test_a_models_own_code_is_not_run_unless_asked(path: str, tmp_path: Path, mo
     if model_type == "own":
         assert "brings its own code, which is not run unless you pass --trust-remote-code" in refusal(path)
     else:
-        assert type(load_causal_lm(path).model).__module__.startswith("transformers."), "the library's own Llama is used instead"
+        assert type(load_causal_lm(path).model).__module__.startswith("transformers."), (
+            "the library's own Llama is used instead"
+        )
     assert not ran.exists()
     edit_config(path, "tokenizer_config.json", auto_map={})
     trusted = load_causal_lm(path, "cpu", "auto", None, True)
@@ -280,8 +302,15 @@ def without_network(path: str, home: Path, **settings: str) -> subprocess.Popen[
     weights = cached / "snapshots" / COMMIT / "model.safetensors"
     torch.save(load_file(weights), weights.with_name("pytorch_model.bin"))
     weights.unlink()
-    environment = {"PYTHONPATH": os.pathsep.join(sys.path), "HOME": str(home), "HF_HOME": str(home / "hf"), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen([sys.executable, "-c", CHILD], env=environment | settings, stdout=subprocess.PIPE, text=True)
+    environment = {
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "HOME": str(home),
+        "HF_HOME": str(home / "hf"),
+        "OMP_NUM_THREADS": "1",
+    }
+    return subprocess.Popen(
+        [sys.executable, "-c", CHILD], env=environment | settings, stdout=subprocess.PIPE, text=True
+    )
 
 
 def test_hub_names_without_a_network(path: str, tmp_path: Path) -> None:

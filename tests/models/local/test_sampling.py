@@ -1,4 +1,5 @@
-"""Choosing tokens: the right distribution, the right filters, and random numbers that depend on a sequence's seed alone."""
+"""Choosing tokens: the right distribution, the right filters, and random numbers that depend on a sequence's
+seed alone."""
 
 from __future__ import annotations
 
@@ -60,14 +61,18 @@ def test_half_precision_logits_are_sampled_in_float32() -> None:
     logits = LOGITS.to(torch.bfloat16)
     seeds = range(200)
     tokens = choose(logits.repeat(200, 1), Sampling(temperature=3), sources(*seeds))
-    assert tokens.tolist() == choose(logits.float().repeat(200, 1), Sampling(temperature=3), sources(*seeds)).tolist()
+    assert (
+        tokens.tolist()
+        == choose(logits.float().repeat(200, 1), Sampling(temperature=3), sources(*seeds)).tolist()
+    )
 
 
 # --- filters
 
 
 def allowed(logits: list[float], sampling: Sampling) -> list[int]:
-    """The tokens that top-k, then top-p among those, then min-p leave, by their definitions and token by token."""
+    """The tokens that top-k, then top-p among those, then min-p leave, by their definitions and token by
+    token."""
     weights = [math.exp(logit / sampling.temperature) for logit in logits]
     order = sorted(range(len(logits)), key=lambda i: -weights[i])
     kept = order[: sampling.top_k] if sampling.top_k else order
@@ -92,7 +97,9 @@ def allowed(logits: list[float], sampling: Sampling) -> list[int]:
     ),
     seed=st.integers(0, 2**63 - 1),
 )
-def test_filters_agree_with_their_definitions(numbers: list[int], scale: int, sampling: Sampling, seed: int) -> None:
+def test_filters_agree_with_their_definitions(
+    numbers: list[int], scale: int, sampling: Sampling, seed: int
+) -> None:
     logits = [number / scale for number in numbers]
     kept = allowed(logits, sampling)
     for own in range(seed, seed + 10):
@@ -131,7 +138,11 @@ def test_a_sequence_does_not_notice_its_neighbours() -> None:
 def test_neighbouring_seeds_share_nothing() -> None:
     streams = [stream_of(seed, 60) for seed in (1, 2, 3, 2**40, 2**63 - 1)]
     assert streams[0] == stream_of(1, 60)
-    same = [sum(a == b for a, b in zip(one, two, strict=True)) for i, one in enumerate(streams) for two in streams[:i]]
+    same = [
+        sum(a == b for a, b in zip(one, two, strict=True))
+        for i, one in enumerate(streams)
+        for two in streams[:i]
+    ]
     assert max(same) < 45, "by chance 20 of 60 agree"
 
 
@@ -142,6 +153,14 @@ def test_seeds_of_steps_are_pinned() -> None:
 
 
 def test_seeds_depend_on_every_part_and_on_their_borders() -> None:
-    seeds = [seed_for(0), seed_for(1), seed_for(0, ""), seed_for(0, "ab"), seed_for(0, "a", "b"), seed_for(0, "b", "a"), seed_for(0, "a b")]
+    seeds = [
+        seed_for(0),
+        seed_for(1),
+        seed_for(0, ""),
+        seed_for(0, "ab"),
+        seed_for(0, "a", "b"),
+        seed_for(0, "b", "a"),
+        seed_for(0, "a b"),
+    ]
     assert len(set(seeds)) == len(seeds)
     assert all(0 <= seed < 2**63 for seed in seeds)

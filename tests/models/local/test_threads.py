@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 from selfreflect.models.local.threads import Threads, Usage, choose_threads, read_usage
 
 
-def machine(root: Path, cores: int = 4, threads_per_core: int = 1, *, groups: str = "0::/", **quotas: str) -> Path:
-    """CPU c and c + cores are two threads of core c. ``quotas`` are files below /sys/fs/cgroup, with __ for / and no suffix."""
+def machine(
+    root: Path, cores: int = 4, threads_per_core: int = 1, *, groups: str = "0::/", **quotas: str
+) -> Path:
+    """CPU c and c + cores are two threads of core c. ``quotas`` are files below /sys/fs/cgroup, with __ for /
+    and no suffix."""
     for cpu in range(cores * threads_per_core):
         topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
         topology.mkdir(parents=True)
@@ -34,9 +37,17 @@ def write(path: Path, content: str) -> None:
 
 
 def count(
-    root: Path, seconds: float, busy: dict[int, float], *, niced: float = 0, own: float = 0, own_nice: int = 0, cores: int = 4
+    root: Path,
+    seconds: float,
+    busy: dict[int, float],
+    *,
+    niced: float = 0,
+    own: float = 0,
+    own_nice: int = 0,
+    cores: int = 4,
 ) -> Usage:
-    """Counters after ``seconds``, with ``busy`` seconds of each core (all processes), ``niced`` of them on each core from niced jobs."""
+    """Counters after ``seconds``, with ``busy`` seconds of each core (all processes), ``niced`` of them on
+    each core from niced jobs."""
     lines = ["cpu  1 2 3 4"]
     for cpu in range(cores):
         user, low = round(100 * (busy.get(cpu, 0) - niced)), round(100 * niced)
@@ -78,14 +89,24 @@ def test_the_affinity_of_this_process_is_the_default(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("quota", "threads"), [("200000 100000", 2), ("150000 100000", 2), ("10000 100000", 1), ("max 100000", 4), ("800000 100000", 4)]
+    ("quota", "threads"),
+    [
+        ("200000 100000", 2),
+        ("150000 100000", 2),
+        ("10000 100000", 1),
+        ("max 100000", 4),
+        ("800000 100000", 4),
+    ],
 )
 def test_a_quota_limits(tmp_path, quota, threads):
     assert choose(machine(tmp_path, cpu_max=quota)).count == threads
 
 
 def test_the_quota_is_said(tmp_path):
-    assert str(choose(machine(tmp_path, cpu_max="150000 100000"))) == "2 threads (4 cores allowed, a quota of 1.5)"
+    assert (
+        str(choose(machine(tmp_path, cpu_max="150000 100000")))
+        == "2 threads (4 cores allowed, a quota of 1.5)"
+    )
 
 
 def test_the_tightest_group_above_the_process_counts(tmp_path):
@@ -196,8 +217,19 @@ def test_whatever_the_system_says_there_is_an_answer(tmp_path_factory, stat, own
 
 
 def in_a_fresh_process(code: str, **environment: str) -> str:
-    clean = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-    done = subprocess.run([sys.executable, "-c", code], env=clean | environment, capture_output=True, text=True, timeout=120, check=True)
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=clean | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
     return done.stdout.strip()
 
 

@@ -1,4 +1,5 @@
-"""The generator behind OpenAI-compatible servers, over a real socket, against everything that servers do wrong."""
+"""The generator behind OpenAI-compatible servers, over a real socket, against everything that servers do
+wrong."""
 
 from __future__ import annotations
 
@@ -53,7 +54,9 @@ def test_a_call_says_everything_that_shapes_the_distribution() -> None:
     with FaultServer() as server:
         sampling = Sampling(temperature=0.7, top_p=0.9, top_k=20, min_p=0.1, max_new_tokens=33)
         request = Request(
-            messages=(Message(role="system", content="Be brief."), Message(role="user", content="Hi")), sampling=sampling, n=3
+            messages=(Message(role="system", content="Be brief."), Message(role="user", content="Hi")),
+            sampling=sampling,
+            n=3,
         )
         assert isinstance(only(server.url, request), Reply)
         [call] = server.calls
@@ -77,15 +80,31 @@ def test_results_come_in_the_order_of_the_requests() -> None:
     with FaultServer() as server:
         requests = [ask(f"Who is {number}?", seed=100 * number) for number in range(40)]
         results = generator(server.url).generate(requests)
-    assert [result.text for result in results if isinstance(result, Reply)] == [f"answer {request.seed}" for request in requests]
+    assert [result.text for result in results if isinstance(result, Reply)] == [
+        f"answer {request.seed}" for request in requests
+    ]
 
 
 def test_tokens_are_counted_and_shared_out_or_zero_where_a_server_counts_none() -> None:
     counted = reply(lambda call: answers(2), ask(n=5))
-    assert ([one.tokens for one in counted.completions], counted.tokens, counted.prompt_tokens) == ([3] * 5, 15, 21)
-    uneven = reply(lambda call: chat(choice("a"), choice("b"), usage={"prompt_tokens": 4, "completion_tokens": 7}), ask(n=2))
+    assert ([one.tokens for one in counted.completions], counted.tokens, counted.prompt_tokens) == (
+        [3] * 5,
+        15,
+        21,
+    )
+    uneven = reply(
+        lambda call: chat(choice("a"), choice("b"), usage={"prompt_tokens": 4, "completion_tokens": 7}),
+        ask(n=2),
+    )
     assert [one.tokens for one in uneven.completions] == [4, 3]
-    for usage in (None, {}, {"completion_tokens": None}, {"completion_tokens": "many"}, {"completion_tokens": -3}, 12):
+    for usage in (
+        None,
+        {},
+        {"completion_tokens": None},
+        {"completion_tokens": "many"},
+        {"completion_tokens": -3},
+        12,
+    ):
         silent = reply(lambda call, usage=usage: chat(choice("a"), usage=usage))
         assert (silent.tokens, silent.prompt_tokens) == (0, 0)
 
@@ -101,7 +120,9 @@ def test_what_a_server_gives_too_few_of_is_topped_up_with_seeds_of_their_own(n: 
 
 
 def test_a_server_that_refuses_several_completions_is_asked_for_one_at_a_time() -> None:
-    with FaultServer(lambda call: status(400, "Only one completion choice is allowed") if call.n > 1 else answers()) as server:
+    with FaultServer(
+        lambda call: status(400, "Only one completion choice is allowed") if call.n > 1 else answers()
+    ) as server:
         result = only(server.url, ask(n=4, seed=0))
     assert isinstance(result, Reply)
     assert [one.text for one in result.completions] == ["answer 0", "answer 1", "answer 2", "answer 3"]
@@ -110,24 +131,37 @@ def test_a_server_that_refuses_several_completions_is_asked_for_one_at_a_time() 
 
 def test_fields_that_a_server_does_not_take_are_left_out_from_then_on() -> None:
     def picky(call: fault.Call) -> fault.Action:
-        unknown = [name for name in ("min_p", "repetition_penalty", "chat_template_kwargs", "max_tokens") if name in call.body]
+        unknown = [
+            name
+            for name in ("min_p", "repetition_penalty", "chat_template_kwargs", "max_tokens")
+            if name in call.body
+        ]
         if "top_k" in call.body:
             return status(400, "Unrecognized request argument supplied: top_k")
         if unknown == ["max_tokens"]:
             return status(400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.")
-        return status(422, {"detail": [{"loc": ["body", name], "type": "extra_forbidden"} for name in unknown]}) if unknown else answers()
+        return (
+            status(422, {"detail": [{"loc": ["body", name], "type": "extra_forbidden"} for name in unknown]})
+            if unknown
+            else answers()
+        )
 
     notes: list[str] = []
     with FaultServer(picky) as server:
         asked = generator(server.url, progress=notes.append)
         assert all(isinstance(one, Reply) for one in (*asked.generate([ask()]), *asked.generate([ask()])))
-        assert (server.calls[-1].body["max_completion_tokens"], server.calls[-1].body["temperature"]) == (9, 1.0)
+        assert (server.calls[-1].body["max_completion_tokens"], server.calls[-1].body["temperature"]) == (
+            9,
+            1.0,
+        )
         assert len(server.calls) == 5
         needy = Request(messages=ask().messages, sampling=Sampling(top_k=20))
         [refused] = asked.generate([needy])
     assert isinstance(refused, Refusal)
     assert "does not take top_k" in refused.message
-    assert notes == [f"{server.url} does not take chat_template_kwargs, min_p, repetition_penalty, top_k; its own defaults hold there"]
+    assert notes == [
+        f"{server.url} does not take chat_template_kwargs, min_p, repetition_penalty, top_k; its own defaults hold there"
+    ]
 
 
 def test_no_more_calls_are_under_way_than_allowed() -> None:
@@ -163,7 +197,13 @@ def test_a_lone_surrogate_in_a_question_does_not_stop_it() -> None:
         (choice("<think>Hm</think>yes"), "yes", "stop"),
         (choice("Hm</think>yes"), "yes", "stop"),
         (choice("<think>Hm", "length"), "", "unclosed_reasoning"),
-        (choice([{"type": "thinking", "thinking": []}, {"type": "text", "text": "yes"}, "x", {"type": "text"}]), "yes", "stop"),  # type: ignore[arg-type]
+        (
+            choice(
+                [{"type": "thinking", "thinking": []}, {"type": "text", "text": "yes"}, "x", {"type": "text"}]
+            ),
+            "yes",
+            "stop",
+        ),  # type: ignore[arg-type]
     ],
 )
 def test_how_a_completion_ended_is_told_apart(given_choice: dict[str, Any], text: str, finish: str) -> None:
@@ -209,16 +249,37 @@ def test_a_server_without_completions_is_asked_again() -> None:
     [
         (status(400, "temperature must be 1"), "backend", "temperature must be 1"),
         (status(400, "This model's maximum context length is 4096 tokens"), "too_long", "4096"),
-        (status(422, {"error": "Input validation error: `inputs` must have less than 1024 tokens. Given: 1168"}), "too_long", "1168"),
-        (status(422, "`inputs` tokens + `max_new_tokens` must be <= 2048. Given: 1244 and 1000"), "too_long", "1244"),
-        (status(400, {"error": {"code": "content_filter", "message": "The prompt was filtered"}}), "content_filter", "filtered"),
+        (
+            status(
+                422,
+                {"error": "Input validation error: `inputs` must have less than 1024 tokens. Given: 1168"},
+            ),
+            "too_long",
+            "1168",
+        ),
+        (
+            status(422, "`inputs` tokens + `max_new_tokens` must be <= 2048. Given: 1244 and 1000"),
+            "too_long",
+            "1244",
+        ),
+        (
+            status(400, {"error": {"code": "content_filter", "message": "The prompt was filtered"}}),
+            "content_filter",
+            "filtered",
+        ),
         (status(403, "not for you"), "backend", "not for you"),
-        (status(307, "moved", Location="http://127.0.0.1:1/elsewhere"), "backend", "points to another address (HTTP 307)"),
+        (
+            status(307, "moved", Location="http://127.0.0.1:1/elsewhere"),
+            "backend",
+            "points to another address (HTTP 307)",
+        ),
         (fault.HTML, "backend", "'text/html'"),
         (fault.huge, "backend", "larger than 32 MB"),
     ],
 )
-def test_what_another_try_would_only_repeat_is_not_tried_again(action: fault.Action, kind: str, message: str) -> None:
+def test_what_another_try_would_only_repeat_is_not_tried_again(
+    action: fault.Action, kind: str, message: str
+) -> None:
     refused, server = refusal(lambda call: action)
     assert (refused.kind, len(server.calls)) == (kind, 1)
     assert message in refused.message
@@ -281,7 +342,9 @@ def test_a_certificate_that_nobody_vouches_for_and_a_server_without_tls() -> Non
     assert "no secure connection" in plain.message
 
 
-def test_a_server_that_hangs_up_before_a_connection_is_secure_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_hangs_up_before_a_connection_is_secure_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(fault.CERTIFICATE))
     with FaultServer(tls=True) as server:
         server.hangs_up = 3
@@ -302,7 +365,9 @@ def test_a_certificate_of_ones_own_can_be_trusted(monkeypatch: pytest.MonkeyPatc
 # Waiting
 
 
-@pytest.mark.parametrize("asked", ["7", lambda: format_datetime(datetime.now(UTC) + timedelta(seconds=8), usegmt=True)])
+@pytest.mark.parametrize(
+    "asked", ["7", lambda: format_datetime(datetime.now(UTC) + timedelta(seconds=8), usegmt=True)]
+)
 def test_a_server_that_asks_to_wait_is_waited_for(asked: Any) -> None:
     waits: list[float] = []
 
@@ -318,13 +383,17 @@ def test_a_server_that_asks_to_wait_is_waited_for(asked: Any) -> None:
 
 def test_one_that_asks_to_wait_longer_than_there_is_time_is_not() -> None:
     for asked, shown, timeout in (("3600", "3600", 600.0), ("40", "40", 10.0), ("9" * 400, "inf", 600.0)):
-        refused, server = refusal(lambda call, asked=asked: status(429, "daily limit", Retry_After=asked), timeout=timeout)
+        refused, server = refusal(
+            lambda call, asked=asked: status(429, "daily limit", Retry_After=asked), timeout=timeout
+        )
         assert f"asks to wait {shown} s" in refused.message
         assert len(server.calls) == 1
 
 
 @given(tries=st.integers(1, 9), asked=st.none() | st.floats(0, 300), chance=st.floats(0, 1, exclude_max=True))
-def test_waits_double_up_to_a_limit_and_are_never_shorter_than_asked(tries: int, asked: float | None, chance: float) -> None:
+def test_waits_double_up_to_a_limit_and_are_never_shorter_than_asked(
+    tries: int, asked: float | None, chance: float
+) -> None:
     wait = RetryPolicy().wait(tries, asked, chance)
     assert wait is not None
     doubled = min(60.0, 0.5 * 2 ** (tries - 1))
@@ -374,7 +443,11 @@ def test_whatever_a_server_asks_for_is_a_wait_or_none(header: str) -> None:
 def test_a_call_that_only_waits_ends_within_three_times_its_timeout() -> None:
     """Many tries that each fail at once: what ends the call is its time alone."""
     started = time.monotonic()
-    refused, server = refusal(lambda call: status(503, "busy"), timeout=0.5, patience=RetryPolicy(tries=10**6, first=0.1, longest=0.1))
+    refused, server = refusal(
+        lambda call: status(503, "busy"),
+        timeout=0.5,
+        patience=RetryPolicy(tries=10**6, first=0.1, longest=0.1),
+    )
     assert time.monotonic() - started < 10
     assert 3 <= len(server.calls) <= 30
     assert f"({len(server.calls)} tries)" in refused.message
@@ -390,13 +463,17 @@ def test_at_20_percent_faults_200_requests_are_all_answered() -> None:
         results = generator(server.url, patience=patience).generate(requests)
     for request, result in zip(requests, results, strict=True):
         assert isinstance(result, Reply)
-        assert [one.text for one in result.completions] == [f"answer {request.seed + place}" for place in range(4)]
+        assert [one.text for one in result.completions] == [
+            f"answer {request.seed + place}" for place in range(4)
+        ]
     assert len(server.calls) > 220
 
 
 def test_a_server_that_stays_down_is_given_up_after_a_few_requests() -> None:
     with FaultServer(lambda call: answers() if call.number < 5 else status(503, "gone")) as server:
-        stream = as_done(generator(server.url, max_connections=1), [ask(seed=number) for number in range(100)])
+        stream = as_done(
+            generator(server.url, max_connections=1), [ask(seed=number) for number in range(100)]
+        )
         first = [isinstance(result, Reply) for _, result in islice(stream, 7)]
         with pytest.raises(BackendError, match="3 requests in a row have failed, so the server is given up"):
             next(stream)
@@ -410,7 +487,9 @@ def test_a_server_that_restarts_is_waited_for() -> None:
     patience = RetryPolicy(tries=10**6, first=0.01, longest=0.05)
     requests = [ask(seed=number) for number in range(40)]
     with FaultServer(lambda call: answers() if call.number < 5 else fault.silent) as server:
-        stream = generator(server.url, max_connections=2, patience=patience, progress=notes.append).stream(requests)
+        stream = generator(server.url, max_connections=2, patience=patience, progress=notes.append).stream(
+            requests
+        )
         first = dict(islice(stream, 5))
     deadline = time.monotonic() + 30
     while not any("connect call failed" in note.lower() for note in notes):

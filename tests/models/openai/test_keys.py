@@ -46,7 +46,9 @@ def test_credentials_of_the_address_need_no_key() -> None:
     assert server.withheld == ""
 
 
-def test_a_server_that_says_forbidden_where_only_the_key_of_openai_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_says_forbidden_where_only_the_key_of_openai_is_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with FaultServer(lambda call: status(403, "no key")) as server:
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
         withheld = only(server.url)
@@ -59,10 +61,13 @@ def test_a_server_that_says_forbidden_where_only_the_key_of_openai_is_set(monkey
 
 
 def test_a_server_that_wants_a_key_where_only_that_of_openai_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    with FaultServer(lambda call: answers() if "authorization" in call.headers else status(401, "no key")) as server:
+    with FaultServer(
+        lambda call: answers() if "authorization" in call.headers else status(401, "no key")
+    ) as server:
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
         with pytest.raises(
-            BackendError, match=r"OPENAI_API_KEY is sent to https://api\.openai\.com alone: put .* into SELFREFLECT_API_KEY"
+            BackendError,
+            match=r"OPENAI_API_KEY is sent to https://api\.openai\.com alone: put .* into SELFREFLECT_API_KEY",
         ):
             only(server.url)
         assert all("authorization" not in call.headers for call in server.calls)

@@ -1,4 +1,5 @@
-"""A real server, ``transformers serve`` with the embedded model on loopback, does what the local generator does with the same model."""
+"""A real server, ``transformers serve`` with the embedded model on loopback, does what the local generator
+does with the same model."""
 
 from __future__ import annotations
 
@@ -20,14 +21,18 @@ from selfreflect.store.run import Run
 pytestmark = pytest.mark.timeout(900)
 
 BOTH_WAYS = Request(
-    messages=(Message(role="user", content="Is the sky blue? Say yes or no."),), sampling=Sampling(max_new_tokens=1), n=64, seed=1
+    messages=(Message(role="user", content="Is the sky blue? Say yes or no."),),
+    sampling=Sampling(max_new_tokens=1),
+    n=64,
+    seed=1,
 )
 STARTED = re.compile(r"running on (http://127\.0\.0\.1:[1-9]\d*)")
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The embedded model, told to sample: this server takes that from the model alone, whatever temperature it is sent."""
+    """The embedded model, told to sample: this server takes that from the model alone, whatever temperature
+    it is sent."""
     from selfreflect.models.smollm2 import model_directory
 
     folder = tmp_path_factory.mktemp("model")
@@ -35,7 +40,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / file.name).symlink_to(file)
     settings = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
     (folder / "generation_config.json").unlink()
-    (folder / "generation_config.json").write_text(json.dumps({**settings, "do_sample": True}), encoding="utf-8")
+    (folder / "generation_config.json").write_text(
+        json.dumps({**settings, "do_sample": True}), encoding="utf-8"
+    )
     return folder
 
 
@@ -51,7 +58,8 @@ def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
 
 
 def address(server: Server) -> str:
-    """Where it listens: the system chose the port when the server bound it, so that nobody else can have taken it."""
+    """Where it listens: the system chose the port when the server bound it, so that nobody else can have
+    taken it."""
 
     def said() -> str | None:
         started = STARTED.search(server.said())
@@ -79,7 +87,8 @@ def remote(model: Path, url: str) -> OpenAIGenerator:
 
 def test_greedy_decoding_gives_the_local_text(model: Path, server: Server, local: HFGenerator) -> None:
     request = Request(
-        messages=(Message(role="user", content="Name a planet of the solar system."),), sampling=Sampling(temperature=0, max_new_tokens=12)
+        messages=(Message(role="user", content="Name a planet of the solar system."),),
+        sampling=Sampling(temperature=0, max_new_tokens=12),
     )
     with server.explaining():
         found = texts(remote(model, address(server)), request)

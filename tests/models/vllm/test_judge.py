@@ -34,7 +34,12 @@ from selfreflect.validate.metrics.naming import judged_by
 
 ITEM = {
     "question": "What should I plant first?",
-    "answers": ["Radishes or lettuce.", "You can plant basil in a pot.", "Lettuce, because it grows quickly.", "It is not clear."],
+    "answers": [
+        "Radishes or lettuce.",
+        "You can plant basil in a pot.",
+        "Lettuce, because it grows quickly.",
+        "It is not clear.",
+    ],
     "summaries": {"near": "Radishes or lettuce.", "far": "Tomatoes in a garden."},
 }
 QUICK = RetryPolicy(tries=3, first=0.001, longest=0.002)
@@ -72,7 +77,10 @@ def refusal(judge: Judge, script: Any) -> str:
 
 @pytest.mark.parametrize(
     ("architecture", "base64"),
-    [("llama", False), *((architecture, True) for architecture in ("llama", "gemma2", "gpt2", "cohere", "granite", "mamba"))],
+    [
+        ("llama", False),
+        *((architecture, True) for architecture in ("llama", "gemma2", "gpt2", "cohere", "granite", "mamba")),
+    ],
 )
 def test_the_scores_of_the_local_judge(tiny_judge: TinyJudge, architecture: str, base64: bool) -> None:
     local = tiny_judge(architecture)
@@ -85,7 +93,9 @@ def test_the_scores_of_the_local_judge(tiny_judge: TinyJudge, architecture: str,
         assert score.value > 0.001
         for mine, theirs in zip(score.words, expected[name].words, strict=True):
             assert mine.distances == pytest.approx(theirs.distances, abs=1e-5)
-            assert [[guess.token for guess in place] for place in mine.guesses] == [[g.token for g in place] for place in theirs.guesses]
+            assert [[guess.token for guess in place] for place in mine.guesses] == [
+                [g.token for g in place] for place in theirs.guesses
+            ]
     assert (found["near"].judge, found["near"].judge_dtype) == (f"vllm+http:{local.name}", "float32")
 
 
@@ -97,13 +107,19 @@ def test_each_prefix_is_sent_before_its_prompts(tiny_judge: TinyJudge) -> None:
         metric.score(**ITEM)
         sent = prompts(server.calls[begun:])
     contexts = [
-        call for call, asked in enumerate(sent) if len(asked) == 1 and any(ids[: len(asked[0])] == asked[0] for ids in sent[call + 1])
+        call
+        for call, asked in enumerate(sent)
+        if len(asked) == 1 and any(ids[: len(asked[0])] == asked[0] for ids in sent[call + 1])
     ]
     assert len(contexts) == 3, "conditioning answers and two summaries"
     for start, end in zip(contexts, [*contexts[1:], len(sent)], strict=True):
         [prefix] = sent[start]
         assert len(prefix) > 20
-        assert all(ids[: len(prefix)] == prefix and len(ids) > len(prefix) for asked in sent[start + 1 : end] for ids in asked)
+        assert all(
+            ids[: len(prefix)] == prefix and len(ids) > len(prefix)
+            for asked in sent[start + 1 : end]
+            for ids in asked
+        )
     assert {call.body["use_activation"] for call in server.calls[begun:]} == {False}
 
 
@@ -138,7 +154,11 @@ def _records() -> Any:
 
     answers = ITEM["answers"]
     drawn = AnswerSet(question_id="q", masked_out=tuple(answers[:2]), conditioning=tuple(answers[2:]))
-    return Question(id="q", text=ITEM["question"]), drawn, [Summary(question_id="q", name="s", text="Lettuce.")]
+    return (
+        Question(id="q", text=ITEM["question"]),
+        drawn,
+        [Summary(question_id="q", name="s", text="Lettuce.")],
+    )
 
 
 def test_values_name_the_server_of_their_judge(tiny_judge: TinyJudge) -> None:
@@ -160,8 +180,11 @@ def test_the_servers_precision_is_seen_in_its_states(tiny_judge: TinyJudge) -> N
         with pytest.raises(JudgeError, match="served in bfloat16, not in float32"):
             served(local, server.url, dtype="float32")
     assert judge.lm.dtype == "bfloat16"
-    assert torch.equal(judge.lm.model.get_output_embeddings().weight, local.lm.model.get_output_embeddings().weight)
-    assert value == pytest.approx(SelfReflect(local).score(**ITEM)["near"].value, abs=3e-3)  # two orders of bfloat16 sums
+    assert torch.equal(
+        judge.lm.model.get_output_embeddings().weight, local.lm.model.get_output_embeddings().weight
+    )
+    # two orders of bfloat16 sums
+    assert value == pytest.approx(SelfReflect(local).score(**ITEM)["near"].value, abs=3e-3)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
@@ -202,7 +225,10 @@ def test_weights_without_a_projection_are_refused(tmp_path: Path, tiny_judge: Ti
     del tensors["lm_head.weight"]
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     local = tiny_judge("llama")
-    with FaultServer(pooling(local, name=str(folder))) as server, pytest.raises(JudgeError, match=r"no single tensor lm_head\.weight"):
+    with (
+        FaultServer(pooling(local, name=str(folder))) as server,
+        pytest.raises(JudgeError, match=r"no single tensor lm_head\.weight"),
+    ):
         PooledJudge.served(f"vllm+http:{folder}", endpoint(server.url), device="cpu")
 
 
@@ -262,7 +288,9 @@ def test_a_server_that_recovers_is_asked_again(tiny_judge: TinyJudge) -> None:
     assert "trying again" in told[0]
 
 
-def test_a_server_that_stays_down_ends_typed_and_without_the_key(tiny_judge: TinyJudge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_stays_down_ends_typed_and_without_the_key(
+    tiny_judge: TinyJudge, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SELFREFLECT_API_KEY", "sk-very-secret-0123456789")
     with FaultServer(lambda call: status(500, call.headers["authorization"])) as server:
         pool = PoolingServer("m", endpoint(server.url), patience=QUICK)
@@ -274,15 +302,22 @@ def test_a_server_that_stays_down_ends_typed_and_without_the_key(tiny_judge: Tin
 
 def test_states_on_a_server_are_not_cached_here(tiny_judge: TinyJudge, tmp_path: Path) -> None:
     local = tiny_judge("llama")
-    with FaultServer(pooling(local)) as server, pytest.raises(ConfigError, match="--cache keeps states of judges that run here"):
+    with (
+        FaultServer(pooling(local)) as server,
+        pytest.raises(ConfigError, match="--cache keeps states of judges that run here"),
+    ):
         SelfReflect(served(local, server.url), cache=tmp_path)
 
 
 # --- parity with a stored score
 
 
-@pytest.mark.parametrize(("vector", "same"), [(last, True), (mean, False), (lambda states: 1.05 * states[-1], False)])
-def test_a_known_judge_is_compared_with_its_stored_score(tiny_judge: TinyJudge, vector: Vectors, same: bool) -> None:
+@pytest.mark.parametrize(
+    ("vector", "same"), [(last, True), (mean, False), (lambda states: 1.05 * states[-1], False)]
+)
+def test_a_known_judge_is_compared_with_its_stored_score(
+    tiny_judge: TinyJudge, vector: Vectors, same: bool
+) -> None:
     local = tiny_judge("llama")
     known = {projection_digest(local): parity_score(local)}
     with FaultServer(pooling(local, vector)) as server:
@@ -319,7 +354,9 @@ def test_score_through_a_server(tiny_judge: TinyJudge, tmp_path: Path) -> None:
         found = run("score", "--items", items(tmp_path), *judge, "--device", "cpu", "--json")
     expected = run("score", "--items", items(tmp_path), "--judge", local.name, "--device", "cpu", "--json")
     assert found.code == expected.code == 0
-    assert [line["score"] for line in found.json] == pytest.approx([line["score"] for line in expected.json], abs=1e-5)
+    assert [line["score"] for line in found.json] == pytest.approx(
+        [line["score"] for line in expected.json], abs=1e-5
+    )
 
 
 def test_people_are_told_of_a_judge_without_a_stored_score(tiny_judge: TinyJudge) -> None:
@@ -343,21 +380,54 @@ def test_a_key_that_was_not_sent_is_told(tiny_judge: TinyJudge, monkeypatch: pyt
     assert "sk-theirs" not in said
 
 
-@pytest.mark.parametrize(("end", "why"), [(status(401, "gone"), "does not accept the key"), (reset, "the connection failed")])
-def test_a_run_whose_judge_goes_away_goes_on_at_another_address(tiny_judge: TinyJudge, tmp_path: Path, end: Any, why: str) -> None:
+@pytest.mark.parametrize(
+    ("end", "why"), [(status(401, "gone"), "does not accept the key"), (reset, "the connection failed")]
+)
+def test_a_run_whose_judge_goes_away_goes_on_at_another_address(
+    tiny_judge: TinyJudge, tmp_path: Path, end: Any, why: str
+) -> None:
     local, out = tiny_judge("llama"), tmp_path / "run"
     name = f"vllm+http:{local.name}"
-    common = ("--device", "cpu", "--timeout", 2, "--num-answers", 2, "--max-new-tokens", 6, "--summary-tokens", 8, "--strategies", "greedy")
+    common = (
+        "--device",
+        "cpu",
+        "--timeout",
+        2,
+        "--num-answers",
+        2,
+        "--max-new-tokens",
+        6,
+        "--summary-tokens",
+        8,
+        "--strategies",
+        "greedy",
+    )
     asked = written(tmp_path / "questions.txt", "What grows?\nWhat is it?\n")
     script = pooling(local)
     with FaultServer(script) as server:
         url = server.url.replace("http://", "http://me:hidden-word@")
         # Once the first question is scored, no address is there any more.
         server.script = lambda call: end if (out / "scores.jsonl").exists() else script(call)
-        broken = run("run", "--questions", asked, "--model", local.name, "--judge", name, "--judge-url", url, *common, "--out", out)
+        broken = run(
+            "run",
+            "--questions",
+            asked,
+            "--model",
+            local.name,
+            "--judge",
+            name,
+            "--judge-url",
+            url,
+            *common,
+            "--out",
+            out,
+        )
     assert broken.code == 2
     assert why in broken.said
-    assert "1 of 2 scores were made and saved, 1 are missing. The same command goes on from there." in broken.said
+    assert (
+        "1 of 2 scores were made and saved, 1 are missing. The same command goes on from there."
+        in broken.said
+    )
     assert len(Run.load(out).scores) == 1
     with FaultServer(script) as server:
         again = run("score", "--out", out, "--judge-url", server.url, "--device", "cpu")
@@ -372,7 +442,10 @@ def test_a_run_whose_judge_goes_away_goes_on_at_another_address(tiny_judge: Tiny
     ("options", "said"),
     [
         (["--judge", "vllm+http:m"], "--judge-url http://localhost:8000/v1"),
-        (["--judge", "smollm2", "--judge-url", "http://localhost:1/v1"], "--judge-url is for a judge vllm+http:NAME"),
+        (
+            ["--judge", "smollm2", "--judge-url", "http://localhost:1/v1"],
+            "--judge-url is for a judge vllm+http:NAME",
+        ),
         (["--judge", "vllm+http:m", "--judge-url", "nowhere"], "must be an address"),
         (["--judge", "vllm+http:", "--judge-url", "http://localhost:1/v1"], "needs the name of a model"),
         (["--judge", "openai:gpt-4o"], "top 20 hold less than 1 %"),
@@ -386,7 +459,9 @@ def test_options_that_cannot_work(tmp_path: Path, options: list[str], said: str)
 
 
 def test_a_generator_in_vllm_needs_its_extra(tmp_path: Path) -> None:
-    outcome = run("run", "--questions", "bundled", "--limit", 1, "--model", "vllm:smollm2", "--out", tmp_path / "run")
+    outcome = run(
+        "run", "--questions", "bundled", "--limit", 1, "--model", "vllm:smollm2", "--out", tmp_path / "run"
+    )
     assert outcome.code == 2
     assert "pip install 'selfreflect[vllm]'" in outcome.said
 

@@ -1,4 +1,5 @@
-"""The report page as text: what is embedded, what is refused, and what no text of a run can do to it. The browser tests look at it."""
+"""The report page as text: what is embedded, what is refused, and what no text of a run can do to it. The
+browser tests look at it."""
 
 import base64
 import csv
@@ -47,7 +48,10 @@ csv.field_size_limit(10_000_000)
 
 def embedded(page):
     """What the page holds for its script, by the id of the block."""
-    return {match[1]: unpacked(match[2]) for match in re.finditer(r'<script type="text/plain" id="([^"]*)">([^<]*)</script>', page)}
+    return {
+        match[1]: unpacked(match[2])
+        for match in re.finditer(r'<script type="text/plain" id="([^"]*)">([^<]*)</script>', page)
+    }
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +67,21 @@ def page(small):
 def view(words=(), *, masked_out=("Paris is big", "  "), conditioning=("Lyon",), **fields):
     question = Question(id="q", text="Where?")
     answers = AnswerSet(question_id="q", masked_out=masked_out, conditioning=conditioning)
-    fields = {"value": 0.123456789, "stderr": 0.01, "token_tasks": 3, "judge": "j", "answer_means": (0.1, 0.2), **fields}
+    fields = {
+        "value": 0.123456789,
+        "stderr": 0.01,
+        "token_tasks": 3,
+        "judge": "j",
+        "answer_means": (0.1, 0.2),
+        **fields,
+    }
     score = Score(question_id="q", summary="basic", words=words, **fields)
     summary = Summary(question_id="q", name="basic", text="Paris.")
-    return question_view(question, answers, [SummaryOutcome("basic", summary, score, None), SummaryOutcome("cot", None, None, None)])
+    return question_view(
+        question,
+        answers,
+        [SummaryOutcome("basic", summary, score, None), SummaryOutcome("cot", None, None, None)],
+    )
 
 
 def word(answer, index, *distances, **fields):
@@ -78,7 +93,10 @@ def test_distances_stand_beside_the_words_they_belong_to():
     basic, cot = shown["summaries"]
     assert shown["words"] == [[0, 2], []]
     assert basic["distances"] == [[123, 600], []]
-    assert (basic["score"], basic["interval"]) == (0.123456789, (0.0, pytest.approx(0.123456789 + 12.706 * 0.01, abs=1e-4)))
+    assert (basic["score"], basic["interval"]) == (
+        0.123456789,
+        (0.0, pytest.approx(0.123456789 + 12.706 * 0.01, abs=1e-4)),
+    )
     assert (cot["score"], cot["distances"], cot["text"]) == (None, None, None)
 
 
@@ -88,7 +106,9 @@ def test_a_word_outside_the_answers_has_no_place():
 
 
 def test_an_estimate_says_how_many_words_it_rests_on():
-    sampled = Sampled(words_scored=2, words_total=9, tokens_scored=2, tokens_total=12, stderr=0.1, stopped="budget")
+    sampled = Sampled(
+        words_scored=2, words_total=9, tokens_scored=2, tokens_total=12, stderr=0.1, stopped="budget"
+    )
     assert view((word(0, 0, 0.5),), estimate=sampled)["summaries"][0]["estimate"] == (2, 9)
     assert view((word(0, 0, 0.5),))["summaries"][0]["estimate"] is None
 
@@ -96,14 +116,23 @@ def test_an_estimate_says_how_many_words_it_rests_on():
 def test_guesses_are_kept_for_each_token_of_a_word():
     guess = Guess(" Rome", 0.123456, 0.01, 0.2, 0.02)
     shown = view((word(0, 0, 0.5, 0.25, guesses=((guess,), ())), word(0, 1, 0.5)))
-    assert shown["summaries"][0]["guesses"] == [[[(500, [(" Rome", 0.123, 0.01, 0.2, 0.02)]), (250, [])], [(500, [])]], []]
+    assert shown["summaries"][0]["guesses"] == [
+        [[(500, [(" Rome", 0.123, 0.01, 0.2, 0.02)]), (250, [])], [(500, [])]],
+        [],
+    ]
     assert view((word(0, 0, 0.5),))["summaries"][0]["guesses"] is None
 
 
 def test_a_failure_is_shown_in_place_of_a_score():
-    failure = Failure(question_id="q", stage="scores", kind="too_long", message="too many words", name="basic")
+    failure = Failure(
+        question_id="q", stage="scores", kind="too_long", message="too many words", name="basic"
+    )
     shown = question_view(Question(id="q", text="?"), None, [SummaryOutcome("basic", None, None, failure)])
-    assert (shown["summaries"][0]["why"], shown["answers"], shown["groups"]) == ("too_long: too many words", (), [])
+    assert (shown["summaries"][0]["why"], shown["answers"], shown["groups"]) == (
+        "too_long: too many words",
+        (),
+        [],
+    )
 
 
 @given(st.lists(st.text(alphabet="aAb. ", max_size=4), max_size=12))
@@ -111,7 +140,9 @@ def test_groups_of_indices_are_the_groups_of_texts(answers):
     indices, groups = group_indices(answers), answer_groups(answers)
     assert sorted(index for group in indices for index in group) == list(range(len(answers)))
     assert [answers[group[0]] for group in indices] == [group.text for group in groups]
-    assert [tuple(sorted(answers[index] for index in group)) for group in indices] == [group.members for group in groups]
+    assert [tuple(sorted(answers[index] for index in group)) for group in indices] == [
+        group.members for group in groups
+    ]
 
 
 def test_spread_counts_kinds_by_how_even_they_are():
@@ -121,13 +152,17 @@ def test_spread_counts_kinds_by_how_even_they_are():
     assert 1 < spread([[0, 1, 2, 3, 4, 5, 6, 7, 8], [9]]) < 1.5
 
 
-@pytest.mark.parametrize(("freedom", "quantile"), [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (49, 2.010), (1000, 1.962)])
+@pytest.mark.parametrize(
+    ("freedom", "quantile"),
+    [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (49, 2.010), (1000, 1.962)],
+)
 def test_t_quantiles_are_those_of_the_tables(freedom, quantile):
     assert t_quantile(0.975, freedom) == pytest.approx(quantile, rel=2e-3)
 
 
 def test_rank_correlation_of_known_data():
-    assert rank_correlation([1, 2, 3, 4, 5], [5, 6, 7, 8, 7]).rho == pytest.approx(0.8207826816681233)  # ties: scipy.stats.spearmanr
+    # ties: scipy.stats.spearmanr
+    assert rank_correlation([1, 2, 3, 4, 5], [5, 6, 7, 8, 7]).rho == pytest.approx(0.8207826816681233)
     found = rank_correlation([1, 2, 3, 4, 5], [1, 3, 2, 5, 4])
     assert (found.rho, found.n) == (pytest.approx(0.8), 5)
     assert -1 < found.low < 0.8 < found.high < 1
@@ -139,7 +174,10 @@ def test_rank_correlation_of_known_data():
 @given(st.lists(st.tuples(st.integers(0, 5), st.floats(0, 1, width=16)), max_size=20))
 def test_rank_correlation_does_not_care_about_scale_or_order(pairs):
     a, b = [x for x, _ in pairs], [y for _, y in pairs]
-    one, other = rank_correlation(a, b), rank_correlation([-(x**3) for x in reversed(a)], [2 * y for y in reversed(b)])
+    one, other = (
+        rank_correlation(a, b),
+        rank_correlation([-(x**3) for x in reversed(a)], [2 * y for y in reversed(b)]),
+    )
     assert one.rho is None or -1 <= one.rho <= 1
     assert (one.rho is None) == (other.rho is None)
     assert one.rho is None or one.rho == pytest.approx(-other.rho, abs=1e-9)
@@ -151,7 +189,9 @@ def test_the_length_audit_says_how_the_longer_of_two_fares():
     values = {"short": 0.5, "long": 0.1}
     for id_, name in run.summaries:
         run.summaries[id_, name] = Summary(question_id=id_, name=name, text=texts[name])
-        run.scores[id_, name] = Score(question_id=id_, summary=name, value=values[name], stderr=None, token_tasks=1, judge="j")
+        run.scores[id_, name] = Score(
+            question_id=id_, summary=name, value=values[name], stderr=None, token_tasks=1, judge="j"
+        )
     table = length_table(length_audit(run))
     assert table.notes[0].endswith("in 3 of 3 pairs (100%)")
     assert [row[:2] for row in table.rows] == [("short", None), ("long", None)]
@@ -161,7 +201,9 @@ def test_the_page_holds_every_question(small, page):
     blocks = embedded(page)
     views = blocks["chunk-0-0"]
     assert [one["id"] for one in views] == list(small.questions)
-    assert [summary["score"] for summary in views[0]["summaries"]] == [small.scores["q0", name].value for name in small.strategies]
+    assert [summary["score"] for summary in views[0]["summaries"]] == [
+        small.scores["q0", name].value for name in small.strategies
+    ]
     assert views[0]["answers"] == list(small.answers["q0"].answers)
     [index] = blocks["index"]["runs"]
     assert [row[0] for row in index["questions"]] == [question.text for question in small.questions.values()]
@@ -177,7 +219,8 @@ def test_the_policy_names_the_only_script_and_style(page):
     assert "unsafe" not in policy
     assert "http" not in policy
     assert not re.search(
-        r"<(?!script)[^>]*\s(?:style|on\w+)=", re.sub(r"<script.*?</script>|<style>.*?</style>", "", page, flags=re.DOTALL)
+        r"<(?!script)[^>]*\s(?:style|on\w+)=",
+        re.sub(r"<script.*?</script>|<style>.*?</style>", "", page, flags=re.DOTALL),
     )
 
 
@@ -190,28 +233,46 @@ def test_nothing_is_fetched(page):
 
 def hostile_run(payload):
     question = Question(id=payload, text=payload, kind=payload)
-    drawn = AnswerSet(question_id=payload, masked_out=(payload, "plain words"), conditioning=(payload,), model=payload)
+    drawn = AnswerSet(
+        question_id=payload, masked_out=(payload, "plain words"), conditioning=(payload,), model=payload
+    )
     guess = Guess(payload, 0.5, 0.1, 0.5, 0.1)
     words = (WordDistance(answer=1, word=0, text=payload, distances=(0.5,), guesses=((guess,),)),)
-    fields = {"stderr": 0.1, "token_tasks": 1, "judge": payload, "answer_means": (None, 0.5), "warnings": (payload,), "words": words}
+    fields = {
+        "stderr": 0.1,
+        "token_tasks": 1,
+        "judge": payload,
+        "answer_means": (None, 0.5),
+        "warnings": (payload,),
+        "words": words,
+    }
     return RunRecords(
         label=payload,
         strategies=(payload, "other"),
         questions={payload: question},
         answers={payload: drawn},
-        summaries={(payload, payload): Summary(question_id=payload, name=payload, text=payload, model=payload)},
+        summaries={
+            (payload, payload): Summary(question_id=payload, name=payload, text=payload, model=payload)
+        },
         scores={(payload, payload): Score(question_id=payload, summary=payload, value=0.5, **fields)},
-        failures=(Failure(question_id=payload, stage="scores", kind="backend", message=payload, name="other"),),
+        failures=(
+            Failure(question_id=payload, stage="scores", kind="backend", message=payload, name="other"),
+        ),
     )
 
 
 def hostile_page(payload):
-    manifest = {"config": {"answers": {payload: payload}}, "packages": {payload: payload}, "wall_time": {"answers": payload}}
+    manifest = {
+        "config": {"answers": {payload: payload}},
+        "packages": {payload: payload},
+        "wall_time": {"answers": payload},
+    }
     return report_page([hostile_run(payload)], [manifest])
 
 
 def tags(page):
-    """How often each tag and attribute occurs in what a parser reads as markup; within a figure, whose ticks vary, whether it occurs."""
+    """How often each tag and attribute occurs in what a parser reads as markup; within a figure, whose ticks
+    vary, whether it occurs."""
     counts, figures, inside = Counter(), set(), [False]
 
     class Counting(HTMLParser):
@@ -238,14 +299,23 @@ def test_no_text_of_a_run_becomes_markup(payload, plain_tags):
     assert tags(made) == plain_tags
     assert embedded(made)["chunk-0-0"][0]["answers"][0] == payload
     for written in embedded(made)["index"]["csv"].values():
-        assert not any(cell.lstrip()[:1] in ("=", "@") for row in csv.reader(io.StringIO(written, newline="")) for cell in row)
+        assert not any(
+            cell.lstrip()[:1] in ("=", "@")
+            for row in csv.reader(io.StringIO(written, newline=""))
+            for cell in row
+        )
 
 
 def test_no_name_of_a_strategy_breaks_a_figure():
     runs = [hostile_run(payload) for payload in PAYLOADS if len(payload) < 1000]
-    parts = {part: {key: one for run in runs for key, one in getattr(run, part).items()} for part in ("questions", "summaries", "scores")}
+    parts = {
+        part: {key: one for run in runs for key, one in getattr(run, part).items()}
+        for part in ("questions", "summaries", "scores")
+    }
     run = RunRecords("all", tuple(run.strategies[0] for run in runs), answers={}, failures=(), **parts)
-    figures = [ElementTree.fromstring(text) for name, text in paper_figures([run]).items() if name.endswith(".svg")]
+    figures = [
+        ElementTree.fromstring(text) for name, text in paper_figures([run]).items() if name.endswith(".svg")
+    ]
     assert [figure.tag for figure in figures] == ["{http://www.w3.org/2000/svg}svg"] * 3
 
 
@@ -271,7 +341,10 @@ def test_as_many_baselines_can_be_chosen_as_their_intervals_take_a_bounded_time(
     for compared, count in ((COMPARED, 9), (8 * 100 * 3, 3), (1, 1)):
         monkeypatch.setattr("selfreflect.report.page.build.COMPARED", compared)
         made = report_page([run], [{}], baseline="s4")
-        assert re.findall(r"<option value=\"differences-\d+\">([^<]*)", made) == ["s4", *(name for name in names if name != "s4")][:count]
+        assert (
+            re.findall(r"<option value=\"differences-\d+\">([^<]*)", made)
+            == ["s4", *(name for name in names if name != "s4")][:count]
+        )
         assert (f"{count} of 9 strategies can be chosen here" in made) == (count < 9)
 
 
@@ -317,7 +390,9 @@ def test_without_matplotlib_the_extra_is_named(small, monkeypatch):
 
 def test_paper_figures_come_with_their_rows(small):
     made = paper_figures([small], "basic")
-    assert set(made) == {f"{name}.{kind}" for name in ("means", "differences", "length") for kind in ("svg", "csv")}
+    assert set(made) == {
+        f"{name}.{kind}" for name in ("means", "differences", "length") for kind in ("svg", "csv")
+    }
     assert made["means.svg"] == paper_figures([small], "basic")["means.svg"]
     assert made["differences.csv"].splitlines()[1].startswith("synthetic,greedy,")
     assert len(made["length.csv"].splitlines()) == 1 + 10
@@ -341,19 +416,26 @@ def test_every_point_of_the_length_figure_is_inside_its_panel():
 
 def test_a_page_can_do_without_guesses_and_words():
     full, no_guesses, no_words = (
-        report_page([hostile_run("plain")], [{}], left_out=parts) for parts in ((), ("guesses",), ("words", "guesses"))
+        report_page([hostile_run("plain")], [{}], left_out=parts)
+        for parts in ((), ("guesses",), ("words", "guesses"))
     )
     summaries = [embedded(page)["chunk-0-0"][0]["summaries"][0] for page in (full, no_guesses, no_words)]
     assert [summary["guesses"] is None for summary in summaries] == [False, True, True]
     assert [summary["distances"] is None for summary in summaries] == [False, False, True]
     assert {summary["score"] for summary in summaries} == {0.5}
     assert [embedded(page)["index"]["left_out"] for page in (full, no_guesses)] == [[], ["guesses"]]
-    assert ["Left out to keep this page small" in page for page in (full, no_guesses, no_words)] == [False, True, True]
+    assert ["Left out to keep this page small" in page for page in (full, no_guesses, no_words)] == [
+        False,
+        True,
+        True,
+    ]
 
 
 def stored(run, path):
     with Run.open(path, {}) as opened:
-        opened.append_all([*run.questions.values(), *run.answers.values(), *run.summaries.values(), *run.scores.values()])
+        opened.append_all(
+            [*run.questions.values(), *run.answers.values(), *run.summaries.values(), *run.scores.values()]
+        )
     return path
 
 
@@ -369,7 +451,9 @@ def test_a_large_page_says_how_to_make_it_smaller(tmp_path):
         assert done.code == 0
         return done.said.partition(f"{page} has ")[2]
 
-    assert re.match(r"\d+\.\d MB, and opens slowly on small machines above 3 MB\. To make it smaller: ", first := said())
+    assert re.match(
+        r"\d+\.\d MB, and opens slowly on small machines above 3 MB\. To make it smaller: ", first := said()
+    )
     assert "--leave-out guesses (what the judge expected" in first
     assert "--leave-out words (the distances" in first
     assert "--leave-out guesses" not in (second := said("--leave-out", "guesses"))
@@ -395,7 +479,10 @@ def test_what_changes_the_page_needs_a_page(small, tmp_path, option):
 
 
 def test_an_unknown_part_to_leave_out_is_answered_with_the_known_ones(tmp_path):
-    assert "guesses or words" in run_command("report", tmp_path, "--leave-out", "answers", "--output", tmp_path / "x.html").said
+    assert (
+        "guesses or words"
+        in run_command("report", tmp_path, "--leave-out", "answers", "--output", tmp_path / "x.html").said
+    )
 
 
 def test_names_of_files_that_are_no_text_are_shown_escaped(small, tmp_path):
@@ -411,7 +498,14 @@ def test_names_of_files_that_are_no_text_are_shown_escaped(small, tmp_path):
 def test_the_command_writes_the_page_and_the_figures(small, tmp_path):
     stored(small, tmp_path / "run")
     done = run_command(
-        "report", tmp_path / "run", "--output", tmp_path / "page.html", "--figures", tmp_path / "figures", "--baseline", "basic"
+        "report",
+        tmp_path / "run",
+        "--output",
+        tmp_path / "page.html",
+        "--figures",
+        tmp_path / "figures",
+        "--baseline",
+        "basic",
     )
     assert done.code == 0
     assert f"wrote {tmp_path / 'page.html'}" in done.stderr

@@ -27,11 +27,22 @@ GUESSES = ((Guess(" Lyon", 0.75, 0.0001, 0.25, 0.0002), Guess(" Nice", 0.000001,
 def known_run():
     """One question with everything there is, and one without anything."""
     answers = AnswerSet(
-        question_id="city", masked_out=("Paris is\nthe city.", "paris is the city", "Lyon"), conditioning=("Nice", "Lyon", "Rome")
+        question_id="city",
+        masked_out=("Paris is\nthe city.", "paris is the city", "Lyon"),
+        conditioning=("Nice", "Lyon", "Rome"),
     )
     words = [WordDistance(answer=0, word=0, text="Paris", distances=(0.2,), guesses=GUESSES)]
-    words += [WordDistance(answer=a, word=w, text="x", distances=(d,)) for a, w, d in ((0, 3, 0.05), (1, 0, 0.1), (1, 3, 0.0), (2, 0, 0.4))]
-    fields = {"stderr": 0.05, "token_tasks": 5, "judge": "j", "judge_dtype": "float32", "answer_means": (0.1, 0.05, 0.4)}
+    words += [
+        WordDistance(answer=a, word=w, text="x", distances=(d,))
+        for a, w, d in ((0, 3, 0.05), (1, 0, 0.1), (1, 3, 0.0), (2, 0, 0.4))
+    ]
+    fields = {
+        "stderr": 0.05,
+        "token_tasks": 5,
+        "judge": "j",
+        "judge_dtype": "float32",
+        "answer_means": (0.1, 0.05, 0.4),
+    }
     plain = tuple(WordDistance(answer=w.answer, word=w.word, text=w.text, distances=(0.3,)) for w in words)
     return RunRecords(
         label="known",
@@ -46,10 +57,20 @@ def known_run():
             ("city", "short"): Summary(question_id="city", name="short", text="Paris."),
         },
         scores={
-            ("city", "honest"): Score(question_id="city", summary="honest", value=0.15, words=tuple(words), **fields),
+            ("city", "honest"): Score(
+                question_id="city", summary="honest", value=0.15, words=tuple(words), **fields
+            ),
             ("city", "short"): Score(question_id="city", summary="short", value=0.3, words=plain, **fields),
         },
-        failures=(Failure(question_id="city", stage="summaries", kind="cut_off", message="no summary in time", name="failed"),),
+        failures=(
+            Failure(
+                question_id="city",
+                stage="summaries",
+                kind="cut_off",
+                message="no summary in time",
+                name="failed",
+            ),
+        ),
     )
 
 
@@ -66,8 +87,8 @@ def known_page():
 
 @pytest.fixture
 def opened(chromium, known_page, tmp_path):
-    """``opened(run)`` shows a run's report, ``opened()`` that of the known run. At the end the page must have been quiet and have asked
-    for nothing.
+    """``opened(run)`` shows a run's report, ``opened()`` that of the known run. At the end the page must have
+    been quiet and have asked for nothing.
     """
     shown = []
 
@@ -119,9 +140,13 @@ def test_a_reader_finds_a_question_and_what_a_summary_missed(opened):
 def test_colour_and_underline_grow_with_the_distance(opened):
     page = opened(hash_="#r0q0").page
     page.wait_for_selector("button.word")
-    levels = page.locator("button.word").evaluate_all("all => all.map(w => Number(w.style.getPropertyValue('--level')))")
+    levels = page.locator("button.word").evaluate_all(
+        "all => all.map(w => Number(w.style.getPropertyValue('--level')))"
+    )
     assert levels == [1, 0.5, 0.125, 0.25, 0]
-    shades = page.locator("button.word").evaluate_all("all => all.map(w => getComputedStyle(w).backgroundColor)")
+    shades = page.locator("button.word").evaluate_all(
+        "all => all.map(w => getComputedStyle(w).backgroundColor)"
+    )
     lines = page.locator("button.word").evaluate_all("all => all.map(w => getComputedStyle(w).boxShadow)")
     assert len(set(shades)) == len(set(lines)) == len(levels)
 
@@ -222,7 +247,9 @@ def downloaded(page, button):
 def test_downloads_hold_every_digit_and_no_formula(opened):
     run = known_run()
     score = run.scores["city", "honest"]
-    part = Sampled(words_scored=3, words_total=5, tokens_scored=3, tokens_total=6, stderr=0.1, stopped="budget")
+    part = Sampled(
+        words_scored=3, words_total=5, tokens_scored=3, tokens_total=6, stderr=0.1, stopped="budget"
+    )
     fields = {"stderr": score.stderr, "token_tasks": 5, "judge": "j", "estimate": part}
     changed = Score(question_id="city", summary="honest", value=0.12345678901234567, **fields)
     run.scores["city", "honest"] = changed
@@ -240,7 +267,9 @@ def test_downloads_hold_every_digit_and_no_formula(opened):
 
 def test_the_bars_of_the_answers_come_as_rows(opened):
     run = known_run()
-    run.answers["city"] = AnswerSet(question_id="city", masked_out=run.answers["city"].masked_out, conditioning=("Nice", "Lyon", "=1+1"))
+    run.answers["city"] = AnswerSet(
+        question_id="city", masked_out=run.answers["city"].masked_out, conditioning=("Nice", "Lyon", "=1+1")
+    )
     page = opened(run, hash_="#r0q0").page
     page.wait_for_selector("button.word")
     rows = downloaded(page, page.get_by_role("button", name="CSV of the answers"))
@@ -263,11 +292,18 @@ def test_what_is_left_out_of_a_page_is_said_to_be(chromium, tmp_path):
 
 
 def test_words_are_split_as_the_metric_splits_them(opened):
-    spaces = [chr(code) for code in range(sys.maxunicode + 1) if chr(code).isspace()] + ["\ufeff", "\u200b", "\u180e", "\xad"]
+    spaces = [chr(code) for code in range(sys.maxunicode + 1) if chr(code).isspace()] + [
+        "\ufeff",
+        "\u200b",
+        "\u180e",
+        "\xad",
+    ]
     text = "".join(f"w{space}" for space in spaces)
     run = known_run()
     run.answers["city"] = AnswerSet(question_id="city", masked_out=(text,), conditioning=("x",))
-    words = tuple(WordDistance(answer=0, word=index, text="x", distances=(0.1,)) for index in range(len(text.split())))
+    words = tuple(
+        WordDistance(answer=0, word=index, text="x", distances=(0.1,)) for index in range(len(text.split()))
+    )
     run.scores["city", "honest"] = Score(
         question_id="city", summary="honest", value=0.1, stderr=None, token_tasks=1, judge="j", words=words
     )
@@ -275,7 +311,9 @@ def test_words_are_split_as_the_metric_splits_them(opened):
     page = opened(run, hash_="#r0q0").page
     page.wait_for_selector("button.word")
     assert page.locator("button.word").count() == len(text.split())
-    assert page.locator("button.word").evaluate_all("all => all.map(w => w.textContent[0])") == [word[0] for word in text.split()]
+    assert page.locator("button.word").evaluate_all("all => all.map(w => w.textContent[0])") == [
+        word[0] for word in text.split()
+    ]
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1200, False), (390, True)])
@@ -294,13 +332,25 @@ def hostile(payloads):
     run = RunRecords(payloads[0], payloads, {}, {}, {}, {}, [])
     for payload in payloads:
         run.questions[payload] = Question(id=payload, text=payload, kind=payload)
-        run.answers[payload] = AnswerSet(question_id=payload, masked_out=(payload, f"told: {payload}"), conditioning=(payload,))
+        run.answers[payload] = AnswerSet(
+            question_id=payload, masked_out=(payload, f"told: {payload}"), conditioning=(payload,)
+        )
         run.summaries[payload, payload] = Summary(question_id=payload, name=payload, text=payload)
         guesses = ((Guess(payload[:1000], 0.5, 0.1, 0.5, 0.1),),)
         size = len(f"told: {payload}".split())
-        words = tuple(WordDistance(answer=1, word=w, text="x", distances=(0.5,), guesses=guesses) for w in range(size))
-        fields = {"stderr": 0.1, "token_tasks": size, "judge": payload[:1000], "answer_means": (None, 0.5), "warnings": (payload,)}
-        run.scores[payload, payload] = Score(question_id=payload, summary=payload, value=0.5, words=words, **fields)
+        words = tuple(
+            WordDistance(answer=1, word=w, text="x", distances=(0.5,), guesses=guesses) for w in range(size)
+        )
+        fields = {
+            "stderr": 0.1,
+            "token_tasks": size,
+            "judge": payload[:1000],
+            "answer_means": (None, 0.5),
+            "warnings": (payload,),
+        }
+        run.scores[payload, payload] = Score(
+            question_id=payload, summary=payload, value=0.5, words=words, **fields
+        )
         run.failures.append(Failure(question_id=payload, stage="answers", kind="backend", message=payload))
     return run
 
@@ -310,7 +360,10 @@ def test_no_payload_runs_and_each_is_shown_as_text(opened, payloads):
     page = opened(hostile(payloads)).page
     for place, payload in enumerate(payloads):
         page.evaluate("hash => { location.hash = hash }", f"#r0q{place}")
-        page.wait_for_function("id => document.querySelector('#browser [data-question]')?.dataset.question === id", arg=str(place))
+        page.wait_for_function(
+            "id => document.querySelector('#browser [data-question]')?.dataset.question === id",
+            arg=str(place),
+        )
         assert flat(page.locator("#browser h3").first.inner_text()) == label(payload, 2000)
         texts = [flat(text) for text in page.locator(".groups .what").all_inner_texts()]
         assert texts == [label(payload, 80), label(f"told: {payload}", 80)]
@@ -322,16 +375,24 @@ def test_no_payload_runs_and_each_is_shown_as_text(opened, payloads):
         assert flat(page.locator(".guesses .token").inner_text()) == label(payload[:1000], 60)
         page.locator("button.word").last.hover()
     assert page.evaluate("window.pwned") is None
-    assert page.locator("#browser img, #browser iframe, #browser svg, #browser a[href^='javascript'], #browser style").count() == 0
+    assert (
+        page.locator(
+            "#browser img, #browser iframe, #browser svg, #browser a[href^='javascript'], #browser style"
+        ).count()
+        == 0
+    )
     assert page.locator("script").count() == len(re.findall("<script", page.content()))
 
 
 @pytest.mark.slow
 def test_a_thousand_questions_fit_and_open_at_once(chromium, tmp_path):
-    """The limits are those of an idle machine with two cores. What it prints is for ``benchmarks/RESULTS.md``."""
+    """The limits are those of an idle machine with two cores. What it prints is for
+    ``benchmarks/RESULTS.md``."""
     run, path = synthetic_run(1000), tmp_path / "report.html"
     with Run.open(tmp_path / "run", {}) as stored:
-        stored.append_all([*run.questions.values(), *run.answers.values(), *run.summaries.values(), *run.scores.values()])
+        stored.append_all(
+            [*run.questions.values(), *run.answers.values(), *run.summaries.values(), *run.scores.values()]
+        )
     started = time.monotonic()
     done = process("report", tmp_path / "run", "--output", path)
     built = time.monotonic() - started
@@ -349,7 +410,9 @@ def test_a_thousand_questions_fit_and_open_at_once(chromium, tmp_path):
         page.wait_for_selector("button.word")
         question = time.monotonic() - started
         assert (watched.problems, watched.foreign) == ([], [])
-    print(f"{size / 1e6:.2f} MB, built in {built:.1f} s, interactive after {interactive:.0f} ms, ready after {ready:.0f} ms, ")
+    print(
+        f"{size / 1e6:.2f} MB, built in {built:.1f} s, interactive after {interactive:.0f} ms, ready after {ready:.0f} ms, "
+    )
     print(f"a question after {1000 * question:.0f} ms")
     assert size <= 3_000_000
     assert built <= 20

@@ -55,11 +55,21 @@ def made(number: int, answers: int = 6, names=("good", "mid", "bad"), **fields) 
 
 def value(item: str, summary: str, number: float | None, parts=(), metric="selfreflect", by="judge") -> Value:
     undefined = Undefined(reason="backend", message="no") if number is None else None
-    return Value(metric=metric, item=item, summary=summary, digest="", by=by, value=number, undefined=undefined, parts=parts)
+    return Value(
+        metric=metric,
+        item=item,
+        summary=summary,
+        digest="",
+        by=by,
+        value=number,
+        undefined=undefined,
+        parts=parts,
+    )
 
 
 def noisy(items, levels, *, between=0.02, within=0.05, answers=6, seed=1):
-    """Scores of answers of one word each: a level of the summary, an effect of the question on it, and noise of each answer."""
+    """Scores of answers of one word each: a level of the summary, an effect of the question on it, and noise
+    of each answer."""
     rng = np.random.default_rng(seed)
     values = []
     for item in items:
@@ -83,7 +93,14 @@ def table(finding, title):
 
 @pytest.mark.parametrize(
     ("most", "expected"),
-    [(1, (1,)), (2, (1, 2)), (3, (1, 2, 3)), (10, (1, 2, 5, 10)), (60, (1, 2, 5, 10, 20, 50, 60)), (100, (1, 2, 5, 10, 20, 50, 100))],
+    [
+        (1, (1,)),
+        (2, (1, 2)),
+        (3, (1, 2, 3)),
+        (10, (1, 2, 5, 10)),
+        (60, (1, 2, 5, 10, 20, 50, 60)),
+        (100, (1, 2, 5, 10, 20, 50, 100)),
+    ],
 )
 def test_budgets_rise_and_end_with_all(most, expected):
     assert budgets(most) == expected
@@ -96,7 +113,10 @@ DISTANCES = st.floats(0, 1, allow_subnormal=False)
 def same_words(draw, summaries=3):
     """Parts of several summaries of one question, with the same words."""
     shape = draw(st.lists(st.lists(st.integers(1, 3), max_size=4), min_size=1, max_size=5).filter(any))
-    return [tuple(tuple(tuple(draw(DISTANCES) for _ in range(size)) for size in answer) for answer in shape) for _ in range(summaries)]
+    return [
+        tuple(tuple(tuple(draw(DISTANCES) for _ in range(size)) for size in answer) for answer in shape)
+        for _ in range(summaries)
+    ]
 
 
 @given(st.lists(same_words(), min_size=1, max_size=3))
@@ -144,7 +164,8 @@ def test_the_spread_of_scores_from_some_answers_is_that_of_draws_without_replace
 
 
 def test_all_summaries_are_compared_on_the_same_answers():
-    """Two summaries that differ by a constant on every answer, however noisy the answers are, are never ordered otherwise."""
+    """Two summaries that differ by a constant on every answer, however noisy the answers are, are never
+    ordered otherwise."""
     rng = np.random.default_rng(0)
     noise = rng.random(30)
     parts = [tuple(((float(one + shift),),) for one in noise) for shift in (0, 0.001)]
@@ -175,7 +196,13 @@ def test_a_ranking_is_the_same_only_if_every_pair_is():
 
 @pytest.mark.parametrize(
     ("shares", "expected"),
-    [([0.5, 0.95, 1.0], 2), ([0.96, 0.9, 1.0], 3), ([1.0, 1.0, 0.94], None), ([1.0, 1.0, 1.0], 1), ([None, None, None], None)],
+    [
+        ([0.5, 0.95, 1.0], 2),
+        ([0.96, 0.9, 1.0], 3),
+        ([1.0, 1.0, 0.94], None),
+        ([1.0, 1.0, 1.0], 1),
+        ([None, None, None], None),
+    ],
 )
 def test_stable_is_what_stays_stable_with_more(shares, expected):
     assert stable_from([Step(budget, (), (), share) for budget, share in enumerate(shares, 1)]) == expected
@@ -184,7 +211,9 @@ def test_stable_is_what_stays_stable_with_more(shares, expected):
 # --- how many questions
 
 
-@pytest.mark.parametrize(("effect", "expected"), [(0.5, 32), (0.2, 197), (0.1, 785), (-0.1, 785), (5.0, FEWEST)])
+@pytest.mark.parametrize(
+    ("effect", "expected"), [(0.5, 32), (0.2, 197), (0.1, 785), (-0.1, 785), (5.0, FEWEST)]
+)
 def test_questions_needed_are_those_of_the_closed_form(effect, expected):
     """(1.959964 + 0.841621)^2 = 7.848880, over the squared effect."""
     assert questions_needed(effect * 0.03, 0.03) == expected
@@ -250,8 +279,18 @@ def test_every_item_is_there_itself_and_the_first_ones_in_variants():
     study = Convergence(items, conditioning=(2, 1), shuffles=1, scored_anew=2)
     assert list(study.items[:4]) == items
     assert [item.id for item in study.items[4:]] == [
-        *("q0 [1 conditioning]", "q0 [2 conditioning]", "q0 [conditioning order 1]", "q0 [masked-out reversed]"),
-        *("q1 [1 conditioning]", "q1 [2 conditioning]", "q1 [conditioning order 1]", "q1 [masked-out reversed]"),
+        *(
+            "q0 [1 conditioning]",
+            "q0 [2 conditioning]",
+            "q0 [conditioning order 1]",
+            "q0 [masked-out reversed]",
+        ),
+        *(
+            "q1 [1 conditioning]",
+            "q1 [2 conditioning]",
+            "q1 [conditioning order 1]",
+            "q1 [masked-out reversed]",
+        ),
     ]
     by_id = {item.id: item for item in study.items}
     assert by_id["q1 [2 conditioning]"].conditioning == ("shown 0", "shown 1")
@@ -268,7 +307,11 @@ def test_no_variant_is_made_that_changes_nothing():
     same = made(0, conditioning=("a", "a", "a"), masked_out=("b", "b"))
     two = made(1, conditioning=("a", "b"), masked_out=("b",))
     study = Convergence([same, two], conditioning=(1, 3, 5), shuffles=3)
-    assert [item.id for item in study.items[2:]] == ["q0 [1 conditioning]", "q1 [1 conditioning]", "q1 [conditioning order 1]"]
+    assert [item.id for item in study.items[2:]] == [
+        "q0 [1 conditioning]",
+        "q1 [1 conditioning]",
+        "q1 [conditioning order 1]",
+    ]
 
 
 def test_orders_differ_from_each_other_and_follow_from_the_seed():
@@ -291,7 +334,8 @@ def test_variants_never_take_the_id_of_an_item():
 
 def test_variants_can_be_done_without():
     assert len(Convergence([made(0), made(1)], scored_anew=0).items) == 2
-    assert len(Convergence([made(0), made(1)], conditioning=(), shuffles=0).items) == 4  # the check of masked-out answers remains
+    # the check of masked-out answers remains
+    assert len(Convergence([made(0), made(1)], conditioning=(), shuffles=0).items) == 4
 
 
 @pytest.mark.parametrize("settings", [{"conditioning": (0, 2)}, {"shuffles": -1}, {"scored_anew": -1}])
@@ -306,7 +350,10 @@ def test_settings_out_of_range_are_refused(settings):
         ([], "0 of 0 hold all of none"),
         ([made(0)], "1 of 1 hold all of 'good', 'mid', 'bad'"),
         ([made(0, names=("good",)), made(1, names=("good",))], "2 of 2 hold all of 'good'"),
-        ([made(0, names=("good", "bad")), made(1, names=("this", "that"))], "0 of 2 hold all of 'good', 'bad', 'this', 'that'"),
+        (
+            [made(0, names=("good", "bad")), made(1, names=("this", "that"))],
+            "0 of 2 hold all of 'good', 'bad', 'this', 'that'",
+        ),
     ],
 )
 def test_items_that_rank_nothing_are_refused(items, said):
@@ -358,7 +405,12 @@ def test_each_axis_has_a_table_a_plot_and_a_sentence(clear):
             for said in clear.says
         )
     assert {plot.name for plot in clear.plots} == {
-        *("convergence_ranking", "convergence_questions", "convergence_masked_out_answers", "convergence_masked_words")
+        *(
+            "convergence_ranking",
+            "convergence_questions",
+            "convergence_masked_out_answers",
+            "convergence_masked_words",
+        )
     }
     for plot in clear.plots:
         for curve in plot.curves:
@@ -381,19 +433,26 @@ def test_what_the_data_cannot_separate_is_said_so():
     [advice] = [said for said in found.says if "at hand do not separate" in said]
     assert re.search(r"The 12 questions at hand do not separate '(good|mid)' from '(good|mid)'", advice)
     assert re.search(
-        r"If the difference is as large as observed, it needs about \d+ questions x 10 answers; if it is smaller, more", advice
+        r"If the difference is as large as observed, it needs about \d+ questions x 10 answers; if it is smaller, more",
+        advice,
     )
-    assert any("By number of questions: the ranking is not stable even with 12" in said for said in found.says)
+    assert any(
+        "By number of questions: the ranking is not stable even with 12" in said for said in found.says
+    )
 
 
 def test_identical_summaries_are_not_ranked():
     study = Convergence([made(number, names=("one", "other")) for number in range(5)], scored_anew=0)
     values = [
-        value(item.id, name, 0.1 * number, ((((0.1 * number),),),)) for number, item in enumerate(study.items) for name in item.summaries
+        value(item.id, name, 0.1 * number, ((((0.1 * number),),),))
+        for number, item in enumerate(study.items)
+        for name in item.summaries
     ]
     found = study.finding(values, [LOWER])
     assert "have the same mean score: no number of questions is known" in found.says[1]
-    assert any("all strategies have the same mean score, so there is no ranking" in said for said in found.says)
+    assert any(
+        "all strategies have the same mean score, so there is no ranking" in said for said in found.says
+    )
     assert table(found, "Same ranking").rows[0][1:-1] == (None, None, None, None)
 
 
@@ -407,7 +466,10 @@ def test_a_metric_without_parts_takes_part_in_the_questions_axis_only():
     assert [row[-1] for row in rows] == ["good > mid > bad"] * 2  # one is better low, the other high
     assert rows[0][1:-1] == rows[1][1:-1]
     assert {plot.name for plot in study.finding(values, [HIGHER]).plots} == {"convergence_ranking"}
-    assert any("There is no advice: selfreflect did not score" in said for said in study.finding(values, [HIGHER]).says)
+    assert any(
+        "There is no advice: selfreflect did not score" in said
+        for said in study.finding(values, [HIGHER]).says
+    )
 
 
 def test_values_without_parts_still_give_advice_on_questions():
@@ -419,7 +481,9 @@ def test_values_without_parts_still_give_advice_on_questions():
 
 
 def test_questions_without_all_values_are_left_out_and_counted():
-    study = Convergence([*(made(number) for number in range(6)), made(9, names=("good", "bad"))], scored_anew=0)
+    study = Convergence(
+        [*(made(number) for number in range(6)), made(9, names=("good", "bad"))], scored_anew=0
+    )
     values = [one for one in noisy(study.items, LEVELS) if (one.item, one.summary) != ("q3", "mid")]
     values.append(value("q3", "mid", None))
     found = study.finding(values, [LOWER, HIGHER])
@@ -440,11 +504,15 @@ def test_a_second_judge_is_named_and_passed_over():
 def test_values_of_other_items_change_nothing():
     study = Convergence([made(number) for number in range(6)], scored_anew=0)
     values = noisy(study.items, LEVELS)
-    assert study.finding([*values, value("elsewhere", "good", 0.1), value("q0", "control", 0.1)], [LOWER]) == study.finding(values, [LOWER])
+    assert study.finding(
+        [*values, value("elsewhere", "good", 0.1), value("q0", "control", 0.1)], [LOWER]
+    ) == study.finding(values, [LOWER])
 
 
 def test_fewer_conditioning_answers_are_compared_on_the_same_questions():
-    study = Convergence([made(number) for number in range(12)], conditioning=(1, 2), shuffles=0, scored_anew=6)
+    study = Convergence(
+        [made(number) for number in range(12)], conditioning=(1, 2), shuffles=0, scored_anew=6
+    )
     values = []
     for item in study.items:
         # one answer turns the order round, and so do the questions that are not scored anew
@@ -454,11 +522,14 @@ def test_fewer_conditioning_answers_are_compared_on_the_same_questions():
     found = study.finding(values, [LOWER])
     rows = table(found, "selfreflect by number of conditioning answers").rows
     assert [(row[0], row[1], row[4]) for row in rows] == [
-        (count, name, share) for count, share in ((1, 0.0), (2, 1.0), (6, 1.0)) for name in ("bad", "mid", "good")
+        (count, name, share)
+        for count, share in ((1, 0.0), (2, 1.0), (6, 1.0))
+        for name in ("bad", "mid", "good")
     ]
     assert [row[2] for row in rows[-3:]] == pytest.approx([0.3, 0.2, 0.1])  # of the questions scored anew
     assert any(
-        "By number of conditioning answers of each question, with 6 questions: the ranking is stable from 2 on" in said
+        "By number of conditioning answers of each question, with 6 questions: the ranking is stable from 2 on"
+        in said
         for said in found.says
     )
     assert "on the first 6 questions only (15 more items)" in found.says[-1]
@@ -466,19 +537,29 @@ def test_fewer_conditioning_answers_are_compared_on_the_same_questions():
 
 def test_few_questions_give_no_advice_however_alike_they_are():
     study = Convergence([made(number) for number in range(FEWEST - 1)], conditioning=(1,), shuffles=0)
-    values = [value(item.id, name, 0.1 * place) for item in study.items for place, name in enumerate(item.summaries)]
+    values = [
+        value(item.id, name, 0.1 * place) for item in study.items for place, name in enumerate(item.summaries)
+    ]
     found = study.finding(values, [LOWER])
-    assert found.says[1].startswith("5 questions are too few for advice on 'good' and 'mid', which differ by 0.1000")
+    assert found.says[1].startswith(
+        "5 questions are too few for advice on 'good' and 'mid', which differ by 0.1000"
+    )
     assert not any("stable from" in said for said in found.says)
     assert {row[-2] for row in table(found, "Same ranking").rows} == {None}
     for axis in ("questions", "conditioning answers"):
-        assert f"By number of {axis}: 5 questions are too few to tell a stable ranking from a chance one." in found.says
+        assert (
+            f"By number of {axis}: 5 questions are too few to tell a stable ranking from a chance one."
+            in found.says
+        )
 
 
 def test_that_all_answers_agree_with_themselves_is_no_stability():
     study = Convergence([made(number, names=("good", "bad")) for number in range(6)], scored_anew=0)
-    parts = {"good": (((0.0,),), ((0.9,),), ((0.0,),)), "bad": (((0.5,),), ((0.0,),), ((0.5,),))}  # one answer of three is for the bad one
-    values = [value(item.id, name, flat_mean(own), own) for item in study.items for name, own in parts.items()]
+    # one answer of three is for the bad one
+    parts = {"good": (((0.0,),), ((0.9,),), ((0.0,),)), "bad": (((0.5,),), ((0.0,),), ((0.5,),))}
+    values = [
+        value(item.id, name, flat_mean(own), own) for item in study.items for name, own in parts.items()
+    ]
     found = study.finding(values, [LOWER])
     said = "By number of masked-out answers of each question, with 6 questions: no fewer than all (up to 3) give the ranking by all in 95%"
     assert any(one.startswith(said) for one in found.says)
@@ -491,15 +572,28 @@ def test_what_another_order_moves_is_reported_for_every_metric():
     values = []
     for item in study.items:
         for name in item.summaries:
-            number = {"q0 [conditioning order 1]": moved[name], "q0 [1 conditioning]": 0.9}.get(item.id, base[name])
-            values += [value(item.id, name, number), value(item.id, name, base[name], metric="rouge_l", by="")]
+            number = {"q0 [conditioning order 1]": moved[name], "q0 [1 conditioning]": 0.9}.get(
+                item.id, base[name]
+            )
+            values += [
+                value(item.id, name, number),
+                value(item.id, name, base[name], metric="rouge_l", by=""),
+            ]
     found = study.finding(values, [LOWER, HIGHER])
     rows = {row[:2]: row[2:] for row in table(found, "The same answers in another order").rows}
-    assert rows["selfreflect", "conditioning"] == (pytest.approx(0.13 / 6), pytest.approx(0.11), pytest.approx(1 / 6), 6)
+    assert rows["selfreflect", "conditioning"] == (
+        pytest.approx(0.13 / 6),
+        pytest.approx(0.11),
+        pytest.approx(1 / 6),
+        6,
+    )
     assert rows["selfreflect", "masked-out"] == (0, 0, None, 6)
     assert rows["rouge_l", "conditioning"] == (0, 0, 0, 6)
     [said] = [said for said in found.says if said.startswith("Another order of the conditioning answers")]
-    assert "by 0.0217 on average and 0.1100 at most (n = 6), and orders two summaries of one question otherwise in 17% of cases" in said
+    assert (
+        "by 0.0217 on average and 0.1100 at most (n = 6), and orders two summaries of one question otherwise in 17% of cases"
+        in said
+    )
 
 
 def test_names_from_files_are_shown_as_they_are_and_do_no_harm():
@@ -512,7 +606,12 @@ def test_names_from_files_are_shown_as_they_are_and_do_no_harm():
 
 
 def test_a_real_judge_minds_the_order_of_conditioning_answers_alone(tiny_judge):
-    words = ("Radishes grow fast", "You can plant Lettuce or peas", "It is not clear", "basil or tomatoes in a pot")
+    words = (
+        "Radishes grow fast",
+        "You can plant Lettuce or peas",
+        "It is not clear",
+        "basil or tomatoes in a pot",
+    )
     items = [made(number, masked_out=words[number:], conditioning=words) for number in range(2)]
     study = Convergence(items, conditioning=(2,), shuffles=2)
     values = measure(study.items, [Masked(tiny_judge("llama"), ["selfreflect"])])

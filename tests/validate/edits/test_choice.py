@@ -1,4 +1,5 @@
-"""Stated against true distributions: the grid, the texts, and the correlations of metrics whose answer is known."""
+"""Stated against true distributions: the grid, the texts, and the correlations of metrics whose answer is
+known."""
 
 from __future__ import annotations
 
@@ -68,13 +69,21 @@ def test_every_distribution_is_true_once_and_stated_of_all():
         items = [item for item in study.items if question.text in item.question]
         assert len(items) == 8
         assert all(item.summaries == items[0].summaries for item in items)
-        right = [point.summary for point in study.points if point.question == question.id and point.distance == 0]
+        right = [
+            point.summary for point in study.points if point.question == question.id and point.distance == 0
+        ]
         assert sorted(right) == sorted(items[0].summaries)
         distances = {(point.item, point.summary): point.distance for point in study.points}
-        assert {distances[item.id, name] == 0 for item, name in zip(items, items[0].summaries, strict=True)} == {True}
+        assert {
+            distances[item.id, name] == 0 for item, name in zip(items, items[0].summaries, strict=True)
+        } == {True}
         assert max(distances[item.id, name] for item in items for name in item.summaries) >= 0.9
         most = [Counter(item.conditioning).most_common(1)[0][1] for item in items]
-        leading = [place for item in items[:4] for place in [question.options.index(Counter(item.conditioning).most_common(1)[0][0])]]
+        leading = [
+            place
+            for item in items[:4]
+            for place in [question.options.index(Counter(item.conditioning).most_common(1)[0][0])]
+        ]
         assert (max(most), min(most), sorted(leading)) == (10, 3, [0, 1, 2, 3])
     for item in study.items:
         assert Counter(item.masked_out) == Counter(item.conditioning)
@@ -91,7 +100,10 @@ def test_distances_are_those_of_the_answers_that_are_there(answers: int):
         assert len(item.masked_out) == len(item.conditioning) == answers
         counts = Counter(item.conditioning)
         for point in (point for point in study.points if point.item == item.id):
-            stated = [(part.split()[0], int(part.split()[1].removesuffix("%")) / 100) for part in point.summary.split(", ")]
+            stated = [
+                (part.split()[0], int(part.split()[1].removesuffix("%")) / 100)
+                for part in point.summary.split(", ")
+            ]
             found = sum(abs(share - counts[option] / answers) for option, share in stated) / 2
             assert point.distance == pytest.approx(found, abs=0.015)  # whole percentages
             for option, share in stated:
@@ -109,7 +121,10 @@ def test_stated_and_true_may_change_places(seed: int, grid: int, answers: int):
     study = MultipleChoice(seed, grid=grid, answers=answers)
     for question in QUESTIONS:
         mine = [point for point in study.points if point.question == question.id]
-        items, names = list(dict.fromkeys(point.item for point in mine)), list(dict.fromkeys(point.summary for point in mine))
+        items, names = (
+            list(dict.fromkeys(point.item for point in mine)),
+            list(dict.fromkeys(point.summary for point in mine)),
+        )
         distance = {(point.item, point.summary): point.distance for point in mine}
         assert len(mine) == len(items) ** 2 == len(names) ** 2
         for a, one in enumerate(items):
@@ -163,22 +178,30 @@ def test_the_true_distance_correlates_fully_and_a_constant_not_at_all():
     assert within.rows[0][7:] == (16, 16)
     assert within.rows[1] == ("agreement", None, None, None, None, None, None, 0, 16)
     assert "rank correlation +1.00" in finding.says[1]
-    assert finding.says[2].startswith("agreement gives all statements of one true distribution the same value")
+    assert finding.says[2].startswith(
+        "agreement gives all statements of one true distribution the same value"
+    )
     plot = finding.plots[0]
     assert (plot.name, plot.points) == ("choice-distance", True)
     assert plot.curves[0].x == plot.curves[0].y
 
 
 def test_a_metric_that_reads_only_the_form_seems_to_have_a_relation_and_has_none_net_of_form():
-    """Statements with many zeros are far from most true distributions. Whoever likes zeros seems to like wrong statements."""
+    """Statements with many zeros are far from most true distributions. Whoever likes zeros seems to like
+    wrong statements."""
     study = MultipleChoice()
-    finding = study.finding(values(study, LOWER, lambda point: -point.summary.count(" 0%") + len(point.item)), [LOWER])
+    finding = study.finding(
+        values(study, LOWER, lambda point: -point.summary.count(" 0%") + len(point.item)), [LOWER]
+    )
     net, _, within = finding.tables
     assert within.rows[0][1] == pytest.approx(-0.38, abs=0.01)
     assert within.rows[0][3] < 0
     assert net.rows[0][1:10] == (None,) * 6 + (128, 128, None)
     assert net.rows[0][10] == pytest.approx(1)
-    assert finding.says[1] == "distance gives each statement the same value whatever is true, but for a level of each true distribution."
+    assert (
+        finding.says[1]
+        == "distance gives each statement the same value whatever is true, but for a level of each true distribution."
+    )
 
 
 @pytest.mark.parametrize(("turn", "said"), [(1, "follows"), (-1, "goes AGAINST")])
@@ -194,12 +217,16 @@ def test_a_metric_without_exception_says_which_way(turn: int, said: str):
 def test_few_statements_allow_no_conclusion_however_well_they_agree(turn: int):
     study = MultipleChoice(questions=[TWO], grid=3)
     finding = study.finding(values(study, LOWER, lambda point: turn * point.distance), [LOWER])
-    assert finding.says[1].startswith(f"distance allows no conclusion: rank correlation {turn:+}.00 (p = 0.17) over 9 statements")
+    assert finding.says[1].startswith(
+        f"distance allows no conclusion: rank correlation {turn:+}.00 (p = 0.17) over 9 statements"
+    )
 
 
 def test_form_does_not_hide_a_relation():
     study = MultipleChoice()
-    finding = study.finding(values(study, LOWER, lambda point: point.distance / 10 - point.summary.count(" 0%")), [LOWER])
+    finding = study.finding(
+        values(study, LOWER, lambda point: point.distance / 10 - point.summary.count(" 0%")), [LOWER]
+    )
     net, _, within = finding.tables
     assert within.rows[0][1] < 0
     assert (net.rows[0][1], net.rows[0][4]) == (pytest.approx(1, abs=1e-3), pytest.approx(1))
@@ -217,7 +244,9 @@ def test_a_noisy_metric_has_an_interval_and_the_better_side_decides_the_sign():
     assert isinstance(low, float)
     assert isinstance(high, float)
     assert 0.4 < low < rho < high < 1
-    assert right.says[1].startswith("agreement gets worse with the true distance, as it must: rank correlation +0.")
+    assert right.says[1].startswith(
+        "agreement gets worse with the true distance, as it must: rank correlation +0."
+    )
     assert wrong.says[1].startswith("distance gets BETTER with the true distance: rank correlation -0.")
     assert right.plots[0].y_label == "agreement (negative), net of form"
 
@@ -227,8 +256,14 @@ def test_the_interval_draws_whole_items():
     rng = random.Random(1)
     score = {point: rng.gauss(0, 0.3) + point.distance for point in study.points}
     _, _, low, high, *_ = study.finding(values(study, LOWER, score.__getitem__), [LOWER]).tables[0].rows[0]
-    items, columns = [point.item for point in study.points], [(point.question, point.summary) for point in study.points]
-    x, y = (interaction(side, items, columns) for side in ([p.distance for p in study.points], [score[p] for p in study.points]))
+    items, columns = (
+        [point.item for point in study.points],
+        [(point.question, point.summary) for point in study.points],
+    )
+    x, y = (
+        interaction(side, items, columns)
+        for side in ([p.distance for p in study.points], [score[p] for p in study.points])
+    )
     whole = correlation_interval(x, y, groups=items)
     assert (low, high) == (whole.low, whole.high)
     assert (low, high) != (correlation_interval(x, y).low, correlation_interval(x, y).high)
@@ -248,15 +283,20 @@ def test_a_quirk_of_one_statement_with_some_truths_is_no_reading():
     study = MultipleChoice(questions=QUESTIONS[:1])
     odd = study.points[1].summary
     turn = {item.id: 1 if place % 2 else -1 for place, item in enumerate(study.items)}
-    net = study.finding(values(study, LOWER, lambda point: float(turn[point.item] * (point.summary == odd))), [LOWER]).tables[0]
+    net = study.finding(
+        values(study, LOWER, lambda point: float(turn[point.item] * (point.summary == odd))), [LOWER]
+    ).tables[0]
     assert net.rows[0][9] > 0.05
 
 
 def test_levels_of_true_distributions_do_not_count():
-    """Each true distribution has a level of its own, which hides the relation from the correlation as measured."""
+    """Each true distribution has a level of its own, which hides the relation from the correlation as
+    measured."""
     study = MultipleChoice()
     levels = {item.id: 100.0 * place for place, item in enumerate(study.items)}
-    net, overall, within = study.finding(values(study, LOWER, lambda point: levels[point.item] + point.distance), [LOWER]).tables
+    net, overall, within = study.finding(
+        values(study, LOWER, lambda point: levels[point.item] + point.distance), [LOWER]
+    ).tables
     assert isinstance(overall.rows[0][1], float)
     assert overall.rows[0][1] < 0.3
     assert net.rows[0][4] == pytest.approx(1)

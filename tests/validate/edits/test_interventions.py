@@ -1,4 +1,5 @@
-"""Edits of statements and summaries: exact texts, that each does what its label says, and what the studies find in known values."""
+"""Edits of statements and summaries: exact texts, that each does what its label says, and what the studies
+find in known values."""
 
 from __future__ import annotations
 
@@ -20,7 +21,15 @@ from selfreflect.validate.base import MetricInfo, Undefined, Value, digest
 from selfreflect.validate.edits.dose import SHIFTS, ShiftedPercentages
 from selfreflect.validate.edits.edits import DETAIL, FILLER, PAD, STATEMENT_EDITS, CannotEditError, Elsewhere
 from selfreflect.validate.edits.interventions import BASE, OWN, QUESTION, Interventions
-from selfreflect.validate.edits.possibilities import LIST, NAMED, Possibility, Statement, apportioned, short, stated
+from selfreflect.validate.edits.possibilities import (
+    LIST,
+    NAMED,
+    Possibility,
+    Statement,
+    apportioned,
+    short,
+    stated,
+)
 from selfreflect.validate.edits.writer import frames
 
 LOWER = MetricInfo(name="distance", better="lower", group="control", about="")
@@ -44,20 +53,37 @@ PRIZE = Item(
 
 def item(answers: Sequence[str], id_: str = "i", **summaries: str) -> Item:
     middle = len(answers) // 2
-    return Item(id=id_, question="Why?", masked_out=tuple(answers[:middle]), conditioning=tuple(answers[middle:]), summaries=summaries)
+    return Item(
+        id=id_,
+        question="Why?",
+        masked_out=tuple(answers[:middle]),
+        conditioning=tuple(answers[middle:]),
+        summaries=summaries,
+    )
 
 
 def made(study: Interventions | ShiftedPercentages, place: int = 0) -> dict[str, str]:
     return study.items[place].summaries
 
 
-def measured(study: Interventions | ShiftedPercentages, metric: MetricInfo, score: Callable[[Item, str], float | None]) -> list[Value]:
+def measured(
+    study: Interventions | ShiftedPercentages, metric: MetricInfo, score: Callable[[Item, str], float | None]
+) -> list[Value]:
     found = []
     for one in study.items:
         for name in one.summaries:
             number = score(one, name)
             reason = Undefined(reason="blank", message="") if number is None else None
-            found.append(Value(metric=metric.name, item=one.id, summary=name, digest=digest(one, name), value=number, undefined=reason))
+            found.append(
+                Value(
+                    metric=metric.name,
+                    item=one.id,
+                    summary=name,
+                    digest=digest(one, name),
+                    value=number,
+                    undefined=reason,
+                )
+            )
     return found
 
 
@@ -71,8 +97,13 @@ def test_the_edits_of_a_small_item_word_by_word():
     start = "I would say "
     assert summaries[BASE] == start + "“Paris.” (50%), “Lyon” (30%), “Lille” (10%) or “Nice” (10%)."
     assert summaries["template: drop most frequent"] == start + "“Lyon” (60%), “Lille” (20%) or “Nice” (20%)."
-    assert summaries["template: drop least frequent"] == start + "“Paris.” (56%), “Lyon” (33%) or “Lille” (11%)."
-    assert summaries["template: swap two frequencies"] == start + "“Paris.” (10%), “Lyon” (30%), “Lille” (10%) or “Nice” (50%)."
+    assert (
+        summaries["template: drop least frequent"] == start + "“Paris.” (56%), “Lyon” (33%) or “Lille” (11%)."
+    )
+    assert (
+        summaries["template: swap two frequencies"]
+        == start + "“Paris.” (10%), “Lyon” (30%), “Lille” (10%) or “Nice” (50%)."
+    )
     assert summaries["template: add a possibility"] == (
         start + "“Paris.” (40%), “Lyon” (24%), “Lille” (8%), “Nice” (8%) or “It was Henri Becquerel.” (20%)."
     )
@@ -80,7 +111,10 @@ def test_the_edits_of_a_small_item_word_by_word():
     assert summaries["template: pad with filler"] == f"{summaries[BASE]} {FILLER}"
     assert summaries["template: repeat the question"] == "What is the capital?"
     name = re.fullmatch(
-        start + re.escape("“") + r"(\w+)" + re.escape(".” (50%), “Lyon” (30%), “Lille” (10%) or “Nice” (10%)."),
+        start
+        + re.escape("“")
+        + r"(\w+)"
+        + re.escape(".” (50%), “Lyon” (30%), “Lille” (10%) or “Nice” (10%)."),
         summaries["template: replace a detail"],
     )
     assert name
@@ -105,14 +139,16 @@ def test_what_cannot_be_edited_is_counted_with_its_reason():
     }
     table = study.finding([], [LOWER]).tables[-1]
     assert ("all" + OWN, "it is blank", 1) in table.rows
-    assert len(study.pairs) + sum(count for (edit, _), count in study.skipped.items() if edit in STATEMENT_EDITS) >= 2 * len(
-        STATEMENT_EDITS
-    )
+    assert len(study.pairs) + sum(
+        count for (edit, _), count in study.skipped.items() if edit in STATEMENT_EDITS
+    ) >= 2 * len(STATEMENT_EDITS)
 
 
 def test_equally_frequent_possibilities_have_no_most_frequent_one():
     study = Interventions([item(["radish", "pea", "bean", "leek"])])
-    assert {edit for edit, reason in study.skipped if reason == "all its possibilities are equally frequent"} == {
+    assert {
+        edit for edit, reason in study.skipped if reason == "all its possibilities are equally frequent"
+    } == {
         "drop most frequent",
         "drop least frequent",
         "swap two frequencies",
@@ -129,9 +165,14 @@ def test_an_edit_that_changes_nothing_is_none():
 
 
 def test_the_seed_and_the_item_decide_and_nothing_else():
-    others = [item([f"{name} in 19{place}1"] * 2, f"o{place}") for place, name in enumerate(["Rome", "Oslo", "Bonn", "Kyiv"])]
+    others = [
+        item([f"{name} in 19{place}1"] * 2, f"o{place}")
+        for place, name in enumerate(["Rome", "Oslo", "Bonn", "Kyiv"])
+    ]
     first = Interventions([CAPITAL, *others])
-    assert [re.findall(r"“([^”]*)” \(20%\)", one.summaries["template: add a possibility"]) for one in first.items] == [
+    assert [
+        re.findall(r"“([^”]*)” \(20%\)", one.summaries["template: add a possibility"]) for one in first.items
+    ] == [
         ["Kyiv in 1931"],
         ["Bonn in 1921"],
         ["Kyiv in 1931"],
@@ -185,9 +226,14 @@ def test_long_answers_are_cut_to_one_short_line(text: str, expected: str):
 
 
 def test_answers_that_are_spelt_alike_once_cut_count_together():
-    long = "As of my last update there is no date. " + "Look it up elsewhere or wait for news {} and so on and so on and so on."
+    long = (
+        "As of my last update there is no date. "
+        + "Look it up elsewhere or wait for news {} and so on and so on and so on."
+    )
     statement = stated(item([long.format("today"), long.format("tomorrow"), "In May."]))
-    assert statement == Statement((Possibility("As of my last update there is no date.", 2), Possibility("In May.", 1)))
+    assert statement == Statement(
+        (Possibility("As of my last update there is no date.", 2), Possibility("In May.", 1))
+    )
 
 
 def test_a_detail_is_a_number_or_a_name_and_not_the_start_of_a_sentence():
@@ -203,7 +249,9 @@ def test_a_detail_is_a_number_or_a_name_and_not_the_start_of_a_sentence():
 
 
 def test_a_name_of_a_given_summary_is_never_overwritten():
-    study = Interventions([item(["pea", "pea", "leek"], **{BASE: "mine", "a: pad with filler": "one", "a": "two"})])
+    study = Interventions(
+        [item(["pea", "pea", "leek"], **{BASE: "mine", "a: pad with filler": "one", "a": "two"})]
+    )
     assert made(study)[BASE] == "I would say “pea” (67%) or “leek” (33%)."
     assert study.skipped["all" + OWN, "its name is that of a made one"] == 2
     assert made(study)["a: pad with filler"] == "one"
@@ -211,7 +259,14 @@ def test_a_name_of_a_given_summary_is_never_overwritten():
 
 
 def test_an_order_of_summaries_that_are_gone_is_not_passed_on():
-    one = Item(id="i", question="?", masked_out=("a",), conditioning=("b",), summaries={"x": "X", "y": "Y"}, order=(("x", "y"),))
+    one = Item(
+        id="i",
+        question="?",
+        masked_out=("a",),
+        conditioning=("b",),
+        summaries={"x": "X", "y": "Y"},
+        order=(("x", "y"),),
+    )
     assert Interventions([one]).items[0].order == ShiftedPercentages([one]).items[0].order == ()
 
 
@@ -224,7 +279,9 @@ ANSWERS = st.lists(TEXTS, min_size=2, max_size=12)
 def parsed(text: str, names: Sequence[str]) -> list[int]:
     """The percentages of a statement whose possibilities are known."""
     pattern = "(?:, | or )".join([re.escape(f"“{name}”") + r" \((\d+)%\)" for name in names])
-    match = re.fullmatch(rf"I would say {pattern}(?:(?:, | or )something else \((\d+)%\))?\.", text, re.DOTALL)
+    match = re.fullmatch(
+        rf"I would say {pattern}(?:(?:, | or )something else \((\d+)%\))?\.", text, re.DOTALL
+    )
     assert match, text
     return [int(group) for group in match.groups() if group is not None]
 
@@ -237,7 +294,9 @@ def test_every_edit_does_what_its_label_says(answers: list[str], other: list[str
     forms = {normal_form(short(answer)) for answer in answers if answer.strip()}
     assert (statement is None) == (not forms)
     study = Interventions([one, two, CAPITAL], seed)
-    assert [found.summaries for found in study.items] == [found.summaries for found in Interventions([one, two, CAPITAL], seed).items]
+    assert [found.summaries for found in study.items] == [
+        found.summaries for found in Interventions([one, two, CAPITAL], seed).items
+    ]
     if statement is None:
         assert one.id not in {found.id for found in study.items}
         return
@@ -268,7 +327,8 @@ def test_every_edit_does_what_its_label_says(answers: list[str], other: list[str
         assert weights[0] > max(weights[1:])
     if "template: add a possibility" in texts:
         added = re.search(
-            r"(?:, | or )“([^”]*)” \((20|19|21)%\)(?:(?:, | or )something else \(\d+%\))?\.\Z", texts["template: add a possibility"]
+            r"(?:, | or )“([^”]*)” \((20|19|21)%\)(?:(?:, | or )something else \(\d+%\))?\.\Z",
+            texts["template: add a possibility"],
         )
         if added:  # the texts of the other item may hold quotation marks of their own
             assert normal_form(added[1]) not in forms
@@ -285,7 +345,9 @@ def test_a_shift_moves_exactly_its_points(answers: list[str], seed: int):
     study = ShiftedPercentages([one, CAPITAL], seed)
     if statement is None or statement.percentages[0] < SHIFTS[0]:
         assert [found.id for found in study.items] == ["capital"]
-        assert study.skipped == {"no possibility has 10%" if statement else "no answers that can be stated": 1}
+        assert study.skipped == {
+            "no possibility has 10%" if statement else "no answers that can be stated": 1
+        }
         return
     texts = made(study)
     names = [possibility.text for possibility in statement.named]
@@ -297,7 +359,11 @@ def test_a_shift_moves_exactly_its_points(answers: list[str], seed: int):
     turned = [names[1], names[0], *names[2:]]
     for shift in study.shifts["i"]:
         assert parsed(texts[f"{shift} points"], names) == [base[0] - shift, base[1] + shift, *base[2:]]
-        assert parsed(texts[f"{shift} points, turned"], turned) == [base[1] + shift, base[0] - shift, *base[2:]]
+        assert parsed(texts[f"{shift} points, turned"], turned) == [
+            base[1] + shift,
+            base[0] - shift,
+            *base[2:],
+        ]
     assert study.items[0].masked_out == study.items[0].conditioning == one.masked_out + one.conditioning
 
 
@@ -305,16 +371,24 @@ def test_a_shift_moves_exactly_its_points(answers: list[str], seed: int):
 def test_parts_add_up_and_are_nearly_proportional(weights: list[int], total: int):
     parts = apportioned(weights, total)
     assert sum(parts) == total
-    assert all(abs(part - weight * total / sum(weights)) < 1 for part, weight in zip(parts, weights, strict=True))
+    assert all(
+        abs(part - weight * total / sum(weights)) < 1 for part, weight in zip(parts, weights, strict=True)
+    )
 
 
 def test_a_metric_that_notices_every_edit_is_told_from_one_that_is_blind_and_one_that_is_contrary():
-    items = [item(["pea"] * 5 + ["leek"] * 3 + ["kale in 1950"], f"i{place}", own="Peas from Kent.") for place in range(12)]
+    items = [
+        item(["pea"] * 5 + ["leek"] * 3 + ["kale in 1950"], f"i{place}", own="Peas from Kent.")
+        for place in range(12)
+    ]
     study = Interventions(items)
     good = measured(study, LOWER, lambda one, name: 1.0 if ": " in name else 0.0)
     blind = measured(study, HIGHER, lambda one, name: 3.0)
     contrary = MetricInfo(name="contrary", better="higher", group="control", about="")
-    finding = study.finding([*good, *blind, *measured(study, contrary, lambda one, name: float(":" in name))], [LOWER, HIGHER, contrary])
+    finding = study.finding(
+        [*good, *blind, *measured(study, contrary, lambda one, name: float(":" in name))],
+        [LOWER, HIGHER, contrary],
+    )
     cells = rows(finding.tables[0])
     edits = {edit for _, edit in cells}
     assert edits == {*STATEMENT_EDITS, PAD, QUESTION, PAD + OWN, DETAIL + OWN}
@@ -325,14 +399,20 @@ def test_a_metric_that_notices_every_edit_is_told_from_one_that_is_blind_and_one
         assert (cells["agreement", edit]["worse"], cells["agreement", edit]["change"]) == (0.0, 0.0)
         assert (cells["contrary", edit]["worse"], cells["contrary", edit]["change"]) == (0.0, -1.0)
     _, noticing, seeing_nothing, preferring, limits = finding.says
-    assert noticing.startswith("distance clearly marks down: drop most frequent, drop least frequent, swap two frequencies,")
+    assert noticing.startswith(
+        "distance clearly marks down: drop most frequent, drop least frequent, swap two frequencies,"
+    )
     assert "pad with filler (+1.0000) is clearly for the worse" in noticing
     assert seeing_nothing.startswith("agreement shows no clear response to: ")
     assert "pad with filler (own summaries) (+0.0000) is not clear" in seeing_nothing
     assert preferring.startswith("contrary clearly PREFERS, against what was done: ")
     assert "can be gamed by length" in preferring
     assert "With 12 items" in limits
-    assert [plot.name for plot in finding.plots] == ["interventions-distance", "interventions-agreement", "interventions-contrary"]
+    assert [plot.name for plot in finding.plots] == [
+        "interventions-distance",
+        "interventions-agreement",
+        "interventions-contrary",
+    ]
     assert {curve.label: curve.y for curve in finding.plots[0].curves} == dict.fromkeys(edits, (1.0,))
 
 
@@ -340,7 +420,10 @@ def test_a_metric_that_notices_every_edit_is_told_from_one_that_is_blind_and_one
 def test_edits_of_a_handful_of_items_are_not_judged(n: int, judged: bool):
     study = Interventions([item(["pea", "pea", "leek"], f"i{place}") for place in range(n)])
     says = study.finding(measured(study, LOWER, lambda one, name: float(":" in name)), [LOWER]).says[1]
-    assert ("clearly marks down" in says, "cannot be judged by edits that have values for fewer than 6 items: " in says) == (
+    assert (
+        "clearly marks down" in says,
+        "cannot be judged by edits that have values for fewer than 6 items: " in says,
+    ) == (
         judged,
         not judged,
     )
@@ -359,8 +442,16 @@ def test_pairs_without_two_values_are_left_out_of_n_and_values_of_others_are_pas
     found = measured(study, LOWER, lambda one, name: None if one.id == "i0" and name == BASE else 1.0)
     stray = Value(metric="distance", item="elsewhere", summary=BASE, digest="", value=5.0)
     cells = rows(study.finding([*found, stray], [LOWER, HIGHER]).tables[0])
-    assert (cells["distance", PAD]["n"], cells["distance", PAD]["of"], cells["distance", PAD]["worse"]) == (2, 3, 0.0)
-    assert (cells["agreement", PAD]["n"], cells["agreement", PAD]["worse"], cells["agreement", PAD]["change"]) == (0, None, None)
+    assert (cells["distance", PAD]["n"], cells["distance", PAD]["of"], cells["distance", PAD]["worse"]) == (
+        2,
+        3,
+        0.0,
+    )
+    assert (
+        cells["agreement", PAD]["n"],
+        cells["agreement", PAD]["worse"],
+        cells["agreement", PAD]["change"],
+    ) == (0, None, None)
     says = study.finding(found, [LOWER, HIGHER]).says
     assert says[2] == "agreement has no value for both sides of any edit, so nothing can be said of it."
     assert "With 3 items not even an edit that is always noticed could be told from a coin toss." in says[-1]
@@ -393,15 +484,22 @@ def test_hostile_texts_reach_the_summary_as_they_are_and_tables_stay_whole():
 def test_a_writer_gives_the_sentence_and_the_edits_stay_the_same():
     writer = Scripted({"capital": f"  The seat of government is {LIST}, I think. ", "won": "I have no idea."})
     study = Interventions([CAPITAL, PRIZE], writer=writer)
-    assert made(study)[BASE] == "The seat of government is “Paris.” (50%), “Lyon” (30%), “Lille” (10%) or “Nice” (10%), I think."
-    assert made(study)["template: cut to the majority"] == "The seat of government is “Paris.” (100%), I think."
+    assert (
+        made(study)[BASE]
+        == "The seat of government is “Paris.” (50%), “Lyon” (30%), “Lille” (10%) or “Nice” (10%), I think."
+    )
+    assert (
+        made(study)["template: cut to the majority"] == "The seat of government is “Paris.” (100%), I think."
+    )
     assert study.skipped[BASE, f"writer: unparsed: the writer's reply does not hold {LIST} once"] == 1
     assert BASE not in made(study, 1)
     assert len(writer.batches) == 1
     assert all("Becquerel" not in request.messages[-1].content for request in writer.requests)
 
 
-@pytest.mark.parametrize("reply", [f"{LIST} or {LIST}", "", f"{'word ' * 70}{LIST}", Refusal(kind="backend", message="down")])
+@pytest.mark.parametrize(
+    "reply", [f"{LIST} or {LIST}", "", f"{'word ' * 70}{LIST}", Refusal(kind="backend", message="down")]
+)
 def test_a_writer_that_fails_is_a_typed_failure(reply: str | Refusal):
     [found] = frames([CAPITAL], Scripted([reply]), 0)
     assert isinstance(found, Undefined)
@@ -428,12 +526,15 @@ def test_a_metric_that_counts_the_shift_rises_with_it_and_a_constant_one_has_no_
     assert [(row[1], row[2], row[5], row[6]) for row in changes.rows if row[0] == "distance"] == [
         (shift, pytest.approx(shift / 100), 8, 8) for shift in SHIFTS
     ]
-    assert finding.says[1].startswith("distance gets worse with the shift, as it must: mean rank correlation +1.00 [+")
+    assert finding.says[1].startswith(
+        "distance gets worse with the shift, as it must: mean rank correlation +1.00 [+"
+    )
     assert finding.says[2].startswith("agreement: no item has values that differ")
     [plot] = finding.plots
     curve, flat = plot.curves
     assert curve.x == (0.0, 10.0, 20.0, 30.0, 40.0, 50.0)
-    assert curve.y == tuple(pytest.approx(x / 1100**0.5) for x in curve.x)  # the root mean square of 10 to 50 is the root of 1100
+    # the root mean square of 10 to 50 is the root of 1100
+    assert curve.y == tuple(pytest.approx(x / 1100**0.5) for x in curve.x)
     assert set(flat.y) == {0.0}
     assert all(len(side) == len(curve.x) for side in (curve.y, curve.low, curve.high))
 
@@ -455,11 +556,15 @@ def test_an_equal_step_is_no_rise_and_noise_is_no_response():
     said = []
     for seed in range(20):
         rng = random.Random(seed)
-        said.append(study.finding(measured(study, LOWER, lambda one, name, rng=rng: rng.random()), [LOWER]).says[1])
+        said.append(
+            study.finding(measured(study, LOWER, lambda one, name, rng=rng: rng.random()), [LOWER]).says[1]
+        )
     assert sum("shows no clear response" in says for says in said) >= 18
     few = ShiftedPercentages(DOSE_ITEMS[:5])
     says = few.finding(measured(few, LOWER, lambda one, name: points(name)), [LOWER]).says[1]
-    assert says.startswith("distance cannot be judged by 5 items, which are too few: mean rank correlation +1.00 [")
+    assert says.startswith(
+        "distance cannot be judged by 5 items, which are too few: mean rank correlation +1.00 ["
+    )
 
 
 def test_items_have_the_shifts_that_they_have_room_for():
@@ -490,18 +595,28 @@ def test_items_whose_words_only_the_percentages_can_tell_are_named_and_counted()
     closed = [item(["The wood swells."] * 5 + ["Hinges are loose."] * 3, f"c{place}") for place in range(3)]
     study = ShiftedPercentages([*DOSE_ITEMS, *closed])
     assert study.open == {one.id for one in DOSE_ITEMS}
-    finding = study.finding(measured(study, LOWER, lambda one, name: points(name) * (1 if one.id in study.open else -1)), [LOWER])
+    finding = study.finding(
+        measured(study, LOWER, lambda one, name: points(name) * (1 if one.id in study.open else -1)), [LOWER]
+    )
     (response,) = rows(finding.tables[0]).values()
     assert (response["n"], response["open items"], response["n open"]) == (11, 1.0, 8)
     assert response["rank correlation"] == pytest.approx(5 / 11)
-    assert "In 8 of them a masked-out answer has a word that only the two percentages can tell" in finding.says[0]
+    assert (
+        "In 8 of them a masked-out answer has a word that only the two percentages can tell"
+        in finding.says[0]
+    )
 
 
 def test_an_item_with_a_gap_has_no_rank_correlation_but_keeps_its_changes():
     study = ShiftedPercentages(DOSE_ITEMS)
-    found = measured(study, LOWER, lambda one, name: None if one.id == "i0" and name == "30 points" else points(name))
+    found = measured(
+        study, LOWER, lambda one, name: None if one.id == "i0" and name == "30 points" else points(name)
+    )
     finding = study.finding(found, [LOWER, HIGHER])
     assert finding.tables[0].rows[0][4:6] == (7, 8)
     assert [row[5] for row in finding.tables[1].rows[:5]] == [8, 8, 7, 8, 8]
-    assert finding.says[2] == "agreement: no shifted statement has a value, so nothing can be said of its response."
+    assert (
+        finding.says[2]
+        == "agreement: no shifted statement has a value, so nothing can be said of its response."
+    )
     assert [curve.label for curve in finding.plots[0].curves] == ["distance"]

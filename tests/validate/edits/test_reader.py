@@ -1,4 +1,5 @@
-"""Do the studies of stated percentages measure what they say? With a judge that does read percentages they must find a full relation."""
+"""Do the studies of stated percentages measure what they say? With a judge that does read percentages they
+must find a full relation."""
 
 from __future__ import annotations
 
@@ -48,10 +49,11 @@ def names_alone(said: str) -> Shares:
 
 
 class Reader:
-    """A judge in place of a model: it fills in a masked word in proportion to what was said of the answers that have it there.
+    """A judge in place of a model: it fills in a masked word in proportion to what was said of the answers
+    that have it there.
 
-    Hidden states are its logits, so that everything but the decoder is the metric's own: conversations, tokens, the tree of prompts,
-    temperature, distances and means.
+    Hidden states are its logits, so that everything but the decoder is the metric's own: conversations,
+    tokens, the tree of prompts, temperature, distances and means.
 
     Args:
         read: what it makes of a summary. It counts the conditioning answers.
@@ -59,17 +61,27 @@ class Reader:
     """
 
     def __init__(self, read: Callable[[str], Shares], temperature: float) -> None:
-        words = [word for item in RANKED for answer in item.masked_out + item.conditioning for word in answer.split()]
+        words = [
+            word
+            for item in RANKED
+            for answer in item.masked_out + item.conditioning
+            for word in answer.split()
+        ]
         words += [option for question in QUESTIONS for option in question.options]
         plain = tiny.tokenizer()
-        trained = plain.train_new_from_iterator([*tiny.CORPUS, *words * 3], 2000, new_special_tokens=[tiny.OPEN], show_progress=False)
+        trained = plain.train_new_from_iterator(
+            [*tiny.CORPUS, *words * 3], 2000, new_special_tokens=[tiny.OPEN], show_progress=False
+        )
         trained.chat_template = plain.chat_template
         self.words, self.read, self.temperature = trained, read, temperature
-        assert all(len(self.ids(option)) == 1 for question in QUESTIONS for option in question.options)  # no two have a beginning in common
+        # no two have a beginning in common
+        assert all(len(self.ids(option)) == 1 for question in QUESTIONS for option in question.options)
         self.opening = [trained.convert_tokens_to_ids(tiny.OPEN), *self.ids("assistant\n")]
         linear = torch.nn.Linear(len(trained), len(trained), bias=False)
         linear.weight = torch.nn.Parameter(torch.eye(len(trained)), requires_grad=False)
-        self.judge = Judge(CausalLM(Projection(linear, PretrainedConfig()), trained, "reader", "", "cpu", "float32", None))
+        self.judge = Judge(
+            CausalLM(Projection(linear, PretrainedConfig()), trained, "reader", "", "cpu", "float32", None)
+        )
         self.judge.last_states = self.states
 
     def ids(self, text: str) -> list[int]:
@@ -89,12 +101,18 @@ class Reader:
             for answer, share in shares.items():
                 for place, word in enumerate(words := answer.split()):
                     ids = [*self.opening, *self.ids(word)]
-                    if " ".join([*words[:place], "_", *words[place + 1 :]]) == masked and ids[: len(begun)] == begun != ids:
-                        found[ids[len(begun)]] += share + 1e-6  # what is named at 0% is still the only one that fits some places
+                    if (
+                        " ".join([*words[:place], "_", *words[place + 1 :]]) == masked
+                        and ids[: len(begun)] == begun != ids
+                    ):
+                        # what is named at 0% is still the only one that fits some places
+                        found[ids[len(begun)]] += share + 1e-6
         return found / found.sum()
 
 
-def found_by(reader: Reader, study: MultipleChoice | ShiftedPercentages, names: Sequence[str] = ("selfreflect",)) -> Finding:
+def found_by(
+    reader: Reader, study: MultipleChoice | ShiftedPercentages, names: Sequence[str] = ("selfreflect",)
+) -> Finding:
     masked = Masked(reader.judge, names)
     return study.finding(measure(study.items, [masked]), masked.metrics)
 
@@ -129,11 +147,14 @@ def test_whoever_reads_them_backwards_is_found_out():
 def test_whoever_does_not_read_them_shows_nothing():
     finding = found_by(Reader(names_alone, 5.0), MultipleChoice(grid=5))
     assert cells(finding, 0)["Spearman"] is None
-    assert finding.says[1].startswith("selfreflect gives all statements of one true distribution the same value")
+    assert finding.says[1].startswith(
+        "selfreflect gives all statements of one true distribution the same value"
+    )
 
 
 def test_temperature_blurs_a_perfect_reader_but_leaves_the_sign():
-    """The judge's temperature of 5 makes a tenth nearly as much as a half, and nothing at all of 0% and what is not named."""
+    """The judge's temperature of 5 makes a tenth nearly as much as a half, and nothing at all of 0% and what
+    is not named."""
     finding = found_by(Reader(stated, 1.0), MultipleChoice(), ["selfreflect", "tv_t1"])
     assert cells(finding, 0, 1)["Pearson"] == pytest.approx(1, abs=1e-6)
     assert 0.5 < cells(finding, 0, 0)["Pearson"] < 0.95
@@ -145,7 +166,10 @@ def test_whoever_reads_percentages_minds_a_shift_wherever_a_masked_word_can_tell
     finding = found_by(good_reader, study)
     response = cells(finding, 0)
     assert (response["open items"], response["n open"]) == (pytest.approx(1), 4)
-    assert "In 4 of them a masked-out answer has a word that only the two percentages can tell" in finding.says[0]
+    assert (
+        "In 4 of them a masked-out answer has a word that only the two percentages can tell"
+        in finding.says[0]
+    )
 
 
 def test_whoever_reads_them_backwards_likes_a_shift():
@@ -154,7 +178,15 @@ def test_whoever_reads_them_backwards_likes_a_shift():
 
 
 def test_where_the_rest_of_the_answer_gives_it_away_nobody_can_respond(good_reader: Reader):
-    long = [Item(id="door", question="Why?", masked_out=("The wood swells.",) * 3, conditioning=("Hinges are loose.",), summaries={})]
+    long = [
+        Item(
+            id="door",
+            question="Why?",
+            masked_out=("The wood swells.",) * 3,
+            conditioning=("Hinges are loose.",),
+            summaries={},
+        )
+    ]
     study = ShiftedPercentages(long)
     assert not study.open
     changes = found_by(good_reader, study).tables[1]

@@ -1,4 +1,5 @@
-"""Distances between sentence embeddings: exact transport on made-up costs, and the real embedder on real words."""
+"""Distances between sentence embeddings: exact transport on made-up costs, and the real embedder on real
+words."""
 
 from __future__ import annotations
 
@@ -33,7 +34,13 @@ def embedded():
 def item(answers, *summaries):
     named = {f"s{number}": text for number, text in enumerate(summaries)}
     half = len(answers) // 2
-    return Item(id="q", question="What first?", masked_out=tuple(answers[:half]), conditioning=tuple(answers[half:]), summaries=named)
+    return Item(
+        id="q",
+        question="What first?",
+        masked_out=tuple(answers[:half]),
+        conditioning=tuple(answers[half:]),
+        summaries=named,
+    )
 
 
 def scores(embedded, answers, *summaries):
@@ -63,12 +70,16 @@ def test_transport_is_the_optimum_of_the_linear_programme(costs):
 
 
 @UNTIMED
-@given(arrays.arrays(float, st.tuples(st.integers(1, 6), st.just(3)), elements=st.floats(-1, 1)), st.randoms(use_true_random=False))
+@given(
+    arrays.arrays(float, st.tuples(st.integers(1, 6), st.just(3)), elements=st.floats(-1, 1)),
+    st.randoms(use_true_random=False),
+)
 def test_transport_between_equal_sets_costs_nothing_and_order_makes_no_difference(points, chance):
     shuffled = chance.sample(points.tolist(), len(points))
     costs = np.linalg.norm(points[:, None] - np.array(shuffled)[None], axis=-1)
     assert transport(costs) == pytest.approx(0, abs=1e-12)
-    assert transport(np.repeat(costs, 2, axis=0)) == pytest.approx(0, abs=1e-12)  # the same distribution, drawn twice
+    # the same distribution, drawn twice
+    assert transport(np.repeat(costs, 2, axis=0)) == pytest.approx(0, abs=1e-12)
 
 
 @UNTIMED
@@ -111,21 +122,28 @@ def test_transport_sees_possibilities_where_one_embedding_sees_their_mix(embedde
     answers = ["It was Paris.", "It was Paris.", "Nobody knows.", "Nobody knows."]
     both, one = scores(embedded, answers, "It was Paris. Nobody knows.", "It was Paris.")
     assert both["embedding_transport"] == pytest.approx(0, abs=1e-6)
-    assert one["embedding_transport"] == pytest.approx(one["embedding_cosine"], abs=1e-6)  # one sentence: the mean cost
+    # one sentence: the mean cost
+    assert one["embedding_transport"] == pytest.approx(one["embedding_cosine"], abs=1e-6)
     assert both["embedding_cosine"] > 0.05
 
 
 def test_order_of_answers_makes_no_difference(embedded):
     answers = ["Radishes.", "Lettuce, I think.", "Beans", "Radishes.", "", "Kale or peas."]
     shuffled = random.Random(0).sample(answers, len(answers))
-    [found], [again] = scores(embedded, answers, "Radishes. Perhaps beans."), scores(embedded, shuffled, "Radishes. Perhaps beans.")
+    [found], [again] = (
+        scores(embedded, answers, "Radishes. Perhaps beans."),
+        scores(embedded, shuffled, "Radishes. Perhaps beans."),
+    )
     assert found == pytest.approx(again, abs=1e-6)
 
 
 def test_odd_texts_have_distances_and_blank_ones_a_reason(embedded):
     given = item(["hen", *PAYLOADS], "\ud800", PAYLOADS[0], "\n\n")
     found = embedded.score(given)
-    assert [(value.summary, value.metric) for value in found[:2]] == [("s0", "embedding_cosine"), ("s0", "embedding_transport")]
+    assert [(value.summary, value.metric) for value in found[:2]] == [
+        ("s0", "embedding_cosine"),
+        ("s0", "embedding_transport"),
+    ]
     assert all(0 <= value.value <= 2 for value in found[:4])
     assert [value.undefined.reason for value in found[4:]] == ["blank", "blank"]
     assert {value.undefined.reason for value in embedded.score(item(["", " "], "hen"))} == {"no_answers"}

@@ -74,7 +74,9 @@ def test_the_conversations_that_end_in_an_answer_ask_for_it_alike():
     assert [(turn.role, turn.content) for turn in with_summary] == turns(
         SYSTEM, "Question: Why?", "Because.", "Give one answer to this question."
     )
-    assert [(turn.role, turn.content) for turn in alone] == turns(SYSTEM, "Question: Why?\nGive one answer to this question.")
+    assert [(turn.role, turn.content) for turn in alone] == turns(
+        SYSTEM, "Question: Why?\nGive one answer to this question."
+    )
 
 
 # --- the values, by one full forward pass for each text
@@ -82,10 +84,13 @@ def test_the_conversations_that_end_in_an_answer_ask_for_it_alike():
 
 @torch.no_grad()
 def next_logs(judge: Judge, chat: list[tuple[str, str]], word: str) -> tuple[list[int], torch.Tensor]:
-    """The tokens of ``word`` after a conversation, and log-probabilities over the vocabulary where each is predicted."""
+    """The tokens of ``word`` after a conversation, and log-probabilities over the vocabulary where each is
+    predicted."""
     tokenizer = judge.lm.tokenizer
     opened = tokenizer.apply_chat_template(
-        [{"role": role, "content": content} for role, content in chat], tokenize=False, add_generation_prompt=True
+        [{"role": role, "content": content} for role, content in chat],
+        tokenize=False,
+        add_generation_prompt=True,
     )
     prompt, full = (tokenizer(text, add_special_tokens=False).input_ids for text in (opened, opened + word))
     assert full[: len(prompt)] == prompt
@@ -163,7 +168,9 @@ def test_many_summaries_in_groups_have_the_values_they_have_alone(family):
 # --- other tokenizers and templates
 
 
-@pytest.mark.parametrize("make", [lambda: instruct(metaspace_bpe()), lambda: chatml(None)], ids=["space at the end", "no template"])
+@pytest.mark.parametrize(
+    "make", [lambda: instruct(metaspace_bpe()), lambda: chatml(None)], ids=["space at the end", "no template"]
+)
 def test_yes_and_no_are_told_apart_where_the_prompt_merges_with_the_reply(tmp_path: Path, make):
     with single_threaded():
         judge = Judge.load(save_lm(tmp_path, make()), device="cpu", dtype="float32")
@@ -175,18 +182,25 @@ def test_yes_and_no_are_told_apart_where_the_prompt_merges_with_the_reply(tmp_pa
 
 @torch.no_grad()
 def p_yes_of_whole_texts(judge: Judge, chat: Any) -> float:
-    """From the tokens of each whole text, where the one with Yes and the one with No part; those that part before are left out."""
+    """From the tokens of each whole text, where the one with Yes and the one with No part; those that part
+    before are left out."""
     spelled = ("Yes", "yes", "YES", "No", "no", "NO")
     ids = [judge.encode_tasks([chat], [word])[0][0] for word in spelled]
     at = next(i for i, (a, b) in enumerate(zip(ids[0], ids[3], strict=False)) if a != b)
     p = torch.softmax(judge.lm.model(input_ids=torch.tensor([ids[0][:at]])).logits[0, -1].double(), dim=0)
-    yes, no = (sum(p[token].item() for token in {one[at] for one in some if one[:at] == ids[0][:at]}) for some in (ids[:3], ids[3:]))
+    yes, no = (
+        sum(p[token].item() for token in {one[at] for one in some if one[:at] == ids[0][:at]})
+        for some in (ids[:3], ids[3:])
+    )
     return yes / (yes + no)
 
 
 def apart(judge: Judge, summary: str) -> float:
     told, known = summary_context(ITEM.question, summary), reference_context(ITEM.question, ITEM.conditioning)
-    gaps = {a: abs(p_yes_of_whole_texts(judge, belief(told, a)) - p_yes_of_whole_texts(judge, belief(known, a))) for a in COUNTS}
+    gaps = {
+        a: abs(p_yes_of_whole_texts(judge, belief(told, a)) - p_yes_of_whole_texts(judge, belief(known, a)))
+        for a in COUNTS
+    }
     return sum(count * gaps[answer] for answer, count in COUNTS.items()) / 4
 
 
@@ -234,7 +248,9 @@ def test_one_text_that_is_too_long_disturbs_no_other(tiny_judge, family):
         ("pmi", "endless", "too_long"),
     }
     known = found(family.score(ITEM))
-    assert {key: value for key, value in found(values).items() if key in known} == pytest.approx(known, abs=1e-4)
+    assert {key: value for key, value in found(values).items() if key in known} == pytest.approx(
+        known, abs=1e-4
+    )
     values = Likelihood(judge).score(changed(conditioning=(endless,)))
     assert {v.metric for v in values if v.undefined} == {"p_true"}
     assert "the conditioning answers with a masked-out answer needs" in values[0].undefined.message

@@ -1,4 +1,5 @@
-"""SelfReflect and its ablations under the interface of `validate`: against the slow oracle, the scorer, and each other."""
+"""SelfReflect and its ablations under the interface of `validate`: against the slow oracle, the scorer, and
+each other."""
 
 from __future__ import annotations
 
@@ -20,7 +21,14 @@ from selfreflect.errors import ConfigError
 from selfreflect.metric.distance import hellinger, total_variation
 from selfreflect.metric.engine.tree import PrefixTree
 from selfreflect.metric.engine.tree_engine import distances
-from selfreflect.metric.tasks import Context, MaskedWord, is_stopword, masked_words, reference_context, summary_context
+from selfreflect.metric.tasks import (
+    Context,
+    MaskedWord,
+    is_stopword,
+    masked_words,
+    reference_context,
+    summary_context,
+)
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import Undefined, Value
 from selfreflect.validate.metrics.judged import GROUP
@@ -30,9 +38,22 @@ NAMES = [info.name for info in METRICS]
 ITEM = Item(
     id="q7",
     question="What should I plant?",
-    masked_out=("Radishes grow fast", "Lettuce", "Lettuce", "", " \n", "It is not.", "You can plant Lettuce or peas"),
+    masked_out=(
+        "Radishes grow fast",
+        "Lettuce",
+        "Lettuce",
+        "",
+        " \n",
+        "It is not.",
+        "You can plant Lettuce or peas",
+    ),
     conditioning=("basil or peas", "", "basil or peas"),
-    summaries={"short": "Radishes.", "empty": "", "long": "Maybe kale, or else nothing at all before May.", "again": "Radishes."},
+    summaries={
+        "short": "Radishes.",
+        "empty": "",
+        "long": "Maybe kale, or else nothing at all before May.",
+        "again": "Radishes.",
+    },
 )
 
 
@@ -67,7 +88,11 @@ class Watched:
 
 def words_of(answer: str, every: bool) -> list[tuple[str, str]]:
     words = answer.split()
-    return [(" ".join([*words[:i], "_", *words[i + 1 :]]), word) for i, word in enumerate(words)] if every else oracle.masked_words(answer)
+    return (
+        [(" ".join([*words[:i], "_", *words[i + 1 :]]), word) for i, word in enumerate(words)]
+        if every
+        else oracle.masked_words(answer)
+    )
 
 
 def divergences(p: torch.Tensor, q: torch.Tensor) -> dict[str, float]:
@@ -91,7 +116,9 @@ def by_the_oracle(judge: Any, item: Item, summary: str, every: bool = False) -> 
     listing = "\n".join(f"x_{i} = '{answer}'" for i, answer in enumerate(item.conditioning, 1))
     found = []
     for masked, word in [pair for answer in item.masked_out for pair in words_of(answer, every)]:
-        known = oracle.conversation(item.question, listing, "distribution of answers", masked, len(item.conditioning))
+        known = oracle.conversation(
+            item.question, listing, "distribution of answers", masked, len(item.conditioning)
+        )
         told = oracle.conversation(item.question, summary, "answer", masked, None)
         p, q = (oracle.word_probabilities(model, tokenizer, chat, word) for chat in (told, known))
         found.append([divergences(*pair) for pair in zip(p, q, strict=True)])
@@ -107,14 +134,21 @@ def test_every_metric_is_that_of_the_slow_oracle(tiny_judge, architecture):
         tokens = [token for word in words for token in word]
         expected = {metric: np.mean([token[metric] for token in tokens]) for metric in tokens[0]}
         expected["per_word"] = np.mean([np.mean([token["selfreflect"] for token in word]) for word in words])
-        expected["all_words"] = np.mean([token["selfreflect"] for word in by_the_oracle(judge, ITEM, summary, True) for token in word])
+        expected["all_words"] = np.mean(
+            [token["selfreflect"] for word in by_the_oracle(judge, ITEM, summary, True) for token in word]
+        )
         assert numbers(values, name) == pytest.approx(expected, abs=2e-5)
-        assert len({round(expected[metric], 6) for metric in expected}) == len(NAMES), "no two metrics are the same here"
+        assert len({round(expected[metric], 6) for metric in expected}) == len(NAMES), (
+            "no two metrics are the same here"
+        )
 
 
 def test_selfreflect_is_the_score_and_its_parts_are_those_of_its_words(masked, tiny_metric):
     scores = tiny_metric("llama").score(
-        ITEM.question, masked_out=ITEM.masked_out, conditioning=ITEM.conditioning, summaries=dict(ITEM.summaries)
+        ITEM.question,
+        masked_out=ITEM.masked_out,
+        conditioning=ITEM.conditioning,
+        summaries=dict(ITEM.summaries),
     )
     for value in masked.score(ITEM):
         if value.metric != "selfreflect":
@@ -126,7 +160,9 @@ def test_selfreflect_is_the_score_and_its_parts_are_those_of_its_words(masked, t
         assert [value.parts[index] for index in (3, 4)] == [(), ()]
         flat = [distances for answer in value.parts for distances in answer]
         assert [len(distances) for distances in flat] == [len(word.distances) for word in score.words]
-        assert [d for word in flat for d in word] == pytest.approx([d for word in score.words for d in word.distances], abs=1e-6)
+        assert [d for word in flat for d in word] == pytest.approx(
+            [d for word in score.words for d in word.distances], abs=1e-6
+        )
 
 
 def test_a_subset_has_the_same_values_and_masks_no_stopwords_it_does_not_need(tiny_judge, masked):
@@ -139,7 +175,11 @@ def test_a_subset_has_the_same_values_and_masks_no_stopwords_it_does_not_need(ti
         assert [info.name for info in family.metrics] == [name for name in NAMES if name in names]
         sizes[names[0]] = len(family.engine.calls[0][0].rows)
     content = len(masked_words(ITEM.masked_out))
-    assert sizes == {"per_word": content, "top1": content, "all_words": sum(len(answer.split()) for answer in ITEM.masked_out)}
+    assert sizes == {
+        "per_word": content,
+        "top1": content,
+        "all_words": sum(len(answer.split()) for answer in ITEM.masked_out),
+    }
 
 
 def test_without_stopwords_all_words_are_the_words(masked):
@@ -150,7 +190,11 @@ def test_without_stopwords_all_words_are_the_words(masked):
 def test_the_judge_temperature_is_that_of_all_but_one_and_named_beside_the_values(tiny_judge, masked):
     cool = Masked(tiny_judge("llama"), ["selfreflect", "tv_t1"], temperature=1.0)
     found = numbers(cool.score(ITEM))
-    assert found["selfreflect"] == found["tv_t1"] == pytest.approx(numbers(masked.score(ITEM))["tv_t1"], abs=1e-6)
+    assert (
+        found["selfreflect"]
+        == found["tv_t1"]
+        == pytest.approx(numbers(masked.score(ITEM))["tv_t1"], abs=1e-6)
+    )
     assert cool.by == masked.by + ", temperature 1"
     assert masked.by == f"{tiny_judge('llama').name}, float32"
 
@@ -191,7 +235,12 @@ def undefined(values: Sequence[Value]) -> dict[tuple[str, str], Undefined]:
 
 def needed(judge: Any, context: Context, words: Sequence[MaskedWord]) -> int:
     """Tokens of the longest task."""
-    return max(len(ids) for ids, _ in judge.encode_tasks([context.conversation(w.masked) for w in words], [w.text for w in words]))
+    return max(
+        len(ids)
+        for ids, _ in judge.encode_tasks(
+            [context.conversation(w.masked) for w in words], [w.text for w in words]
+        )
+    )
 
 
 def test_a_summary_that_is_too_long_disturbs_no_other(tiny_judge, masked):
@@ -214,8 +263,15 @@ def test_a_stopword_task_that_is_too_long_only_ends_all_words(tiny_judge, masked
         conditioning=(text,) if long == "conditioning" else ITEM.conditioning,
         summaries={"s": text if long == "summary" else "Radishes."},
     )
-    context = summary_context(item.question, text) if long == "summary" else reference_context(item.question, item.conditioning)
-    content, every = (needed(tiny_judge("llama"), context, masked_words(item.masked_out, every=flag)) for flag in (False, True))
+    context = (
+        summary_context(item.question, text)
+        if long == "summary"
+        else reference_context(item.question, item.conditioning)
+    )
+    content, every = (
+        needed(tiny_judge("llama"), context, masked_words(item.masked_out, every=flag))
+        for flag in (False, True)
+    )
     assert content < every
     values = Masked(tiny_judge("llama", max_position_embeddings=content)).score(item)
     found = undefined(values)
@@ -242,7 +298,10 @@ def test_a_damaged_judge_gives_no_numbers(tiny_judge):
 
 
 def test_unknown_metrics_and_impossible_temperatures_are_refused(tiny_judge):
-    with pytest.raises(ConfigError, match=r"no metric 'jensen-shannon' here; known are selfreflect.*Did you mean 'jensen_shannon'"):
+    with pytest.raises(
+        ConfigError,
+        match=r"no metric 'jensen-shannon' here; known are selfreflect.*Did you mean 'jensen_shannon'",
+    ):
         Masked(tiny_judge("llama"), ["jensen-shannon"])
     with pytest.raises(ConfigError, match="at least one metric"):
         Masked(tiny_judge("llama"), [])
@@ -256,8 +315,12 @@ def test_unknown_metrics_and_impossible_temperatures_are_refused(tiny_judge):
 def test_every_word_is_masked_on_request():
     answers = ["It is red wine, of course.", "", "and so"]
     words = masked_words(answers, every=True)
-    assert [(word.answer, word.text) for word in words] == [(i, word) for i, answer in enumerate(answers) for word in answer.split()]
-    assert [word for word in words if word.answer == 2 or not is_stopword(word.text.strip(string.punctuation))] == masked_words(answers)
+    assert [(word.answer, word.text) for word in words] == [
+        (i, word) for i, answer in enumerate(answers) for word in answer.split()
+    ]
+    assert [
+        word for word in words if word.answer == 2 or not is_stopword(word.text.strip(string.punctuation))
+    ] == masked_words(answers)
 
 
 def test_several_distances_share_the_projections():
@@ -278,7 +341,10 @@ def test_several_distances_share_the_projections():
     for one, two, (rows, which) in zip(plain, both, others, strict=True):
         assert two.shape == (len(which), 2)
         assert np.array_equal(one, two[:, 0])
-        truth = [hellinger((rows[i] @ weight.T)[None], (reference[j] @ weight.T)[None], 5.0).item() for i, j in which]
+        truth = [
+            hellinger((rows[i] @ weight.T)[None], (reference[j] @ weight.T)[None], 5.0).item()
+            for i, j in which
+        ]
         assert two[:, 1].tolist() == pytest.approx(truth, abs=1e-6)
 
 
@@ -287,5 +353,7 @@ def test_the_catalogue_of_metrics_loads_no_model_code():
         "import sys, selfreflect.validate.metrics.masked, selfreflect.validate.metrics.likelihood; "
         "print(sorted({'torch', 'transformers', 'numpy', 'tokenizers'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stdout == "[]\n"

@@ -19,7 +19,13 @@ from selfreflect.validate.metrics.overlap import Overlap, Words
 
 def item(answers, *summaries, masked_out=()):
     named = {f"s{number}": text for number, text in enumerate(summaries)}
-    return Item(id="q", question="What first?", masked_out=tuple(masked_out), conditioning=tuple(answers), summaries=named)
+    return Item(
+        id="q",
+        question="What first?",
+        masked_out=tuple(masked_out),
+        conditioning=tuple(answers),
+        summaries=named,
+    )
 
 
 def numbers(family, given):
@@ -27,7 +33,9 @@ def numbers(family, given):
 
 
 def test_rouge_l_is_the_mean_f_measure_of_the_longest_common_subsequence():
-    assert numbers(Overlap(), item(["the red hen ran"], "The red hen ran!", "red ran", "ran red", "duck")) == pytest.approx(
+    assert numbers(
+        Overlap(), item(["the red hen ran"], "The red hen ran!", "red ran", "ran red", "duck")
+    ) == pytest.approx(
         [1.0, 2 / 3, 2 * 1 / (4 + 2), 0.0]  # 2 * common / (words of one + words of the other)
     )
 
@@ -56,9 +64,10 @@ def test_odd_texts_have_values_too(family):
 
 
 def test_what_cannot_be_compared_is_undefined_for_a_reason():
-    assert [value.undefined and value.undefined.reason for value in Overlap().score(item(["hen"], "\n", "?!", "hen"))] == ["blank"] * 2 + [
-        None
-    ]
+    assert [
+        value.undefined and value.undefined.reason
+        for value in Overlap().score(item(["hen"], "\n", "?!", "hen"))
+    ] == ["blank"] * 2 + [None]
     [value] = Overlap().score(item([" "], "hen", masked_out=[""]))
     assert value.value is None
     assert value.undefined.reason == "no_answers"

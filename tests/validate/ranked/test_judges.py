@@ -10,18 +10,25 @@ from selfreflect.validate.base import MetricInfo, Undefined, Value
 from selfreflect.validate.finding import Finding
 from selfreflect.validate.ranked.judges import JudgeAgreement
 
-METRIC = MetricInfo(name="selfreflect", better="lower", group="selfreflect", about="made up", needs=("judge",))
+METRIC = MetricInfo(
+    name="selfreflect", better="lower", group="selfreflect", about="made up", needs=("judge",)
+)
 NAMES = ("greedy", "basic", "cot", "sampled")
 
 
 def items(n: int, names: tuple[str, ...] = NAMES) -> list[Item]:
     texts = {name: name for name in names}
-    return [Item(id=f"i{number}", question="Why?", masked_out=("x",), conditioning=("y",), summaries=texts) for number in range(n)]
+    return [
+        Item(id=f"i{number}", question="Why?", masked_out=("x",), conditioning=("y",), summaries=texts)
+        for number in range(n)
+    ]
 
 
 def value(item: Item, summary: str, by: str, number: float | None, metric: MetricInfo = METRIC) -> Value:
     why = Undefined(reason="too_long", message="no room") if number is None else None
-    return Value(metric=metric.name, item=item.id, summary=summary, digest="", by=by, value=number, undefined=why)
+    return Value(
+        metric=metric.name, item=item.id, summary=summary, digest="", by=by, value=number, undefined=why
+    )
 
 
 def agreement(made: list[Item], **judges) -> Finding:
@@ -40,7 +47,9 @@ def rows(found: Finding) -> list[dict[str, object]]:
     for cells in zip(*(table.rows for table in found.tables[:3]), strict=True):
         row: dict[str, object] = {"judge": cells[0][1], "other judge": cells[0][2]}
         assert {of[:3] for of in cells} == {cells[0][:3]}
-        for name, n, of in zip(("names", "summaries", "same order"), ("n names", "n summaries", "items"), cells, strict=True):
+        for name, n, of in zip(
+            ("names", "summaries", "same order"), ("n names", "n summaries", "items"), cells, strict=True
+        ):
             row |= dict(zip((name, f"{name} low", f"{name} high", n), of[3:], strict=True))
         made.append(row)
     return made
@@ -74,7 +83,9 @@ def test_one_exchange_of_neighbours_among_four_names():
 
 
 def test_hard_questions_raise_the_correlation_of_summaries_but_not_the_order_within_items():
-    (row,) = rows(agreement(items(20), a=lambda n, place: n + 0.1 * place, b=lambda n, place: n - 0.1 * place))
+    (row,) = rows(
+        agreement(items(20), a=lambda n, place: n + 0.1 * place, b=lambda n, place: n - 0.1 * place)
+    )
     assert row["summaries"] > 0.9
     assert row["same order"] == 0
     assert row["names"] == pytest.approx(-1)
@@ -106,8 +117,15 @@ def test_each_two_judges_are_compared():
 
 
 def test_only_what_both_judges_value_is_compared():
-    (row,) = rows(agreement(items(6), a=plain, b=lambda number, place: None if number == 0 and place < 3 else plain(number, place)))
-    assert (row["n summaries"], row["items"]) == (21, 5)  # the first item has one summary left, which has no order
+    (row,) = rows(
+        agreement(
+            items(6),
+            a=plain,
+            b=lambda number, place: None if number == 0 and place < 3 else plain(number, place),
+        )
+    )
+    # the first item has one summary left, which has no order
+    assert (row["n summaries"], row["items"]) == (21, 5)
 
 
 def test_means_of_every_judge_are_shown():
@@ -134,7 +152,12 @@ def test_each_summary_is_a_dot_with_its_values_by_both_judges():
 def test_metrics_by_one_judge_are_named_and_left_out():
     other = MetricInfo(name="length", better="higher", group="control", about="made up")
     made = items(6)
-    values = [value(item, name, by, plain(0, place)) for by in "ab" for item in made for place, name in enumerate(item.summaries)]
+    values = [
+        value(item, name, by, plain(0, place))
+        for by in "ab"
+        for item in made
+        for place, name in enumerate(item.summaries)
+    ]
     values += [value(item, name, "", 1.0, other) for item in made for name in item.summaries]
     found = JudgeAgreement(made).finding(values, [METRIC, other])
     assert {row[0] for table in found.tables for row in table.rows} == {"selfreflect"}
@@ -160,7 +183,9 @@ def test_one_judge_or_metrics_without_a_model_cannot_be_compared():
     with pytest.raises(ConfigError, match="two or more"):
         JudgeAgreement(items(2)).finding([value(items(2)[0], "greedy", "", 1.0)], [METRIC])
     with pytest.raises(ConfigError, match="two or more"):
-        JudgeAgreement(items(2)).finding([value(items(2)[0], "greedy", by, 1.0) for by in ("", "a")], [METRIC])
+        JudgeAgreement(items(2)).finding(
+            [value(items(2)[0], "greedy", by, 1.0) for by in ("", "a")], [METRIC]
+        )
     elsewhere = [value(item, "greedy", by, 1.0) for item in items(9)[3:] for by in "ab"]
     with pytest.raises(ConfigError, match="two or more"):
         JudgeAgreement(items(2)).finding(elsewhere, [METRIC])

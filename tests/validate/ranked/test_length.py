@@ -52,7 +52,9 @@ def test_above_zero_means_that_longer_is_judged_better(metric, sign):
     assert (row(found)["within items"], row(found)["items"], row(found)["summaries"]) == (1, 8, 24)
     assert row(found)["95% low"] == pytest.approx(1 - 2 * (1 - 0.025 ** (1 / 8)))
     assert row(found)["over all"] == pytest.approx(1)
-    assert f"Judge the longer of two summaries of one item to be better: {metric.name}" in "\n".join(found.says)
+    assert f"Judge the longer of two summaries of one item to be better: {metric.name}" in "\n".join(
+        found.says
+    )
     opposite = audit(items(8, 2, 5, 9), metric, lambda number, words: -sign * words)
     assert row(opposite)["within items"] == -1
     assert "Judge the shorter" in "\n".join(opposite.says)
@@ -80,7 +82,9 @@ def test_undefined_values_are_counted_and_a_metric_without_any_is_named():
     made = items(8, 3, 6)
     found = audit(made, LOWER, lambda number, words: None if words == 6 and number == 0 else float(words))
     assert (row(found)["undefined"], row(found)["items"], row(found)["summaries"]) == (1, 7, 15)
-    values = [value(HIGHER, item, name, float(len(text))) for item in made for name, text in item.summaries.items()]
+    values = [
+        value(HIGHER, item, name, float(len(text))) for item in made for name, text in item.summaries.items()
+    ]
     both = LengthStudy(made).finding(values, [HIGHER, LOWER])
     assert both.tables[0].rows[1][1:] == (None, None, None, 0, None, None, None, 0, 16)
     assert "Without values to compare with length: distance." in both.says

@@ -13,7 +13,9 @@ from selfreflect.validate.ranked.order import Pair, known_order
 
 
 def item(id_: str = "a", order: tuple[tuple[str, ...], ...] = (), **summaries: str) -> Item:
-    return Item(id=id_, question="Why?", masked_out=("x",), conditioning=("y",), summaries=summaries, order=order)
+    return Item(
+        id=id_, question="Why?", masked_out=("x",), conditioning=("y",), summaries=summaries, order=order
+    )
 
 
 def kinds(*items: Item, order: str | None = None) -> list[tuple[str, str]]:
@@ -29,7 +31,12 @@ def test_names_say_that_good_beats_all_and_mid_beats_bad():
 
 
 def test_a_chain_gives_all_its_pairs_and_nothing_across_chains():
-    assert kinds(FOUR, order="mid > good>bad, other>mid") == [("mid", "good"), ("mid", "bad"), ("good", "bad"), ("other", "mid")]
+    assert kinds(FOUR, order="mid > good>bad, other>mid") == [
+        ("mid", "good"),
+        ("mid", "bad"),
+        ("good", "bad"),
+        ("other", "mid"),
+    ]
 
 
 def test_the_given_order_comes_before_the_item_and_the_item_before_the_names():
@@ -71,7 +78,11 @@ def test_a_given_order_that_cannot_be(order, said):
 
 @pytest.mark.parametrize(
     ("order", "said"),
-    [((("good", "none"),), "no summary named 'none'"), ((("good",),), "single name"), ((("good", "bad"), ("bad", "good")), "contradicts")],
+    [
+        ((("good", "none"),), "no summary named 'none'"),
+        ((("good",),), "single name"),
+        ((("good", "bad"), ("bad", "good")), "contradicts"),
+    ],
 )
 def test_an_item_with_an_order_that_cannot_be_is_named(order, said):
     with pytest.raises(DataError, match=f"item 'z': .*{said}"):

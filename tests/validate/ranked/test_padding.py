@@ -30,7 +30,9 @@ def item(id_: str, **summaries: str) -> Item:
 
 
 def items(n: int, good: int = 12, bad: int = 5) -> list[Item]:
-    return [item(f"i{place}", good=" ".join(["yes"] * good), bad=" ".join(["no"] * bad)) for place in range(n)]
+    return [
+        item(f"i{place}", good=" ".join(["yes"] * good), bad=" ".join(["no"] * bad)) for place in range(n)
+    ]
 
 
 def measured(study: RankedSets, info: MetricInfo, rule: Callable[[str], float]) -> list[Value]:
@@ -58,8 +60,14 @@ def test_the_shorter_one_gets_filler_to_the_word_and_its_name_says_so():
     one = item("a", good="Most likely peas, or else beans.", mid="Perhaps peas", bad="No idea, sorry.")
     made = pad([one], known_order([one]).pairs, seed=0)
     [padded] = made.items
-    assert list(padded.summaries)[3:] == ["mid: padded to 6 words", "bad: padded to 6 words", "mid: padded to 3 words"]
-    assert {len(padded.summaries[name].split()) for name in ("mid: padded to 6 words", "bad: padded to 6 words")} == {6}
+    assert list(padded.summaries)[3:] == [
+        "mid: padded to 6 words",
+        "bad: padded to 6 words",
+        "mid: padded to 3 words",
+    ]
+    assert {
+        len(padded.summaries[name].split()) for name in ("mid: padded to 6 words", "bad: padded to 6 words")
+    } == {6}
     assert padded.summaries["mid: padded to 3 words"].startswith("Perhaps peas. ")
     assert made.standing[Pair("a", "mid", "bad")] == ("mid: padded to 3 words", "bad")
     assert made.padded[Pair("a", "good", "bad")] == ("bad", "bad: padded to 6 words")
@@ -85,12 +93,21 @@ def test_the_seed_decides_on_the_filler_and_one_text_has_one_filler():
     assert pad([one], pairs, 1) == pad([one], pairs, 1)
     texts = {pad([one], pairs, seed).items[0].summaries["bad: padded to 20 words"] for seed in range(12)}
     assert len(texts) > 3
-    alone = pad([item("a", **{name: one.summaries[name] for name in ("good", "bad")})], [Pair("a", "good", "bad")], 1)
-    assert alone.items[0].summaries["bad: padded to 30 words"] == pad([one], pairs, 1).items[0].summaries["bad: padded to 30 words"]
+    alone = pad(
+        [item("a", **{name: one.summaries[name] for name in ("good", "bad")})], [Pair("a", "good", "bad")], 1
+    )
+    assert (
+        alone.items[0].summaries["bad: padded to 30 words"]
+        == pad([one], pairs, 1).items[0].summaries["bad: padded to 30 words"]
+    )
 
 
 def test_equal_lengths_need_no_filler_and_a_blank_text_cannot_be_padded():
-    made = pad([item("a", good="a b", bad="c d"), item("b", good="a b", bad=" ")], [Pair("a", "good", "bad"), Pair("b", "good", "bad")], 0)
+    made = pad(
+        [item("a", good="a b", bad="c d"), item("b", good="a b", bad=" ")],
+        [Pair("a", "good", "bad"), Pair("b", "good", "bad")],
+        0,
+    )
     assert [list(one.summaries) for one in made.items] == [["good", "bad"]] * 2
     assert made.standing == {Pair("a", "good", "bad"): ("good", "bad")}
     assert not made.padded
@@ -107,17 +124,28 @@ def test_what_is_not_padded_is_measured_as_before():
     plain, padded = RankedSets(items(3)), RankedSets(items(3), padding=True)
     for before, after in zip(plain.items, padded.items, strict=True):
         assert before.summaries.items() <= after.summaries.items()
-        assert {digest(before, name) for name in before.summaries} <= {digest(after, name) for name in after.summaries}
+        assert {digest(before, name) for name in before.summaries} <= {
+            digest(after, name) for name in after.summaries
+        }
     assert plain.known == padded.known
 
 
 def test_padding_takes_the_wins_of_length_away_and_leaves_those_of_content():
-    study = RankedSets([*items(10), *[item(f"s{place}", good="yes yes yes", bad="no " * 9) for place in range(10)]], padding=True)
+    study = RankedSets(
+        [*items(10), *[item(f"s{place}", good="yes yes yes", bad="no " * 9) for place in range(10)]],
+        padding=True,
+    )
     long = metric("long", "control")
-    values = [*measured(study, LOWER, lambda text: float("no" in text.split())), *measured(study, long, lambda text: -words(text))]
+    values = [
+        *measured(study, LOWER, lambda text: float("no" in text.split())),
+        *measured(study, long, lambda text: -words(text)),
+    ]
     found = study.finding(values, [LOWER, long])
     title = "After matching for length: padded to equal length"
-    assert [(row["metric"], row["win rate"], row["n"]) for row in rows(table(found, title))] == [("distance", 1, 20), ("long", 0, 20)]
+    assert [(row["metric"], row["win rate"], row["n"]) for row in rows(table(found, title))] == [
+        ("distance", 1, 20),
+        ("long", 0, 20),
+    ]
     (own,) = rows(table(found, "How often the better summary wins"), metric="long", worse="bad")
     assert (own["win rate"], own["n equal"], own["padded"], own["n padded"]) == (0.5, 0, 0, 20)
     said = "\n".join(found.says)
@@ -131,23 +159,51 @@ def test_padding_takes_the_wins_of_length_away_and_leaves_those_of_content():
 def test_wins_that_padding_takes_away_are_named():
     study = RankedSets(items(20), padding=True)
     found = study.finding(measured(study, metric("long"), lambda text: -words(text)), [metric("long")])
-    assert "Among them this is not shown, so that length may be what is preferred, for: long." in "\n".join(found.says)
+    assert "Among them this is not shown, so that length may be what is preferred, for: long." in "\n".join(
+        found.says
+    )
 
 
 @pytest.mark.parametrize(
     ("good", "bad", "sign", "expected"),
     [
-        (12, 5, 1, "worse summaries clearly worse for distance (+0.5000): wins after padding may be owed to that"),
-        (12, 5, -1, "worse summaries clearly better for distance (-0.5000): wins after padding are in spite of that"),
-        (5, 12, 1, "better summaries clearly worse for distance (+0.5000): wins after padding are in spite of that"),
-        (5, 12, -1, "better summaries clearly better for distance (-0.5000): wins after padding may be owed to that"),
+        (
+            12,
+            5,
+            1,
+            "worse summaries clearly worse for distance (+0.5000): wins after padding may be owed to that",
+        ),
+        (
+            12,
+            5,
+            -1,
+            "worse summaries clearly better for distance (-0.5000): wins after padding are in spite of that",
+        ),
+        (
+            5,
+            12,
+            1,
+            "better summaries clearly worse for distance (+0.5000): wins after padding are in spite of that",
+        ),
+        (
+            5,
+            12,
+            -1,
+            "better summaries clearly better for distance (-0.5000): wins after padding may be owed to that",
+        ),
     ],
 )
 def test_what_filler_does_on_its_own_is_reported(good: int, bad: int, sign: int, expected: str):
     fillers = {word.strip(".,") for line in FILLERS for word in line.split()}
     study = RankedSets(items(12, good, bad), padding=True)
-    for info, way in ((LOWER, 1), (MetricInfo(name="distance", better="higher", group="competitor", about=""), -1)):
-        rule = lambda text, way=way: way * sign * 0.5 * bool(fillers & {word.strip(".,") for word in text.split()})  # noqa: E731
+    for info, way in (
+        (LOWER, 1),
+        (MetricInfo(name="distance", better="higher", group="competitor", about=""), -1),
+    ):
+
+        def rule(text, way=way):
+            return way * sign * 0.5 * bool(fillers & {word.strip(".,") for word in text.split()})
+
         found = study.finding(measured(study, info, rule), [info])
         assert expected in "\n".join(found.says)
         (row,) = rows(table(found, "What filler alone changes"))
@@ -164,7 +220,11 @@ def test_without_padding_nothing_is_said_of_it():
 
 def test_a_padded_text_without_a_value_leaves_its_pair_out():
     study = RankedSets(items(10), padding=True)
-    values = [one for one in measured(study, LOWER, words) if (one.item, one.summary) != ("i0", "bad: padded to 12 words")]
+    values = [
+        one
+        for one in measured(study, LOWER, words)
+        if (one.item, one.summary) != ("i0", "bad: padded to 12 words")
+    ]
     found = study.finding(values, [LOWER])
     (row,) = rows(table(found, "How often the better summary wins"), worse="bad")
     assert (row["n"], row["n padded"]) == (10, 9)
@@ -189,14 +249,22 @@ def test_every_two_metrics_are_compared_and_clear_differences_shown():
     ]
     found = table(study.finding(values, infos), "All metrics against each other on the same pairs")
     pairs = {(row["metric"], row["other"]): row for row in rows(found)}
-    assert set(pairs) == {("all", "half"), ("all", "none"), ("half", "none"), ("same", "half"), ("same", "none")}
+    assert set(pairs) == {
+        ("all", "half"),
+        ("all", "none"),
+        ("half", "none"),
+        ("same", "half"),
+        ("same", "none"),
+    }
     most, least = pairs["all", "none"], pairs["half", "none"]
     assert (most["difference"], most["n"], most["only metric"], most["only other"]) == (1, 20, 20, 0)
     assert most["p"] == pytest.approx(2 / 2**20)
-    assert most["p (Holm)"] == pytest.approx(5 * 2 / 2**20)  # of six pairs one wins the same, which is no test
+    # of six pairs one wins the same, which is no test
+    assert most["p (Holm)"] == pytest.approx(5 * 2 / 2**20)
     assert least["p (Holm)"] == pytest.approx(3 * 2 / 2**10)
     assert "of the 6 pairs of metrics" in found.notes[0]
-    with_selfreflect = study.finding(values, [metric("all", "selfreflect"), metric("none")])  # its own tests say as much of two metrics
+    # its own tests say as much of two metrics
+    with_selfreflect = study.finding(values, [metric("all", "selfreflect"), metric("none")])
     nothing_clear = study.finding(values, [metric("all"), metric("same")])
     for one in (with_selfreflect, nothing_clear):
         assert not any(made.title.startswith("All metrics against") for made in one.tables)

@@ -1,4 +1,5 @@
-"""Ranked sets: win rates from values that are known, matching for length, and what is said of controls and of few pairs."""
+"""Ranked sets: win rates from values that are known, matching for length, and what is said of controls and of
+few pairs."""
 
 from __future__ import annotations
 
@@ -48,7 +49,9 @@ def measured(study: RankedSets, rules: dict[str, Rule]) -> list[Value]:
             for summary in one.summaries:
                 value = rule(one, summary)
                 why = None if value is not None else Undefined(reason="blank", message="nothing there")
-                found.append(Value(metric=name, item=one.id, summary=summary, digest="", value=value, undefined=why))
+                found.append(
+                    Value(metric=name, item=one.id, summary=summary, digest="", value=value, undefined=why)
+                )
     return found
 
 
@@ -112,7 +115,9 @@ def test_a_metric_without_any_value_has_no_rate_and_stands_last():
 
 
 def test_metrics_are_ranked_by_win_rate_and_drawn_in_that_order():
-    found = finding(RankedSets(items(20)), other=right_in_first(9), length=words, selfreflect=right_in_first(14))
+    found = finding(
+        RankedSets(items(20)), other=right_in_first(9), length=words, selfreflect=right_in_first(14)
+    )
     assert [row[0] for row in found.tables[0].rows] == ["length", "selfreflect", "other"]
     (plot,) = found.plots
     assert plot.points
@@ -122,7 +127,9 @@ def test_metrics_are_ranked_by_win_rate_and_drawn_in_that_order():
 
 def test_a_control_that_has_more_wins_is_named():
     found = finding(RankedSets(items(20)), selfreflect=right_in_first(14), length=words)
-    assert "On good > bad the control length (100%) has a higher win rate than selfreflect (70%)." in said(found)
+    assert "On good > bad the control length (100%) has a higher win rate than selfreflect (70%)." in said(
+        found
+    )
     better = finding(RankedSets(items(20, good=4, bad=8)), selfreflect=right_in_first(14), length=words)
     assert "the control length" not in said(better)
     equal = finding(RankedSets(items(20)), selfreflect=right_in_first(99), length=words)
@@ -157,8 +164,12 @@ def test_a_metric_that_prefers_the_question_is_named():
         return {QUESTION: 0.0, EMPTY: None, "good": 0.1, "bad": 0.2}[summary]
 
     found = finding(RankedSets(items(7)), selfreflect=rule)
-    assert f"'{QUESTION}' is judged at least as good as the best one more often than not by selfreflect (7 of 7)" in said(found)
-    assert "more often than not by" not in said(finding(RankedSets(items(7, good=2, bad=1)), length=words))  # a control may be fooled
+    assert (
+        f"'{QUESTION}' is judged at least as good as the best one more often than not by selfreflect (7 of 7)"
+        in said(found)
+    )
+    # a control may be fooled
+    assert "more often than not by" not in said(finding(RankedSets(items(7, good=2, bad=1)), length=words))
     (row,) = rows(table(found, "How often"), worse=EMPTY)
     assert (row["n"], row["win rate"], row["undefined"]) == (0, None, 7)
 
@@ -166,7 +177,10 @@ def test_a_metric_that_prefers_the_question_is_named():
 def mixed() -> list[Item]:
     """10 items whose better summary is twice as long, 10 of equal length, 10 where it is half as long."""
     sizes = [(8, 4)] * 10 + [(6, 6)] * 10 + [(4, 8)] * 10
-    return [item(f"i{number}", good=text(good, "yes"), bad=text(bad, "no")) for number, (good, bad) in enumerate(sizes)]
+    return [
+        item(f"i{number}", good=text(good, "yes"), bad=text(bad, "no"))
+        for number, (good, bad) in enumerate(sizes)
+    ]
 
 
 def test_matching_for_length_takes_the_wins_of_length_away():
@@ -174,7 +188,8 @@ def test_matching_for_length_takes_the_wins_of_length_away():
     ways = ("equal length", "the better summary is shorter", "balanced")
     by_way = [table(found, f"After matching for length: {way}") for way in ways]
     length = [row for one in by_way for row in rows(one, metric="length")]
-    assert [(row["win rate"], row["n"]) for row in length] == [(0, 10), (0, 10), (0.5, 20)]  # the first are ties
+    # the first are ties
+    assert [(row["win rate"], row["n"]) for row in length] == [(0, 10), (0, 10), (0.5, 20)]
     assert length[2]["95% low"] < 0.5 < length[2]["95% high"]
     own = [row for one in by_way for row in rows(one, metric="selfreflect")]
     assert [row["win rate"] for row in own] == [1, 1, 1]
@@ -189,7 +204,10 @@ def test_matching_for_length_takes_the_wins_of_length_away():
 
 
 def test_wins_that_equal_length_takes_away_are_named_with_the_pairs_they_are_missed_among():
-    alike = [item(f"i{number}", good=text(6, "yes"), mid="much longer than this", bad=text(6, "no")) for number in range(30, 40)]
+    alike = [
+        item(f"i{number}", good=text(6, "yes"), mid="much longer than this", bad=text(6, "no"))
+        for number in range(30, 40)
+    ]
     found = finding(RankedSets([*items(30), *alike], "good>bad, good>mid"), length=words)
     assert (
         "Of about equal length: 10 pairs (10 of 40 good > bad and 0 of 10 good > mid). Among them this is not shown, so that length may be "
@@ -199,7 +217,8 @@ def test_wins_that_equal_length_takes_away_are_named_with_the_pairs_they_are_mis
 
 def test_too_few_pairs_of_equal_length_show_a_dash_and_their_number():
     found = finding(
-        RankedSets([*items(10), *[item(f"i{n}", good="a b c d", bad="d e f g") for n in (10, 11)]]), selfreflect=right_in_first(99)
+        RankedSets([*items(10), *[item(f"i{n}", good="a b c d", bad="d e f g") for n in (10, 11)]]),
+        selfreflect=right_in_first(99),
     )
     (row,) = rows(table(found, "How often"), worse="bad")
     assert (row["at equal length"], row["n equal"]) == (None, 2)
@@ -236,14 +255,21 @@ def test_pairs_of_one_item_are_not_counted_as_independent():
 def test_the_paired_test_is_mcnemars_on_the_same_pairs():
     found = finding(RankedSets(items(20)), selfreflect=right_in_first(18), other=right_in_first(6))
     (row,) = rows(table(found, "SelfReflect against"))
-    assert (row["metric"], row["other"], row["only metric"], row["only other"]) == ("selfreflect", "other", 12, 0)
+    assert (row["metric"], row["other"], row["only metric"], row["only other"]) == (
+        "selfreflect",
+        "other",
+        12,
+        0,
+    )
     assert row["difference"] == pytest.approx(0.6)
     assert row["p"] == pytest.approx(2 / 2**12) == row["p (Holm)"]
     assert "selfreflect wins more often than other on good > bad" in said(found)
 
 
 def test_tests_of_one_kind_of_pair_are_adjusted_together():
-    found = finding(RankedSets(items(20)), selfreflect=right_in_first(14), other=right_in_first(6), length=words)
+    found = finding(
+        RankedSets(items(20)), selfreflect=right_in_first(14), other=right_in_first(6), length=words
+    )
     first, second = sorted(rows(table(found, "SelfReflect against")), key=lambda row: float(row["p"]))
     assert first["p (Holm)"] == pytest.approx(2 * first["p"])
     assert second["p (Holm)"] == pytest.approx(max(second["p"], 2 * first["p"]))
@@ -263,7 +289,12 @@ def test_without_selfreflect_there_are_no_paired_tests():
 
 
 def test_metrics_are_told_from_a_coin_or_not():
-    found = finding(RankedSets(items(30)), selfreflect=right_in_first(29), other=right_in_first(15), length=lambda one, s: -words(one, s))
+    found = finding(
+        RankedSets(items(30)),
+        selfreflect=right_in_first(29),
+        other=right_in_first(15),
+        length=lambda one, s: -words(one, s),
+    )
     assert "more often than a coin would: selfreflect." in said(found)
     assert "Prefer the worse summary, or neither, more often than not: length." in said(found)
     assert "Cannot be told from a coin on these pairs: other." in said(found)
@@ -271,7 +302,9 @@ def test_metrics_are_told_from_a_coin_or_not():
 
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_few_pairs_are_said_to_be_too_few(n):
-    found = finding(RankedSets(items(n)), selfreflect=right_in_first(99), other=right_in_first(0), length=words)
+    found = finding(
+        RankedSets(items(n)), selfreflect=right_in_first(99), other=right_in_first(0), length=words
+    )
     assert "is too small a number" in said(found)
     assert "Cannot be told from a coin" in said(found)
     assert "more often than a coin would" not in said(found)
@@ -282,7 +315,10 @@ def test_many_pairs_of_few_items_are_too_few_as_well():
     def rule(one: Item, summary: str) -> float:
         return {"good": 0.0, "mid": 1.0, "bad": 2.0 if int(one.id[1:]) % 2 else 0.5}.get(summary, 3.0)
 
-    found = finding(RankedSets([item(f"i{number}", good="a a a", mid="b b", bad="c") for number in range(4)]), selfreflect=rule)
+    found = finding(
+        RankedSets([item(f"i{number}", good="a a a", mid="b b", bad="c") for number in range(4)]),
+        selfreflect=rule,
+    )
     assert found.tables[0].rows[0][3] > 0.5
     assert "Cannot be told from a coin on these pairs: selfreflect." in said(found)
 
@@ -305,7 +341,9 @@ def test_sets_without_an_order_or_with_an_unknown_name_are_refused_before_anythi
 def test_values_by_two_models_never_hide_one_another():
     study = RankedSets(items(6))
     values = measured(study, {"selfreflect": right_in_first(4)})
-    with pytest.raises(ConfigError, match="selfreflect has values by 'a' and by 'b'; this study takes one model"):
+    with pytest.raises(
+        ConfigError, match="selfreflect has values by 'a' and by 'b'; this study takes one model"
+    ):
         study.finding([replace(value, by=by) for by in "ab" for value in values], [SELFREFLECT])
 
 

@@ -1,4 +1,5 @@
-"""Study 6: ratings from a CSV, agreement among raters against worked examples, and agreement of metrics with them."""
+"""Study 6: ratings from a CSV, agreement among raters against worked examples, and agreement of metrics with
+them."""
 
 from __future__ import annotations
 
@@ -18,7 +19,14 @@ from selfreflect.errors import DataError, MissingExtraError
 from selfreflect.render.table import to_csv, to_markdown
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import MetricInfo, Undefined, Value
-from selfreflect.validate.raters.agreement import ORDERS, alpha, alpha_estimate, order_counts, paired_counts, rating_counts
+from selfreflect.validate.raters.agreement import (
+    ORDERS,
+    alpha,
+    alpha_estimate,
+    order_counts,
+    paired_counts,
+    rating_counts,
+)
 from selfreflect.validate.raters.ratings import Ratings, read_ratings, summary_orders
 from selfreflect.validate.raters.study import HumanAgreement
 from selfreflect.validate.statistics import kendall
@@ -56,7 +64,9 @@ def table(finding, title):
 def row(finding, metric):
     """Cells of one metric: three estimates and the two counts of pairs."""
     titles = ("Agreement of metrics with raters", "Agreement of metrics with the majority")
-    [alphas], [majority] = ([row for row in table(finding, title).rows if row[0] == metric] for title in titles)
+    [alphas], [majority] = (
+        [row for row in table(finding, title).rows if row[0] == metric] for title in titles
+    )
     return {"each": alphas[1:4], "joined": alphas[4:], "majority": majority[1:4], "pairs": majority[5:]}
 
 
@@ -65,7 +75,8 @@ def row(finding, metric):
 
 def test_ratings_are_read_and_blank_cells_are_missing(tmp_path):
     path = written(
-        tmp_path, "rater,item,summary,rating,note\nann,q1,good,5,x\nann,q1,bad,1.5,\nbob,q1,good, ,\ncat,q2,mid,,\nbob,q1,bad,-2e0,\n"
+        tmp_path,
+        "rater,item,summary,rating,note\nann,q1,good,5,x\nann,q1,bad,1.5,\nbob,q1,good, ,\ncat,q2,mid,,\nbob,q1,bad,-2e0,\n",
     )
     assert read_ratings(path, ITEMS) == Ratings(
         raters=("ann", "bob", "cat"),
@@ -76,7 +87,13 @@ def test_ratings_are_read_and_blank_cells_are_missing(tmp_path):
 
 @pytest.mark.parametrize("column", ["preferred", "preference"])
 def test_preferences_are_read_whichever_summary_comes_first(tmp_path, column):
-    lines = ["ann,q1,good,bad,good", "ann,q1,mid,good,good", "ann,q2,bad,mid,Tie", "bob,q1,bad,good,", "bob,q1,bad,mid,bad"]
+    lines = [
+        "ann,q1,good,bad,good",
+        "ann,q1,mid,good,good",
+        "ann,q2,bad,mid,Tie",
+        "bob,q1,bad,good,",
+        "bob,q1,bad,mid,bad",
+    ]
     found = read_ratings(written(tmp_path, f"rater,item,summary,other,{column}\n" + "\n".join(lines)), ITEMS)
     assert found.preferred == {
         "ann": {("q1", "bad", "good"): -1, ("q1", "good", "mid"): 1, ("q2", "bad", "mid"): 0},
@@ -114,18 +131,30 @@ PAIRWISE = "rater,item,summary,other,preferred\n"
             RATING + "ann,q1,good,1\nann,p1,good,1\nann,p2,bad,2\nann,p1,bad,2",
             "3 of 4 rows name items that the items do not have, first in line 3: 'p1', 'p2'",
         ),
-        (RATING + "ann,q1,good,1\nann,q2,best,1", "1 of 2 rows name summaries that the items do not have, first in line 3: 'q2: best'"),
+        (
+            RATING + "ann,q1,good,1\nann,q2,best,1",
+            "1 of 2 rows name summaries that the items do not have, first in line 3: 'q2: best'",
+        ),
         ("rater,item,summary\nann,q1,good", "the columns must be rater, item, summary, rating, or"),
         ("rater,item,rating\nann,q1,4", "they are 'rater', 'item', 'rating'"),
-        ("rater,item,summary,preferred\nann,q1,good,good", "they are 'rater', 'item', 'summary', 'preferred'"),
+        (
+            "rater,item,summary,preferred\nann,q1,good,good",
+            "they are 'rater', 'item', 'summary', 'preferred'",
+        ),
         ("rater,item,summary,other,rating,preferred\nann,q1,good,bad,4,good", "the columns must be"),
-        (PAIRWISE + "ann,q1,good,bad,mid", "line 2: the field 'preferred' must name 'bad' or 'good', or say 'tie'; it is 'mid'"),
+        (
+            PAIRWISE + "ann,q1,good,bad,mid",
+            "line 2: the field 'preferred' must name 'bad' or 'good', or say 'tie'; it is 'mid'",
+        ),
         (PAIRWISE + "ann,q1,good,good,good", "line 2: the fields 'summary' and 'other' both name 'good'"),
         (
             PAIRWISE + "ann,q1,good,bad,good\nann,q1,bad,good,good",
             "line 3: rater 'ann' has rated 'bad, good' of item 'q1' before, in line 2",
         ),
-        (PAIRWISE + "ann,q1,good,best,good", "1 of 1 rows name summaries that the items do not have, first in line 2: 'q1: best'"),
+        (
+            PAIRWISE + "ann,q1,good,best,good",
+            "1 of 1 rows name summaries that the items do not have, first in line 2: 'q1: best'",
+        ),
     ],
 )
 def test_a_file_that_makes_no_sense_is_refused_with_its_place(tmp_path, text, said):
@@ -147,7 +176,11 @@ def test_a_summary_may_be_called_tie(tmp_path):
 
 def test_orders_come_from_ratings_within_an_item():
     values = {("q1", "mid"): 3.0, ("q1", "good"): 5.0, ("q2", "good"): 1.0, ("q1", "bad"): 3.0}
-    assert summary_orders(values) == {("q1", "bad", "good"): -1, ("q1", "bad", "mid"): 0, ("q1", "good", "mid"): 1}
+    assert summary_orders(values) == {
+        ("q1", "bad", "good"): -1,
+        ("q1", "bad", "mid"): 0,
+        ("q1", "good", "mid"): 1,
+    }
 
 
 # --- alpha
@@ -167,7 +200,10 @@ THREE_CODERS = (
 
 
 def rated(observers):
-    return [{(f"q{unit}", "s"): float(value) for unit, value in enumerate(one) if value is not None} for one in observers]
+    return [
+        {(f"q{unit}", "s"): float(value) for unit, value in enumerate(one) if value is not None}
+        for one in observers
+    ]
 
 
 @pytest.mark.parametrize(
@@ -234,7 +270,12 @@ def test_a_scale_that_would_fill_the_memory_has_no_alpha():
 
 def orders_of(rankings):
     """Per rater and item the values of its summaries."""
-    return [summary_orders({(f"q{i}", f"s{j}"): value for i, one in enumerate(items) for j, value in enumerate(one)}) for items in rankings]
+    return [
+        summary_orders(
+            {(f"q{i}", f"s{j}"): value for i, one in enumerate(items) for j, value in enumerate(one)}
+        )
+        for items in rankings
+    ]
 
 
 @given(st.lists(st.tuples(st.permutations(range(4)), st.permutations(range(4))), min_size=3, max_size=6))
@@ -248,12 +289,18 @@ def test_alpha_of_two_raters_orders_is_kendalls_tau_but_for_small_samples(rankin
     assert found == pytest.approx(expected)
 
 
-@given(st.lists(st.lists(st.integers(0, 2), min_size=3, max_size=3), min_size=2, max_size=5), st.permutations(range(3)))
+@given(
+    st.lists(st.lists(st.integers(0, 2), min_size=3, max_size=3), min_size=2, max_size=5),
+    st.permutations(range(3)),
+)
 @settings(max_examples=40, deadline=None)
 def test_alpha_does_not_depend_on_the_names_of_summaries(values, names):
     raters = [{("q", f"s{j}"): float(value) for j, value in enumerate(one)} for one in values]
     renamed = [{("q", f"s{names[j]}"): float(value) for j, value in enumerate(one)} for one in values]
-    found = [alpha_estimate(order_counts([summary_orders(one) for one in given]), ORDERS, "interval").mean for given in (raters, renamed)]
+    found = [
+        alpha_estimate(order_counts([summary_orders(one) for one in given]), ORDERS, "interval").mean
+        for given in (raters, renamed)
+    ]
     assert found[0] == (None if found[1] is None else pytest.approx(found[1]))
 
 
@@ -272,7 +319,12 @@ def test_agreement_with_raters_one_at_a_time_is_not_thinned_by_their_number():
 def said_by(raters: dict[str, dict[str, tuple[float | None, ...]]]) -> Ratings:
     """Rater -> item -> ratings of good, mid and bad."""
     found = {
-        rater: {(id_, name): value for id_, values in items.items() for name, value in zip(NAMES, values, strict=True) if value is not None}
+        rater: {
+            (id_, name): value
+            for id_, values in items.items()
+            for name, value in zip(NAMES, values, strict=True)
+            if value is not None
+        }
         for rater, items in raters.items()
     }
     return Ratings(tuple(found), rated=found)
@@ -283,7 +335,17 @@ def scores(metric, numbers, items=ITEMS, by="judge"):
     for one in items:
         for name, number in zip(NAMES, numbers, strict=True):
             undefined = Undefined(reason="backend", message="no") if number is None else None
-            values.append(Value(metric=metric, item=one.id, summary=name, digest="", by=by, value=number, undefined=undefined))
+            values.append(
+                Value(
+                    metric=metric,
+                    item=one.id,
+                    summary=name,
+                    digest="",
+                    by=by,
+                    value=number,
+                    undefined=undefined,
+                )
+            )
     return values
 
 
@@ -292,7 +354,9 @@ AGREED = said_by({rater: {one.id: (5, 3, 1) for one in ITEMS} for rater in ("ann
 
 def test_a_metric_that_orders_as_the_raters_do_agrees_with_them():
     study = HumanAgreement(ITEMS, AGREED)
-    found = study.finding([*scores("selfreflect", (0.1, 0.2, 0.3)), *scores("length", (1, 2, 3))], [LOWER, HIGHER])
+    found = study.finding(
+        [*scores("selfreflect", (0.1, 0.2, 0.3)), *scores("length", (1, 2, 3))], [LOWER, HIGHER]
+    )
     alike, opposite = row(found, "selfreflect"), row(found, "length")
     assert alike["each"][0] == alike["joined"][0] == 1
     assert alike["majority"][0] == 1
@@ -302,16 +366,25 @@ def test_a_metric_that_orders_as_the_raters_do_agrees_with_them():
     assert opposite["majority"][0] == 0
     assert "Agree with the majority of raters more often than a coin would: 'selfreflect'." in found.says
     assert "Agree with the majority of raters less often than a coin would: 'length'." in found.says
-    assert [(curve.label, curve.y) for curve in found.plots[0].curves] == [("selfreflect", (1.0,)), ("length", (0.0,))]
+    assert [(curve.label, curve.y) for curve in found.plots[0].curves] == [
+        ("selfreflect", (1.0,)),
+        ("length", (0.0,)),
+    ]
 
 
 def test_a_handful_of_items_shows_no_agreement_with_the_majority():
     items = ITEMS[:5]
-    values = [value for value in scores("selfreflect", (0.1, 0.2, 0.3)) if value.item in {one.id for one in items}]
-    values[0] = replace(values[0], value=0.25)  # not all items alike, so that the bootstrap has an interval of its own
+    values = [
+        value for value in scores("selfreflect", (0.1, 0.2, 0.3)) if value.item in {one.id for one in items}
+    ]
+    # not all items alike, so that the bootstrap has an interval of its own
+    values[0] = replace(values[0], value=0.25)
     found = HumanAgreement(items, AGREED).finding(values, [LOWER])
     assert row(found, "selfreflect")["majority"][1] > 0.5
-    assert "With so many items these cannot be shown to agree with the majority more often than a coin would: 'selfreflect'." in found.says
+    assert (
+        "With so many items these cannot be shown to agree with the majority more often than a coin would: 'selfreflect'."
+        in found.says
+    )
 
 
 def test_ties_of_the_metric_are_disagreements_with_a_majority():
@@ -320,7 +393,9 @@ def test_ties_of_the_metric_are_disagreements_with_a_majority():
 
 
 def test_pairs_without_a_majority_are_left_out_and_counted():
-    ratings = said_by({"ann": {one.id: (5, 3, 1) for one in ITEMS}, "bob": {one.id: (3, 5, 1) for one in ITEMS}})
+    ratings = said_by(
+        {"ann": {one.id: (5, 3, 1) for one in ITEMS}, "bob": {one.id: (3, 5, 1) for one in ITEMS}}
+    )
     found = HumanAgreement(ITEMS, ratings).finding(scores("selfreflect", (0.1, 0.2, 0.3)), [LOWER])
     assert row(found, "selfreflect")["pairs"] == (16, 16)
     assert "so that there is no majority to agree with: 8." in found.says[0]
@@ -328,13 +403,21 @@ def test_pairs_without_a_majority_are_left_out_and_counted():
 
 def test_alpha_among_raters_is_that_of_their_ratings_and_of_their_orders():
     chance = np.random.default_rng(2)
-    raters = {rater: {one.id: tuple(chance.integers(1, 6, 3).tolist()) for one in ITEMS} for rater in ("ann", "bob")}
+    raters = {
+        rater: {one.id: tuple(chance.integers(1, 6, 3).tolist()) for one in ITEMS} for rater in ("ann", "bob")
+    }
     ratings = said_by(raters)
     rows = table(HumanAgreement(ITEMS, ratings).finding([], [LOWER]), "Agreement among raters").rows
     assert [one[:2] for one in rows] == [
-        *(("ratings as given", "interval"), ("ratings as given", "ordinal"), ("order of two summaries", "interval"))
+        *(
+            ("ratings as given", "interval"),
+            ("ratings as given", "ordinal"),
+            ("order of two summaries", "interval"),
+        )
     ]
-    pairs = [(raters["ann"][one.id][place], raters["bob"][one.id][place]) for one in ITEMS for place in range(3)]
+    pairs = [
+        (raters["ann"][one.id][place], raters["bob"][one.id][place]) for one in ITEMS for place in range(3)
+    ]
     flat = [value for pair in pairs for value in pair]
     observed = sum((a - b) ** 2 for a, b in pairs) / len(pairs)
     expected = sum((a - b) ** 2 for a, b in combinations(flat, 2)) / math.comb(len(flat), 2)
@@ -346,20 +429,30 @@ def test_a_rater_alone_has_no_alpha_but_a_metric_can_agree_with_them():
     ratings = said_by({"ann": {one.id: (5, 3, 1) for one in ITEMS}})
     found = HumanAgreement(ITEMS, ratings).finding(scores("selfreflect", (0.1, 0.2, 0.3)), [LOWER])
     assert {one[2] for one in table(found, "Agreement among raters").rows} == {None}
-    assert "Agreement among raters is not defined: no pair of summaries was compared by two raters" in found.says[1]
+    assert (
+        "Agreement among raters is not defined: no pair of summaries was compared by two raters"
+        in found.says[1]
+    )
     assert row(found, "selfreflect")["each"][0] == 1
 
 
 def test_preferences_need_no_scale():
     preferred = {rater: {(one.id, "bad", "good"): -1 for one in ITEMS} for rater in ("ann", "bob")}
-    found = HumanAgreement(ITEMS, Ratings(("ann", "bob"), preferred=preferred)).finding(scores("selfreflect", (0.1, 0.2, 0.3)), [LOWER])
-    assert [(one[0], one[2]) for one in table(found, "Agreement among raters").rows] == [("order of two summaries", 1)]
+    found = HumanAgreement(ITEMS, Ratings(("ann", "bob"), preferred=preferred)).finding(
+        scores("selfreflect", (0.1, 0.2, 0.3)), [LOWER]
+    )
+    assert [(one[0], one[2]) for one in table(found, "Agreement among raters").rows] == [
+        ("order of two summaries", 1)
+    ]
     assert row(found, "selfreflect")["pairs"] == (8, 8)
     assert row(found, "selfreflect")["majority"][0] == 1
 
 
 def test_missing_ratings_leave_the_rest_in_place():
-    raters = {rater: {one.id: (5, None, 1) if rater == "bob" else (5, 3, 1) for one in ITEMS} for rater in ("ann", "bob")}
+    raters = {
+        rater: {one.id: (5, None, 1) if rater == "bob" else (5, 3, 1) for one in ITEMS}
+        for rater in ("ann", "bob")
+    }
     found = HumanAgreement(ITEMS, said_by(raters)).finding(scores("selfreflect", (0.1, 0.2, 0.3)), [LOWER])
     assert table(found, "Agreement among raters").rows[-1][2] == 1
     assert row(found, "selfreflect")["pairs"] == (24, 24)  # ann has compared them all
@@ -369,7 +462,12 @@ def test_missing_values_are_shown_beside_the_pairs_that_raters_decided():
     values = scores("selfreflect", (0.1, None, 0.3))
     found = HumanAgreement(ITEMS, AGREED).finding(values, [LOWER, HIGHER])
     assert row(found, "selfreflect")["pairs"] == (8, 24)
-    assert row(found, "length") == {"each": (None,) * 3, "joined": (None,) * 3, "majority": (None,) * 3, "pairs": (0, 24)}
+    assert row(found, "length") == {
+        "each": (None,) * 3,
+        "joined": (None,) * 3,
+        "majority": (None,) * 3,
+        "pairs": (0, 24),
+    }
     assert "No value for two summaries that raters compared: 'length'." in found.says
 
 
@@ -387,7 +485,10 @@ def test_one_item_has_estimates_without_intervals():
     found = study.finding(scores("selfreflect", (0.1, 0.2, 0.3)), [LOWER])
     assert row(found, "selfreflect")["majority"] == (1, None, None)
     assert "without an interval (n = 1 items)" in found.says[1]
-    assert "cannot be shown to agree with the majority more often than a coin would: 'selfreflect'" in found.says[-1]
+    assert (
+        "cannot be shown to agree with the majority more often than a coin would: 'selfreflect'"
+        in found.says[-1]
+    )
 
 
 def test_only_rated_items_are_measured_and_values_of_others_change_nothing():
@@ -395,8 +496,12 @@ def test_only_rated_items_are_measured_and_values_of_others_change_nothing():
     study = HumanAgreement(ITEMS, ratings)
     assert [one.id for one in study.items] == ["q1", "q2"]
     values = scores("selfreflect", (0.1, 0.2, 0.3))
-    control = Value(metric="selfreflect", item="q1", summary="control: empty", digest="", by="judge", value=0.9)
-    assert study.finding([*values, control], [LOWER]) == study.finding(scores("selfreflect", (0.1, 0.2, 0.3), ITEMS[:2]), [LOWER])
+    control = Value(
+        metric="selfreflect", item="q1", summary="control: empty", digest="", by="judge", value=0.9
+    )
+    assert study.finding([*values, control], [LOWER]) == study.finding(
+        scores("selfreflect", (0.1, 0.2, 0.3), ITEMS[:2]), [LOWER]
+    )
 
 
 @pytest.mark.parametrize("ratings", [{"ann": {"q1": (5, None, None)}}, {"ann": {"elsewhere": (5, 3, 1)}}])
@@ -407,14 +512,21 @@ def test_ratings_that_compare_nothing_are_refused(ratings):
 
 def test_a_second_judge_is_named_and_passed_over():
     values = scores("selfreflect", (0.1, 0.2, 0.3))
-    found = HumanAgreement(ITEMS, AGREED).finding([*values, *scores("selfreflect", (3, 2, 1), by="another")], [LOWER])
+    found = HumanAgreement(ITEMS, AGREED).finding(
+        [*values, *scores("selfreflect", (3, 2, 1), by="another")], [LOWER]
+    )
     assert row(found, "selfreflect")["majority"][0] == 1
     assert "Values by 'another' were passed over" in found.says[-1]
 
 
 def test_raters_by_chance_are_not_taken_for_a_standard():
     chance = np.random.default_rng(7)
-    ratings = said_by({rater: {one.id: tuple(chance.permutation(3).tolist()) for one in ITEMS} for rater in ("ann", "bob", "cat")})
+    ratings = said_by(
+        {
+            rater: {one.id: tuple(chance.permutation(3).tolist()) for one in ITEMS}
+            for rater in ("ann", "bob", "cat")
+        }
+    )
     found = HumanAgreement(ITEMS, ratings).finding([], [])
     assert "the raters cannot be shown to agree, so agreement with them says little" in found.says[1]
 
@@ -434,7 +546,10 @@ def test_without_the_package_the_extra_is_named(monkeypatch):
 
 def test_a_file_goes_all_the_way_to_a_table(tmp_path):
     lines = [
-        f"{rater},{one.id},{name},{rating}" for rater in ("=ann", "bob") for one in ITEMS for name, rating in zip(NAMES, "531", strict=True)
+        f"{rater},{one.id},{name},{rating}"
+        for rater in ("=ann", "bob")
+        for one in ITEMS
+        for name, rating in zip(NAMES, "531", strict=True)
     ]
     ratings = read_ratings(written(tmp_path, RATING + "\n".join(lines)), ITEMS)
     found = HumanAgreement(ITEMS, ratings).finding(scores("selfreflect", (0.1, 0.2, 0.3)), [LOWER])

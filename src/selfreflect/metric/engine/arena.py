@@ -1,8 +1,9 @@
 """Tensors that outlive the layer or the pass that made them, where they are in nobody's way.
 
-On a CPU large tensors come and go on the heap with every layer. What stays there among them takes a corner of the space that they leave
-behind, so that those of the next layer do not fit and the heap grows: with SmolLM2 such space came to as much as twice what was in use. So
-what stays is copied into memory of its own, which goes back to the system with the tensor. A GPU has torch's own allocator for that.
+On a CPU large tensors come and go on the heap with every layer. What stays there among them takes a corner of
+the space that they leave behind, so that those of the next layer do not fit and the heap grows: with SmolLM2
+such space came to as much as twice what was in use. So what stays is copied into memory of its own, which
+goes back to the system with the tensor. A GPU has torch's own allocator for that.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from contextlib import suppress
 import torch
 
 TOGETHER = 16
-"""Copies of a shape that share a mapping: with one each there would be thousands in a long pass of a deep model."""
+"""Copies of a shape that share a mapping: with one each there would be thousands in a long pass of a deep
+model."""
 
 
 class Arena:
-    """Keeps copies. A mapping lives as long as any of the copies in it, so what lies on one shelf should go at about the same time."""
+    """Keeps copies. A mapping lives as long as any of the copies in it, so what lies on one shelf should go
+    at about the same time."""
 
     def __init__(self) -> None:
         self._empty: dict[tuple[torch.Size, torch.dtype, torch.device], list[torch.Tensor]] = {}

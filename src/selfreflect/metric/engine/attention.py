@@ -1,9 +1,10 @@
 """Attention over prefix trees.
 
-Keys and values of a shared prefix are computed once and attended to by every node without a mask; inside the tree a node attends to its
-ancestors only, of which a block of neighbours shares most. There are three ways: compiled code of our own on a CPU (``native``); two
-softmaxes by the device's fused kernel, which merge exactly through their log-sum-exps since their keys are disjoint; plain operations for
-whatever neither serves.
+Keys and values of a shared prefix are computed once and attended to by every node without a mask; inside the
+tree a node attends to its ancestors only, of which a block of neighbours shares most. There are three ways:
+compiled code of our own on a CPU (``native``); two softmaxes by the device's fused kernel, which merge
+exactly through their log-sum-exps since their keys are disjoint; plain operations for whatever neither
+serves.
 
 Shapes as in :mod:`selfreflect.metric.engine.packing`; H query heads in KV groups of G, head dimension D.
 """
@@ -24,7 +25,8 @@ from selfreflect.metric.engine.packing import Blocks, PackedBatch
 from selfreflect.metric.engine.tiles import Tiles, cut
 
 WRITTEN_OUT = 2**26
-"""Logits that exist at once where no fused kernel serves, or those of one block: 256 MiB of them, and a few more arrays of that size."""
+"""Logits that exist at once where no fused kernel serves, or those of one block: 256 MiB of them, and a few
+more arrays of that size."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +62,11 @@ class _Layout:
 
 
 class TreeAttention:
-    """Attention of all layers over the passes of some contexts, with the keys and values that later passes need.
+    """Attention of all layers over the passes of some contexts, with the keys and values that later passes
+    need.
 
-    Call :meth:`begin` before each pass, then :meth:`attend` once for each layer. Layers may lie on several devices: what a layer needs, and
-    what is kept of it, is where its queries are.
+    Call :meth:`begin` before each pass, then :meth:`attend` once for each layer. Layers may lie on several
+    devices: what a layer needs, and what is kept of it, is where its queries are.
     """
 
     def __init__(self, *, fused: bool = True) -> None:
@@ -88,7 +91,15 @@ class TreeAttention:
         self._farthest = int(packed.positions.max())
 
     def attend(
-        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float, extras: Extras, *, last: bool = False
+        self,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        scale: float,
+        extras: Extras,
+        *,
+        last: bool = False,
     ) -> torch.Tensor:
         """What each row takes from the rows that it may see.
 
@@ -108,7 +119,10 @@ class TreeAttention:
             if s.prefix:
                 rows = slice(s.first_row, s.nodes_row)
                 put = self._shelves[s.context].put
-                self.prefix[s.context, layer] = put(key[rows].transpose(0, 1)), put(value[rows].transpose(0, 1))
+                self.prefix[s.context, layer] = (
+                    put(key[rows].transpose(0, 1)),
+                    put(value[rows].transpose(0, 1)),
+                )
         local = (key, value)
         if (carried := self.carry.pop(layer, None)) is not None:
             local = (torch.cat([carried[0], key]), torch.cat([carried[1], value]))
@@ -116,22 +130,37 @@ class TreeAttention:
             keep = self._kept(query.device)
             self.carry[layer] = self._path.put(local[0][keep]), self._path.put(local[1][keep])
         group = query.shape[1] // key.shape[1]
-        served = query.device.type == "cpu" and query.dtype == torch.float32  # asked first: for others nothing need be compiled
-        if served and self.fused and extras.plain and (compiled := native()) and compiled.serves(query, key, value):
+        # asked first: for others nothing need be compiled
+        served = query.device.type == "cpu" and query.dtype == torch.float32
+        if (
+            served
+            and self.fused
+            and extras.plain
+            and (compiled := native())
+            and compiled.serves(query, key, value)
+        ):
             tiles = self._cut(layer, compiled.lanes // group, group, last)
-            return compiled.attend(query, local, [self.prefix.get((context, layer)) for context in tiles.contexts], tiles, scale)
+            return compiled.attend(
+                query, local, [self.prefix.get((context, layer)) for context in tiles.contexts], tiles, scale
+            )
         layout = self._layout(last, group, query.dtype, query.device)
         out = torch.empty_like(query)
         if not last:
             self._prefix_rows(layer, query, out, scale, extras)
         if not layout.rows.numel():
             return out
-        compute = self._merged if extras.plain and self.fused and query.device.type in _PARTIAL else self._written_out
+        compute = (
+            self._merged
+            if extras.plain and self.fused and query.device.type in _PARTIAL
+            else self._written_out
+        )
         found = compute(layer, query, local, layout, scale, extras).flatten(0, 1)
         out[layout.rows] = found if layout.real is None else found[layout.real]
         return out
 
-    def _prefix_rows(self, layer: int, query: torch.Tensor, out: torch.Tensor, scale: float, extras: Extras) -> None:
+    def _prefix_rows(
+        self, layer: int, query: torch.Tensor, out: torch.Tensor, scale: float, extras: Extras
+    ) -> None:
         for s in self.packed.segments:
             if not s.prefix:
                 continue
@@ -146,15 +175,20 @@ class TreeAttention:
             for start in range(0, s.prefix, size):
                 stop = min(start + size, s.prefix)
                 visible = _causal(start, stop, extras.window, query.device)
-                seen = _general(q[:, :, start:stop], k[:, :, :stop], v[:, :, :stop], None, None, visible, scale, extras)
+                seen = _general(
+                    q[:, :, start:stop], k[:, :, :stop], v[:, :, :stop], None, None, visible, scale, extras
+                )
                 out[rows][start:stop] = seen[0].transpose(0, 1)
 
-    def _merged(self, layer: int, query: torch.Tensor, local: KeyValue, layout: _Layout, scale: float, extras: Extras) -> torch.Tensor:
+    def _merged(
+        self, layer: int, query: torch.Tensor, local: KeyValue, layout: _Layout, scale: float, extras: Extras
+    ) -> torch.Tensor:
         """The part of the tree, blocks as a batch, and the part of the prefixes, merged: (B, R, H, D)."""
         kv, size = local[0].shape[1:]
         blocks, rows = layout.queries.shape
         group = query.shape[1] // kv
-        # Heads that share a key are stacked as more rows. Key heads go first, so that all blocks of a context are one stretch of rows.
+        # Heads that share a key are stacked as more rows. Key heads go first, so that all blocks of a context
+        # are one stretch of rows.
         grouped = _rows(query, layout.queries).view(blocks, rows, kv, group, size)
         stacked = grouped.permute(2, 0, 1, 3, 4).reshape(kv, blocks, rows * group, size)
         k, v = (_rows(part, layout.keys).transpose(1, 2) for part in local)
@@ -165,7 +199,8 @@ class TreeAttention:
                 continue
             q = stacked[:, start:stop].flatten(1, 2)  # (KV, all rows of the context, D)
             both = partial(q[None], *_batch(prefix), scale, None)
-            other, other_lse = (x[0].unflatten(1, (stop - start, -1)).transpose(0, 1) for x in both)  # as out and lse: blocks first
+            # as out and lse: blocks first
+            other, other_lse = (x[0].unflatten(1, (stop - start, -1)).transpose(0, 1) for x in both)
             weight = torch.sigmoid(other_lse - lse[start:stop]).unsqueeze(-1)
             if out.dtype == torch.float32:
                 out[start:stop].lerp_(other, weight)
@@ -174,7 +209,9 @@ class TreeAttention:
         seen: torch.Tensor = out.unflatten(2, (rows, group)).permute(0, 2, 1, 3, 4).flatten(2, 3)
         return seen
 
-    def _written_out(self, layer: int, query: torch.Tensor, local: KeyValue, layout: _Layout, scale: float, extras: Extras) -> torch.Tensor:
+    def _written_out(
+        self, layer: int, query: torch.Tensor, local: KeyValue, layout: _Layout, scale: float, extras: Extras
+    ) -> torch.Tensor:
         """The same for any device and any extras, in plain operations: (B, R, H, D)."""
         at_query, at_key = self._positions(layout, last=query.shape[0] != len(self.packed.tokens))
         _, heads, size = query.shape
@@ -182,7 +219,9 @@ class TreeAttention:
         for context, first, end in layout.contexts:
             prefix = self.prefix.get((context, layer))
             before = 0 if prefix is None else prefix[0].shape[1]
-            blocks = max(1, WRITTEN_OUT // (heads * layout.queries.shape[1] * (before + layout.keys.shape[1])))
+            blocks = max(
+                1, WRITTEN_OUT // (heads * layout.queries.shape[1] * (before + layout.keys.shape[1]))
+            )
             for start in range(first, end, blocks):
                 some = slice(start, min(start + blocks, end))
                 q = query[layout.queries[some]].transpose(1, 2)
@@ -195,8 +234,13 @@ class TreeAttention:
                 else:
                     near = torch.ones_like(visible[..., :1]).expand(-1, -1, before)
                     if extras.window is not None:
-                        near = torch.arange(before, device=query.device) > at_query[some, :, None] - extras.window
-                    seen = _general(q, *_batch(prefix), k, v, torch.cat([near, visible], dim=-1)[:, None], scale, extras)
+                        near = (
+                            torch.arange(before, device=query.device)
+                            > at_query[some, :, None] - extras.window
+                        )
+                    seen = _general(
+                        q, *_batch(prefix), k, v, torch.cat([near, visible], dim=-1)[:, None], scale, extras
+                    )
                 found[some] = seen.transpose(1, 2)
         return found
 
@@ -210,7 +254,9 @@ class TreeAttention:
 
     def _positions(self, layout: _Layout, last: bool) -> tuple[torch.Tensor, torch.Tensor]:
         rows = self.packed.positions[self.packed.wanted] if last else self.packed.positions
-        at_query, at_key = (_tensor(each, layout.queries.device) for each in (rows, self.packed.key_positions))
+        at_query, at_key = (
+            _tensor(each, layout.queries.device) for each in (rows, self.packed.key_positions)
+        )
         return at_query[layout.queries], at_key[layout.keys]
 
     def _kept(self, device: torch.device) -> torch.Tensor:
@@ -219,13 +265,16 @@ class TreeAttention:
         return self._keep[device]
 
     def _layout(self, last: bool, group: int, dtype: torch.dtype, device: torch.device) -> _Layout:
-        """Layers share it; models whose layers differ in their heads or lie on several devices have several."""
+        """Layers share it; models whose layers differ in their heads or lie on several devices have
+        several."""
         if (last, group, dtype, device) not in self._layouts:
             blocks: Blocks = self.packed.last if last else self.packed.nodes
             visible = torch.from_numpy(blocks.visible).to(device)
             queries = _tensor(blocks.queries, device)
             real = _tensor(blocks.real, device)
-            bias = torch.zeros(visible.shape, dtype=dtype, device=device).masked_fill_(~visible, float("-inf"))
+            bias = torch.zeros(visible.shape, dtype=dtype, device=device).masked_fill_(
+                ~visible, float("-inf")
+            )
             self._layouts[last, group, dtype, device] = _Layout(
                 queries=queries,
                 real=None if real.numel() == queries.numel() else real,
@@ -251,12 +300,18 @@ def _batch(pair: KeyValue) -> KeyValue:
     return pair[0][None], pair[1][None]
 
 
-def _partial_cpu(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, bias: torch.Tensor | None) -> KeyValue:
-    out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, attn_mask=bias, scale=scale)
+def _partial_cpu(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, bias: torch.Tensor | None
+) -> KeyValue:
+    out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        q, k, v, attn_mask=bias, scale=scale
+    )
     return out, lse
 
 
-def _partial_cuda(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, bias: torch.Tensor | None) -> KeyValue:
+def _partial_cuda(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, bias: torch.Tensor | None
+) -> KeyValue:
     if bias is not None:
         bias = bias.expand(-1, q.shape[1], -1, -1)
     out, lse, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(q, k, v, bias, True, scale=scale)
@@ -264,7 +319,8 @@ def _partial_cuda(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: floa
 
 
 _PARTIAL: dict[str, Any] = {"cpu": _partial_cpu, "cuda": _partial_cuda}
-"""Attention to some of the keys, (batch, KV, rows, D), and its log-sum-exp, (batch, KV, rows), by the device's fused kernel."""
+"""Attention to some of the keys, (batch, KV, rows, D), and its log-sum-exp, (batch, KV, rows), by the
+device's fused kernel."""
 
 
 def _causal(start: int, stop: int, window: int | None, device: torch.device) -> torch.Tensor:
@@ -285,7 +341,8 @@ def _general(
     scale: float,
     extras: Extras,
 ) -> torch.Tensor:
-    """Attention written out, over one set of keys or over two beside each other, each (batch or 1, KV, keys, D): (batch, H, rows, D)."""
+    """Attention written out, over one set of keys or over two beside each other, each (batch or 1, KV, keys,
+    D): (batch, H, rows, D)."""
     batch, heads, rows, size = query.shape
     kv = key.shape[1]
     grouped = query.reshape(batch, kv, -1, size)
@@ -296,9 +353,12 @@ def _general(
         logits = torch.tanh(logits / extras.softcap) * extras.softcap
     logits = logits.masked_fill(~visible, float("-inf"))
     if extras.sinks is not None:
-        logits = torch.cat([logits, extras.sinks.float().reshape(1, -1, 1, 1).expand(batch, heads, rows, 1)], dim=-1)
+        logits = torch.cat(
+            [logits, extras.sinks.float().reshape(1, -1, 1, 1).expand(batch, heads, rows, 1)], dim=-1
+        )
     weights = torch.softmax(logits, dim=-1)
-    out = torch.zeros(grouped.shape, device=query.device)  # two roundings to half precision would be one too many
+    # two roundings to half precision would be one too many
+    out = torch.zeros(grouped.shape, device=query.device)
     start = 0
     for k, v in parts:
         out += weights[..., start : start + k.shape[2]].reshape(batch, kv, -1, k.shape[2]) @ v.float()

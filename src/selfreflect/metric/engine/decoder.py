@@ -1,4 +1,5 @@
-"""A judge's decoder, run over one pass of tree nodes: by a forward pass of our own where the architecture is known, else by its own.
+"""A judge's decoder, run over one pass of tree nodes: by a forward pass of our own where the architecture is
+known, else by its own.
 
 Both give the final normed states of the wanted rows, (W, hidden).
 """
@@ -35,10 +36,12 @@ class Decoder(Protocol):
 
 
 class FusedDecoder:
-    """The forward pass of the Llama family (Llama, Mistral, Qwen2, Qwen3) over packed rows, without a batch dimension.
+    """The forward pass of the Llama family (Llama, Mistral, Qwen2, Qwen3) over packed rows, without a batch
+    dimension.
 
-    It works in place and leaves out of the last layer all that is not wanted: there, other rows are only keys and values. Layers may lie on
-    several devices: rows move on where the next layer is elsewhere, and its keys and values stay with it.
+    It works in place and leaves out of the last layer all that is not wanted: there, other rows are only keys
+    and values. Layers may lie on several devices: rows move on where the next layer is elsewhere, and its
+    keys and values stay with it.
     """
 
     def __init__(self, decoder: Any) -> None:
@@ -48,12 +51,17 @@ class FusedDecoder:
 
     @staticmethod
     def serves(decoder: Any) -> bool:
-        """Whether the decoder is one of these and nothing has been changed in it: no adapters, quantised or absent weights, windows."""
+        """Whether the decoder is one of these and nothing has been changed in it: no adapters, quantised or
+        absent weights, windows."""
         kind = type(decoder)
         if kind.__name__ not in OWN or not kind.__module__.startswith("transformers.models."):
             return False
         hooks = [module._hf_hook for module in decoder.modules() if hasattr(module, "_hf_hook")]
-        return all(map(_only_moves, hooks)) and not windowed(decoder.config) and all(map(_is_plain, decoder.layers))
+        return (
+            all(map(_only_moves, hooks))
+            and not windowed(decoder.config)
+            and all(map(_is_plain, decoder.layers))
+        )
 
     def run(self, packed: PackedBatch, attention: TreeAttention) -> torch.Tensor:
         decoder = self.decoder
@@ -69,7 +77,12 @@ class FusedDecoder:
         return _norm(decoder.norm, x.to(decoder.norm.weight.device))
 
     def _layer(
-        self, layer: Any, x: torch.Tensor, turns: tuple[torch.Tensor, torch.Tensor], attention: TreeAttention, wanted: torch.Tensor | None
+        self,
+        layer: Any,
+        x: torch.Tensor,
+        turns: tuple[torch.Tensor, torch.Tensor],
+        attention: TreeAttention,
+        wanted: torch.Tensor | None,
     ) -> torch.Tensor:
         """One layer; where ``wanted`` is given, only for these rows."""
         part = layer.self_attn
@@ -79,7 +92,9 @@ class FusedDecoder:
         if wanted is not None:
             h, x, turns = h[wanted], x[wanted], (turns[0][wanted], turns[1][wanted])
         query = self._heads(part.q_proj, h, getattr(part, "q_norm", None), turns)
-        seen = attention.attend(part.layer_idx, query, key, value, part.scaling, _PLAIN, last=wanted is not None)
+        seen = attention.attend(
+            part.layer_idx, query, key, value, part.scaling, _PLAIN, last=wanted is not None
+        )
         _add_linear(x, part.o_proj, seen.flatten(1))
         mlp = layer.mlp
         h = _norm(layer.post_attention_layernorm, x)
@@ -90,7 +105,9 @@ class FusedDecoder:
         _add_linear(x, mlp.down_proj, gate.mul_(_linear(mlp.up_proj, h)))
         return x
 
-    def _heads(self, projection: Any, h: torch.Tensor, norm: Any, turns: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    def _heads(
+        self, projection: Any, h: torch.Tensor, norm: Any, turns: tuple[torch.Tensor, torch.Tensor]
+    ) -> torch.Tensor:
         """(rows, heads, D) with rotary embedding: each half turned with the other.
 
         Args:
@@ -109,7 +126,8 @@ class FusedDecoder:
 
 
 def windowed(config: Any) -> bool:
-    """Whether some layers see only the neighbourhood of a token. Some config.json name a window that the model never reads."""
+    """Whether some layers see only the neighbourhood of a token. Some config.json name a window that the
+    model never reads."""
     kinds = getattr(config, "layer_types", None)
     if kinds is not None:
         return any(kind != "full_attention" for kind in kinds)
@@ -121,7 +139,8 @@ _SILU = frozenset(("SiLU", "SiLUActivation"))
 
 
 def _only_moves(hook: Any) -> bool:
-    """Whether a hook is one of accelerate's that does nothing but bring inputs to the module, whose weights stay where they are."""
+    """Whether a hook is one of accelerate's that does nothing but bring inputs to the module, whose weights
+    stay where they are."""
     from accelerate.hooks import AlignDevicesHook
 
     return type(hook) is AlignDevicesHook and not hook.offload
@@ -130,7 +149,12 @@ def _only_moves(hook: Any) -> bool:
 def _is_plain(layer: Any) -> bool:
     attention, mlp = layer.self_attn, layer.mlp
     names = {name for name, _ in attention.named_children()}
-    linears = [module for part in (attention, mlp) for name, module in part.named_children() if name.endswith("_proj")]
+    linears = [
+        module
+        for part in (attention, mlp)
+        for name, module in part.named_children()
+        if name.endswith("_proj")
+    ]
     return (
         {name for name, _ in layer.named_children()} == _PARTS["layer"]
         and names in (_PARTS["attention"], _PARTS["normed attention"])
@@ -143,7 +167,13 @@ def _norm(module: Any, x: torch.Tensor) -> torch.Tensor:
     if x.device.type != "cpu" or x.dtype != torch.float32:
         return F.rms_norm(x, x.shape[-1:], module.weight, module.variance_epsilon)
     # A CPU has no kernel of its own for it, and torch writes the squares out.
-    scale = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().div_(x.shape[-1]).add_(module.variance_epsilon).rsqrt_()
+    scale = (
+        torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        .square_()
+        .div_(x.shape[-1])
+        .add_(module.variance_epsilon)
+        .rsqrt_()
+    )
     normed: torch.Tensor = (x * scale).mul_(module.weight)
     return normed
 
@@ -162,14 +192,16 @@ def _add_linear(x: torch.Tensor, module: torch.nn.Linear, h: torch.Tensor) -> No
 
 
 class HFDecoder:
-    """Any decoder whose layers call transformers' attention interface: ours takes its place for the length of a pass."""
+    """Any decoder whose layers call transformers' attention interface: ours takes its place for the length of
+    a pass."""
 
     def __init__(self, decoder: Any) -> None:
         self.decoder = decoder
         self.device = input_device(decoder)
 
     def run(self, packed: PackedBatch, attention: TreeAttention) -> torch.Tensor:
-        unused = torch.empty(1, 1, 1, 1, device=self.device)  # a 4-D mask is passed on as it is, which spares building a causal one
+        # a 4-D mask is passed on as it is, which spares building a causal one
+        unused = torch.empty(1, 1, 1, 1, device=self.device)
         with _our_attention(self.decoder):
             output = self.decoder(
                 input_ids=torch.from_numpy(packed.tokens).to(self.device)[None],
@@ -196,20 +228,26 @@ def tree_attention(
     s_aux: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """The signature that transformers expects of an attention function; takes (1, heads, T, D), returns (1, T, H, D).
+    """The signature that transformers expects of an attention function; takes (1, heads, T, D), returns (1,
+    T, H, D).
 
     Raises:
         TypeError: the layer wants something that would change the result and is not known here.
     """
     if tree is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)  # type: ignore[no-any-return]
-    # Layers add biases to the mask that they were given, or pass tensors of their own: position biases, indices of sparse attention.
-    unknown = sorted(name for name, value in kwargs.items() if isinstance(value, torch.Tensor) and name != "position_ids")
+    # Layers add biases to the mask that they were given, or pass tensors of their own: position biases,
+    # indices of sparse attention.
+    unknown = sorted(
+        name for name, value in kwargs.items() if isinstance(value, torch.Tensor) and name != "position_ids"
+    )
     if unknown or (attention_mask is not None and attention_mask.numel() > 1):
         raise TypeError(f"tree attention does not know what to do with {', '.join(unknown) or 'the mask'}")
     q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
-    return tree.attend(module.layer_idx, q, k, v, scale, Extras(window=sliding_window, softcap=softcap, sinks=s_aux))[None], None
+    return tree.attend(
+        module.layer_idx, q, k, v, scale, Extras(window=sliding_window, softcap=softcap, sinks=s_aux)
+    )[None], None
 
 
 _NAME = "selfreflect_tree"
@@ -218,7 +256,8 @@ AttentionInterface.register(_NAME, tree_attention)
 
 @contextmanager
 def _our_attention(decoder: Any) -> Iterator[None]:
-    """Let the decoder's layers call tree attention for a while; generation on the same model keeps its own."""
+    """Let the decoder's layers call tree attention for a while; generation on the same model keeps its
+    own."""
     configs = {id(module.config): module.config for module in decoder.modules() if hasattr(module, "config")}
     before = {key: config._attn_implementation for key, config in configs.items()}
     try:

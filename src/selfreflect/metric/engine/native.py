@@ -1,8 +1,8 @@
 """Attention over prefix trees as C code, compiled for this machine when it is first used.
 
-torch's attention kernel for CPUs knows no trees and is slow at small blocks; ``tree_attention.c`` does all of a layer's attention in one
-call. It needs GCC on Linux. Where there is none, or with ``SELFREFLECT_NATIVE=0``, torch's kernel is used, which is slower and gives the
-same scores but for rounding.
+torch's attention kernel for CPUs knows no trees and is slow at small blocks; ``tree_attention.c`` does all of
+a layer's attention in one call. It needs GCC on Linux. Where there is none, or with ``SELFREFLECT_NATIVE=0``,
+torch's kernel is used, which is slower and gives the same scores but for rounding.
 """
 
 from __future__ import annotations
@@ -63,27 +63,43 @@ class Native:
         fits = query.shape[1] // key.shape[1] <= self.lanes and key.shape[2] <= self.largest
         return plain and fits and key.shape == value.shape
 
-    def attend(self, query: torch.Tensor, local: KeyValue, prefixes: Sequence[KeyValue | None], tiles: Tiles, scale: float) -> torch.Tensor:
+    def attend(
+        self,
+        query: torch.Tensor,
+        local: KeyValue,
+        prefixes: Sequence[KeyValue | None],
+        tiles: Tiles,
+        scale: float,
+    ) -> torch.Tensor:
         """What every query of the tiles takes from the keys that it may see.
 
         Args:
             query: shape (rows, H, D).
             local: keys and values that ``tiles.keys`` counts, each (keys, KV, D).
-            prefixes: those of the prefix of each of ``tiles.contexts``, each (KV, P, D), contiguous; None where it is empty.
+            prefixes: those of the prefix of each of ``tiles.contexts``, each (KV, P, D), contiguous; None
+                where it is empty.
 
         Returns:
             The shape of ``query``; rows that no tile has are undefined.
         """
         q, k, v = (each.contiguous() for each in (query, *local))
         out = torch.empty_like(q)
-        keys, values = ([0 if pair is None else pair[which].data_ptr() for pair in prefixes] for which in (0, 1))
-        tables = [np.array(column, dtype=np.int64) for column in (keys, values, [0 if p is None else p[0].shape[1] for p in prefixes])]
+        keys, values = (
+            [0 if pair is None else pair[which].data_ptr() for pair in prefixes] for which in (0, 1)
+        )
+        tables = [
+            np.array(column, dtype=np.int64)
+            for column in (keys, values, [0 if p is None else p[0].shape[1] for p in prefixes])
+        ]
         count, size = tiles.queries.shape
         self._run(
             *(each.data_ptr() for each in (q, out, k, v)),
             *(each.ctypes.data for each in tables),
             *(count, size, tiles.keys.shape[1]),
-            *(each.ctypes.data for each in (tiles.context, tiles.before, tiles.queries, tiles.keys, tiles.count, tiles.seen)),
+            *(
+                each.ctypes.data
+                for each in (tiles.context, tiles.before, tiles.queries, tiles.keys, tiles.count, tiles.seen)
+            ),
             *(k.shape[1], q.shape[1] // k.shape[1], q.shape[2]),
             scale,
             torch.get_num_threads(),
@@ -128,7 +144,10 @@ def _cached() -> Native | None:
             return None
         if not path.exists():
             # A link, since nothing may be put in the place of a library that another process may have loaded.
-            with tempfile.TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as scratch, suppress(FileExistsError):
+            with (
+                tempfile.TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as scratch,
+                suppress(FileExistsError),
+            ):
                 path.hardlink_to(_compile(Path(scratch) / "library.so"))
         if not _ours(path):
             return None
@@ -137,7 +156,8 @@ def _cached() -> Native | None:
     try:
         return Native(path)
     except (OSError, AttributeError):
-        path.unlink(missing_ok=True)  # torn, or by a compiler that this torch cannot work with: the next process tries anew
+        # torn, or by a compiler that this torch cannot work with: the next process tries anew
+        path.unlink(missing_ok=True)
         return None
 
 
@@ -162,17 +182,26 @@ def _compiler() -> list[str]:
 def _compile(target: Path) -> Path:
     part = target.with_suffix(".o")
     # Linked by itself, without OpenMP's library: torch brings its own, and two would be two sets of threads.
-    for arguments in ((*FLAGS, "-c", str(SOURCE), "-o", str(part)), ("-shared", str(part), "-o", str(target))):
+    for arguments in (
+        (*FLAGS, "-c", str(SOURCE), "-o", str(part)),
+        ("-shared", str(part), "-o", str(target)),
+    ):
         command = [*_compiler(), *arguments]
         try:
-            subprocess.run(command, check=True, capture_output=True, text=True, errors="replace", timeout=SECONDS)
+            subprocess.run(
+                command, check=True, capture_output=True, text=True, errors="replace", timeout=SECONDS
+            )
         except subprocess.CalledProcessError as error:
             said = excerpt(error.stderr.strip() or f"exit status {error.returncode}", 300)
-            raise _CompilerError(f"the C compiler failed; let CC name a GCC that works here ({said})") from error
+            raise _CompilerError(
+                f"the C compiler failed; let CC name a GCC that works here ({said})"
+            ) from error
         except subprocess.TimeoutExpired as error:
             raise _CompilerError(f"the C compiler was not done after {SECONDS} seconds") from error
         except FileNotFoundError as error:
-            raise _CompilerError(f"there is no C compiler; install gcc, or let CC name one ({error})") from error
+            raise _CompilerError(
+                f"there is no C compiler; install gcc, or let CC name one ({error})"
+            ) from error
         except OSError as error:
             raise _CompilerError(f"the C compiler cannot be started ({error})") from error
     target.chmod(0o700)
@@ -185,4 +214,12 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text("utf-8", errors="replace").splitlines()
     except OSError:
         return platform.processor()
-    return "\n".join(sorted({line for line in lines if line.partition("\t")[0].strip() in ("flags", "Features", "model name", "CPU part")}))
+    return "\n".join(
+        sorted(
+            {
+                line
+                for line in lines
+                if line.partition("\t")[0].strip() in ("flags", "Features", "model name", "CPU part")
+            }
+        )
+    )

@@ -1,10 +1,13 @@
-"""Token ids only: which rows of which contexts go through the model together, and what each of them may attend to.
+"""Token ids only: which rows of which contexts go through the model together, and what each of them may
+attend to.
 
-A pass is one row of tokens: shared prefixes and tree nodes of one or of several contexts, each node at its own position. A node attends to
-the whole prefix of its context and to its ancestors. The latter are few, so the nodes are cut into blocks of neighbours in depth-first
-order, and each block looks only at the path that leads to its first node and at itself.
+A pass is one row of tokens: shared prefixes and tree nodes of one or of several contexts, each node at its
+own position. A node attends to the whole prefix of its context and to its ancestors. The latter are few, so
+the nodes are cut into blocks of neighbours in depth-first order, and each block looks only at the path that
+leads to its first node and at itself.
 
-Shapes: T rows in a pass, W of them wanted, C rows carried over from the pass before, B blocks of at most R queries and K keys.
+Shapes: T rows in a pass, W of them wanted, C rows carried over from the pass before, B blocks of at most R
+queries and K keys.
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Segment:
-    """What a pass holds of one context: its whole prefix or none of it, and the nodes ``start`` to ``stop``."""
+    """What a pass holds of one context: its whole prefix or none of it, and the nodes ``start`` to
+    ``stop``."""
 
     context: int
     first_row: int
@@ -45,14 +49,16 @@ class Segment:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Queries and the keys that they may see, in B blocks. Short blocks are padded; what is computed for a padded query is dropped."""
+    """Queries and the keys that they may see, in B blocks. Short blocks are padded; what is computed for a
+    padded query is dropped."""
 
     queries: Ints
     """Row of each query, shape (B, R)."""
     real: Ints
     """Where the queries that are no padding lie in the flattened ``queries``."""
     keys: Ints
-    """Key of each block's columns, shape (B, K): first the C carried rows count, then the T rows of this pass."""
+    """Key of each block's columns, shape (B, K): first the C carried rows count, then the T rows of this
+    pass."""
     visible: Bools
     """Shape (B, R, K)."""
     contexts: tuple[tuple[int, int, int], ...]
@@ -81,11 +87,14 @@ class PackedBatch:
 
     def wanted_of(self, plans: Sequence[PrefixTree]) -> list[tuple[int, int]]:
         """(context, how many of ``wanted`` are its) for each segment."""
-        return [(s.context, int(_within(plans[s.context].wanted, s.start, s.stop).size)) for s in self.segments]
+        return [
+            (s.context, int(_within(plans[s.context].wanted, s.start, s.stop).size)) for s in self.segments
+        ]
 
 
 def pack(plans: Sequence[PrefixTree], budget: int, block: int) -> Iterator[PackedBatch]:
-    """Passes of nearly equal size, at most ``budget`` rows where no prefix alone is longer, with blocks of at most ``block`` queries."""
+    """Passes of nearly equal size, at most ``budget`` rows where no prefix alone is longer, with blocks of at
+    most ``block`` queries."""
     carried: Ints = np.zeros(0, dtype=np.int64)
     for segments in _segments(plans, budget):
         final = segments[-1]
@@ -97,7 +106,8 @@ def pack(plans: Sequence[PrefixTree], budget: int, block: int) -> Iterator[Packe
 
 def _segments(plans: Sequence[PrefixTree], budget: int) -> Iterator[tuple[Segment, ...]]:
     total = sum(plan.computed_tokens for plan in plans)
-    size = -(-total // max(1, -(-total // budget)))  # equal passes: a short one at the end would run the hardware half empty
+    # equal passes: a short one at the end would run the hardware half empty
+    size = -(-total // max(1, -(-total // budget)))
     held: list[Segment] = []
     row = 0
     for context, plan in enumerate(plans):
@@ -107,14 +117,26 @@ def _segments(plans: Sequence[PrefixTree], budget: int) -> Iterator[tuple[Segmen
                 yield tuple(held)
                 held, row = [], 0
             stop = min(count, start + max(1, size - row - prefix))
-            held.append(Segment(context=context, first_row=row, prefix=prefix, start=start, stop=stop, finishes=stop == count))
+            held.append(
+                Segment(
+                    context=context,
+                    first_row=row,
+                    prefix=prefix,
+                    start=start,
+                    stop=stop,
+                    finishes=stop == count,
+                )
+            )
             row, start, prefix = row + held[-1].rows, stop, 0
     if held:
         yield tuple(held)
 
 
-def _pass(plans: Sequence[PrefixTree], segments: tuple[Segment, ...], carried: Ints, path: Ints, block: int) -> PackedBatch:
-    """``carried`` and ``path`` are nodes: the path to the first node of this pass, and to that of the next."""
+def _pass(
+    plans: Sequence[PrefixTree], segments: tuple[Segment, ...], carried: Ints, path: Ints, block: int
+) -> PackedBatch:
+    """``carried`` and ``path`` are nodes: the path to the first node of this pass, and to that of the
+    next."""
     tokens, positions, wanted = [], [], []
     for s in segments:
         plan = plans[s.context]
@@ -139,10 +161,11 @@ def _pass(plans: Sequence[PrefixTree], segments: tuple[Segment, ...], carried: I
 
 @dataclass(frozen=True)
 class _Columns:
-    """Where a segment's nodes and their ancestors stand among the keys of a pass: first the path that was carried over, then the rows.
+    """Where a segment's nodes and their ancestors stand among the keys of a pass: first the path that was
+    carried over, then the rows.
 
-    A segment that goes on with nodes 5, 6, 7 of a tree whose node 5 has the ancestors 0, 1, 4 finds those three carried, at keys 0, 1, 2.
-    If it is the first of its pass, its own nodes follow as keys 3, 4, 5.
+    A segment that goes on with nodes 5, 6, 7 of a tree whose node 5 has the ancestors 0, 1, 4 finds those
+    three carried, at keys 0, 1, 2. If it is the first of its pass, its own nodes follow as keys 3, 4, 5.
     """
 
     segment: Segment
@@ -155,8 +178,11 @@ class _Columns:
         return np.where(nodes < self.segment.start, np.searchsorted(self.carried, nodes), here)
 
 
-def _blocks(plans: Sequence[PrefixTree], columns: Sequence[_Columns], size: int, rows: Ints, every: bool) -> Blocks:
-    """Blocks for all nodes, or for the wanted ones among them; ``rows`` are the rows that the queries are counted among, ascending."""
+def _blocks(
+    plans: Sequence[PrefixTree], columns: Sequence[_Columns], size: int, rows: Ints, every: bool
+) -> Blocks:
+    """Blocks for all nodes, or for the wanted ones among them; ``rows`` are the rows that the queries are
+    counted among, ascending."""
     queries: list[Ints] = []
     keys: list[Ints] = []
     visible: list[Bools] = []
@@ -187,7 +213,13 @@ def _blocks(plans: Sequence[PrefixTree], columns: Sequence[_Columns], size: int,
         all_visible[i, : len(q), : len(k)] = v
         all_visible[i, len(q) :, 0] = True  # a softmax over nothing is undefined, also where nobody reads it
         real.append(i * most + np.arange(len(q)))
-    return Blocks(all_queries, np.concatenate(real) if real else np.zeros(0, dtype=np.int64), all_keys, all_visible, tuple(contexts))
+    return Blocks(
+        all_queries,
+        np.concatenate(real) if real else np.zeros(0, dtype=np.int64),
+        all_keys,
+        all_visible,
+        tuple(contexts),
+    )
 
 
 def _within(sorted_nodes: Ints, start: int, stop: int) -> Ints:

@@ -1,4 +1,5 @@
-"""Summaries beside the conditioning answers: the states of both, and which token tasks of the one belong to which of the other."""
+"""Summaries beside the conditioning answers: the states of both, and which token tasks of the one belong to
+which of the other."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 
 class Reference:
-    """What a judge predicts for masked words after the conditioning answers: computed with the first summaries, kept for those that follow.
+    """What a judge predicts for masked words after the conditioning answers: computed with the first
+    summaries, kept for those that follow.
 
     Args:
         plan: of the prompts behind the conditioning answers.
@@ -28,7 +30,9 @@ class Reference:
         context: the text before the masked words, by which the cache knows them.
     """
 
-    def __init__(self, engine: Engine, plan: PrefixTree, cache: ReferenceCache | None = None, context: str = "") -> None:
+    def __init__(
+        self, engine: Engine, plan: PrefixTree, cache: ReferenceCache | None = None, context: str = ""
+    ) -> None:
         self._engine = engine
         self._plan = plan
         self._cache, self._context = cache, context
@@ -60,7 +64,12 @@ class SummaryStates:
     """
 
     def __init__(
-        self, head: Head, reference: PrefixTree, expected: torch.Tensor, plans: Sequence[PrefixTree], states: Sequence[torch.Tensor]
+        self,
+        head: Head,
+        reference: PrefixTree,
+        expected: torch.Tensor,
+        plans: Sequence[PrefixTree],
+        states: Sequence[torch.Tensor],
     ) -> None:
         self._head = head
         self._expected = expected
@@ -69,10 +78,15 @@ class SummaryStates:
         for plan, rows in zip(plans, states, strict=True):
             pairs, back = np.unique(_pairs(plan, reference), axis=0, return_inverse=True)
             self._others.append((rows, pairs))
-            self.tasks.append(np.split(back.reshape(-1), np.cumsum([len(tokens) for tokens in plan.rows])[:-1]))
+            self.tasks.append(
+                np.split(back.reshape(-1), np.cumsum([len(tokens) for tokens in plan.rows])[:-1])
+            )
 
-    def distances(self, temperature: float, formulas: Sequence[Formula] = ()) -> list[npt.NDArray[np.float64]]:
-        """As :func:`~selfreflect.metric.engine.tree_engine.distances`: for each summary a row for each distinct token task."""
+    def distances(
+        self, temperature: float, formulas: Sequence[Formula] = ()
+    ) -> list[npt.NDArray[np.float64]]:
+        """As :func:`~selfreflect.metric.engine.tree_engine.distances`: for each summary a row for each
+        distinct token task."""
         return distances(self._head, self._expected, self._others, temperature, formulas)
 
     def guesses(self, temperature: float, count: int) -> list[Guesses]:
@@ -81,6 +95,7 @@ class SummaryStates:
 
 
 def _pairs(plan: PrefixTree, reference: PrefixTree) -> Ints:
-    """Rows of a summary's wanted nodes beside those of the reference, one pair per token task: shape (tasks, 2)."""
+    """Rows of a summary's wanted nodes beside those of the reference, one pair per token task: shape (tasks,
+    2)."""
     words = zip(plan.rows, reference.rows[: len(plan.rows)], strict=True)
     return np.array([pair for both in words for pair in zip(*both, strict=True)])

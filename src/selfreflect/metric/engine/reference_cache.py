@@ -1,8 +1,9 @@
 """Reference states on disk: scoring one more summary of a question later costs only that summary.
 
-One file holds one reference context. A row in it is found by the SHA-256 of all token ids up to its node, so a part of the words that were
-computed once is found whatever the rest of its plan looks like, and a file can only answer what it was computed for. Files of several
-processes replace each other whole; what one of them loses is computed again.
+One file holds one reference context. A row in it is found by the SHA-256 of all token ids up to its node, so
+a part of the words that were computed once is found whatever the rest of its plan looks like, and a file can
+only answer what it was computed for. Files of several processes replace each other whole; what one of them
+loses is computed again.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 FORMAT = 1
 
 MAX_BYTES = 4_000_000_000
-"""Default size of a cache: some 3000 questions with 50 masked-out answers for a judge of 135M parameters in float32."""
+"""Default size of a cache: some 3000 questions with 50 masked-out answers for a judge of 135M parameters in
+float32."""
 
 _OURS = re.compile(r"[0-9a-f]{64}\.(safetensors|[a-z0-9_]+\.partial)")
 _ABANDONED = 3600.0
@@ -45,8 +47,8 @@ _ABANDONED = 3600.0
 class ReferenceCache:
     """A directory of reference states of one judge.
 
-    It never fails and changes a score by no more than rounding: what cannot be read is computed again, and what cannot be written is not
-    kept; each is said once.
+    It never fails and changes a score by no more than rounding: what cannot be read is computed again, and
+    what cannot be written is not kept; each is said once.
 
     Args:
         root: created when first needed, for its owner only, because the states derive from the answers.
@@ -55,7 +57,14 @@ class ReferenceCache:
         warn: gets a sentence for people.
     """
 
-    def __init__(self, root: Path, judge_key: str, *, max_bytes: int = MAX_BYTES, warn: Callable[[str], object] = warnings.warn) -> None:
+    def __init__(
+        self,
+        root: Path,
+        judge_key: str,
+        *,
+        max_bytes: int = MAX_BYTES,
+        warn: Callable[[str], object] = warnings.warn,
+    ) -> None:
         self.root = root
         self.judge_key = judge_key
         self.max_bytes = max_bytes
@@ -64,7 +73,8 @@ class ReferenceCache:
         self._writes = True
 
     def get(self, context: str, plan: PrefixTree) -> torch.Tensor | None:
-        """The states of ``plan``, shape (W, width) on the CPU, as they were computed; None unless all of its rows are there.
+        """The states of ``plan``, shape (W, width) on the CPU, as they were computed; None unless all of its
+        rows are there.
 
         Args:
             context: tells contexts apart, whatever words are masked in them. Only its digest is used.
@@ -86,7 +96,11 @@ class ReferenceCache:
         if not self._writes or states.nbytes > self.max_bytes:
             return
         path, keys, rows = self._path(context), row_keys(plan), states.detach().cpu()
-        if (held := self._read(path)) is not None and held[1].shape[1:] == rows.shape[1:] and held[1].dtype == rows.dtype:
+        if (
+            (held := self._read(path)) is not None
+            and held[1].shape[1:] == rows.shape[1:]
+            and held[1].dtype == rows.dtype
+        ):
             fresh = set(keys)
             kept = [row for row, key in enumerate(held[0]) if key not in fresh]
             keys = keys + [held[0][row] for row in kept]
@@ -97,7 +111,9 @@ class ReferenceCache:
             _evict(self.root, self.max_bytes, path)
         except OSError as error:
             self._writes = False
-            self._warn(f"reference states are not kept in {excerpt(str(self.root), 200)}: {error.strerror or error}")
+            self._warn(
+                f"reference states are not kept in {excerpt(str(self.root), 200)}: {error.strerror or error}"
+            )
 
     def _path(self, context: str) -> Path:
         named = hashlib.sha256(f"{self.judge_key}\n{context}".encode("utf-8", "surrogatepass"))
@@ -111,15 +127,17 @@ class ReferenceCache:
         except ValueError as error:
             if not self._damage_said:
                 self._damage_said = True
-                self._warn(f"reference states in {excerpt(str(self.root), 200)} cannot be read and are computed again: {error}")
+                self._warn(
+                    f"reference states in {excerpt(str(self.root), 200)} cannot be read and are computed again: {error}"
+                )
             return None
 
 
 def judge_key(judge: Judge, head: Head) -> str:
     """A digest of everything but token ids that states depend on. Reads all weights, a second per GB or less.
 
-    A name and a revision would not do: a local directory has none, and a loaded model may have been changed. ``head`` is the engine's: it
-    tells whether states are hidden states or whole logits.
+    A name and a revision would not do: a local directory has none, and a loaded model may have been changed.
+    ``head`` is the engine's: it tells whether states are hidden states or whole logits.
     """
     model = judge.lm.model
     config = {key: value for key, value in model.config.to_dict().items() if key != "_name_or_path"}
@@ -129,7 +147,13 @@ def judge_key(judge: Judge, head: Head) -> str:
     facts = {
         "format": FORMAT,
         "versions": {name: version(name) for name in ("selfreflect", "torch", "transformers")},
-        "judge": [judge.lm.name, judge.lm.revision, judge.lm.dtype, torch.device(judge.lm.device).type, judge.compat],
+        "judge": [
+            judge.lm.name,
+            judge.lm.revision,
+            judge.lm.dtype,
+            torch.device(judge.lm.device).type,
+            judge.compat,
+        ],
         "code": f"{type(model).__module__}.{type(model).__qualname__}",
         "states": "hidden" if head == judge.head else "logits",
         "config": config,
@@ -139,7 +163,8 @@ def judge_key(judge: Judge, head: Head) -> str:
 
 
 def row_keys(plan: PrefixTree) -> list[bytes]:
-    """For each wanted node the SHA-256 of all token ids up to it, however they are divided into prefix and tree."""
+    """For each wanted node the SHA-256 of all token ids up to it, however they are divided into prefix and
+    tree."""
     start = hashlib.sha256(np.array(plan.prefix, dtype="<i8").tobytes())
     paths: list[Any] = []
     for parent, token in zip(plan.parent.tolist(), plan.tokens.astype("<i8"), strict=True):
@@ -189,7 +214,8 @@ def _seal(keys: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Write a file that only its owner may read, whole or not at all. A crash of the machine may leave it damaged, which its seal shows."""
+    """Write a file that only its owner may read, whole or not at all. A crash of the machine may leave it
+    damaged, which its seal shows."""
     descriptor, name = tempfile.mkstemp(prefix=f"{path.stem}.", suffix=".partial", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -201,12 +227,15 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def _evict(root: Path, max_bytes: int, newest: Path) -> None:
-    """Remove the least recently used files above ``max_bytes``, but never one that this module did not write."""
+    """Remove the least recently used files above ``max_bytes``, but never one that this module did not
+    write."""
     files = sorted(_files(root))
     total = sum(size for _, size, _ in files)
     for used, size, path in files:
         partial = path.suffix == ".partial"
-        if (partial and time.time() - used > _ABANDONED) or (not partial and total > max_bytes and path != newest):
+        if (partial and time.time() - used > _ABANDONED) or (
+            not partial and total > max_bytes and path != newest
+        ):
             path.unlink(missing_ok=True)
             total -= size
 

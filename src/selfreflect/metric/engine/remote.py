@@ -1,4 +1,5 @@
-"""The same states from a decoder that runs elsewhere, behind a prefix cache: one prompt for each wanted node."""
+"""The same states from a decoder that runs elsewhere, behind a prefix cache: one prompt for each wanted
+node."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
 
 class RemoteEngine:
-    """Sends the prefix of each plan first, so that it is in the cache when its prompts come, and these in the order of the tree.
+    """Sends the prefix of each plan first, so that it is in the cache when its prompts come, and these in the
+    order of the tree.
 
     Args:
         last_states: see :data:`~selfreflect.models.judge.LastStates`.

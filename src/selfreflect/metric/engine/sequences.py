@@ -1,6 +1,8 @@
-"""The same states without tree attention: for architectures whose attention (if they have any) cannot be replaced.
+"""The same states without tree attention: for architectures whose attention (if they have any) cannot be
+replaced.
 
-Every root-to-leaf path runs as an ordinary sequence, batched by length with padding on the right, which a causal model never looks at.
+Every root-to-leaf path runs as an ordinary sequence, batched by length with padding on the right, which a
+causal model never looks at.
 """
 
 from __future__ import annotations
@@ -26,7 +28,14 @@ class SequenceEngine:
         budget: tokens per batch.
     """
 
-    def __init__(self, forward: Callable[[torch.Tensor], torch.Tensor], head: Head, device: torch.device, *, budget: int = 4096) -> None:
+    def __init__(
+        self,
+        forward: Callable[[torch.Tensor], torch.Tensor],
+        head: Head,
+        device: torch.device,
+        *,
+        budget: int = 4096,
+    ) -> None:
         self.forward = forward
         self.head = head
         self.device = device
@@ -39,7 +48,9 @@ class SequenceEngine:
 
     def _states(self, plan: PrefixTree) -> torch.Tensor:
         rows: dict[int, torch.Tensor] = {}
-        for paths in self._batches([np.append(plan.ancestors(leaf), leaf) for leaf in _leaves(plan)], len(plan.prefix)):
+        for paths in self._batches(
+            [np.append(plan.ancestors(leaf), leaf) for leaf in _leaves(plan)], len(plan.prefix)
+        ):
             self._run(plan, paths, rows)
         return torch.stack([rows[int(node)] for node in plan.wanted])
 

@@ -1,4 +1,5 @@
-"""Queries of a pass as tiles for the compiled attention: a few neighbouring rows, the start of a prefix, and some more keys. Indices only.
+"""Queries of a pass as tiles for the compiled attention: a few neighbouring rows, the start of a prefix, and
+some more keys. Indices only.
 
 Shapes: T tiles of N queries; K keys in the longest list of a tile.
 """
@@ -87,7 +88,13 @@ def _of_blocks(blocks: Blocks, prefixes: Mapping[int, int], size: int) -> list[_
                 visible = blocks.visible[block, rows]
                 (columns,) = np.nonzero(visible.any(axis=0))
                 tiles.append(
-                    _Tile(context, prefixes[context], blocks.queries[block, rows], blocks.keys[block, columns], visible[:, columns])
+                    _Tile(
+                        context,
+                        prefixes[context],
+                        blocks.queries[block, rows],
+                        blocks.keys[block, columns],
+                        visible[:, columns],
+                    )
                 )
     return tiles
 

@@ -1,8 +1,9 @@
 """Token ids only: the prefix tree of all masked-out prompts behind one context.
 
-All prompts of a context begin alike, the masks of one answer share the words before the first of them, and equal answers share everything.
-Sorted lexicographically, each prompt repeats the start of the one before it and adds new tokens, so walking the sorted list visits the tree
-in depth-first order. In that order node j is an ancestor of node i (or i itself) exactly when ``j <= i < end[j]``.
+All prompts of a context begin alike, the masks of one answer share the words before the first of them, and
+equal answers share everything. Sorted lexicographically, each prompt repeats the start of the one before it
+and adds new tokens, so walking the sorted list visits the tree in depth-first order. In that order node j is
+an ancestor of node i (or i itself) exactly when ``j <= i < end[j]``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Prompt:
-    """One tokenised conversation; tokens ``first:`` are the masked word, each predicted from the position before it."""
+    """One tokenised conversation; tokens ``first:`` are the masked word, each predicted from the position
+    before it."""
 
     ids: tuple[int, ...]
     first: int
@@ -28,9 +30,10 @@ class Prompt:
 class PrefixTree:
     """What has to be computed for one context, every tree node once.
 
-    ``prefix`` is shared by all prompts. The tree below it has M nodes: ``tokens``, ``depth`` (0 for the first token after the prefix),
-    ``parent`` (-1 for the prefix) and ``end`` (one past the last descendant), each of shape (M,). ``wanted`` lists the W nodes whose
-    next-token distribution is a token task. ``rows[i]`` holds, for prompt i, the index into ``wanted`` of each token of its word.
+    ``prefix`` is shared by all prompts. The tree below it has M nodes: ``tokens``, ``depth`` (0 for the first
+    token after the prefix), ``parent`` (-1 for the prefix) and ``end`` (one past the last descendant), each
+    of shape (M,). ``wanted`` lists the W nodes whose next-token distribution is a token task. ``rows[i]``
+    holds, for prompt i, the index into ``wanted`` of each token of its word.
     """
 
     prefix: tuple[int, ...]
@@ -64,7 +67,8 @@ class PrefixTree:
 
 
 def build_tree(prompts: Sequence[Prompt]) -> PrefixTree:
-    """Merge prompts into their prefix tree. The last token of a word is only predicted, never fed, so it is no node.
+    """Merge prompts into their prefix tree. The last token of a word is only predicted, never fed, so it is
+    no node.
 
     Raises:
         ValueError: there are no prompts, or one of them has no token to predict.
@@ -104,16 +108,19 @@ def build_tree(prompts: Sequence[Prompt]) -> PrefixTree:
 
 
 def _shared(prompts: Sequence[Prompt]) -> int:
-    """Length of the prefix: what all prompts begin with, before the position that predicts the first of their words."""
+    """Length of the prefix: what all prompts begin with, before the position that predicts the first of their
+    words."""
     start = prompts[0].ids[: min(p.first for p in prompts) - 1]
     for prompt in prompts:
-        if prompt.ids[: len(start)] != start:  # one fast comparison; only where it fails is the place looked for
+        # one fast comparison; only where it fails is the place looked for
+        if prompt.ids[: len(start)] != start:
             start = start[: _common(start, prompt.ids)]
     return len(start)
 
 
 def _subtree_ends(parent: list[int]) -> Ints:
-    """One past each node's last descendant; children come after their parents, so one backward sweep is enough."""
+    """One past each node's last descendant; children come after their parents, so one backward sweep is
+    enough."""
     end = list(range(1, len(parent) + 1))
     for node in range(len(parent) - 1, -1, -1):
         if (above := parent[node]) >= 0 and end[node] > end[above]:

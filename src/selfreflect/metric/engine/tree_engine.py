@@ -1,7 +1,8 @@
 """Tensors only: hidden states at the wanted nodes of plans, and distances between two contexts' predictions.
 
-Prefixes and trees of all contexts run in passes of many rows, every node once. What is kept of a context are the final hidden states at
-its token tasks (a few KB each); vocabularies exist only for a few rows at a time, on the device, while their distances are summed.
+Prefixes and trees of all contexts run in passes of many rows, every node once. What is kept of a context are
+the final hidden states at its token tasks (a few KB each); vocabularies exist only for a few rows at a time,
+on the device, while their distances are summed.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
 
 ROWS_OF_LOGITS = 64
-"""Token tasks whose full-vocabulary rows exist at once: 64 x 150k x 4 bytes x 4 arrays is 150 MB for the largest vocabularies. On a GPU
-sixteen times as many, since fewer would leave it waiting for the vocabulary's weights."""
+"""Token tasks whose full-vocabulary rows exist at once: 64 x 150k x 4 bytes x 4 arrays is 150 MB for the
+largest vocabularies. On a GPU sixteen times as many, since fewer would leave it waiting for the vocabulary's
+weights."""
 
 ROWS_IN_CACHE = 16
 """Token tasks whose probabilities are taken at a time on a CPU."""
@@ -62,7 +64,14 @@ class TreeEngine:
     """
 
     def __init__(
-        self, body: Decoder, head: Head, device: torch.device, *, budget: int | None = None, block: int = 64, fused: bool = True
+        self,
+        body: Decoder,
+        head: Head,
+        device: torch.device,
+        *,
+        budget: int | None = None,
+        block: int = 64,
+        fused: bool = True,
     ) -> None:
         self.body = body
         self.head = head
@@ -82,7 +91,9 @@ class TreeEngine:
             attention.begin(packed)
             counts = packed.wanted_of(plans)
             rows = self.body.run(packed, attention)
-            for (context, _), states in zip(counts, torch.split(rows, [count for _, count in counts]), strict=True):
+            for (context, _), states in zip(
+                counts, torch.split(rows, [count for _, count in counts]), strict=True
+            ):
                 if (kept := found[context]) is None:
                     kept = found[context] = room((len(plans[context].wanted), *states.shape[1:]), states)
                 kept[filled[context] : filled[context] + len(states)] = states
@@ -99,21 +110,24 @@ def distances(
     temperature: float,
     formulas: Sequence[Formula] = (),
 ) -> list[npt.NDArray[np.float64]]:
-    """Total variation between predictions of one context and those of several others, or what ``formulas`` say instead.
+    """Total variation between predictions of one context and those of several others, or what ``formulas``
+    say instead.
 
     Args:
         reference: states of the reference context, shape (R, width).
-        others: for each other context its states (W, width) and pairs of a row of those and a row of the reference, shape (tasks, 2).
+        others: for each other context its states (W, width) and pairs of a row of those and a row of the
+            reference, shape (tasks, 2).
         formulas: K distances that share the projections.
 
     Returns:
-        One array for each other context, a distance for each of its pairs: shape (tasks,), with ``formulas`` (tasks, K).
+        One array for each other context, a distance for each of its pairs: shape (tasks,), with ``formulas``
+            (tasks, K).
     """
     measured = formulas or (_variation(reference.device),)
     # A formula that is not compiled into one kernel writes several more arrays of full vocabularies.
     size = ROWS_OF_LOGITS if reference.device.type == "cpu" or formulas else 16 * ROWS_OF_LOGITS
-    # The tasks of all contexts that need these rows of the reference fill blocks together: blocks of one size, one after another, fit into
-    # the same memory, and products of many rows are faster.
+    # The tasks of all contexts that need these rows of the reference fill blocks together: blocks of one
+    # size, one after another, fit into the same memory, and products of many rows are faster.
     tasks = np.concatenate([pairs for _, pairs in others])
     context = np.repeat(np.arange(len(others)), [len(pairs) for _, pairs in others])
     found = np.zeros((len(tasks), len(measured)))
@@ -122,7 +136,9 @@ def distances(
         (here,) = np.nonzero((start <= tasks[:, 1]) & (tasks[:, 1] < start + size))
         for block in (here[i : i + size] for i in range(0, len(here), size)):
             at = _index(tasks[block, 1] - start, reference)
-            found[block] = _columns(head(_gathered(others, context[block], tasks[block, 0])), expected, at, temperature, measured)
+            found[block] = _columns(
+                head(_gathered(others, context[block], tasks[block, 0])), expected, at, temperature, measured
+            )
     each = np.split(found, np.cumsum([len(pairs) for _, pairs in others[:-1]]))
     return each if formulas else [values[:, 0] for values in each]
 
@@ -138,16 +154,23 @@ def _index(rows: Ints, of: torch.Tensor) -> torch.Tensor:
 
 
 def _columns(
-    logits: torch.Tensor, expected: torch.Tensor, at: torch.Tensor, temperature: float, formulas: Sequence[Formula]
+    logits: torch.Tensor,
+    expected: torch.Tensor,
+    at: torch.Tensor,
+    temperature: float,
+    formulas: Sequence[Formula],
 ) -> npt.NDArray[np.float64]:
     """Row i of ``logits`` against row ``at[i]`` of ``expected``, one column for each formula.
 
-    A function of its own, so that these logits are gone before the next ones come. On a CPU a few rows at a time stay in its caches.
+    A function of its own, so that these logits are gone before the next ones come. On a CPU a few rows at a
+    time stay in its caches.
     """
     size = ROWS_IN_CACHE if logits.device.type == "cpu" else max(1, len(logits))
     parts = [
         torch.stack([formula(some, reference, temperature) for formula in formulas], dim=1)
-        for some, reference in ((logits[i : i + size], expected[at[i : i + size]]) for i in range(0, len(logits), size))
+        for some, reference in (
+            (logits[i : i + size], expected[at[i : i + size]]) for i in range(0, len(logits), size)
+        )
     ]
     return torch.cat(parts).double().cpu().numpy()
 
@@ -177,8 +200,9 @@ def log_probabilities(head: Head, states: torch.Tensor, wanted: Ints) -> npt.NDA
 class Guesses:
     """What two contexts hold likely for each of some token tasks.
 
-    ``tokens`` has shape (tasks, K), the likeliest of either context first; ``probabilities`` has shape (tasks, K, 4): after the context and
-    after the reference, each at temperature 1 and at the judge's, as in :class:`~selfreflect.records.Guess`.
+    ``tokens`` has shape (tasks, K), the likeliest of either context first; ``probabilities`` has shape
+    (tasks, K, 4): after the context and after the reference, each at temperature 1 and at the judge's, as in
+    :class:`~selfreflect.records.Guess`.
     """
 
     tokens: Ints
@@ -187,11 +211,17 @@ class Guesses:
 
 @torch.inference_mode()
 def guesses(
-    head: Head, reference: torch.Tensor, others: Sequence[tuple[torch.Tensor, Ints]], temperature: float, count: int
+    head: Head,
+    reference: torch.Tensor,
+    others: Sequence[tuple[torch.Tensor, Ints]],
+    temperature: float,
+    count: int,
 ) -> list[Guesses]:
-    """The ``count`` likeliest tokens of each context for every pair, with their probabilities in both; arguments as for :func:`distances`.
+    """The ``count`` likeliest tokens of each context for every pair, with their probabilities in both;
+    arguments as for :func:`distances`.
 
-    A token that is among the likeliest of both contexts is there twice. The projections are computed again: people look at few questions.
+    A token that is among the likeliest of both contexts is there twice. The projections are computed again:
+    people look at few questions.
     """
     found = []
     for states, pairs in others:
@@ -199,32 +229,41 @@ def guesses(
         for rows in torch.split(torch.from_numpy(pairs).to(states.device), ROWS_OF_LOGITS):
             logits = head(states[rows[:, 0]]), head(reference[rows[:, 1].to(reference.device)])
             likely = torch.cat([one.topk(min(count, one.shape[1]), dim=1).indices for one in logits], dim=1)
-            held = [torch.softmax(one / t, dim=1).gather(1, likely) for one in logits for t in (1.0, temperature)]
+            held = [
+                torch.softmax(one / t, dim=1).gather(1, likely) for one in logits for t in (1.0, temperature)
+            ]
             order = torch.maximum(held[0], held[2]).argsort(dim=1, descending=True, stable=True)
             tokens.append(likely.gather(1, order).cpu().numpy())
-            probabilities.append(torch.stack([one.gather(1, order) for one in held], dim=2).double().cpu().numpy())
+            probabilities.append(
+                torch.stack([one.gather(1, order) for one in held], dim=2).double().cpu().numpy()
+            )
         found.append(Guesses(np.concatenate(tokens), np.concatenate(probabilities)))
     return found
 
 
 @cache
 def _variation(device: torch.device) -> Formula:
-    """The formula; on a GPU compiled into one kernel, which reads each logit once and writes no probabilities."""
+    """The formula; on a GPU compiled into one kernel, which reads each logit once and writes no
+    probabilities."""
     if device.type != "cuda":
         return total_variation
     fused: Formula = torch.compile(total_variation, dynamic=True)
     try:
-        # Two tensors, and sizes like real ones: the compiler makes other code for equal arguments and for small vocabularies.
+        # Two tensors, and sizes like real ones: the compiler makes other code for equal arguments and for
+        # small vocabularies.
         probe, other = (torch.full((64, 2**16), value, device=device) for value in (0.0, 1.0))
         fused(probe, other, 5.0)
-    except Exception:  # whatever a compiler that is missing or broken raises: the plain formula gives the same numbers
+    except (
+        Exception
+    ):  # whatever a compiler that is missing or broken raises: the plain formula gives the same numbers
         return total_variation
     return fused
 
 
 class RotaryLimitEngine:
-    """For models whose rotary frequencies change for all positions once a sequence is longer than ``limit`` (Phi-3's longrope): up to there
-    a tree, beyond it one sequence at a time, since no two lengths may share keys.
+    """For models whose rotary frequencies change for all positions once a sequence is longer than ``limit``
+    (Phi-3's longrope): up to there a tree, beyond it one sequence at a time, since no two lengths may share
+    keys.
     """
 
     def __init__(self, tree: TreeEngine, sequences: SequenceEngine, limit: int) -> None:
@@ -234,7 +273,9 @@ class RotaryLimitEngine:
         self.limit = limit
 
     def states(self, plans: Sequence[PrefixTree]) -> list[torch.Tensor]:
-        return [(self.tree if plan.longest <= self.limit else self.sequences).states([plan])[0] for plan in plans]
+        return [
+            (self.tree if plan.longest <= self.limit else self.sequences).states([plan])[0] for plan in plans
+        ]
 
 
 def engine_of(judge: Judge) -> Engine:
@@ -246,21 +287,33 @@ def engine_of(judge: Judge) -> Engine:
 
 @torch.inference_mode()
 def choose_engine(model: Any, decoder: Any, head: Head) -> Engine:
-    """The first engine that reproduces the model's own logits on a small tree: tree attention, else whole sequences.
+    """The first engine that reproduces the model's own logits on a small tree: tree attention, else whole
+    sequences.
 
-    The check costs a few tiny passes and catches every architecture whose attention cannot be replaced or whose logits are rescaled in a
-    way that ``head`` does not know. What only shows in longer texts is read from the configuration. Of a model in parts on several devices
-    all states come to that of the vocabulary projection.
+    The check costs a few tiny passes and catches every architecture whose attention cannot be replaced or
+    whose logits are rescaled in a way that ``head`` does not know. What only shows in longer texts is read
+    from the configuration. Of a model in parts on several devices all states come to that of the vocabulary
+    projection.
     """
     out = output_device(model)
     tolerance = 2e-3 if next(model.parameters()).dtype == torch.float32 else 5e-2
     plan = build_tree(_probe_prompts())
-    logits = SequenceEngine(lambda ids: model(input_ids=ids, use_cache=False).logits.to(out), torch.Tensor.float, input_device(model))
+    logits = SequenceEngine(
+        lambda ids: model(input_ids=ids, use_cache=False).logits.to(out),
+        torch.Tensor.float,
+        input_device(model),
+    )
     expected = logits.head(*logits.states([plan]))
-    hidden = SequenceEngine(lambda ids: decoder(input_ids=ids, use_cache=False).last_hidden_state.to(out), head, input_device(decoder))
+    hidden = SequenceEngine(
+        lambda ids: decoder(input_ids=ids, use_cache=False).last_hidden_state.to(out),
+        head,
+        input_device(decoder),
+    )
     if not _reproduces(hidden, plan, expected, tolerance):
         return logits
-    bodies: list[Decoder] = [FusedDecoder(decoder), HFDecoder(decoder)] if FusedDecoder.serves(decoder) else [HFDecoder(decoder)]
+    bodies: list[Decoder] = (
+        [FusedDecoder(decoder), HFDecoder(decoder)] if FusedDecoder.serves(decoder) else [HFDecoder(decoder)]
+    )
     trees = (TreeEngine(body, head, out, fused=fused) for fused in (True, False) for body in bodies)
     tree = next((tree for tree in trees if _reproduces(tree, plan, expected, tolerance)), None)
     config = decoder.config.get_text_config()
@@ -280,20 +333,28 @@ def _reproduces(engine: Engine, plan: PrefixTree, expected: torch.Tensor, tolera
 
 
 def _hides_window(config: Any, tree: TreeEngine) -> bool:
-    """Whether a window longer than the check is applied through the mask alone, which tree attention does not look at."""
-    return "chunked_attention" in (getattr(config, "layer_types", None) or ()) or (windowed(config) and not tree.windows)
+    """Whether a window longer than the check is applied through the mask alone, which tree attention does not
+    look at."""
+    return "chunked_attention" in (getattr(config, "layer_types", None) or ()) or (
+        windowed(config) and not tree.windows
+    )
 
 
 def _rotary_limit(config: Any) -> int | None:
     """The length beyond which longrope uses its second set of frequencies."""
     ropes = getattr(config, "rope_parameters", None) or {}
     by_layer_type = [rope for rope in ropes.values() if isinstance(rope, dict)] or [ropes]
-    limits = [rope["original_max_position_embeddings"] for rope in by_layer_type if rope.get("rope_type") == "longrope"]
+    limits = [
+        rope["original_max_position_embeddings"]
+        for rope in by_layer_type
+        if rope.get("rope_type") == "longrope"
+    ]
     return min(limits, default=None)
 
 
 def _agree(found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> bool:
-    """Whether logits are equal up to rounding, measured against the spread of the expected ones over the vocabulary."""
+    """Whether logits are equal up to rounding, measured against the spread of the expected ones over the
+    vocabulary."""
     if found.shape != expected.shape:
         return False
     centred = expected - expected.mean(dim=-1, keepdim=True)
@@ -304,5 +365,6 @@ def _probe_prompts() -> list[Prompt]:
     """A tree with two branchings; token ids below 16 exist in every vocabulary."""
     stem = (3, 5, 7, 9, 11)
     return [
-        Prompt(ids=(*stem, *branch, 6, 4), first=len(stem) + len(branch)) for branch in ((8, 10, 12), (8, 10, 13), (8, 14, 12, 9), (2, 5))
+        Prompt(ids=(*stem, *branch, 6, 4), first=len(stem) + len(branch))
+        for branch in ((8, 10, 12), (8, 10, 13), (8, 14, 12, 9), (2, 5))
     ]

@@ -1,9 +1,11 @@
-"""Which masked words to score when not all of them are, how many, and what they can cost at most. No model, no tensors.
+"""Which masked words to score when not all of them are, how many, and what they can cost at most. No model,
+no tensors.
 
-Equal masked-out answers are one stratum that counts as often as it was drawn, because scoring one copy scores them all. Inside a stratum
-words are drawn one after the other, each with probability proportional to its token tasks among the words that are left: a word's distance
-grows with its tokens, so the rate per token is what varies, and little. The first N words of this order are the sample of size N, so a
-larger sample extends a smaller one, and all summaries of a question get the same words.
+Equal masked-out answers are one stratum that counts as often as it was drawn, because scoring one copy scores
+them all. Inside a stratum words are drawn one after the other, each with probability proportional to its
+token tasks among the words that are left: a word's distance grows with its tokens, so the rate per token is
+what varies, and little. The first N words of this order are the sample of size N, so a larger sample extends
+a smaller one, and all summaries of a question get the same words.
 """
 
 from __future__ import annotations
@@ -46,16 +48,22 @@ class Limits:
         return self.seconds is not None or self.standard_error is not None or self.race is not None
 
 
-def limits(budget: str | int | None, standard_error: float | None, race: float | None, seed: int = 0) -> Limits | None:
+def limits(
+    budget: str | int | None, standard_error: float | None, race: float | None, seed: int = 0
+) -> Limits | None:
     """The limits that were asked for, or None where every word is to be scored.
 
     Raises:
         ConfigError: a limit makes no sense.
     """
     if standard_error is not None and not 0 < standard_error < 1:
-        raise ConfigError(f"the standard error to reach must lie between 0 and 1, as scores do, not {standard_error}")
+        raise ConfigError(
+            f"the standard error to reach must lie between 0 and 1, as scores do, not {standard_error}"
+        )
     if race is not None and not 0.5 <= race < 1:
-        raise ConfigError(f"the confidence of a race must be at least 0.5 and below 1, as in 0.95, not {race}")
+        raise ConfigError(
+            f"the confidence of a race must be at least 0.5 and below 1, as in 0.95, not {race}"
+        )
     if budget is None and standard_error is None and race is None:
         return None
     tokens, seconds = (None, None) if budget is None else parse_budget(str(budget))
@@ -111,32 +119,45 @@ class Population:
         seed, question_id: what the order derives from, and nothing else.
     """
 
-    def __init__(self, words: Sequence[MaskedWord], sizes: Sequence[int], seed: int, question_id: str) -> None:
+    def __init__(
+        self, words: Sequence[MaskedWord], sizes: Sequence[int], seed: int, question_id: str
+    ) -> None:
         digest = hashlib.sha256(f"{seed} {question_id}".encode("utf-8", "surrogatepass")).digest()
         rng = np.random.default_rng(int.from_bytes(digest, "big"))
         equal: dict[tuple[tuple[str, str], ...], list[tuple[int, ...]]] = {}
         for _, group in groupby(range(len(words)), key=lambda index: words[index].answer):
             copy = tuple(group)
-            equal.setdefault(tuple((words[index].masked, words[index].text) for index in copy), []).append(copy)
+            equal.setdefault(tuple((words[index].masked, words[index].text) for index in copy), []).append(
+                copy
+            )
         self.strata: list[_Stratum] = []
         for copies in equal.values():
             own = tuple(sizes[index] for index in copies[0])
-            self.strata.append(_Stratum(tuple(copies), tuple(words[copy[0]].answer for copy in copies), own, _race(own, rng)))
+            self.strata.append(
+                _Stratum(tuple(copies), tuple(words[copy[0]].answer for copy in copies), own, _race(own, rng))
+            )
         self.answer_order = _race([stratum.weight for stratum in self.strata], rng)
         self.size = sum(len(stratum.sizes) for stratum in self.strata)
         """Distinct words: what sample sizes count."""
 
     @cached_property
     def _later(self) -> list[int]:
-        """The stratum of each draw after every stratum has one word, by d'Hondt's rule: shares follow the strata's token tasks.
+        """The stratum of each draw after every stratum has one word, by d'Hondt's rule: shares follow the
+        strata's token tasks.
 
-        It does not depend on the random order, so that a sample size chosen by cost does not favour some words.
+        It does not depend on the random order, so that a sample size chosen by cost does not favour some
+        words.
         """
-        shares = [(stratum.weight / rank, -index) for index, stratum in enumerate(self.strata) for rank in range(2, len(stratum.sizes) + 1)]
+        shares = [
+            (stratum.weight / rank, -index)
+            for index, stratum in enumerate(self.strata)
+            for rank in range(2, len(stratum.sizes) + 1)
+        ]
         return [-index for _, index in sorted(shares, reverse=True)]
 
     def quotas(self, size: int) -> list[int]:
-        """Words of each stratum in the sample of ``size``; with fewer words than strata the strata are drawn too."""
+        """Words of each stratum in the sample of ``size``; with fewer words than strata the strata are drawn
+        too."""
         first = [0] * len(self.strata)
         for index in self.answer_order[:size]:
             first[index] = 1
@@ -147,14 +168,21 @@ class Population:
     def chosen(self, size: int) -> list[int]:
         """Indices of the words in the sample, every copy of them, in order."""
         picked = zip(self.strata, self.quotas(size), strict=True)
-        return sorted(copy[place] for stratum, quota in picked for place in stratum.order[:quota] for copy in stratum.copies)
+        return sorted(
+            copy[place]
+            for stratum, quota in picked
+            for place in stratum.order[:quota]
+            for copy in stratum.copies
+        )
 
     def size_of(self, words: int) -> int:
-        """The largest sample that covers at most ``words`` words, copies counted; at least 1, even if its copies are more."""
+        """The largest sample that covers at most ``words`` words, copies counted; at least 1, even if its
+        copies are more."""
         return next((size for size in range(self.size, 1, -1) if len(self.chosen(size)) <= words), 1)
 
     def drawn(self, size: int, values: Mapping[int, float]) -> list[WordSample]:
-        """The sample with its values (one for each word index), for :func:`~selfreflect.stats.sampled_mean`."""
+        """The sample with its values (one for each word index), for
+        :func:`~selfreflect.stats.sampled_mean`."""
         quotas = self.quotas(size)
         found = []
         for index in self.answer_order:
@@ -175,18 +203,25 @@ class Population:
         """The estimated mean of each masked-out answer that has a drawn word, by its index."""
         drawn = zip(self.answer_order, self.drawn(size, values), strict=True)
         means = {index: drawn_sum(draws) / draws.total_size for index, draws in drawn if draws.values}
-        return {answer: means[index] for index, stratum in enumerate(self.strata) if index in means for answer in stratum.answers}
+        return {
+            answer: means[index]
+            for index, stratum in enumerate(self.strata)
+            if index in means
+            for answer in stratum.answers
+        }
 
 
 def _race(sizes: Sequence[int], rng: np.random.Generator) -> tuple[int, ...]:
-    """A random order: each place goes to one of those left, with probability proportional to size (an exponential race)."""
+    """A random order: each place goes to one of those left, with probability proportional to size (an
+    exponential race)."""
     return tuple(np.argsort(rng.exponential(size=len(sizes)) / np.array(sizes), kind="stable").tolist())
 
 
 class Cost:
     """How many tokens one context can cost at most, whichever words the chance picks.
 
-    A bound that knew the picks would let cheap words into samples more often than dear ones, and the estimate would no longer be unbiased.
+    A bound that knew the picks would let cheap words into samples more often than dear ones, and the estimate
+    would no longer be unbiased.
     """
 
     def __init__(self, population: Population, prompts: Sequence[Prompt]) -> None:
@@ -206,15 +241,22 @@ class Cost:
         strata = len(self._population.strata)
         if before == 0 and after < strata:
             return self._prefix + sum(sorted((most[1] for most in self._most), reverse=True)[:after])
-        added = [b - a for a, b in zip(self._population.quotas(before), self._population.quotas(after), strict=True)]
-        bound = self._prefix + sum(most[min(count, len(most) - 1)] for most, count in zip(self._most, added, strict=True))
+        added = [
+            b - a
+            for a, b in zip(self._population.quotas(before), self._population.quotas(after), strict=True)
+        ]
+        bound = self._prefix + sum(
+            most[min(count, len(most) - 1)] for most, count in zip(self._most, added, strict=True)
+        )
         return min(bound, self._all)
 
 
 def _paths(plan: PrefixTree) -> list[int]:
-    """Lengths of the paths that a tree falls apart into when each node stays with its tallest child, longest first.
+    """Lengths of the paths that a tree falls apart into when each node stays with its tallest child, longest
+    first.
 
-    The first n of them add up to the most nodes that any n prompts can have: taking the longest path again and again is optimal in a tree.
+    The first n of them add up to the most nodes that any n prompts can have: taking the longest path again
+    and again is optimal in a tree.
     """
     tallest = [0] * len(plan.tokens)
     paths = []

@@ -1,6 +1,8 @@
-"""Scoring some of the masked words in rounds, until a limit is reached. Decides from numbers; a callback runs the model.
+"""Scoring some of the masked words in rounds, until a limit is reached. Decides from numbers; a callback runs
+the model.
 
-Every round takes new words for the reference and all summaries that are still in it, so nothing but their prefixes is computed twice.
+Every round takes new words for the reference and all summaries that are still in it, so nothing but their
+prefixes is computed twice.
 """
 
 from __future__ import annotations
@@ -88,10 +90,15 @@ class SequentialScoring:
         self.measure = measure
         self.clock = clock
         self.most = population.size if at_most is None else min(at_most, population.size)
-        self.outcomes = [SequentialResult(stopped="budget" if self.most == population.size else "paired") for _ in summaries]
+        self.outcomes = [
+            SequentialResult(stopped="budget" if self.most == population.size else "paired")
+            for _ in summaries
+        ]
         counted = limits.tokens is not None or limits.seconds is not None
         self._costs = [Cost(population, prompts) for prompts in (reference, *summaries)] if counted else []
-        self._undecided = {(a, b) for a, b in combinations(range(len(summaries)), 2) if summaries[a] != summaries[b]}
+        self._undecided = {
+            (a, b) for a, b in combinations(range(len(summaries)), 2) if summaries[a] != summaries[b]
+        }
         self._pairs = len(self._undecided)
         self._spent = 0
         self._looks = 0
@@ -128,11 +135,17 @@ class SequentialScoring:
             return after
         room = math.inf if self.limits.tokens is None else self.limits.tokens - self._spent
         if self.limits.seconds is not None and size:
-            room = min(room, _SAFETY * (self.limits.seconds - elapsed) * self._spent / elapsed if elapsed > 0 else math.inf)
+            room = min(
+                room,
+                _SAFETY * (self.limits.seconds - elapsed) * self._spent / elapsed
+                if elapsed > 0
+                else math.inf,
+            )
         added = bisect_right(range(size + 1, after + 1), room, key=lambda one: self._bill(size, one, live))
         if size == added == 0:
             raise OverBudgetError(self._bill(0, 1, live))
-        if added and (size + added == after or added >= size // 8):  # a few words more are not worth another pass over the contexts
+        # a few words more are not worth another pass over the contexts
+        if added and (size + added == after or added >= size // 8):
             self._spent += self._bill(size, size + added, live)
             return size + added
         return size
@@ -161,7 +174,9 @@ class SequentialScoring:
                 return []
         if self.limits.race is not None and self._pairs:
             self._look(size, live, 1 - self.limits.race)
-            needed = {index for pair in self._undecided if pair[0] in live and pair[1] in live for index in pair}
+            needed = {
+                index for pair in self._undecided if pair[0] in live and pair[1] in live for index in pair
+            }
             for index in live:
                 if index not in needed:
                     self.outcomes[index].stopped = "race"
@@ -171,10 +186,13 @@ class SequentialScoring:
     def _look(self, size: int, live: Sequence[int], error: float) -> None:
         """Decide the pairs whose order is certain.
 
-        Student's t of the paired difference on the common words, against the order that all words would give. Bonferroni over pairs and
-        looks: of ``error``, look j may spend 1/(j(j+1)) on all pairs together, which sums to 1 over any number of looks. Like any t
-        interval it relies on enough words for a nearly normal mean; bounds that do not (Hoeffding-Serfling, empirical Bernstein) need
-        thousands of words before they can tell differences of 0.01, more than a question has.
+        Student's t of the paired difference on the common words, against the order that all words would give.
+        Bonferroni over pairs and
+        looks: of ``error``, look j may spend 1/(j(j+1)) on all pairs together, which sums to 1 over any
+            number of looks. Like any t
+        interval it relies on enough words for a nearly normal mean; bounds that do not (Hoeffding-Serfling,
+        empirical Bernstein) need thousands of words before they can tell differences of 0.01, more than a
+        question has.
         """
         self._looks += 1
         level = error / (self._pairs * self._looks * (self._looks + 1))

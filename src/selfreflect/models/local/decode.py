@@ -1,4 +1,5 @@
-"""The local torch decoder: prompts in, token ids out. Batched with left padding, cached keys and values, one stop per sequence."""
+"""The local torch decoder: prompts in, token ids out. Batched with left padding, cached keys and values, one
+stop per sequence."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ class Draw:
 
 @torch.inference_mode()
 def decode(model: Any, draws: Sequence[Draw], stop_ids: frozenset[int], pad_id: int) -> None:
-    """Extend every draw, all with the same sampling settings, as one batch. Equal prompts are computed once."""
+    """Extend every draw, all with the same sampling settings, as one batch. Equal prompts are computed
+    once."""
     device = input_device(model)
     prompts = sorted({draw.prompt for draw in draws})
     row_of = {prompt: row for row, prompt in enumerate(prompts)}
@@ -41,7 +43,13 @@ def decode(model: Any, draws: Sequence[Draw], stop_ids: frozenset[int], pad_id: 
 
     def following(ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Logits after the last token, on ``device``, where a model in parts need not leave them."""
-        output = model(input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1)
+        output = model(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=cache,
+            logits_to_keep=1,
+        )
         logits: torch.Tensor = output.logits[:, -1]
         return logits.to(device)
 
@@ -53,7 +61,11 @@ def decode(model: Any, draws: Sequence[Draw], stop_ids: frozenset[int], pad_id: 
     sources = [random_source(draw.seed, device) for draw in active]
     while True:
         chosen = choose(logits, active[0].sampling, sources)
-        going = [i for i, (draw, token) in enumerate(zip(active, chosen.tolist(), strict=True)) if _extend(draw, token, stop_ids)]
+        going = [
+            i
+            for i, (draw, token) in enumerate(zip(active, chosen.tolist(), strict=True))
+            if _extend(draw, token, stop_ids)
+        ]
         if not going:
             return
         if len(going) < len(active):
@@ -74,7 +86,9 @@ def _extend(draw: Draw, token: int, stop_ids: frozenset[int]) -> bool:
     return len(draw.tokens) < draw.limit
 
 
-def _left_padded(prompts: Sequence[tuple[int, ...]], pad_id: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+def _left_padded(
+    prompts: Sequence[tuple[int, ...]], pad_id: int, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Token ids and attention mask, each (prompts, longest)."""
     longest = max(len(prompt) for prompt in prompts)
     ids = np.full((len(prompts), longest), pad_id, dtype=np.int64)
@@ -86,12 +100,14 @@ def _left_padded(prompts: Sequence[tuple[int, ...]], pad_id: int, device: torch.
 
 
 def _positions(mask: torch.Tensor) -> torch.Tensor:
-    """Positions that do not count the padding, so that a prompt gives the same logits however far it is padded."""
+    """Positions that do not count the padding, so that a prompt gives the same logits however far it is
+    padded."""
     return (mask.cumsum(dim=1) - 1).clamp_(min=0)
 
 
 class _GrowingLayer(DynamicLayer):  # type: ignore[misc]
-    """A cache layer with spare room: appending one token writes one column instead of copying all that came before."""
+    """A cache layer with spare room: appending one token writes one column instead of copying all that came
+    before."""
 
     keys: torch.Tensor
     values: torch.Tensor
@@ -100,13 +116,22 @@ class _GrowingLayer(DynamicLayer):  # type: ignore[misc]
         super().lazy_initialization(key_states, value_states)
         self.buffer: tuple[torch.Tensor, torch.Tensor] | None = None
 
-    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         before = self.keys.shape[-2] if self.keys.numel() else 0
         after = before + key_states.shape[-2]
-        if self.buffer is None or self.buffer[0].shape[-2] < after or self.buffer[0].shape[0] != key_states.shape[0]:
-            self.buffer = self._with_room(key_states, before, after), self._with_room(value_states, before, after, values=True)
+        if (
+            self.buffer is None
+            or self.buffer[0].shape[-2] < after
+            or self.buffer[0].shape[0] != key_states.shape[0]
+        ):
+            self.buffer = (
+                self._with_room(key_states, before, after),
+                self._with_room(value_states, before, after, values=True),
+            )
         for room, new in zip(self.buffer, (key_states, value_states), strict=True):
             room[..., before:after, :] = new
         self.keys, self.values = self.buffer[0][..., :after, :], self.buffer[1][..., :after, :]

@@ -1,7 +1,9 @@
-"""A model too large for one GPU, in parts on several: where the parts go, and where tensors enter and leave it.
+"""A model too large for one GPU, in parts on several: where the parts go, and where tensors enter and leave
+it.
 
-accelerate places whole layers and moves what passes from one module to the next. Nothing of an automatic placement goes to main memory or
-to disk: each pass would bring it over again, hundreds of times slower, and nobody would know why. A device map that says so outright may.
+accelerate places whole layers and moves what passes from one module to the next. Nothing of an automatic
+placement goes to main memory or to disk: each pass would bring it over again, hundreds of times slower, and
+nobody would know why. A device map that says so outright may.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ from typing import Any
 from selfreflect.errors import BackendError, excerpt
 
 Shard = bool | Mapping[str, str | int]
-"""Whether to spread a model over all visible GPUs; or the device map itself, as accelerate reads it: the name of each module, or of one
-above it, and its GPU's number, ``"cpu"`` or ``"disk"``. The last two wait there and are brought to a GPU, or the CPU, for each use."""
+"""Whether to spread a model over all visible GPUs; or the device map itself, as accelerate reads it: the name
+of each module, or of one above it, and its GPU's number, ``"cpu"`` or ``"disk"``. The last two wait there and
+are brought to a GPU, or the CPU, for each use."""
 
 Parts = tuple[tuple[str, str | int], ...] | None
 """A device map that can be a key."""
@@ -42,7 +45,11 @@ def placement(parts: Parts, device: str) -> dict[str, Any]:
         return {"device_map": dict(parts)}
     from accelerate.utils import get_max_memory
 
-    free = {place: size for place, size in get_max_memory().items() if isinstance(place, int)} if device == "cuda" else {}
+    free = (
+        {place: size for place, size in get_max_memory().items() if isinstance(place, int)}
+        if device == "cuda"
+        else {}
+    )
     if len(free) < 2:
         raise BackendError(
             f"--shard needs at least two visible GPUs, and on device {device!r} there {'is 1' if free else 'are none'}. "
@@ -65,12 +72,19 @@ def check_placed(name: str, model: Any, parts: Parts) -> None:
 def describe(model: Any) -> str | None:
     """Where the parts of a model are, in words; None where it is in one piece."""
     places = sorted({str(place) for place in _device_map(model).values()})
-    return f"the model is in parts on {', '.join(f'GPU {place}' if place.isdecimal() else place for place in places)}" if places else None
+    return (
+        f"the model is in parts on {', '.join(f'GPU {place}' if place.isdecimal() else place for place in places)}"
+        if places
+        else None
+    )
 
 
 def input_device(module: Any) -> Any:
-    """The device for the token ids of a model or decoder: that of its first weights which do not wait elsewhere."""
-    return next(tensor.device for tensor in chain(module.parameters(), module.buffers()) if not tensor.is_meta)
+    """The device for the token ids of a model or decoder: that of its first weights which do not wait
+    elsewhere."""
+    return next(
+        tensor.device for tensor in chain(module.parameters(), module.buffers()) if not tensor.is_meta
+    )
 
 
 def output_device(model: Any) -> Any:

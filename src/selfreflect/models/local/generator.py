@@ -16,18 +16,25 @@ class HFGenerator:
     """Answers requests with one local model.
 
     Args:
-        batch_size: sequences decoded together; None chooses 64 on a CPU and 256 on a GPU. It does not change the texts.
+        batch_size: sequences decoded together; None chooses 64 on a CPU and 256 on a GPU. It does not change
+            the texts.
         on_tokens: called with the number of new tokens of each finished batch, for progress displays.
     """
 
-    def __init__(self, lm: CausalLM, *, batch_size: int | None = None, on_tokens: Callable[[int], None] | None = None) -> None:
+    def __init__(
+        self, lm: CausalLM, *, batch_size: int | None = None, on_tokens: Callable[[int], None] | None = None
+    ) -> None:
         self.lm = lm
         self.chat = ChatTokenizer(lm.tokenizer)
         self.batch_size = batch_size or (64 if lm.device == "cpu" else 256)
         self.on_tokens = on_tokens
         self._stop_ids = _stop_ids(lm)
         self._reader = Detokenizer(lm.tokenizer)
-        self._pad_id = lm.tokenizer.pad_token_id if lm.tokenizer.pad_token_id is not None else min(self._stop_ids, default=0)
+        self._pad_id = (
+            lm.tokenizer.pad_token_id
+            if lm.tokenizer.pad_token_id is not None
+            else min(self._stop_ids, default=0)
+        )
 
     @classmethod
     def load(
@@ -42,8 +49,12 @@ class HFGenerator:
         progress: Callable[[str], None] | None = None,
         shard: Shard = False,
     ) -> HFGenerator:
-        """Load a model by alias, hub name or local directory. Arguments and errors are those of :func:`load_causal_lm`."""
-        return cls(load_causal_lm(name, device, dtype, revision, trust_remote_code, progress, shard), batch_size=batch_size)
+        """Load a model by alias, hub name or local directory. Arguments and errors are those of
+        :func:`load_causal_lm`."""
+        return cls(
+            load_causal_lm(name, device, dtype, revision, trust_remote_code, progress, shard),
+            batch_size=batch_size,
+        )
 
     @property
     def name(self) -> str:
@@ -56,31 +67,46 @@ class HFGenerator:
     @property
     def facts(self) -> dict[str, str]:
         """What a manifest says of the model."""
-        return {"name": self.lm.name, "revision": self.lm.revision, "dtype": self.lm.dtype, "device": self.lm.device}
+        return {
+            "name": self.lm.name,
+            "revision": self.lm.revision,
+            "dtype": self.lm.dtype,
+            "device": self.lm.device,
+        }
 
     def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
-        """One reply or refusal per request, in order. Sequences are batched by sampling settings and prompt length across requests."""
+        """One reply or refusal per request, in order. Sequences are batched by sampling settings and prompt
+        length across requests."""
         rendered = [self.chat.render(request.messages, thinking=request.thinking) for request in requests]
         prompts = [tuple(ids) for ids in self.chat.encode(rendered)]
         refusals = [refused(prompt, self.lm.window, self.name) for prompt in prompts]
         draws = [
-            [] if refusal else self._draws(request, prompt) for request, prompt, refusal in zip(requests, prompts, refusals, strict=True)
+            [] if refusal else self._draws(request, prompt)
+            for request, prompt, refusal in zip(requests, prompts, refusals, strict=True)
         ]
-        queue = sorted((draw for own in draws for draw in own), key=lambda draw: (repr(draw.sampling), len(draw.prompt), draw.prompt))
+        queue = sorted(
+            (draw for own in draws for draw in own),
+            key=lambda draw: (repr(draw.sampling), len(draw.prompt), draw.prompt),
+        )
         for batch in self._batches(queue):
             decode(self.lm.model, batch, self._stop_ids, self._pad_id)
             if self.on_tokens:
                 self.on_tokens(sum(len(draw.tokens) for draw in batch))
         return [
-            refusal or self._reply(text, prompt, own) for text, prompt, own, refusal in zip(rendered, prompts, draws, refusals, strict=True)
+            refusal or self._reply(text, prompt, own)
+            for text, prompt, own, refusal in zip(rendered, prompts, draws, refusals, strict=True)
         ]
 
     def _draws(self, request: Request, prompt: tuple[int, ...]) -> list[Draw]:
         """The request's completions to draw."""
         asked = request.sampling.max_new_tokens
         limit = asked if self.lm.window is None else min(asked, self.lm.window - len(prompt))
-        # Sample i of a request has the seed of the request plus i, so asking for more samples keeps the first ones.
-        return [Draw(prompt=prompt, sampling=request.sampling, seed=request.seed + i, limit=limit) for i in range(request.n)]
+        # Sample i of a request has the seed of the request plus i, so asking for more samples keeps the first
+        # ones.
+        return [
+            Draw(prompt=prompt, sampling=request.sampling, seed=request.seed + i, limit=limit)
+            for i in range(request.n)
+        ]
 
     def _batches(self, queue: Sequence[Draw]) -> list[list[Draw]]:
         batches: list[list[Draw]] = []
@@ -92,12 +118,15 @@ class HFGenerator:
 
     def _reply(self, rendered: str, prompt: tuple[int, ...], draws: Sequence[Draw]) -> Reply:
         opened = opened_trace(rendered)
-        completions = (self._reader.completion(draw.tokens, opened=opened, stopped=draw.stopped) for draw in draws)
+        completions = (
+            self._reader.completion(draw.tokens, opened=opened, stopped=draw.stopped) for draw in draws
+        )
         return Reply(completions=tuple(completions), prompt_tokens=len(prompt))
 
 
 def _stop_ids(lm: CausalLM) -> frozenset[int]:
-    """End-of-sequence ids of the generation config and of the tokenizer: chat models often name their end of turn in one of them only."""
+    """End-of-sequence ids of the generation config and of the tokenizer: chat models often name their end of
+    turn in one of them only."""
     config = getattr(lm.model, "generation_config", None)
     listed = getattr(config, "eos_token_id", None)
     ids = listed if isinstance(listed, list) else [listed]

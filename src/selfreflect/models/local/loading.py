@@ -1,4 +1,5 @@
-"""Load a causal language model from the embedded alias, a hub name or a local directory: safetensors only, no remote code unless asked."""
+"""Load a causal language model from the embedded alias, a hub name or a local directory: safetensors only, no
+remote code unless asked."""
 
 from __future__ import annotations
 
@@ -48,15 +49,16 @@ def load_causal_lm(
 ) -> CausalLM:
     """Load ``name`` once per process; generator and judge share a model that both use.
 
-    On a CPU, torch gets as many threads as there are free cores, see :mod:`selfreflect.models.local.threads`; ``progress`` hears how many.
+    On a CPU, torch gets as many threads as there are free cores, see :mod:`selfreflect.models.local.threads`;
+    ``progress`` hears how many.
 
     Args:
-        shard: spread a model that is too large for one GPU over all visible ones, or a device map of one's own; see
-            :data:`~selfreflect.models.local.device_map.Shard`.
+        shard: spread a model that is too large for one GPU over all visible ones, or a device map of one's
+            own; see :data:`~selfreflect.models.local.device_map.Shard`.
 
     Raises:
-        BackendError: no such model, no safetensors weights, weights that this installation cannot load, or no GPUs that they fit into;
-            says what is known.
+        BackendError: no such model, no safetensors weights, weights that this installation cannot load, or no
+            GPUs that they fit into; says what is known.
     """
     where = pick_device(device)
     kind = pick_dtype(dtype, where)
@@ -65,7 +67,8 @@ def load_causal_lm(
     lm = _load(name, source, _last_change(source), where, kind, revision, trust_remote_code, parts_of(shard))
     if _load.cache_info().hits > hits:
         return lm
-    threads = apply_threads(usage) if where == "cpu" else None  # loading takes long enough to see how busy the machine is
+    # loading takes long enough to see how busy the machine is
+    threads = apply_threads(usage) if where == "cpu" else None
     if progress and (places := describe(lm.model)):
         progress(places)
     if progress and threads:
@@ -82,13 +85,22 @@ def add_up_in_float32(where: str) -> None:
 
 @lru_cache(maxsize=2)
 def _load(
-    name: str, source: str, last_change: int, where: str, kind: torch.dtype, revision: str | None, trust_remote_code: bool, parts: Parts
+    name: str,
+    source: str,
+    last_change: int,
+    where: str,
+    kind: torch.dtype,
+    revision: str | None,
+    trust_remote_code: bool,
+    parts: Parts,
 ) -> CausalLM:
-    """``last_change`` only keeps a directory that was written again in the meantime from being answered from memory."""
+    """``last_change`` only keeps a directory that was written again in the meantime from being answered from
+    memory."""
     import transformers
 
     if parts is not None:
-        # Placement counts the memory that is free, and an earlier model that only this cache still holds may fill the GPUs.
+        # Placement counts the memory that is free, and an earlier model that only this cache still holds may
+        # fill the GPUs.
         _load.cache_clear()
         gc.collect()
         torch.cuda.empty_cache()
@@ -105,8 +117,11 @@ def _load(
         model, report = family(source, options).from_pretrained(
             source, dtype=kind, use_safetensors=True, output_loading_info=True, **options, **placed
         )
-        if missing := sorted(report["missing_keys"]):  # transformers would go on with random numbers in their place
-            raise ValueError(f"its weights lack {len(missing)} tensors of this architecture, such as {missing[0]}")
+        # transformers would go on with random numbers in their place
+        if missing := sorted(report["missing_keys"]):
+            raise ValueError(
+                f"its weights lack {len(missing)} tensors of this architecture, such as {missing[0]}"
+            )
         check_placed(name, model, parts)
         model = (model if placed else model.to(where)).eval()
     return CausalLM(
@@ -127,17 +142,32 @@ def explained(name: str, source: str) -> Iterator[None]:
     from safetensors import SafetensorError
 
     # A device map may name a GPU where torch has no CUDA, and torch asserts that it has.
-    usual = (OSError, ValueError, ImportError, RuntimeError, LookupError, AttributeError, TypeError, AssertionError)
+    usual = (
+        OSError,
+        ValueError,
+        ImportError,
+        RuntimeError,
+        LookupError,
+        AttributeError,
+        TypeError,
+        AssertionError,
+    )
     try:
         yield
     except Exception as error:
-        if not isinstance(error, (*usual, HTTPError, StrictDataclassError, SafetensorError)) and type(error) is not Exception:
-            raise  # what remains is our own mistake; the tokenizers library raises nothing better than a bare Exception
+        if (
+            not isinstance(error, (*usual, HTTPError, StrictDataclassError, SafetensorError))
+            and type(error) is not Exception
+        ):
+            # what remains is our own mistake; the tokenizers library raises nothing better than a bare
+            # Exception
+            raise
         raise BackendError(_explain(name, source, error)) from error
 
 
 def pinned(source: str, revision: str | None) -> dict[str, Any]:
-    """Options that load one commit of a hub model, the one that ``revision`` (by default the main branch) means now."""
+    """Options that load one commit of a hub model, the one that ``revision`` (by default the main branch)
+    means now."""
     from transformers.utils import cached_file
 
     local = not _hub_answers()
@@ -146,7 +176,8 @@ def pinned(source: str, revision: str | None) -> dict[str, Any]:
 
 
 def _hub_answers() -> bool:
-    """Whether the hub can be reached. Where it cannot, transformers would try for half a minute with each file, even if it has them all."""
+    """Whether the hub can be reached. Where it cannot, transformers would try for half a minute with each
+    file, even if it has them all."""
     from huggingface_hub import constants, get_session
     from huggingface_hub.errors import HTTPError, OfflineModeIsEnabled
 
@@ -158,13 +189,21 @@ def _hub_answers() -> bool:
 
 
 def family(source: str, options: dict[str, Any]) -> Any:
-    """The transformers class that loads this model: multimodal ones with a causal text part are mostly listed under another one."""
+    """The transformers class that loads this model: multimodal ones with a causal text part are mostly listed
+    under another one."""
     import transformers
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+    )
 
     config = transformers.AutoConfig.from_pretrained(source, **options)
     listed = config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    if not listed and config.model_type in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES and not config.is_encoder_decoder:
+    if (
+        not listed
+        and config.model_type in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+        and not config.is_encoder_decoder
+    ):
         return transformers.AutoModelForImageTextToText
     return transformers.AutoModelForCausalLM
 
@@ -187,7 +226,9 @@ def resolve(name: str, progress: Callable[[str], None] | None) -> str:
         raise BackendError(f"{excerpt(name, 200)} is neither a directory nor the name of a model") from error
     if not found:
         if path.exists() or name.startswith((".", "/", "~")):
-            raise BackendError(f"{excerpt(name, 200)} is not a directory with a model (config.json, tokenizer and *.safetensors)")
+            raise BackendError(
+                f"{excerpt(name, 200)} is not a directory with a model (config.json, tokenizer and *.safetensors)"
+            )
         return name
     if not (path / "config.json").is_file():
         raise BackendError(f"{excerpt(name, 200)} has no config.json, so it is not a model directory")
@@ -231,7 +272,9 @@ def pick_device(device: Device) -> str:
     if device not in get_args(Device):
         raise BackendError(f"unknown device {excerpt(device)}; there are {', '.join(get_args(Device))}")
     if device == "cuda" and not torch.cuda.is_available():
-        raise BackendError("device 'cuda': this torch sees no CUDA GPU. Use --device cpu, or install a CUDA build of torch.")
+        raise BackendError(
+            "device 'cuda': this torch sees no CUDA GPU. Use --device cpu, or install a CUDA build of torch."
+        )
     if device == "mps" and not torch.backends.mps.is_available():
         raise BackendError("device 'mps': not available here. Use --device cpu.")
     if device != "auto":
@@ -242,7 +285,8 @@ def pick_device(device: Device) -> str:
 
 
 def pick_dtype(dtype: DType, device: str) -> torch.dtype:
-    """float32 wherever it is affordable; bfloat16 weights on CUDA (softmax and accumulation stay in float32 there)."""
+    """float32 wherever it is affordable; bfloat16 weights on CUDA (softmax and accumulation stay in float32
+    there)."""
     if dtype not in get_args(DType):
         raise BackendError(f"unknown dtype {excerpt(dtype)}; there are {', '.join(get_args(DType))}")
     if dtype == "auto":

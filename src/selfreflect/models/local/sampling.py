@@ -10,15 +10,18 @@ from selfreflect.models.base import Sampling
 
 
 def random_source(seed: int, device: torch.device) -> torch.Generator:
-    """One sequence's stream of random numbers: it depends on the seed alone, whatever the sequence is batched with."""
+    """One sequence's stream of random numbers: it depends on the seed alone, whatever the sequence is batched
+    with."""
     return torch.Generator(device=device).manual_seed(seed)
 
 
 def choose(logits: torch.Tensor, sampling: Sampling, sources: Sequence[torch.Generator]) -> torch.Tensor:
-    """Choose one token per row by an exponential race: argmax of p / E with E ~ Exp(1), which samples from p (the Gumbel-max trick).
+    """Choose one token per row by an exponential race: argmax of p / E with E ~ Exp(1), which samples from p
+    (the Gumbel-max trick).
 
-    Batch sizes change logits in their last bits. The race then changes its winner with a probability of the order of that rounding;
-    inverting the cumulative distribution would change it for most tokens of the tail, because every boundary moves.
+    Batch sizes change logits in their last bits. The race then changes its winner with a probability of the
+    order of that rounding; inverting the cumulative distribution would change it for most tokens of the tail,
+    because every boundary moves.
 
     Args:
         logits: (sequences, vocabulary).

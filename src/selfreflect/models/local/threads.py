@@ -1,7 +1,7 @@
 """How many threads torch gets on a CPU: as many as there are free cores.
 
-OpenMP threads meet at a barrier after every operation, so one that shares its core with another job holds up all of them: a pass of seconds
-becomes a minute. One thread fewer costs its share only.
+OpenMP threads meet at a barrier after every operation, so one that shares its core with another job holds up
+all of them: a pass of seconds becomes a minute. One thread fewer costs its share only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Threads:
 
 @dataclass(frozen=True)
 class Usage:
-    """What the kernel has counted up to a moment, in ticks: of each CPU all time and busy time, and this process's own time."""
+    """What the kernel has counted up to a moment, in ticks: of each CPU all time and busy time, and this
+    process's own time."""
 
     total: Mapping[int, int]
     busy: Mapping[int, int]
@@ -45,7 +46,8 @@ class Usage:
 
 
 def read_usage(root: Path = _ROOT) -> Usage | None:
-    """The kernel's counters now; None where there are none. Stolen time is busy, waiting for a disk is not."""
+    """The kernel's counters now; None where there are none. Stolen time is busy, waiting for a disk is
+    not."""
     try:
         own = (root / "proc/self/stat").read_text("utf-8").rpartition(")")[2].split()
         # Niced jobs give way to this process, unless it is niced itself.
@@ -63,33 +65,45 @@ def read_usage(root: Path = _ROOT) -> Usage | None:
 
 
 def choose_threads(
-    since: Usage | None = None, *, root: Path = _ROOT, environment: Mapping[str, str] | None = None, allowed: Set[int] | None = None
+    since: Usage | None = None,
+    *,
+    root: Path = _ROOT,
+    environment: Mapping[str, str] | None = None,
+    allowed: Set[int] | None = None,
 ) -> Threads:
     """As many threads as there are free cores, at least one. ``OMP_NUM_THREADS`` wins.
 
-    Allowed are the physical cores of the process's affinity, at most as many as its control groups' CPU quota pays for. What other
-    processes kept busy since ``since`` is taken off, to the nearest core.
+    Allowed are the physical cores of the process's affinity, at most as many as its control groups' CPU quota
+    pays for. What other processes kept busy since ``since`` is taken off, to the nearest core.
 
     Args:
         since: counters of an earlier moment; without them the machine is taken to be idle.
         root: where ``proc`` and ``sys`` are.
         allowed: CPU numbers that the process may run on, by default its affinity.
     """
-    given = (os.environ if environment is None else environment).get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    given = (
+        (os.environ if environment is None else environment)
+        .get("OMP_NUM_THREADS", "")
+        .partition(",")[0]
+        .strip()
+    )
     if given.isdecimal() and int(given) > 0:
         return Threads(int(given), "OMP_NUM_THREADS")
     cpus = _affinity() if allowed is None else allowed
     cores, quota = _cores(root, cpus), min(_quotas(root), default=math.inf)
     # A fraction of a core is used too: a quota stops all threads at once, so that none waits for another.
     limit = min(cores, math.ceil(quota)) if quota < math.inf else cores
-    said = f"{cores} {'core' if cores == 1 else 'cores'} allowed" + (f", a quota of {quota:g}" if quota < cores else "")
+    said = f"{cores} {'core' if cores == 1 else 'cores'} allowed" + (
+        f", a quota of {quota:g}" if quota < cores else ""
+    )
     if (others := _busy(since, read_usage(root), cpus)) is None:
         return Threads(limit, said)
     return Threads(max(1, min(limit, math.floor(cores - others + 0.5))), f"{said}, {others:.1f} busy")
 
 
 def apply_threads(since: Usage | None = None) -> Threads:
-    """Give torch the threads that :func:`choose_threads` says, unless the program has set their number itself."""
+    """Give torch the threads that :func:`choose_threads` says, unless the program has set their number
+    itself."""
     global _known
     current = torch.get_num_threads()
     lowered = _initial < _cores(_ROOT, _affinity()) and "OMP_NUM_THREADS" not in os.environ
@@ -113,16 +127,22 @@ def _cores(root: Path, cpus: Set[int]) -> int:
     siblings = set()
     for cpu in cpus:
         try:
-            siblings.add((root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text("utf-8").strip())
+            siblings.add(
+                (root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+                .read_text("utf-8")
+                .strip()
+            )
         except (OSError, ValueError):
             return max(1, len(cpus))
     return max(1, len(siblings))
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """CPU quotas, in cores, of the process's control groups and of all groups above them, of both versions of the interface.
+    """CPU quotas, in cores, of the process's control groups and of all groups above them, of both versions of
+    the interface.
 
-    In a container the path may be the host's, of which only the upper end is mounted; what is not there limits nothing.
+    In a container the path may be the host's, of which only the upper end is mounted; what is not there
+    limits nothing.
     """
     try:
         lines = (root / "proc/self/cgroup").read_text("utf-8").splitlines()
@@ -138,11 +158,14 @@ def _quotas(root: Path) -> Iterator[float]:
                 yield from _quota(root / "sys/fs/cgroup" / below, "cpu.max")
             elif "cpu" in controllers.split(","):
                 for mount in dict.fromkeys((controllers, "cpu")):
-                    yield from _quota(root / "sys/fs/cgroup" / mount / below, "cpu.cfs_quota_us", "cpu.cfs_period_us")
+                    yield from _quota(
+                        root / "sys/fs/cgroup" / mount / below, "cpu.cfs_quota_us", "cpu.cfs_period_us"
+                    )
 
 
 def _quota(group: Path, *files: str) -> Iterator[float]:
-    """Quota and period, each in microseconds, of one group: version 2 keeps both in one file, version 1 in two."""
+    """Quota and period, each in microseconds, of one group: version 2 keeps both in one file, version 1 in
+    two."""
     try:
         quota, period = " ".join((group / file).read_text("utf-8") for file in files).split()
         if quota != "max" and int(quota) > 0 and int(period) > 0:

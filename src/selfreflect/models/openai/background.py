@@ -1,4 +1,5 @@
-"""Runs a coroutine for code that has no event loop, in a thread of its own: it works wherever the caller is, inside another loop too."""
+"""Runs a coroutine for code that has no event loop, in a thread of its own: it works wherever the caller is,
+inside another loop too."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _GRACE = 2.0
-"""Seconds that a cancelled coroutine has to close its connections. Its thread does not keep the process alive."""
+"""Seconds that a cancelled coroutine has to close its connections. Its thread does not keep the process
+alive."""
 
 
 def iterate_in_thread(work: Callable[[Callable[[T], None]], Coroutine[Any, Any, None]]) -> Iterator[T]:

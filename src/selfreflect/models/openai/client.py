@@ -1,4 +1,5 @@
-"""The official OpenAI client without its own retries: errors become faults, and no response is read without a limit."""
+"""The official OpenAI client without its own retries: errors become faults, and no response is read without a
+limit."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ async def connected(server: Endpoint, timeout: float, max_connections: int) -> A
 
 
 def authorized(server: Endpoint) -> Any:
-    """The headers of a call. Said outright: where the client has no key, it looks for other ones in the environment."""
+    """The headers of a call. Said outright: where the client has no key, it looks for other ones in the
+    environment."""
     from openai import Omit
 
     return {"Authorization": server.authorization or Omit()}
@@ -67,7 +69,10 @@ async def body_of(response: Any) -> bytes:
     """
     kind = response.headers.get("content-type", "")
     if "json" not in kind:
-        raise APIError("the response is not JSON; look at --base-url, which mostly ends in /v1. Its type", said=kind or "(none)")
+        raise APIError(
+            "the response is not JSON; look at --base-url, which mostly ends in /v1. Its type",
+            said=kind or "(none)",
+        )
     return await _read(response.iter_bytes())
 
 
@@ -91,7 +96,9 @@ def given_up(fault: APIError, tries: int) -> APIError:
     if not fault.retry:
         return fault
     asked = "" if fault.wait is None else f", asks to wait {fault.wait:.0f} s"
-    return APIError(f"{fault}{asked} ({'1 try' if tries == 1 else f'{tries} tries'})", kind=fault.kind, said=fault.said)
+    return APIError(
+        f"{fault}{asked} ({'1 try' if tries == 1 else f'{tries} tries'})", kind=fault.kind, said=fault.said
+    )
 
 
 async def _check(response: Any) -> None:
@@ -100,7 +107,10 @@ async def _check(response: Any) -> None:
         raise APIError("the response is compressed, which was not asked for")
     if response.has_redirect_location:
         there = response.headers["location"]
-        raise APIError(f"the server points to another address (HTTP {response.status_code}); give that with --base-url", said=there)
+        raise APIError(
+            f"the server points to another address (HTTP {response.status_code}); give that with --base-url",
+            said=there,
+        )
     if response.status_code >= 300:
         said = error_text(await _read(response.aiter_bytes()))
         raise status_fault(response.status_code, said, retry_after(response.headers.get("retry-after")))

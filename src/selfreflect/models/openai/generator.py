@@ -1,4 +1,5 @@
-"""The generator behind every OpenAI-compatible server: hosted APIs, vLLM, llama.cpp, Ollama, TGI, ``transformers serve``."""
+"""The generator behind every OpenAI-compatible server: hosted APIs, vLLM, llama.cpp, Ollama, TGI,
+``transformers serve``."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 FAILURES_IN_A_ROW = 3
-"""Requests that fail at the server, with none answered in between, after which it is given up: the others would only wait in vain."""
+"""Requests that fail at the server, with none answered in between, after which it is given up: the others
+would only wait in vain."""
 
 
 class OpenAIGenerator:
@@ -60,7 +62,11 @@ class OpenAIGenerator:
         self._opened: dict[bool, bool] = {}
         self._failed = 0
         self._noted = ""
-        self._errors: tuple[type[Exception], ...] = (*client_errors("A model of an OpenAI-compatible server"), APIError, OSError)
+        self._errors: tuple[type[Exception], ...] = (
+            *client_errors("A model of an OpenAI-compatible server"),
+            APIError,
+            OSError,
+        )
 
     @classmethod
     def load(
@@ -72,7 +78,8 @@ class OpenAIGenerator:
         timeout: float = 600.0,
         progress: Callable[[str], None] | None = None,
     ) -> OpenAIGenerator:
-        """The model ``openai:NAME`` at ``base_url`` (default: OpenAI), with the key of the environment. Nothing is sent yet.
+        """The model ``openai:NAME`` at ``base_url`` (default: OpenAI), with the key of the environment.
+        Nothing is sent yet.
 
         Raises:
             ConfigError: no name, an address that is none, or a key that cannot be sent.
@@ -80,7 +87,13 @@ class OpenAIGenerator:
         """
         if not name.removeprefix(PREFIX).strip():
             raise ConfigError(f"{PREFIX}NAME needs the name by which the server knows the model")
-        return cls(name.removeprefix(PREFIX), endpoint(base_url), max_connections=max_connections, timeout=timeout, progress=progress)
+        return cls(
+            name.removeprefix(PREFIX),
+            endpoint(base_url),
+            max_connections=max_connections,
+            timeout=timeout,
+            progress=progress,
+        )
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -104,7 +117,10 @@ class OpenAIGenerator:
                 tell((index, await self._answer(calls, requests[index])))
 
             try:
-                async with connected(self.server, self._timeout, self.max_connections) as client, asyncio.TaskGroup() as group:
+                async with (
+                    connected(self.server, self._timeout, self.max_connections) as client,
+                    asyncio.TaskGroup() as group,
+                ):
                     calls = _Calls(client, asyncio.Semaphore(self.max_connections), self.server)
                     for index in range(len(requests)):
                         group.create_task(answer(index))
@@ -122,25 +138,37 @@ class OpenAIGenerator:
             if fault.ends:
                 raise BackendError(f"{message}.") from None
             if self._failed >= FAILURES_IN_A_ROW:
-                raise BackendError(f"{message}. {self._failed} requests in a row have failed, so the server is given up.") from None
+                raise BackendError(
+                    f"{message}. {self._failed} requests in a row have failed, so the server is given up."
+                ) from None
             return Refusal(kind=fault.kind, message=message)
-        # Whether a template opens a trace depends on `thinking`. A reply that was cut off in every completion cannot tell; others before it
-        # can, and they mostly come before it, as what is cut off takes longest.
+        # Whether a template opens a trace depends on `thinking`. A reply that was cut off in every completion
+        # cannot tell; others before it can, and they mostly come before it, as what is cut off takes longest.
         if drawn.opened is not None:
             self._opened[request.thinking] = drawn.opened
         return drawn.reply(self._opened.get(request.thinking, False))
 
-    async def _draw(self, calls: _Calls, request: Request, first: int, count: int, most: int | None = None) -> ParsedResponse:
-        """``count`` completions, ``most`` in a call; where a call gives fewer, as many as it gave in each further call."""
+    async def _draw(
+        self, calls: _Calls, request: Request, first: int, count: int, most: int | None = None
+    ) -> ParsedResponse:
+        """``count`` completions, ``most`` in a call; where a call gives fewer, as many as it gave in each
+        further call."""
         size = min(count, most or count)
         if size == count:
             drawn = await self._call(calls, request, first, count)
             given = len(drawn.read)
-            return drawn if given == count else joined([drawn, await self._draw(calls, request, first + given, count - given, given)])
+            return (
+                drawn
+                if given == count
+                else joined([drawn, await self._draw(calls, request, first + given, count - given, given)])
+            )
         try:
             async with asyncio.TaskGroup() as group:
                 spans = range(first, first + count, size)
-                tasks = [group.create_task(self._draw(calls, request, start, min(size, first + count - start))) for start in spans]
+                tasks = [
+                    group.create_task(self._draw(calls, request, start, min(size, first + count - start)))
+                    for start in spans
+                ]
         except ExceptionGroup as several:
             raise several.exceptions[0] from None
         return joined([task.result() for task in tasks])
@@ -184,7 +212,9 @@ class OpenAIGenerator:
     def _told(self, fault: APIError) -> str:
         """A fault in words, without secrets: a server may send back what it was sent."""
         said = self.server.redacted(" ".join(fault.said.split()))
-        words = f"{self.server.url}: {self.server.redacted(str(fault))}" + (f": {excerpt(said, 300)}" if said else "")
+        words = f"{self.server.url}: {self.server.redacted(str(fault))}" + (
+            f": {excerpt(said, 300)}" if said else ""
+        )
         return words + self.server.advice(str(fault))
 
     def _note(self, line: str) -> None:
@@ -203,5 +233,7 @@ class _Calls:
         self._headers = authorized(server)
 
     async def post(self, body: dict[str, Any]) -> bytes:
-        async with self._client.chat.completions.with_streaming_response.create(**body, extra_headers=self._headers) as response:
+        async with self._client.chat.completions.with_streaming_response.create(
+            **body, extra_headers=self._headers
+        ) as response:
             return await body_of(response)

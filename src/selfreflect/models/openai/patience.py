@@ -21,8 +21,9 @@ class RetryPolicy:
     def wait(self, tries: int, asked: float | None, chance: float) -> float | None:
         """Before the next try, after ``tries`` that failed; None to give up.
 
-        ``asked`` is what the server's Retry-After says, ``chance`` in [0, 1) a random number. Between half and all of the doubled wait
-        is drawn, so that requests refused together do not come back together; never less than was asked for.
+        ``asked`` is what the server's Retry-After says, ``chance`` in [0, 1) a random number. Between half
+        and all of the doubled wait is drawn, so that requests refused together do not come back together;
+        never less than was asked for.
         """
         if tries >= self.tries or (asked is not None and asked > self.longest_asked):
             return None
@@ -31,7 +32,8 @@ class RetryPolicy:
 
 
 def retry_after(value: str | None, now: datetime | None = None) -> float | None:
-    """Seconds that a Retry-After header asks to wait (RFC 9110: seconds or an HTTP date); None without a header that can be read.
+    """Seconds that a Retry-After header asks to wait (RFC 9110: seconds or an HTTP date); None without a
+    header that can be read.
 
     More seconds than a float holds are infinitely many: such a server is not waited for.
     """

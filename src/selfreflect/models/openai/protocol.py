@@ -1,4 +1,5 @@
-"""The chat completions of OpenAI's API as servers speak it: the body of a request, and what a response says."""
+"""The chat completions of OpenAI's API as servers speak it: the body of a request, and what a response
+says."""
 
 from __future__ import annotations
 
@@ -12,11 +13,17 @@ from selfreflect.models.base import Completion, Finish, Reply, Request
 from selfreflect.models.openai.retry import APIError, status_fault
 from selfreflect.models.reasoning import UnclosedReasoningError, closes_prompted, split_reasoning
 
-_FINISH: dict[str, Finish] = {"length": "length", "max_tokens": "length", "model_length": "length", "content_filter": "content_filter"}
+_FINISH: dict[str, Finish] = {
+    "length": "length",
+    "max_tokens": "length",
+    "model_length": "length",
+    "content_filter": "content_filter",
+}
 """Whatever else a server calls the end of a text, the text is whole."""
 
-# Servers fill in defaults of their own or of the model where a field is missing (a top-k of 20 or 40, a penalty), and the answer
-# distribution would be another one. So fields that the API does not know are sent too, until the server says that it does not either.
+# Servers fill in defaults of their own or of the model where a field is missing (a top-k of 20 or 40, a
+# penalty), and the answer distribution would be another one. So fields that the API does not know are sent
+# too, until the server says that it does not either.
 _NEUTRAL: dict[str, Any] = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 
 
@@ -47,13 +54,18 @@ class Dialect:
     """What it calls the largest number of new tokens."""
 
     def body(self, model: str, request: Request, first: int, count: int) -> dict[str, Any]:
-        """The call for completions ``first`` to ``first + count`` of a request, of which a server may give fewer.
+        """The call for completions ``first`` to ``first + count`` of a request, of which a server may give
+        fewer.
 
         Raises:
             APIError: the request needs a field that the server does not take.
         """
         sampling = request.sampling
-        extra = {**_NEUTRAL, "min_p": sampling.min_p, "chat_template_kwargs": {"enable_thinking": request.thinking}}
+        extra = {
+            **_NEUTRAL,
+            "min_p": sampling.min_p,
+            "chat_template_kwargs": {"enable_thinking": request.thinking},
+        }
         if sampling.top_k:
             extra["top_k"] = sampling.top_k
         needed = [name for name in self.left_out & _NEUTRAL.keys() if extra[name] != _NEUTRAL[name]]
@@ -61,10 +73,13 @@ class Dialect:
             raise APIError(f"the server does not take {needed[0]}, which this request needs")
         body: dict[str, Any] = {
             "model": model,
-            "messages": [{"role": message.role, "content": _sendable(message.content)} for message in request.messages],
+            "messages": [
+                {"role": message.role, "content": _sendable(message.content)} for message in request.messages
+            ],
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
-            # Completion i has the seed of the request plus i, as servers that take `n` count too. Many of them read 32 bits.
+            # Completion i has the seed of the request plus i, as servers that take `n` count too. Many of
+            # them read 32 bits.
             "seed": (request.seed + first) % 2**31,
             self.limit: sampling.max_new_tokens,
             "extra_body": {name: value for name, value in extra.items() if name not in self.left_out},
@@ -82,7 +97,8 @@ class Dialect:
 
 
 def _sendable(text: str) -> str:
-    """Lone surrogates, which are no characters and which JSON on the wire cannot hold, become question marks."""
+    """Lone surrogates, which are no characters and which JSON on the wire cannot hold, become question
+    marks."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -91,7 +107,8 @@ class _Read(NamedTuple):
 
     completion: Completion
     closes: bool
-    """Whether it ends a reasoning trace that the prompt began. No server says what its chat template does, but such a reply shows it."""
+    """Whether it ends a reasoning trace that the prompt began. No server says what its chat template does,
+    but such a reply shows it."""
 
 
 @dataclass(frozen=True)
@@ -103,12 +120,14 @@ class ParsedResponse:
 
     @property
     def opened(self) -> bool | None:
-        """Whether the prompt began a reasoning trace, as most completions show that came to an end; None where none did."""
+        """Whether the prompt began a reasoning trace, as most completions show that came to an end; None
+        where none did."""
         ended = [one.closes for one in self.read if one.closes or one.completion.finish == "stop"]
         return sum(ended) * 2 > len(ended) if ended else None
 
     def reply(self, opened: bool) -> Reply:
-        """The reply. Where the prompt began a trace, what was cut off before the trace ended holds no answer."""
+        """The reply. Where the prompt began a trace, what was cut off before the trace ended holds no
+        answer."""
         completions = (_cut_trace(one) if opened else one.completion for one in self.read)
         return Reply(completions=tuple(completions), prompt_tokens=self.prompt_tokens)
 
@@ -143,7 +162,10 @@ def drawn_of(data: bytes, count: int) -> ParsedResponse:
 
 
 def joined(parts: Sequence[ParsedResponse]) -> ParsedResponse:
-    return ParsedResponse(tuple(one for part in parts for one in part.read), prompt_tokens=sum(part.prompt_tokens for part in parts))
+    return ParsedResponse(
+        tuple(one for part in parts for one in part.read),
+        prompt_tokens=sum(part.prompt_tokens for part in parts),
+    )
 
 
 def error_text(data: bytes) -> str:
@@ -156,7 +178,8 @@ def error_text(data: bytes) -> str:
 
 
 def _fault_in(error: Any) -> APIError:
-    """An error that came with HTTP 200: gateways send them when they had begun to answer. Its code may be that of a status."""
+    """An error that came with HTTP 200: gateways send them when they had begun to answer. Its code may be
+    that of a status."""
     code = error.get("code") if isinstance(error, dict) else None
     return status_fault(code if isinstance(code, int) and 400 <= code < 600 else 500, _words(error))
 
@@ -186,7 +209,9 @@ def _read(choice: _Choice, tokens: int) -> _Read:
 def _text(content: str | list[Any] | None) -> str:
     """Plain text, or the parts of type ``text`` of a content in parts, of which others hold the reasoning."""
     if isinstance(content, list):
-        parts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+        parts = [
+            part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"
+        ]
         return "".join(part for part in parts if isinstance(part, str))
     return content or ""
 

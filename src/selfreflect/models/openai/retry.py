@@ -49,7 +49,11 @@ def status_fault(status: int, said: str, wait: float | None = None) -> APIError:
     """What an HTTP status means; ``said`` is the server's own text."""
     http = f"HTTP {status}"
     if status == 401:
-        return APIError(f"the server does not accept the key; set {' or '.join(KEYS)} in the environment ({http})", said=said, ends=True)
+        return APIError(
+            f"the server does not accept the key; set {' or '.join(KEYS)} in the environment ({http})",
+            said=said,
+            ends=True,
+        )
     if status == 402 or (status == 429 and "insufficient_quota" in said):
         return APIError(f"the account has no credit left ({http})", said=said, ends=True)
     if status == 404:
@@ -77,7 +81,9 @@ def transport_fault(error: BaseException) -> APIError:
             reason = getattr(one, "verify_message", "") or one.reason or "the connection broke off"
             if isinstance(one, ssl.SSLEOFError):  # a server that is overloaded or restarts hangs up like that
                 return APIError(f"no secure connection: {excerpt(reason, 200)}", retry=True)
-            return APIError(f"no secure connection: {excerpt(reason, 200)}. For a certificate of your own set SSL_CERT_FILE")
+            return APIError(
+                f"no secure connection: {excerpt(reason, 200)}. For a certificate of your own set SSL_CERT_FILE"
+            )
     last = chain[-1]
     reason = getattr(last, "strerror", None) or str(last) or type(last).__name__
     return APIError(f"the connection failed: {excerpt(reason, 200)}", retry=True)

@@ -14,13 +14,26 @@ from selfreflect.errors import BackendError, ConfigError, JudgeError, MissingExt
 from selfreflect.models.base import Refusal, Reply, Request
 from selfreflect.models.chat import ChatTokenizer, opened_trace
 from selfreflect.models.detokenize import Detokenizer, refused
-from selfreflect.models.local.loading import CausalLM, Device, explained, local_revision, pick_device, pick_dtype, pinned, resolve
+from selfreflect.models.local.loading import (
+    CausalLM,
+    Device,
+    explained,
+    local_revision,
+    pick_device,
+    pick_dtype,
+    pinned,
+    resolve,
+)
 from selfreflect.models.openai.endpoint import VLLM
 
 if TYPE_CHECKING:
     from selfreflect.models.vllm.judge import Floats
 
-_QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_LOGGING_STREAM": "ext://sys.stderr", "VLLM_NO_USAGE_STATS": "1"}
+_QUIET = {
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_LOGGING_STREAM": "ext://sys.stderr",
+    "VLLM_NO_USAGE_STATS": "1",
+}
 """Where the environment says nothing else: standard output belongs to results."""
 
 
@@ -68,7 +81,9 @@ class PoolingLLM:
         try:
             found = self._llm.encode(asked, pooling_task="embed", use_tqdm=False)
         except Exception as error:  # whatever the engine's own processes raise
-            raise JudgeError(f"vLLM stopped computing hidden states of {excerpt(self._name)}: {excerpt(str(error), 300)}") from error
+            raise JudgeError(
+                f"vLLM stopped computing hidden states of {excerpt(self._name)}: {excerpt(str(error), 300)}"
+            ) from error
         return np.stack([one.outputs.data.float().cpu().numpy() for one in found]).astype(np.float32)
 
 
@@ -133,9 +148,15 @@ class VLLMGenerator:
         """
         rendered = [self.chat.render(request.messages, thinking=request.thinking) for request in requests]
         prompts = self.chat.encode(rendered)
-        results: list[Reply | Refusal | None] = [refused(prompt, self._window, self.name) for prompt in prompts]
+        results: list[Reply | Refusal | None] = [
+            refused(prompt, self._window, self.name) for prompt in prompts
+        ]
         todo = [place for place, refusal in enumerate(results) if refusal is None]
-        drawn = self._drawn([prompts[place] for place in todo], [requests[place] for place in todo]) if todo else []
+        drawn = (
+            self._drawn([prompts[place] for place in todo], [requests[place] for place in todo])
+            if todo
+            else []
+        )
         for place, output in zip(todo, drawn, strict=True):
             results[place] = self._reply(output, opened_trace(rendered[place]), len(prompts[place]))
         return [result for result in results if result is not None]
@@ -144,11 +165,16 @@ class VLLMGenerator:
         try:
             return self._llm.generate(
                 [{"prompt_token_ids": list(prompt)} for prompt in prompts],
-                [self._params(request, self._window - len(prompt)) for prompt, request in zip(prompts, requests, strict=True)],
+                [
+                    self._params(request, self._window - len(prompt))
+                    for prompt, request in zip(prompts, requests, strict=True)
+                ],
                 use_tqdm=False,
             )
         except Exception as error:  # whatever the engine's own processes raise
-            raise BackendError(f"vLLM stopped generating with {excerpt(self.name)}: {excerpt(str(error), 300)}.") from error
+            raise BackendError(
+                f"vLLM stopped generating with {excerpt(self.name)}: {excerpt(str(error), 300)}."
+            ) from error
 
     def _params(self, request: Request, room: int) -> Any:
         from vllm import SamplingParams
@@ -168,12 +194,19 @@ class VLLMGenerator:
         ended = [(one.token_ids, one.finish_reason) for one in output.outputs]
         odd = next((reason for _, reason in ended if reason not in ("stop", "length")), None)
         if odd is not None:
-            return Refusal(kind="backend", message=f"vLLM ended a completion of {self.name!r} with {excerpt(odd)}")
-        completions = (self._reader.completion(list(tokens), opened=opened, stopped=reason == "stop") for tokens, reason in ended)
+            return Refusal(
+                kind="backend", message=f"vLLM ended a completion of {self.name!r} with {excerpt(odd)}"
+            )
+        completions = (
+            self._reader.completion(list(tokens), opened=opened, stopped=reason == "stop")
+            for tokens, reason in ended
+        )
         return Reply(completions=tuple(completions), prompt_tokens=prompt_tokens)
 
 
-def _started(source: str, revision: str, device: str, dtype: str, trust_remote_code: bool, **options: Any) -> Any:
+def _started(
+    source: str, revision: str, device: str, dtype: str, trust_remote_code: bool, **options: Any
+) -> Any:
     """A vLLM engine with a prefix cache.
 
     Raises:
@@ -194,4 +227,6 @@ def _started(source: str, revision: str, device: str, dtype: str, trust_remote_c
             **options,
         )
     except Exception as error:  # whatever the engine's own processes raise
-        raise BackendError(f"vLLM cannot run {excerpt(source, 200)}: {excerpt(' '.join(str(error).split()), 300)}") from error
+        raise BackendError(
+            f"vLLM cannot run {excerpt(source, 200)}: {excerpt(' '.join(str(error).split()), 300)}"
+        ) from error

@@ -1,7 +1,8 @@
 """Judges whose decoder runs in vLLM: the hidden states come from there, the vocabulary projection stays here.
 
-vLLM's pooling runner gives the normed last hidden state of a prompt of token ids. That is all the metric needs of a model besides its last
-matrix, so such a judge is exact, where an API that lists the most likely tokens could only be guessed from.
+vLLM's pooling runner gives the normed last hidden state of a prompt of token ids. That is all the metric
+needs of a model besides its last matrix, so such a judge is exact, where an API that lists the most likely
+tokens could only be guessed from.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class PooledJudge(Judge):
     """A judge with its own tokenizer and projection, and with hidden states from a :class:`Pool`.
 
     Args:
-        lm: the projection, see :func:`~selfreflect.models.vllm.lm_head.load_lm_head`; ``dtype`` is that of the decoder elsewhere.
+        lm: the projection, see :func:`~selfreflect.models.vllm.lm_head.load_lm_head`; ``dtype`` is that of
+            the decoder elsewhere.
     """
 
     def __init__(self, lm: CausalLM, pool: Pool, *, compat: Compat = "") -> None:
@@ -67,7 +69,8 @@ class PooledJudge(Judge):
         timeout: float = 600.0,
         progress: Callable[[str], None] | None = None,
     ) -> PooledJudge:
-        """The judge ``vllm+http:NAME`` behind ``vllm serve`` in pooling mode. NAME is what the server calls it, and what it is called here.
+        """The judge ``vllm+http:NAME`` behind ``vllm serve`` in pooling mode. NAME is what the server calls
+        it, and what it is called here.
 
         Args:
             device: where the projection runs.
@@ -75,7 +78,8 @@ class PooledJudge(Judge):
             timeout: seconds for one try of a call.
 
         Raises:
-            JudgeError: the server cannot be reached, runs another model, or gives something other than last hidden states.
+            JudgeError: the server cannot be reached, runs another model, or gives something other than last
+                hidden states.
         """
         from selfreflect.models.vllm.server import PoolingServer
 
@@ -84,7 +88,9 @@ class PooledJudge(Judge):
         longest = pool.longest()
         found = precision(pool.last_states([PROBE]))
         if dtype not in ("auto", found):
-            raise JudgeError(f"judge {excerpt(name)} is served in {found}, not in {dtype}. Leave --judge-dtype out.")
+            raise JudgeError(
+                f"judge {excerpt(name)} is served in {found}, not in {dtype}. Leave --judge-dtype out."
+            )
         lm = _projection(model, device, found, revision, trust_remote_code, progress)[0]
         window = min((limit for limit in (longest, lm.window) if limit is not None), default=None)
         return cls(replace(lm, name=name, window=window), pool, compat=compat)._checked()
@@ -139,7 +145,8 @@ class PooledJudge(Judge):
 
 
 def precision(states: Floats) -> DType:
-    """In what precision float32 numbers were computed: that of the shortest format which holds all of them."""
+    """In what precision float32 numbers were computed: that of the shortest format which holds all of
+    them."""
     if not (states.view(np.uint32) & 0xFFFF).any():
         return "bfloat16"
     with np.errstate(over="ignore"):

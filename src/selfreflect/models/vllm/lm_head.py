@@ -1,4 +1,5 @@
-"""A model's vocabulary projection alone, with its tokenizer: what is needed here where the hidden states come from elsewhere."""
+"""A model's vocabulary projection alone, with its tokenizer: what is needed here where the hidden states come
+from elsewhere."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def load_lm_head(
 ) -> tuple[CausalLM, str]:
     """The projection of model ``name`` with its tokenizer, and the directory or hub name they come from.
 
-    Of a model on the hub only its configuration, its tokenizer and the one file that holds the projection are fetched.
+    Of a model on the hub only its configuration, its tokenizer and the one file that holds the projection are
+    fetched.
 
     Raises:
         BackendError: no such model, or its weights hold no projection that could be describe apart.
@@ -75,7 +77,9 @@ def load_lm_head(
         config = transformers.AutoConfig.from_pretrained(source, **options)
         with torch.device("meta"):
             skeleton = family(source, options).from_config(config, trust_remote_code=trust_remote_code)
-        projection = LMHead(_linear(skeleton, source, options), config).to(where, kind).eval().requires_grad_(False)
+        projection = (
+            LMHead(_linear(skeleton, source, options), config).to(where, kind).eval().requires_grad_(False)
+        )
     if where == "cpu":
         apply_threads(usage)
     lm = CausalLM(
@@ -98,9 +102,14 @@ def _linear(skeleton: Any, source: str, options: dict[str, Any]) -> torch.nn.Lin
     names = {id(module): name for name, module in skeleton.named_modules()}
     files = _files(source, options)
     wanted = [f"{names[id(holder)]}.weight" for holder in holders]
-    weight = next((found for name in wanted if (found := _tensor(files, name, tuple(empty.weight.shape))) is not None), None)
+    weight = next(
+        (found for name in wanted if (found := _tensor(files, name, tuple(empty.weight.shape))) is not None),
+        None,
+    )
     if weight is None:
-        raise ValueError(f"its weights hold no single tensor {wanted[-1]} of shape {tuple(empty.weight.shape)}")
+        raise ValueError(
+            f"its weights hold no single tensor {wanted[-1]} of shape {tuple(empty.weight.shape)}"
+        )
     linear = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
     linear.weight = torch.nn.Parameter(weight, requires_grad=False)
     if getattr(empty, "bias", None) is not None:
@@ -130,7 +139,8 @@ def _files(source: str, options: dict[str, Any]) -> dict[str, Callable[[], str]]
 
 
 def _tensor(files: dict[str, Callable[[], str]], name: str, shape: tuple[int, ...]) -> torch.Tensor | None:
-    """The tensor ``name``, or the only one whose name ends alike: checkpoints put other modules around the same layers."""
+    """The tensor ``name``, or the only one whose name ends alike: checkpoints put other modules around the
+    same layers."""
     from safetensors import safe_open
 
     ending = ".".join(name.split(".")[-2:])

@@ -32,7 +32,8 @@ CALLS = 4
 """Under way at a time: enough that the server never waits for us."""
 
 AT_FIRST = RetryPolicy(tries=3)
-"""With a server that has not answered yet: an address where there is none should be iterate_in_thread soon."""
+"""With a server that has not answered yet: an address where there is none should be iterate_in_thread
+soon."""
 
 TIMEOUT = 600.0
 """Seconds for one try of a call; with all its tries a call takes three times that at most."""
@@ -103,7 +104,9 @@ class PoolingServer:
 
     def last_states(self, prompts: Sequence[Sequence[int]]) -> Floats:
         """See :class:`~selfreflect.models.vllm.judge.Pool`."""
-        batches = [prompts[start : start + PROMPTS_PER_CALL] for start in range(0, len(prompts), PROMPTS_PER_CALL)]
+        batches = [
+            prompts[start : start + PROMPTS_PER_CALL] for start in range(0, len(prompts), PROMPTS_PER_CALL)
+        ]
         bodies = self._all([self._embeddings(batch) for batch in batches], self._patience)
         found = [_states(body, len(batch)) for body, batch in zip(bodies, batches, strict=True)]
         if len({states.shape[1] for states in found}) > 1:
@@ -124,7 +127,9 @@ class PoolingServer:
         return call
 
     async def _models(self, client: AsyncOpenAI) -> bytes:
-        async with client.models.with_streaming_response.list(extra_headers=authorized(self.server)) as response:
+        async with client.models.with_streaming_response.list(
+            extra_headers=authorized(self.server)
+        ) as response:
             return await body_of(response)
 
     def _all(self, calls: Sequence[Call[bytes]], patience: RetryPolicy) -> list[bytes]:
@@ -141,7 +146,10 @@ class PoolingServer:
 
             slots = asyncio.Semaphore(CALLS)
             try:
-                async with connected(self.server, self._timeout, CALLS) as client, asyncio.TaskGroup() as group:
+                async with (
+                    connected(self.server, self._timeout, CALLS) as client,
+                    asyncio.TaskGroup() as group,
+                ):
                     for index in range(len(calls)):
                         group.create_task(one(index))
             except ExceptionGroup as several:
@@ -176,14 +184,20 @@ class PoolingServer:
         """A fault in words, without secrets."""
         said = self.server.redacted(" ".join(fault.said.split()))
         words = self.server.redacted(str(fault)).replace("--base-url", "--judge-url")
-        return f"{self.server.url}: {words}" + (f": {excerpt(said, 300)}" if said else "") + self.server.advice(words)
+        return (
+            f"{self.server.url}: {words}"
+            + (f": {excerpt(said, 300)}" if said else "")
+            + self.server.advice(words)
+        )
 
 
 def _decoded(body: bytes, kind: type[T], what: str) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise JudgeError(f"the judge's server did not send {what} ({error}); it must be `vllm serve` in pooling mode") from None
+        raise JudgeError(
+            f"the judge's server did not send {what} ({error}); it must be `vllm serve` in pooling mode"
+        ) from None
 
 
 def _states(body: bytes, count: int) -> Floats:
@@ -204,4 +218,6 @@ def _row(embedding: str | list[float]) -> Floats:
     try:
         return np.frombuffer(b64decode(embedding, validate=True), dtype="<f4").astype(np.float32)
     except (binascii.Error, ValueError):
-        raise JudgeError("the judge's server gave hidden states that are not base64 of float32 numbers") from None
+        raise JudgeError(
+            "the judge's server gave hidden states that are not base64 of float32 numbers"
+        ) from None

@@ -27,7 +27,8 @@ from selfreflect.report.page.view import Grouping
 from selfreflect.store.trim import PARTS
 
 COMPARED = 60_000
-"""Scores that go through the intervals of all differences together, which bounds their time and the size of their plots."""
+"""Scores that go through the intervals of all differences together, which bounds their time and the size of
+their plots."""
 
 _LEAST = 100
 """Scores that any one interval counts for: its resamples cost something however few scores there are."""
@@ -70,7 +71,9 @@ def report_page(
     differences, baselines = _differences(runs, baseline)
     audits = {run.label: length_audit(run) for run in runs}
     lengths = [
-        Shown(f"length-{place}", _figure(length_figure(f"length-{place}", audit, "page")), length_table(audit))
+        Shown(
+            f"length-{place}", _figure(length_figure(f"length-{place}", audit, "page")), length_table(audit)
+        )
         for place, audit in enumerate(audits.values())
     ]
     failures = {f"failures-{place}": failure_table(run) for place, run in enumerate(runs)}
@@ -89,13 +92,20 @@ def report_page(
         facts=[facts_tables(run, manifest) for run, manifest in zip(runs, manifests, strict=True)],
         headline=_headline(runs, overviews),
         left_out=[PARTS[name] for name in left_out],
-        index=packed({"runs": indices, "left_out": list(left_out), "csv": {name: to_csv(table) for name, table in tables.items()}}),
+        index=packed(
+            {
+                "runs": indices,
+                "left_out": list(left_out),
+                "csv": {name: to_csv(table) for name, table in tables.items()},
+            }
+        ),
         chunks=chunks,
     )
 
 
 def _differences(runs: Sequence[RunRecords], baseline: str | None) -> tuple[list[Shown], int]:
-    """Differences to as many baselines as may be, the chosen one first; and how many strategies could be one."""
+    """Differences to as many baselines as may be, the chosen one first; and how many strategies could be
+    one."""
     sides = contenders(runs, baseline)
     if len(sides) < 2:
         return [], len(sides)
@@ -113,29 +123,39 @@ def _difference(name: str, base: Contender, sides: Sequence[Contender]) -> Shown
 def _headline(runs: Sequence[RunRecords], overviews: Mapping[str, Table]) -> list[tuple[str, str]]:
     """A few numbers that say what this is about."""
     questions = {(id_, question.text) for run in runs for id_, question in run.questions.items()}
-    answers = sum(len(run.answers[id_].answers) for run in runs for id_ in run.questions if id_ in run.answers)
+    answers = sum(
+        len(run.answers[id_].answers) for run in runs for id_ in run.questions if id_ in run.answers
+    )
     scores = sum(len(run.values(name)) for run in runs for name in run.strategies)
     judges = sorted({score.judge for run in runs for score in run.scores.values()})
-    found = [("questions", f"{len(questions):,}"), ("sampled answers", f"{answers:,}"), ("scores", f"{scores:,}")]
+    found = [
+        ("questions", f"{len(questions):,}"),
+        ("sampled answers", f"{answers:,}"),
+        ("scores", f"{scores:,}"),
+    ]
     return [*found, ("judge", ", ".join(judges) or "none")]
 
 
 def _figure(svg: str) -> Markup:
-    """matplotlib escapes what it writes, and :mod:`selfreflect.report.figures` writes it anew from its parsed tree."""
+    """matplotlib escapes what it writes, and :mod:`selfreflect.report.figures` writes it anew from its parsed
+    tree."""
     return Markup(svg)
 
 
 def _rendered(**values: Any) -> str:
     style = "\n".join(_source(name) for name in _STYLES)
     script = "\n".join(_module(_source(name)) for name in _SCRIPTS)
-    environment = Environment(autoescape=True, undefined=StrictUndefined, finalize=_printable, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, finalize=_printable, trim_blocks=True, lstrip_blocks=True
+    )
     template = environment.from_string(_source("report.html"))
     policy = f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'; form-action 'none'"
     return template.render(policy=policy, style=Markup(style), script=Markup(script), **values)
 
 
 def _printable(value: Any) -> Any:
-    """Applied to whatever the template prints, before it is escaped: nothing hidden, nothing that UTF-8 cannot hold."""
+    """Applied to whatever the template prints, before it is escaped: nothing hidden, nothing that UTF-8
+    cannot hold."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -144,7 +164,8 @@ def _source(name: str) -> str:
 
 
 def _module(source: str) -> str:
-    """A module as a part of one script: the modules stand in the order of their imports, and share one scope."""
+    """A module as a part of one script: the modules stand in the order of their imports, and share one
+    scope."""
     return re.sub(r"^export ", "", _IMPORT.sub("", source), flags=re.MULTILINE)
 
 

@@ -13,9 +13,16 @@ _SECTIONS = ("sources", "config", "models", "prompts")
 
 
 def facts_tables(run: RunRecords, manifest: Mapping[str, Any]) -> list[Table]:
-    """One table per stage and one of package versions; ``manifest`` is that of the run directory as plain values."""
+    """One table per stage and one of package versions; ``manifest`` is that of the run directory as plain
+    values."""
     tables = [_table(stage, _stage_facts(run, manifest, stage)) for stage in STAGES]
-    return [*tables, _table("packages", ((str(name), _shown(value)) for name, value in _mapping(manifest.get("packages")).items()))]
+    return [
+        *tables,
+        _table(
+            "packages",
+            ((str(name), _shown(value)) for name, value in _mapping(manifest.get("packages")).items()),
+        ),
+    ]
 
 
 def _table(title: str, rows: Iterable[tuple[str, str]]) -> Table:

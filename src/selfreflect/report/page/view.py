@@ -1,4 +1,5 @@
-"""One question as the plain JSON that ``question.js`` draws; the head of that file says what each field means."""
+"""One question as the plain JSON that ``question.js`` draws; the head of that file says what each field
+means."""
 
 from __future__ import annotations
 
@@ -32,9 +33,11 @@ def question_view(
     *,
     guesses: bool = True,
 ) -> Any:
-    """One question with its answers and what every strategy made of them. Distances are rounded to thousandths, scores are not.
+    """One question with its answers and what every strategy made of them. Distances are rounded to
+    thousandths, scores are not.
 
-    Without ``guesses`` the view only says whether there are any; :func:`guesses_view` gives them answer by answer.
+    Without ``guesses`` the view only says whether there are any; :func:`guesses_view` gives them answer by
+    answer.
     """
     drawn = answers.answers if answers else ()
     masked = [answer.split() for answer in (answers.masked_out if answers else ())]
@@ -51,18 +54,23 @@ def question_view(
         "masked": len(masked),
         "groups": grouping(drawn),
         "words": words,
-        "summaries": [_summary_view(outcome, found, words, guesses) for outcome, found in zip(outcomes, measured, strict=True)],
+        "summaries": [
+            _summary_view(outcome, found, words, guesses)
+            for outcome, found in zip(outcomes, measured, strict=True)
+        ],
     }
 
 
 def guesses_view(score: Score, answers: AnswerSet, answer: int) -> dict[int, list[Any]]:
-    """What the judge held likely in the masked words of one masked-out answer, by their indices, as in a summary's ``guesses``."""
+    """What the judge held likely in the masked words of one masked-out answer, by their indices, as in a
+    summary's ``guesses``."""
     found = _by_place(score.words, [text.split() for text in answers.masked_out])
     return {word: _tokens(distance) for (place, word), distance in found.items() if place == answer}
 
 
 def score_interval(score: Score) -> tuple[float, float] | None:
-    """The 95 % interval of one score by Student's t over its masked-out answers, rounded; None where it has no standard error."""
+    """The 95 % interval of one score by Student's t over its masked-out answers, rounded; None where it has
+    no standard error."""
     answers = sum(mean is not None for mean in score.answer_means)
     if score.stderr is None or answers < 2:
         return None
@@ -73,7 +81,8 @@ def score_interval(score: Score) -> tuple[float, float] | None:
 def t_quantile(probability: float, freedom: int) -> float:
     """A quantile of Student's t for whole degrees of freedom of at least 1.
 
-    One and two have closed forms; beyond, the expansion of Abramowitz and Stegun (1964), 26.7.5, is within 1 % at 97.5 %.
+    One and two have closed forms; beyond, the expansion of Abramowitz and Stegun (1964), 26.7.5, is within 1
+    % at 97.5 %.
     """
     if freedom == 1:
         return math.tan(math.pi * (probability - 0.5))
@@ -96,7 +105,8 @@ _Place = tuple[int, int]
 
 
 def _by_place(words: Sequence[WordDistance], masked: Sequence[Sequence[str]]) -> dict[_Place, WordDistance]:
-    """Words by place. One that points outside the answers, as a file from elsewhere may hold, has no place to be shown at."""
+    """Words by place. One that points outside the answers, as a file from elsewhere may hold, has no place to
+    be shown at."""
     return {
         (word.answer, word.word): word
         for word in words
@@ -104,7 +114,9 @@ def _by_place(words: Sequence[WordDistance], masked: Sequence[Sequence[str]]) ->
     }
 
 
-def _summary_view(outcome: SummaryOutcome, found: dict[_Place, WordDistance], words: list[list[int]], guesses: bool) -> dict[str, Any]:
+def _summary_view(
+    outcome: SummaryOutcome, found: dict[_Place, WordDistance], words: list[list[int]], guesses: bool
+) -> dict[str, Any]:
     score, failure = outcome.score, outcome.failure
     aligned = [[found.get((answer, word)) for word in masked] for answer, masked in enumerate(words)]
     recorded = any(word.guesses for word in found.values()) or None
@@ -117,10 +129,14 @@ def _summary_view(outcome: SummaryOutcome, found: dict[_Place, WordDistance], wo
         "interval": score_interval(score) if score else None,
         "tasks": score.token_tasks if score else None,
         "temperature": score.temperature if score else None,
-        "estimate": (score.estimate.words_scored, score.estimate.words_total) if score and score.estimate else None,
+        "estimate": (score.estimate.words_scored, score.estimate.words_total)
+        if score and score.estimate
+        else None,
         "why": f"{failure.kind}: {failure.message}" if failure and not score else "",
         "warnings": score.warnings if score else (),
-        "distances": [[word and _thousandths(word.mean) for word in answer] for answer in aligned] if found else None,
+        "distances": [[word and _thousandths(word.mean) for word in answer] for answer in aligned]
+        if found
+        else None,
         "guesses": told,
     }
 
@@ -130,7 +146,13 @@ def _tokens(word: WordDistance | None) -> list[Any]:
         return []
     guesses = word.guesses or ((),) * len(word.distances)
     return [
-        (_thousandths(distance), [(g.token, *map(_chance, (g.summary, g.summary_flat, g.reference, g.reference_flat))) for g in expected])
+        (
+            _thousandths(distance),
+            [
+                (g.token, *map(_chance, (g.summary, g.summary_flat, g.reference, g.reference_flat)))
+                for g in expected
+            ],
+        )
         for distance, expected in zip(word.distances, guesses, strict=False)
     ]
 

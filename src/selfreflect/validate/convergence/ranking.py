@@ -30,7 +30,9 @@ class Scored:
         return [int(place) for place in np.argsort(sign * self.values.mean(axis=0), kind="stable")]
 
 
-def scored(values: Sequence[Value], metric: MetricInfo, items: Sequence[str], strategies: tuple[str, ...]) -> Scored:
+def scored(
+    values: Sequence[Value], metric: MetricInfo, items: Sequence[str], strategies: tuple[str, ...]
+) -> Scored:
     """What ``metric`` says of the items with these ids."""
     mine = {(value.item, value.summary): value for value in values if value.metric == metric.name}
     numbers, parts = {}, {}
@@ -41,11 +43,14 @@ def scored(values: Sequence[Value], metric: MetricInfo, items: Sequence[str], st
             numbers[id_] = row
             if all(value.parts for value in found):
                 parts[id_] = tuple(value.parts for value in found)
-    return Scored(metric, strategies, tuple(numbers), np.array(list(numbers.values()), dtype=np.float64), parts)
+    return Scored(
+        metric, strategies, tuple(numbers), np.array(list(numbers.values()), dtype=np.float64), parts
+    )
 
 
 def one_judge(values: Sequence[Value]) -> tuple[list[Value], list[str]]:
-    """The values of each metric by the first model that it was computed with, and the names of the other models."""
+    """The values of each metric by the first model that it was computed with, and the names of the other
+    models."""
     first: dict[str, str] = {}
     for value in values:
         first.setdefault(value.metric, value.by)

@@ -30,13 +30,18 @@ class Moved:
     conditioning: Sequence[float]
     masked_out: Sequence[float]
     flips: Sequence[bool]
-    """For each order of the conditioning answers and pair of summaries whether the two are ordered otherwise; a tie is an order."""
+    """For each order of the conditioning answers and pair of summaries whether the two are ordered otherwise;
+    a tie is an order."""
 
     @property
     def sentences(self) -> list[str]:
         name, said = self.metric.name, []
         if self.conditioning:
-            flips = f", and orders two summaries of one question otherwise in {fmean(self.flips):.0%} of cases" if self.flips else ""
+            flips = (
+                f", and orders two summaries of one question otherwise in {fmean(self.flips):.0%} of cases"
+                if self.flips
+                else ""
+            )
             said.append(
                 f"Another order of the conditioning answers moves a value of {name} by {fmean(self.conditioning):.4f} on average and "
                 f"{max(self.conditioning):.4f} at most (n = {len(self.conditioning)}){flips}."
@@ -50,14 +55,19 @@ class Moved:
 
 
 def moved(metric: MetricInfo, variants: Sequence[Variant], values: Sequence[Value]) -> Moved:
-    """From the values of items and of their variants in another order; those with fewer answers are passed over."""
+    """From the values of items and of their variants in another order; those with fewer answers are passed
+    over."""
     known = defined(values).get(metric.name, {})
     changes: dict[bool, list[float]] = {True: [], False: []}
     flips: list[bool] = []
     for variant in variants:
         if variant.conditioning is not None:
             continue
-        names = [name for name in variant.item.summaries if {(variant.original, name), (variant.item.id, name)} <= known.keys()]
+        names = [
+            name
+            for name in variant.item.summaries
+            if {(variant.original, name), (variant.item.id, name)} <= known.keys()
+        ]
         both = [(known[variant.original, name], known[variant.item.id, name]) for name in names]
         changes[variant.masked_out] += [abs(after - before) for before, after in both]
         if not variant.masked_out:
@@ -74,8 +84,26 @@ def moved_table(found: Sequence[Moved]) -> Table:
     for one in found:
         if one.conditioning:
             changed = fmean(one.flips) if one.flips else None
-            rows.append((one.metric.name, "conditioning", fmean(one.conditioning), max(one.conditioning), changed, len(one.conditioning)))
+            rows.append(
+                (
+                    one.metric.name,
+                    "conditioning",
+                    fmean(one.conditioning),
+                    max(one.conditioning),
+                    changed,
+                    len(one.conditioning),
+                )
+            )
         if one.masked_out:
-            rows.append((one.metric.name, "masked-out", fmean(one.masked_out), max(one.masked_out), None, len(one.masked_out)))
+            rows.append(
+                (
+                    one.metric.name,
+                    "masked-out",
+                    fmean(one.masked_out),
+                    max(one.masked_out),
+                    None,
+                    len(one.masked_out),
+                )
+            )
     note = "changes: absolute, of one value; order changed: share of pairs of summaries of one question that are ordered otherwise"
     return Table("The same answers in another order", _COLUMNS, tuple(rows), (note,))

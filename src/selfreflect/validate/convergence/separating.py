@@ -39,7 +39,15 @@ def pairs(main: Scored, seed: int) -> list[StrategyPair]:
         by_answer = [answer_differences(parts[better], parts[worse]) for parts in main.parts.values()]
         found = separation(differences.tolist(), by_answer, seed=seed)
         step = fewer_questions(main.values[:, [better, worse]], [len(main.questions)], seed)[0]
-        made.append(StrategyPair(main.strategies[better], main.strategies[worse], (better, worse) in neighbours, found, step.same))
+        made.append(
+            StrategyPair(
+                main.strategies[better],
+                main.strategies[worse],
+                (better, worse) in neighbours,
+                found,
+                step.same,
+            )
+        )
     return made
 
 
@@ -68,7 +76,10 @@ def pair_table(main: Scored, made: Sequence[StrategyPair]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for pair in made:
         found, estimate = pair.found, pair.found.difference
-        needed = [None if count is None else Approximate(count) for count in (found.questions(), found.questions(ANSWERS))]
+        needed = [
+            None if count is None else Approximate(count)
+            for count in (found.questions(), found.questions(ANSWERS))
+        ]
         sizes = (estimate.mean, estimate.low, estimate.high, found.spread, found.between, found.within)
         rows.append((pair.better, pair.worse, *sizes, pair.kept, *needed, estimate.n))
     notes = (

@@ -1,4 +1,5 @@
-"""How many questions, conditioning answers, masked-out answers and masked words a ranking of strategies needs."""
+"""How many questions, conditioning answers, masked-out answers and masked words a ranking of strategies
+needs."""
 
 from __future__ import annotations
 
@@ -80,7 +81,9 @@ class Convergence:
     ) -> None:
         if min((*conditioning, 1)) < 1 or shuffles < 0 or scored_anew < 0:
             given = f"{list(conditioning)}, {shuffles} and {scored_anew}"
-            raise ConfigError(f"conditioning must be counts of 1 or more, shuffles and scored_anew 0 or more; got {given}")
+            raise ConfigError(
+                f"conditioning must be counts of 1 or more, shuffles and scored_anew 0 or more; got {given}"
+            )
         self._seed = seed
         self._strategies = tuple(dict.fromkeys(name for item in items for name in item.summaries))
         self._base = [item for item in items if len(item.summaries) == len(self._strategies)]
@@ -93,7 +96,10 @@ class Convergence:
         made = Variants(items, seed)
         self._variants: list[Variant] = []
         for number, item in enumerate(self._base[:scored_anew]):
-            self._variants += [*made.shorter(item, sorted(set(conditioning))), *made.reordered(item, shuffles)]
+            self._variants += [
+                *made.shorter(item, sorted(set(conditioning))),
+                *made.reordered(item, shuffles),
+            ]
             self._variants += made.reversed(item) if number < _REVERSED else ()
 
     @property
@@ -103,10 +109,19 @@ class Convergence:
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
         kept, others = one_judge(values)
-        found = [scored(kept, metric, [item.id for item in self._base], self._strategies) for metric in metrics]
+        found = [
+            scored(kept, metric, [item.id for item in self._base], self._strategies) for metric in metrics
+        ]
         usable = [one for one in found if len(one.questions) > 1]
-        steps = {one.metric.name: fewer_questions(one.values, budgets(len(one.questions)), self._seed) for one in usable}
-        tables, plots, says = [_ranking_table(usable, steps)], [_ranking_plot(steps)], [self._coverage(found, others)]
+        steps = {
+            one.metric.name: fewer_questions(one.values, budgets(len(one.questions)), self._seed)
+            for one in usable
+        }
+        tables, plots, says = (
+            [_ranking_table(usable, steps)],
+            [_ranking_plot(steps)],
+            [self._coverage(found, others)],
+        )
         main = next((one for one in usable if one.metric.name == MAIN), None)
         if main is None:
             says.append(f"There is no advice: {MAIN} did not score every strategy on two questions or more.")
@@ -130,21 +145,29 @@ class Convergence:
         return axes
 
     def _fewer_shown(self, main: Scored, values: Sequence[Value]) -> tuple[list[Step], int]:
-        """Steps over the items with variants, each against the ranking of the same items by all conditioning answers; and the smallest
-        number of items behind a step."""
+        """Steps over the items with variants, each against the ranking of the same items by all conditioning
+        answers; and the smallest number of items behind a step."""
         known = defined(values)[MAIN]
         full = dict(zip(main.questions, main.values, strict=True))
         rows: dict[int, dict[str, list[float]]] = {}
         for variant in self._variants:
-            row = [known[variant.item.id, name] for name in self._strategies if (variant.item.id, name) in known]
-            if variant.conditioning is not None and variant.original in full and len(row) == len(self._strategies):
+            row = [
+                known[variant.item.id, name] for name in self._strategies if (variant.item.id, name) in known
+            ]
+            if (
+                variant.conditioning is not None
+                and variant.original in full
+                and len(row) == len(self._strategies)
+            ):
                 rows.setdefault(variant.conditioning, {})[variant.original] = row
         steps = []
         for count in sorted(count for count, found in rows.items() if len(found) > 1):
             reference = np.mean([full[id_] for id_ in rows[count]], axis=0)
             steps.append(resampled_step(np.array(list(rows[count].values())), reference, count, self._seed))
         if steps:
-            most = {item.id: len(item.conditioning) for item in self._base if item.id in rows[steps[0].budget]}
+            most = {
+                item.id: len(item.conditioning) for item in self._base if item.id in rows[steps[0].budget]
+            }
             whole = np.array([full[id_] for id_ in most])
             steps.append(resampled_step(whole, whole.mean(axis=0), max(most.values()), self._seed))
         return steps, min((len(rows[step.budget]) for step in steps[:-1]), default=0)
@@ -189,7 +212,12 @@ class _Axis:
             for place in main.ranking
         ]
         note = f"{self.method}; mean, sd and same ranking: over {DRAWS} draws"
-        return Table(f"{MAIN} by number of {self.of}", (Column(self.of, "d"), Column("strategy"), *sizes), tuple(rows), (note,))
+        return Table(
+            f"{MAIN} by number of {self.of}",
+            (Column(self.of, "d"), Column("strategy"), *sizes),
+            tuple(rows),
+            (note,),
+        )
 
     def plot(self, main: Scored) -> Plot:
         x = tuple(float(step.budget) for step in self.steps)
@@ -199,12 +227,18 @@ class _Axis:
             low, high = tuple(mean - sd for mean, sd in sizes), tuple(mean + sd for mean, sd in sizes)
             curves.append(Curve(main.strategies[place], x, tuple(mean for mean, _ in sizes), low, high))
         name = f"convergence_{self.of.replace(' ', '_').replace('-', '_')}"
-        return Plot(name, f"{MAIN}: mean score and its standard deviation", self.of, "mean score", tuple(curves))
+        return Plot(
+            name, f"{MAIN}: mean score and its standard deviation", self.of, "mean score", tuple(curves)
+        )
 
     @property
     def sentence(self) -> str:
         last = self.steps[-1]
-        of = self.of if self.of == "questions" else f"{self.of} of each question, with {self.questions} questions"
+        of = (
+            self.of
+            if self.of == "questions"
+            else f"{self.of} of each question, with {self.questions} questions"
+        )
         if last.same is None:
             return f"By number of {of}: all strategies have the same mean score, so there is no ranking."
         if self.method == SUBSAMPLED:
@@ -221,7 +255,8 @@ class _Axis:
 
     @property
     def _within_all(self) -> str:
-        """WordSample without replacement, all there is always gives its own ranking: that alone shows no stability."""
+        """WordSample without replacement, all there is always gives its own ranking: that alone shows no
+        stability."""
         most, stable = self.steps[-1].budget, stable_from(self.steps)
         if most == 1:
             return "there is only one, so fewer cannot be tried"
@@ -259,4 +294,6 @@ def _ranking_plot(steps: Mapping[str, Sequence[Step]]) -> Plot:
         known = [(float(step.budget), step.same) for step in found if step.same is not None]
         if known:
             curves.append(Curve(metric, tuple(x for x, _ in known), tuple(y for _, y in known)))
-    return Plot("convergence_ranking", "Same ranking of all strategies", "questions", "share of draws", tuple(curves))
+    return Plot(
+        "convergence_ranking", "Same ranking of all strategies", "questions", "share of draws", tuple(curves)
+    )

@@ -1,4 +1,5 @@
-"""What scores and rankings would have been with fewer questions, masked-out answers or masked words. NumPy only, nothing is scored.
+"""What scores and rankings would have been with fewer questions, masked-out answers or masked words. NumPy
+only, nothing is scored.
 
 Shapes: Q questions, S summaries (strategies), U units of one question (answers or words), R random draws.
 """
@@ -36,7 +37,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Units:
-    """One question as units that may be drawn. All summaries share the units, so that they are compared on the same ones."""
+    """One question as units that may be drawn. All summaries share the units, so that they are compared on
+    the same ones."""
 
     sums: Floats
     """(U, S): summed distances of each unit."""
@@ -62,7 +64,9 @@ def answer_units(parts: Sequence[Parts]) -> Units:
     Raises:
         ValueError: the summaries were not scored on the same words, or on none.
     """
-    return _units([[[sum(map(math.fsum, answer)), sum(map(len, answer))] for answer in one if answer] for one in parts])
+    return _units(
+        [[[sum(map(math.fsum, answer)), sum(map(len, answer))] for answer in one if answer] for one in parts]
+    )
 
 
 def word_units(parts: Sequence[Parts]) -> Units:
@@ -79,10 +83,11 @@ def _units(sums_and_sizes: Sequence[Sequence[Sequence[float]]]) -> Units:
 
 
 def fewer_units(questions: Sequence[Units], steps: Sequence[int], seed: int) -> list[Step]:
-    """Scores from so many random units of each question (all, where it has fewer), drawn without replacement, over the same questions.
+    """Scores from so many random units of each question (all, where it has fewer), drawn without replacement,
+    over the same questions.
 
-    The reference is the ranking by all units. A question's score is the flat mean over the token tasks of the units drawn, a ratio, so
-    that it is biased a little where units are few and unequal.
+    The reference is the ranking by all units. A question's score is the flat mean over the token tasks of the
+    units drawn, a ratio, so that it is biased a little where units are few and unequal.
     """
     rng = np.random.default_rng(seed)
     totals = np.zeros((len(steps), DRAWS, questions[0].sums.shape[1]))
@@ -96,7 +101,8 @@ def fewer_units(questions: Sequence[Units], steps: Sequence[int], seed: int) -> 
 
 
 def fewer_questions(values: Floats, steps: Sequence[int], seed: int) -> list[Step]:
-    """Scores over so many questions, drawn from ``values`` (Q, S) with replacement: they stand for all that might have been asked.
+    """Scores over so many questions, drawn from ``values`` (Q, S) with replacement: they stand for all that
+    might have been asked.
 
     Even as many as there are do not always give the ranking of those at hand, and that is the point.
     """
@@ -117,13 +123,16 @@ def _resampled_means(values: Floats, count: int, seed: int) -> Floats:
 
 def _step(budget: int, means: Floats, reference: Floats) -> Step:
     spread = means.std(axis=0, ddof=1)
-    return Step(budget, tuple(means.mean(axis=0).tolist()), tuple(spread.tolist()), same_ranking(means, reference))
+    return Step(
+        budget, tuple(means.mean(axis=0).tolist()), tuple(spread.tolist()), same_ranking(means, reference)
+    )
 
 
 def same_ranking(means: Floats, reference: Floats) -> float | None:
     """Share of the rows of ``means`` (R, S) that order all summaries as ``reference`` (S,) does.
 
-    Two that tie in the reference are not ranked; a tie in a row is another order. None where all tie in the reference.
+    Two that tie in the reference are not ranked; a tie in a row is another order. None where all tie in the
+    reference.
     """
     upper = np.triu_indices(len(reference), 1)
     gaps = reference[upper[0]] - reference[upper[1]]
@@ -135,7 +144,8 @@ def same_ranking(means: Floats, reference: Floats) -> float | None:
 
 
 def stable_from(steps: Sequence[Step]) -> int | None:
-    """The smallest budget from which on the ranking is stable; None where it is not even under the largest."""
+    """The smallest budget from which on the ranking is stable; None where it is not even under the
+    largest."""
     found = None
     for step in reversed(steps):
         if step.same is None or step.same < STABLE:

@@ -16,7 +16,8 @@ _TRIES = 20
 
 @dataclass(frozen=True)
 class Variant:
-    """What was done to the item ``original``. ``conditioning`` is the number of conditioning answers kept, None where all are."""
+    """What was done to the item ``original``. ``conditioning`` is the number of conditioning answers kept,
+    None where all are."""
 
     original: str
     item: Item
@@ -40,11 +41,15 @@ class Variants:
                 yield Variant(item.id, made, conditioning=count)
 
     def reordered(self, item: Item, orders: int) -> Iterator[Variant]:
-        """The conditioning answers in up to ``orders`` other orders, drawn at random; fewer where fewer exist."""
+        """The conditioning answers in up to ``orders`` other orders, drawn at random; fewer where fewer
+        exist."""
         rng = np.random.default_rng([self._seed, *item.id.encode("utf-8", "surrogatepass")])
         seen = {item.conditioning}
         for number in range(1, orders + 1):
-            drawn = (tuple(item.conditioning[place] for place in rng.permutation(len(item.conditioning))) for _ in range(_TRIES))
+            drawn = (
+                tuple(item.conditioning[place] for place in rng.permutation(len(item.conditioning)))
+                for _ in range(_TRIES)
+            )
             order = next((order for order in drawn if order not in seen), None)
             if order is None:
                 return

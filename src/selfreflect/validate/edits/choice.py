@@ -1,4 +1,5 @@
-"""Multiple choice, where the true distribution is known and a summary states another one: does a metric follow the distance of the two?"""
+"""Multiple choice, where the true distribution is known and a summary states another one: does a metric
+follow the distance of the two?"""
 
 from __future__ import annotations
 
@@ -46,8 +47,9 @@ _MOST_OPTIONS = 6  # eight would have 20,000 distributions
 class ChoiceQuestion:
     """``id`` names it in tables. The question ends where its options follow.
 
-    An option is one word: of two, one would give the other away to a judge that fills in one of them, whatever the summary says. It should
-    be a single token too, since later tokens are predicted from the first and not from what was stated; common short words mostly are.
+    An option is one word: of two, one would give the other away to a judge that fills in one of them,
+    whatever the summary says. It should be a single token too, since later tokens are predicted from the
+    first and not from what was stated; common short words mostly are.
     """
 
     id: str
@@ -56,8 +58,12 @@ class ChoiceQuestion:
 
 
 QUESTIONS = (
-    ChoiceQuestion("colour", "Which colour would you paint the front door", ("red", "blue", "green", "white")),
-    ChoiceQuestion("month", "In which month would you visit the island", ("March", "June", "August", "October")),
+    ChoiceQuestion(
+        "colour", "Which colour would you paint the front door", ("red", "blue", "green", "white")
+    ),
+    ChoiceQuestion(
+        "month", "In which month would you visit the island", ("March", "June", "August", "October")
+    ),
 )
 
 _CORRELATION, _SHARE = "+z.2f", ".0%"
@@ -101,15 +107,19 @@ class ShiftedSummary:
 
 
 class MultipleChoice:
-    """A few distributions over the options of each question. Each is true once, and each is stated of every true one.
+    """A few distributions over the options of each question. Each is true once, and each is stated of every
+    true one.
 
-    Both halves of the answers have the same composition, in an order of their own. Every statement names all options in their order, so
-    that nothing but its percentages differs. Percentages differ in form too, in digits and in how even they are, and a judge may like one
-    form better whatever it says. As each statement is right of one true distribution and wrong of all others, this can be taken out.
+    Both halves of the answers have the same composition, in an order of their own. Every statement names all
+    options in their order, so that nothing but its percentages differs. Percentages differ in form too, in
+    digits and in how even they are, and a judge may like one form better whatever it says. As each statement
+    is right of one true distribution and wrong of all others, this can be taken out.
 
     Args:
-        grid: how many distributions of each question, from certain to even; fewer where so few answers have fewer.
-        answers: answers in each half. Where it is no multiple of 10 frequencies are rounded, and what is stated are the rounded ones.
+        grid: how many distributions of each question, from certain to even; fewer where so few answers have
+            fewer.
+        answers: answers in each half. Where it is no multiple of 10 frequencies are rounded, and what is
+            stated are the rounded ones.
 
     Raises:
         ConfigError: a number out of range, or a question that cannot be used.
@@ -117,7 +127,14 @@ class MultipleChoice:
 
     name = "multiple_choice"
 
-    def __init__(self, seed: int = 0, questions: Sequence[ChoiceQuestion] = QUESTIONS, *, grid: int = 8, answers: int = 10) -> None:
+    def __init__(
+        self,
+        seed: int = 0,
+        questions: Sequence[ChoiceQuestion] = QUESTIONS,
+        *,
+        grid: int = 8,
+        answers: int = 10,
+    ) -> None:
         _check(questions, grid, answers)
         self._seed, self._answers = seed, answers
         self.points: list[ShiftedSummary] = []
@@ -127,12 +144,26 @@ class MultipleChoice:
         known = defined(values)
         results = [_ChoiceResult(metric, self.points, known.get(metric.name, {})) for metric in metrics]
         tables = (
-            Table("Stated against true distributions, net of form", NET_COLUMNS, tuple(result.net for result in results), NET_NOTES),
-            Table("The same as measured", _COLUMNS, tuple(result.overall for result in results), OVERALL_NOTES),
-            Table("The same as measured, within one true distribution", _COLUMNS, tuple(result.within for result in results), WITHIN_NOTES),
+            Table(
+                "Stated against true distributions, net of form",
+                NET_COLUMNS,
+                tuple(result.net for result in results),
+                NET_NOTES,
+            ),
+            Table(
+                "The same as measured", _COLUMNS, tuple(result.overall for result in results), OVERALL_NOTES
+            ),
+            Table(
+                "The same as measured, within one true distribution",
+                _COLUMNS,
+                tuple(result.within for result in results),
+                WITHIN_NOTES,
+            ),
         )
         plots = tuple(result.plot for result in results if result.found)
-        return Finding(self.name, tables, (self._extent(), *(result.says for result in results), self._limits()), plots)
+        return Finding(
+            self.name, tables, (self._extent(), *(result.says for result in results), self._limits()), plots
+        )
 
     def _of(self, question: ChoiceQuestion, grid: int) -> Iterator[Item]:
         """One item for each true distribution. The options take turns in being the likeliest."""
@@ -142,11 +173,15 @@ class MultipleChoice:
         true = [known[place] for place in evenly(min(grid, len(known)), len(known))]
         leading = rng.sample(range(len(options)), len(options))
         counts = [_placed(shape, leading[turn % len(options)], rng) for turn, shape in enumerate(true)]
-        names = {_name(options, stated): Statement(tuple(map(Possibility, options, stated))).text() for stated in counts}
+        names = {
+            _name(options, stated): Statement(tuple(map(Possibility, options, stated))).text()
+            for stated in counts
+        }
         for shape, own in zip(true, counts, strict=True):
             id_ = f"choice-{question.id}-{'-'.join(map(str, shape))}"
             self.points += [
-                ShiftedSummary(question.id, id_, name, total_variation(own, stated)) for name, stated in zip(names, counts, strict=True)
+                ShiftedSummary(question.id, id_, name, total_variation(own, stated))
+                for name, stated in zip(names, counts, strict=True)
             ]
             drawn = [option for option, count in zip(options, own, strict=True) for _ in range(count)]
             yield Item(
@@ -175,7 +210,8 @@ class MultipleChoice:
 
 
 def distributions(options: int) -> list[Weights]:
-    """Every way to share out ten tenths among the options, from certainty of the first to certainty of the last."""
+    """Every way to share out ten tenths among the options, from certainty of the first to certainty of the
+    last."""
     slots = STEPS + options - 1
     bars = [(-1, *chosen, slots) for chosen in combinations(range(slots), options - 1)]
     return sorted((tuple(b - a - 1 for a, b in pairwise(ends)) for ends in bars), reverse=True)
@@ -193,8 +229,11 @@ def total_variation(a: Sequence[int], b: Sequence[int]) -> float:
 
 
 def shapes(options: int, answers: int) -> list[Weights]:
-    """How answers can be shared out in steps of one tenth, rounded, the largest part first; from certain to even."""
-    falling = [weights for weights in distributions(options) if list(weights) == sorted(weights, reverse=True)]
+    """How answers can be shared out in steps of one tenth, rounded, the largest part first; from certain to
+    even."""
+    falling = [
+        weights for weights in distributions(options) if list(weights) == sorted(weights, reverse=True)
+    ]
     return list(dict.fromkeys(apportioned(weights, answers) for weights in falling))
 
 
@@ -206,24 +245,33 @@ def _placed(shape: Weights, leading: int, rng: random.Random) -> Weights:
 
 
 def _form(points: Sequence[ShiftedSummary], values: Sequence[float]) -> float | None:
-    """The share of the variance of values within their items that their statements have on average. None where there is no variance."""
-    within = math.fsum(value**2 for value in interaction(values, [point.item for point in points], [""] * len(points)))
+    """The share of the variance of values within their items that their statements have on average. None
+    where there is no variance."""
+    within = math.fsum(
+        value**2 for value in interaction(values, [point.item for point in points], [""] * len(points))
+    )
     left = math.fsum(value**2 for value in _net(points, values))
     return max(0.0, 1 - left / within) if within else None
 
 
 def _net(points: Sequence[ShiftedSummary], values: Sequence[float]) -> list[float]:
-    return interaction(values, [point.item for point in points], [(point.question, point.summary) for point in points])
+    return interaction(
+        values, [point.item for point in points], [(point.question, point.summary) for point in points]
+    )
 
 
 class _ChoiceResult:
     """What one metric makes of the points."""
 
-    def __init__(self, metric: MetricInfo, points: Sequence[ShiftedSummary], known: Mapping[tuple[str, str], float]) -> None:
+    def __init__(
+        self, metric: MetricInfo, points: Sequence[ShiftedSummary], known: Mapping[tuple[str, str], float]
+    ) -> None:
         self.metric, self.total = metric, len(points)
         self.items = len({point.item for point in points})
         self.found = [
-            (point, badness(metric, known[point.item, point.summary])) for point in points if (point.item, point.summary) in known
+            (point, badness(metric, known[point.item, point.summary]))
+            for point in points
+            if (point.item, point.summary) in known
         ]
 
         self._points, self._bad = [point for point, _ in self.found], [bad for _, bad in self.found]
@@ -247,7 +295,11 @@ class _ChoiceResult:
     def p(self) -> float | None:
         x, y = (ranks(np.asarray(side)) for side in self.sides)
         labels = [(point.item, point.summary, point.question) for point in self._points]
-        return column_shuffle_p(x, y, *([label[place] for label in labels] for place in range(3))) if labels else None
+        return (
+            column_shuffle_p(x, y, *([label[place] for label in labels] for place in range(3)))
+            if labels
+            else None
+        )
 
     @property
     def form(self) -> float | None:
@@ -271,14 +323,16 @@ class _ChoiceResult:
             return f"{name} has no value for any statement, so nothing can be said of it."
         if form is None:
             return (
-                f"{name} gives all statements of one true distribution the same value, as a metric that reads only length or wording must."
+                f"{name} gives all statements of one true distribution the same value, as a metric that reads "
+                "only length or wording must."
             )
         if rho.mean is None:
             return f"{name} gives each statement the same value whatever is true, but for a level of each true distribution."
         shown = len({point.item for point in self._points})
         p = "" if self.p is None else f" (p = {self.p:.2g})"
         number = (
-            f"rank correlation {with_interval(rho, _CORRELATION)}{p} over {rho.n} statements of {shown} true distributions, net of form"
+            f"rank correlation {with_interval(rho, _CORRELATION)}{p} over {rho.n} statements of {shown} true "
+            "distributions, net of form"
         )
         if rho.low is None or rho.high is None:
             sure = abs(rho.mean) == 1 and self.p is not None and self.p <= ALPHA
@@ -287,15 +341,24 @@ class _ChoiceResult:
         elif rho.low <= 0 <= rho.high or self.p is None or self.p > ALPHA:
             said = "shows no clear relation to the true distance"
         else:
-            said = "gets worse with the true distance, as it must" if rho.mean > 0 else "gets BETTER with the true distance"
+            said = (
+                "gets worse with the true distance, as it must"
+                if rho.mean > 0
+                else "gets BETTER with the true distance"
+            )
         return f"{name} {said}: {number}. {percent(form)} of what it tells apart within one true distribution is form."
 
     @property
     def plot(self) -> Plot:
         name, turned = self.metric.name, "" if self.metric.better == "lower" else " (negative)"
         x, y = (tuple(side) for side in self.sides)
-        title, label = f"{name}: stated against true distributions, net of form", "total variation, net of form"
-        return Plot(f"choice-{name}", title, label, f"{name}{turned}, net of form", (Curve(name, x, y),), points=True)
+        title, label = (
+            f"{name}: stated against true distributions, net of form",
+            "total variation, net of form",
+        )
+        return Plot(
+            f"choice-{name}", title, label, f"{name}{turned}, net of form", (Curve(name, x, y),), points=True
+        )
 
     def _correlation(self, x: Sequence[float], y: Sequence[float], kind: Kind) -> Estimate:
         return correlation_interval(x, y, kind, groups=[point.item for point in self._points])
@@ -306,11 +369,15 @@ class _ChoiceResult:
             x, y = sides.setdefault(point.item, ([], []))
             x.append(point.distance)
             y.append(bad)
-        return bounded_mean([value for x, y in sides.values() if (value := correlation(x, y)) is not None], -1, 1)
+        return bounded_mean(
+            [value for x, y in sides.values() if (value := correlation(x, y)) is not None], -1, 1
+        )
 
 
 def _name(options: Sequence[str], weights: Weights) -> str:
-    return ", ".join(f"{option} {share}%" for option, share in zip(options, apportioned(weights, 100), strict=True))
+    return ", ".join(
+        f"{option} {share}%" for option, share in zip(options, apportioned(weights, 100), strict=True)
+    )
 
 
 def _check(questions: Sequence[ChoiceQuestion], grid: int, answers: int) -> None:
@@ -325,9 +392,15 @@ def _check(questions: Sequence[ChoiceQuestion], grid: int, answers: int) -> None
             or not 2 <= size <= _MOST_OPTIONS
             or any(len(option.split()) != 1 for option in question.options)
         ):
-            raise ConfigError(f"the question {excerpt(question.id)} needs 2 to {_MOST_OPTIONS} different options of one word each")
+            raise ConfigError(
+                f"the question {excerpt(question.id)} needs 2 to {_MOST_OPTIONS} different options of one word each"
+            )
         most = len(shapes(size, STEPS))
         if not _FEWEST <= grid <= most:
-            raise ConfigError(f"a multiple-choice study takes {_FEWEST} to {most} distributions over {size} options, not {grid}")
+            raise ConfigError(
+                f"a multiple-choice study takes {_FEWEST} to {most} distributions over {size} options, not {grid}"
+            )
         if len(shapes(size, answers)) < _FEWEST:
-            raise ConfigError(f"{answers} answers in each half have only one distribution, whichever option has them; give more")
+            raise ConfigError(
+                f"{answers} answers in each half have only one distribution, whichever option has them; give more"
+            )

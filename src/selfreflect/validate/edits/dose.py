@@ -73,12 +73,14 @@ CURVE_NOTES = (
 
 
 class ShiftedPercentages:
-    """For each item the statement of its answers, and the same with 10 to 50 points moved from the most frequent possibility to the next.
+    """For each item the statement of its answers, and the same with 10 to 50 points moved from the most
+    frequent possibility to the next.
 
-    Where there is no next one, a possibility from another item takes its place, at 0%. Both halves are made of all answers, since all are
-    stated: the distance between the stated and the true distribution is then the shift itself, in total variation. Each statement is
-    measured twice, with either of the two possibilities in front, and the mean of the two counts: else a judge that likes a small number
-    in front would seem to like the shift.
+    Where there is no next one, a possibility from another item takes its place, at 0%. Both halves are made
+    of all answers, since all are
+    stated: the distance between the stated and the true distribution is then the shift itself, in total
+    variation. Each statement is measured twice, with either of the two possibilities in front, and the mean
+    of the two counts: else a judge that likes a small number in front would seem to like the shift.
 
     Raises:
         DataError: there are no items, two have one id, or none has a possibility of 10% or more.
@@ -110,10 +112,22 @@ class ShiftedPercentages:
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
         known = defined(values)
-        responses = [_Response(metric, self.shifts, self.open, known.get(metric.name, {})) for metric in metrics]
+        responses = [
+            _Response(metric, self.shifts, self.open, known.get(metric.name, {})) for metric in metrics
+        ]
         tables = (
-            Table("Response to shifted percentages", RESPONSE_COLUMNS, tuple(response.row for response in responses), RESPONSE_NOTES),
-            Table("Change by shift", CURVE_COLUMNS, tuple(row for response in responses for row in response.rows), CURVE_NOTES),
+            Table(
+                "Response to shifted percentages",
+                RESPONSE_COLUMNS,
+                tuple(response.row for response in responses),
+                RESPONSE_NOTES,
+            ),
+            Table(
+                "Change by shift",
+                CURVE_COLUMNS,
+                tuple(row for response in responses for row in response.rows),
+                CURVE_NOTES,
+            ),
         )
         says = (self._extent(), *(response.says for response in responses), self._limits())
         return Finding(self.name, tables, says, (_plot(responses),))
@@ -137,7 +151,11 @@ class ShiftedPercentages:
     def _add(self, item: Item, statement: Statement) -> None:
         self.shifts[item.id] = tuple(shift for shift in SHIFTS if shift <= statement.named[0].weight)
         changed = [(shift, shifted(statement, shift)) for shift in (0, *self.shifts[item.id])]
-        made = {name: text for shift, one in changed for name, text in zip(summary_names(shift), _both_ways(one), strict=True)}
+        made = {
+            name: text
+            for shift, one in changed
+            for name, text in zip(summary_names(shift), _both_ways(one), strict=True)
+        }
         answers = item.masked_out + item.conditioning
         if opened(answers, *statement.named[:2]):
             self.open.add(item.id)
@@ -152,7 +170,9 @@ class ShiftedPercentages:
         )
         if self.borrowed:
             done += f" In {self.borrowed} of them only one possibility is named, and the points go to one that nobody gave."
-        return done + "".join(f" {counted(count, 'item')} left out: {reason}." for reason, count in sorted(self.skipped.items()))
+        return done + "".join(
+            f" {counted(count, 'item')} left out: {reason}." for reason, count in sorted(self.skipped.items())
+        )
 
     def _limits(self) -> str:
         return (
@@ -175,9 +195,12 @@ def _both_ways(statement: Statement) -> tuple[str, str]:
 
 
 def opened(masked_out: Sequence[str], one: Possibility, other: Possibility) -> bool:
-    """Whether the same word of the same masked-out answer could be that of either possibility: in ``The _ bridge.`` both ``mill`` and
-    ``church``, in ``The wood _ in damp air.`` only one."""
-    known = [{masked.masked: masked.text for masked in masked_words([text], every=True)} for text in (one.text, other.text)]
+    """Whether the same word of the same masked-out answer could be that of either possibility: in ``The _
+    bridge.`` both ``mill`` and ``church``, in ``The wood _ in damp air.`` only one."""
+    known = [
+        {masked.masked: masked.text for masked in masked_words([text], every=True)}
+        for text in (one.text, other.text)
+    ]
     fillings = [[words.get(task.masked) for words in known] for task in masked_words(masked_out)]
     return any(None not in both and both[0] != both[1] for both in fillings)
 
@@ -212,7 +235,10 @@ class _Response:
     @cached_property
     def lines(self) -> dict[str, list[tuple[int, float]]]:
         """Item -> its shifts with their badness, for those items where every shift has a value."""
-        found = {id_: [(shift, self._bad(id_, shift)) for shift in (0, *shifts)] for id_, shifts in self.shifts.items()}
+        found = {
+            id_: [(shift, self._bad(id_, shift)) for shift in (0, *shifts)]
+            for id_, shifts in self.shifts.items()
+        }
         whole = {id_: [(shift, bad) for shift, bad in line if bad is not None] for id_, line in found.items()}
         return {id_: line for id_, line in whole.items() if len(line) == len(found[id_])}
 
@@ -223,7 +249,10 @@ class _Response:
         for shift in SHIFTS:
             having = [id_ for id_, shifts in self.shifts.items() if shift in shifts]
             pairs = [(self._bad(id_, 0), self._bad(id_, shift)) for id_ in having]
-            found[shift] = Worsening([after - before for before, after in pairs if before is not None and after is not None], len(having))
+            found[shift] = Worsening(
+                [after - before for before, after in pairs if before is not None and after is not None],
+                len(having),
+            )
         return found
 
     @property
@@ -250,7 +279,15 @@ class _Response:
     def row(self) -> tuple[Cell, ...]:
         among_open = [rho for id_, rho in self.correlations.items() if id_ in self.open]
         mean = fmean(among_open) if among_open else None
-        return (self.metric.name, *ends(self.correlation), self.correlation.n, self.ranked, *ends(self.rises), mean, len(among_open))
+        return (
+            self.metric.name,
+            *ends(self.correlation),
+            self.correlation.n,
+            self.ranked,
+            *ends(self.rises),
+            mean,
+            len(among_open),
+        )
 
     @property
     def rows(self) -> list[tuple[Cell, ...]]:
@@ -278,7 +315,8 @@ class _Response:
 
     @property
     def curve(self) -> Curve | None:
-        """Mean changes in units of the root mean square of all changes, so that metrics of any unit share an axis. None without values."""
+        """Mean changes in units of the root mean square of all changes, so that metrics of any unit share an
+        axis. None without values."""
         found = {shift: change.mean for shift, change in self.changes.items() if change.changes}
         every = [change for worsening in self.changes.values() for change in worsening.changes]
         if not every:

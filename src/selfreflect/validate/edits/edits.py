@@ -1,4 +1,5 @@
-"""Edits that make a statement or a summary worse in a known way. Each is labelled, and decided by its seed alone."""
+"""Edits that make a statement or a summary worse in a known way. Each is labelled, and decided by its seed
+alone."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class CannotEditError(Exception):
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """What an edit may take from outside the item. ``given`` holds the item's own texts: what is new must not be in them."""
+    """What an edit may take from outside the item. ``given`` holds the item's own texts: what is new must not
+    be in them."""
 
     given: tuple[str, ...]
     possibilities: Sequence[str]
@@ -81,16 +83,25 @@ class Elsewhere:
 
     def _name(self, taken: set[str]) -> str | None:
         for text in self.rng.sample(self.possibilities, len(self.possibilities)):
-            if free := [match["name"] for match in details(text) if match["name"] and match["name"].casefold() not in taken]:
+            if free := [
+                match["name"]
+                for match in details(text)
+                if match["name"] and match["name"].casefold() not in taken
+            ]:
                 return self.rng.choice(free)
         free = [name for name in _NAMES if name.casefold() not in taken]
         return self.rng.choice(free) if free else None
 
 
 def details(text: str) -> list[re.Match[str]]:
-    """Numbers, and words with a capital letter that no sentence start explains. A text of one word is a name where it has a capital."""
+    """Numbers, and words with a capital letter that no sentence start explains. A text of one word is a name
+    where it has a capital."""
     alone = len(text.split()) == 1
-    return [match for match in _DETAIL.finditer(text) if match["number"] or (match[0][0].isupper() and (alone or not _opens(match, text)))]
+    return [
+        match
+        for match in _DETAIL.finditer(text)
+        if match["number"] or (match[0][0].isupper() and (alone or not _opens(match, text)))
+    ]
 
 
 def padded(text: str) -> str:
@@ -108,10 +119,13 @@ def drop_least_frequent(statement: Statement, elsewhere: Elsewhere) -> Statement
 
 
 def swap_two_frequencies(statement: Statement, elsewhere: Elsewhere) -> Statement:
-    """Of the most and the least frequent possibility. Their places stay, so that nothing but two numbers differs."""
+    """Of the most and the least frequent possibility. Their places stay, so that nothing but two numbers
+    differs."""
     _uneven(statement)
     first, *middle, last = statement.named
-    return replace(statement, named=(replace(first, weight=last.weight), *middle, replace(last, weight=first.weight)))
+    return replace(
+        statement, named=(replace(first, weight=last.weight), *middle, replace(last, weight=first.weight))
+    )
 
 
 def add_a_possibility(statement: Statement, elsewhere: Elsewhere) -> Statement:
@@ -129,7 +143,9 @@ def replace_a_detail(statement: Statement, elsewhere: Elsewhere) -> Statement:
         except CannotEditError as error:
             reason = error
         else:
-            return replace(statement, named=(*statement.named[:place], changed, *statement.named[place + 1 :]))
+            return replace(
+                statement, named=(*statement.named[:place], changed, *statement.named[place + 1 :])
+            )
     raise reason
 
 
@@ -160,7 +176,9 @@ TEXT_EDITS: Mapping[str, Callable[[str, Elsewhere], str]] = {
 
 def foreign_texts(statements: Mapping[str, Statement | None], item: str) -> list[str]:
     """The most frequent possibility of every other item, sorted."""
-    return sorted({statement.named[0].text for id_, statement in statements.items() if statement and id_ != item})
+    return sorted(
+        {statement.named[0].text for id_, statement in statements.items() if statement and id_ != item}
+    )
 
 
 def _uneven(statement: Statement) -> None:

@@ -77,7 +77,8 @@ class Interventions:
 
     Args:
         grouping: which answers say the same; by spelling unless given.
-        writer: puts the statement into a sentence of its own for each item. Items for which it fails have no statement.
+        writer: puts the statement into a sentence of its own for each item. Items for which it fails have no
+            statement.
 
     Raises:
         DataError: there are no items, two have one id, or nothing can be edited.
@@ -85,7 +86,13 @@ class Interventions:
 
     name = "interventions"
 
-    def __init__(self, items: Sequence[Item], seed: int = 0, grouping: Grouping = group_indices, writer: Generator | None = None) -> None:
+    def __init__(
+        self,
+        items: Sequence[Item],
+        seed: int = 0,
+        grouping: Grouping = group_indices,
+        writer: Generator | None = None,
+    ) -> None:
         self._seed = seed
         self._statements = statements(items, grouping)
         self._frames = self._written(items, writer)
@@ -95,27 +102,39 @@ class Interventions:
         self.items = [made for item in items if (made := self._made(item)).summaries]
         if not self.items:
             reasons = ", ".join(sorted({reason for _, reason in self.skipped}))
-            raise DataError(f"none of the {len(items)} items has a summary that can be edited or answers that can be stated ({reasons})")
+            raise DataError(
+                f"none of the {len(items)} items has a summary that can be edited or answers that can be stated ({reasons})"
+            )
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
         known = defined(values)
         results = [
-            _EditResult(metric, edit, pairs, known.get(metric.name, {})) for metric in metrics for edit, pairs in self._edits().items()
+            _EditResult(metric, edit, pairs, known.get(metric.name, {}))
+            for metric in metrics
+            for edit, pairs in self._edits().items()
         ]
-        tables = [Table("Interventions", COLUMNS, tuple(result.row for result in results), NOTES), self._example()]
+        tables = [
+            Table("Interventions", COLUMNS, tuple(result.row for result in results), NOTES),
+            self._example(),
+        ]
         if self.skipped:
             rows = tuple((edit, reason, count) for (edit, reason), count in sorted(self.skipped.items()))
             tables.append(Table(_NOT_MADE, (Column("edit"), Column("why"), Column("count", "d")), rows))
         plots = [plot for metric in metrics for plot in _plot(metric, results)]
         return Finding(
-            self.name, tuple(tables), (self._extent(), *(_says(metric, results) for metric in metrics), self._limits()), tuple(plots)
+            self.name,
+            tuple(tables),
+            (self._extent(), *(_says(metric, results) for metric in metrics), self._limits()),
+            tuple(plots),
         )
 
     def _written(self, items: Sequence[Item], writer: Generator | None) -> dict[str, str | Undefined]:
         stating = [item for item in items if self._statements[item.id]]
         if writer is None:
             return {item.id: FRAME for item in stating}
-        return {item.id: frame for item, frame in zip(stating, frames(stating, writer, self._seed), strict=True)}
+        return {
+            item.id: frame for item, frame in zip(stating, frames(stating, writer, self._seed), strict=True)
+        }
 
     def _made(self, item: Item) -> Item:
         """The item with the summaries to be measured in place of its own."""
@@ -136,7 +155,15 @@ class Interventions:
                 self._add(item, made, name, text, edits, OWN)
         return replace(item, summaries=made, order=())
 
-    def _add(self, item: Item, made: dict[str, str], name: str, text: str, edits: Mapping[str, Edit], label: str = "") -> None:
+    def _add(
+        self,
+        item: Item,
+        made: dict[str, str],
+        name: str,
+        text: str,
+        edits: Mapping[str, Edit],
+        label: str = "",
+    ) -> None:
         """Whatever can be made of one summary, and the summary itself, if anything can."""
         foreign = foreign_texts(self._statements, item.id)
         for edit, change in edits.items():
@@ -153,20 +180,32 @@ class Interventions:
 
     def _edits(self) -> dict[str, list[EditedPair]]:
         """Edit -> its pairs, in the order of the tables."""
-        found: dict[str, list[EditedPair]] = {edit: [] for edit in (*STATEMENT_EDITS, PAD, QUESTION, *(edit + OWN for edit in TEXT_EDITS))}
+        found: dict[str, list[EditedPair]] = {
+            edit: [] for edit in (*STATEMENT_EDITS, PAD, QUESTION, *(edit + OWN for edit in TEXT_EDITS))
+        }
         for pair in self.pairs:
             found[pair.edit].append(pair)
         return {edit: pairs for edit, pairs in found.items() if pairs}
 
     def _example(self) -> Table:
-        """All that was made of the item with the most edits, so that a reader can see what the labels mean."""
+        """All that was made of the item with the most edits, so that a reader can see what the labels
+        mean."""
         item = max(self.items, key=lambda item: len(item.summaries))
-        return Table("What was made of one item", (Column("summary"), Column("text")), tuple(item.summaries.items()), (item.question,))
+        return Table(
+            "What was made of one item",
+            (Column("summary"), Column("text")),
+            tuple(item.summaries.items()),
+            (item.question,),
+        )
 
     def _extent(self) -> str:
         with_statement = sum(BASE in item.summaries for item in self.items)
         skipped = sum(self.skipped.values())
-        left_out = f" {counted(skipped, 'edit')} could not be made; the table “{_NOT_MADE}” says why." if skipped else ""
+        left_out = (
+            f" {counted(skipped, 'edit')} could not be made; the table “{_NOT_MADE}” says why."
+            if skipped
+            else ""
+        )
         made = f"{counted(len(self.pairs), 'edit')} of {counted(len(self.items), 'item')} compared with what they were made from"
         return f"{made}; {with_statement} of the items have a statement of their answers.{left_out}"
 
@@ -192,7 +231,13 @@ class Interventions:
 class _EditResult:
     """What one metric makes of one edit."""
 
-    def __init__(self, metric: MetricInfo, edit: str, pairs: Sequence[EditedPair], known: Mapping[tuple[str, str], float]) -> None:
+    def __init__(
+        self,
+        metric: MetricInfo,
+        edit: str,
+        pairs: Sequence[EditedPair],
+        known: Mapping[tuple[str, str], float],
+    ) -> None:
         self.metric, self.edit = metric, edit
         changes: dict[str, list[float]] = defaultdict(list)
         worse: dict[str, list[bool]] = defaultdict(list)
@@ -202,7 +247,9 @@ class _EditResult:
                 changes[pair.item].append(badness(metric, after) - badness(metric, before))
                 worse[pair.item].append(metric.wins(before, after))
         self.worse = bounded_mean([sum(found) / len(found) for found in worse.values()], 0, 1)
-        self.change = Worsening([sum(found) / len(found) for found in changes.values()], len({pair.item for pair in pairs}))
+        self.change = Worsening(
+            [sum(found) / len(found) for found in changes.values()], len({pair.item for pair in pairs})
+        )
 
     @property
     def row(self) -> tuple[Cell, ...]:
@@ -221,7 +268,8 @@ def _plot(metric: MetricInfo, results: Sequence[_EditResult]) -> tuple[Plot, ...
 
 
 def _says(metric: MetricInfo, results: Sequence[_EditResult]) -> str:
-    """One paragraph. Padding is told apart from the rest: it takes nothing away, so that a metric need not mind it."""
+    """One paragraph. Padding is told apart from the rest: it takes nothing away, so that a metric need not
+    mind it."""
     mine = [result for result in results if result.metric == metric]
     found: dict[int, list[str]] = {1: [], 0: [], -1: []}
     padding, few = [], []
@@ -232,21 +280,35 @@ def _says(metric: MetricInfo, results: Sequence[_EditResult]) -> str:
         if change.n < FEWEST:
             few.append(result.edit)
         elif result.edit.startswith(PAD):
-            said = {1: "is clearly for the worse", 0: "is not clear", -1: "is clearly for the better: it can be gamed by length"}
-            padding.append(f"The change by {result.edit} ({change.mean:+z.4f}) {said[result.change.direction]}.")
+            said = {
+                1: "is clearly for the worse",
+                0: "is not clear",
+                -1: "is clearly for the better: it can be gamed by length",
+            }
+            padding.append(
+                f"The change by {result.edit} ({change.mean:+z.4f}) {said[result.change.direction]}."
+            )
         else:
             found[result.change.direction].append(result.edit)
     if not any(found.values()) and not padding and not few:
         return f"{metric.name} has no value for both sides of any edit, so nothing can be said of it."
-    heads = {1: "clearly marks down", 0: "shows no clear response to", -1: "clearly PREFERS, against what was done"}
+    heads = {
+        1: "clearly marks down",
+        0: "shows no clear response to",
+        -1: "clearly PREFERS, against what was done",
+    }
     parts = [f"{heads[direction]}: {joined(edits)}" for direction, edits in found.items() if edits]
     if few:
-        parts.append(f"cannot be judged by edits that have values for fewer than {FEWEST} items: {joined(few)}")
+        parts.append(
+            f"cannot be judged by edits that have values for fewer than {FEWEST} items: {joined(few)}"
+        )
     return " ".join([f"{metric.name} {'; '.join(parts)}." if parts else f"{metric.name}:", *padding])
 
 
 def _statement_edits(item: Item, statement: Statement, frame: str) -> dict[str, Edit]:
-    made: dict[str, Edit] = {edit: partial(_restated, change, statement, frame) for edit, change in STATEMENT_EDITS.items()}
+    made: dict[str, Edit] = {
+        edit: partial(_restated, change, statement, frame) for edit, change in STATEMENT_EDITS.items()
+    }
     return made | {PAD: partial(TEXT_EDITS[PAD], statement.text(frame)), QUESTION: partial(_repeated, item)}
 
 

@@ -1,4 +1,5 @@
-"""Which possibilities the answers of an item hold and how often, and the plain statement of it that the studies edit."""
+"""Which possibilities the answers of an item hold and how often, and the plain statement of it that the
+studies edit."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from selfreflect.grouping import group_indices, normal_form
 from selfreflect.sources.items import Item
 
 Grouping = Callable[[Sequence[str]], list[list[int]]]
-"""Which answers say the same, as indices with the index of the group's text in front: by spelling (``report.groups.group_indices``), or by
-meaning (``embedding.MeaningGroups``)."""
+"""Which answers say the same, as indices with the index of the group's text in front: by spelling
+(``report.groups.group_indices``), or by meaning (``embedding.MeaningGroups``)."""
 
 NAMED = 5
 """A statement names at most so many possibilities. What is left is "something else"."""
@@ -28,7 +29,8 @@ _SENTENCE_WORDS = 4  # fewer may be an abbreviation, such as "Dr."
 
 @dataclass(frozen=True)
 class Possibility:
-    """``weight`` is a number of answers, or of percentage points: only its share of the statement's total counts."""
+    """``weight`` is a number of answers, or of percentage points: only its share of the statement's total
+    counts."""
 
     text: str
     weight: int
@@ -36,7 +38,8 @@ class Possibility:
 
 @dataclass(frozen=True)
 class Statement:
-    """Possibilities with their frequencies, the most frequent first until an edit says otherwise. At least one, and a total above 0."""
+    """Possibilities with their frequencies, the most frequent first until an edit says otherwise. At least
+    one, and a total above 0."""
 
     named: tuple[Possibility, ...]
     rest: int = 0
@@ -48,7 +51,8 @@ class Statement:
         return apportioned([*(one.weight for one in self.named), self.rest], 100)
 
     def text(self, frame: str = FRAME) -> str:
-        """``I would say “Paris” (60%), “Lyon” (30%) or something else (10%).`` The texts are quoted as they are.
+        """``I would say “Paris” (60%), “Lyon” (30%) or something else (10%).`` The texts are quoted as they
+        are.
 
         Args:
             frame: holds :data:`LIST` once.
@@ -57,11 +61,14 @@ class Statement:
         parts = [f"“{one.text}” ({share}%)" for one, share in zip(self.named, shares, strict=True)]
         if rest:
             parts.append(f"something else ({rest}%)")
-        return frame.replace(LIST, " or ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts))
+        return frame.replace(
+            LIST, " or ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+        )
 
 
 def apportioned(weights: Sequence[int], total: int) -> tuple[int, ...]:
-    """``total`` shared out in whole parts, in proportion to ``weights``: by largest remainder, the first in order where they are equal."""
+    """``total`` shared out in whole parts, in proportion to ``weights``: by largest remainder, the first in
+    order where they are equal."""
     whole = sum(weights)
     parts = [weight * total // whole for weight in weights]
     by_remainder = sorted(range(len(weights)), key=lambda index: -(weights[index] * total % whole))
@@ -87,11 +94,13 @@ def statements(items: Sequence[Item], grouping: Grouping = group_indices) -> dic
 
 
 def stated(item: Item, grouping: Grouping = group_indices) -> Statement | None:
-    """What all answers of an item say, and how often. None where no possibility has 1% of them, or all are blank.
+    """What all answers of an item say, and how often. None where no possibility has 1% of them, or all are
+    blank.
 
-    Both halves are counted. The distribution is what a summary has to describe, and all answers are the best that is known of it; a
-    statement of one half would be made to measure for the metrics that read that half. Blank answers say nothing and are left out, as the
-    metric leaves them out. Long answers are cut, and those that are then spelt alike are counted together.
+    Both halves are counted. The distribution is what a summary has to describe, and all answers are the best
+    that is known of it; a statement of one half would be made to measure for the metrics that read that half.
+    Blank answers say nothing and are left out, as the metric leaves them out. Long answers are cut, and those
+    that are then spelt alike are counted together.
     """
     answers = [answer for answer in item.masked_out + item.conditioning if answer.strip()]
     counts: dict[str, int] = {}
@@ -102,12 +111,17 @@ def stated(item: Item, grouping: Grouping = group_indices) -> Statement | None:
         texts.setdefault(form, text)
         counts[form] = counts.get(form, 0) + len(group)
     ranked = sorted(counts, key=lambda form: (-counts[form], texts[form]))
-    named = tuple(Possibility(texts[form], counts[form]) for form in ranked[:NAMED] if counts[form] * 100 >= len(answers))
+    named = tuple(
+        Possibility(texts[form], counts[form])
+        for form in ranked[:NAMED]
+        if counts[form] * 100 >= len(answers)
+    )
     return Statement(named, len(answers) - sum(one.weight for one in named)) if named else None
 
 
 def short(text: str) -> str:
-    """An answer on one line: all of it where it has at most 20 words, else the sentences that fit, else its beginning and ``…``."""
+    """An answer on one line: all of it where it has at most 20 words, else the sentences that fit, else its
+    beginning and ``…``."""
     words = text.split()
     line = " ".join(words)
     if _fits(line):
@@ -118,7 +132,9 @@ def short(text: str) -> str:
         if not _fits(longer):
             break
         kept = longer
-    return kept if len(kept.split()) >= _SENTENCE_WORDS else " ".join(words[:_WORDS])[:_LETTERS].rstrip() + "…"
+    return (
+        kept if len(kept.split()) >= _SENTENCE_WORDS else " ".join(words[:_WORDS])[:_LETTERS].rstrip() + "…"
+    )
 
 
 def _fits(line: str) -> bool:

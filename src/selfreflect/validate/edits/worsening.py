@@ -18,7 +18,8 @@ def badness(metric: MetricInfo, value: float) -> float:
 
 @dataclass(frozen=True)
 class Worsening:
-    """By how much something made summaries worse: one difference in :func:`badness` for each of the items that have it, of ``total``."""
+    """By how much something made summaries worse: one difference in :func:`badness` for each of the items
+    that have it, of ``total``."""
 
     changes: Sequence[float]
     total: int
@@ -29,16 +30,24 @@ class Worsening:
 
     @cached_property
     def direction(self) -> int:
-        """1 where the change is clearly for the worse, -1 where it is clearly for the better, else 0, see :func:`clear_sign`."""
+        """1 where the change is clearly for the worse, -1 where it is clearly for the better, else 0, see
+        :func:`clear_sign`."""
         return clear_sign(self.mean, self.changes)
 
 
 def clear_sign(mean: Estimate, values: Sequence[float]) -> int:
     """1 where the mean of the values is clearly above 0, -1 where it is clearly below, else 0.
 
-    Clear is what the reports call clear: the interval leaves out 0 and the sign-flip test agrees, which a handful of items never passes.
+    Clear is what the reports call clear: the interval leaves out 0 and the sign-flip test agrees, which a
+    handful of items never passes.
     """
-    if mean.mean is None or mean.low is None or mean.high is None or mean.low <= 0 <= mean.high or sign_flip_p(values) > ALPHA:
+    if (
+        mean.mean is None
+        or mean.low is None
+        or mean.high is None
+        or mean.low <= 0 <= mean.high
+        or sign_flip_p(values) > ALPHA
+    ):
         return 0
     return 1 if mean.mean > 0 else -1
 

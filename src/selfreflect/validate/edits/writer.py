@@ -1,4 +1,5 @@
-"""A sentence around a statement in a model's own words. The list of possibilities stays the template's, so that edits stay controlled."""
+"""A sentence around a statement in a model's own words. The list of possibilities stays the template's, so
+that edits stay controlled."""
 
 from __future__ import annotations
 
@@ -28,7 +29,11 @@ def _request(item: Item, seed: int) -> Request:
         f"Write that reply in your own words, in one sentence that suits the question. Keep {LIST} exactly as it is, once, and name no "
         "answer yourself. Reply with the sentence only."
     )
-    return Request(messages=(Message(role="user", content=prompt),), sampling=_SAMPLING, seed=seed_for(seed, item.id, "writer"))
+    return Request(
+        messages=(Message(role="user", content=prompt),),
+        sampling=_SAMPLING,
+        seed=seed_for(seed, item.id, "writer"),
+    )
 
 
 def _frame(reply: Reply | Refusal) -> str | Undefined:

@@ -1,1 +1,2 @@
-"""The metrics that studies compare: SelfReflect, its ablations, its competitors, and controls that any metric must beat."""
+"""The metrics that studies compare: SelfReflect, its ablations, its competitors, and controls that any metric
+must beat."""

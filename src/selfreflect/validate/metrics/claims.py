@@ -1,6 +1,8 @@
-"""Claims that an LLM finds in the summary and in the answers, and whether it finds each of them supported by the other side.
+"""Claims that an LLM finds in the summary and in the answers, and whether it finds each of them supported by
+the other side.
 
-Like precision and recall, they count claims and not how often one was made: a summary may give any odds it likes.
+Like precision and recall, they count claims and not how often one was made: a summary may give any odds it
+likes.
 """
 
 from __future__ import annotations
@@ -23,8 +25,14 @@ def _metric(name: str, about: str) -> MetricInfo:
 
 
 METRICS = (
-    _metric("claims_precision", "Share of the summary's claims that the answers support; a language model lists and checks them."),
-    _metric("claims_recall", "Share of the answers' claims that the summary supports; a language model lists and checks them."),
+    _metric(
+        "claims_precision",
+        "Share of the summary's claims that the answers support; a language model lists and checks them.",
+    ),
+    _metric(
+        "claims_recall",
+        "Share of the answers' claims that the summary supports; a language model lists and checks them.",
+    ),
     _metric("claims_f1", "Harmonic mean of claims_precision and claims_recall."),
 )
 
@@ -38,7 +46,8 @@ _VERDICT = re.compile(r"([0-9]{1,9})[.):]*\s*\**(yes|no)\.?", re.IGNORECASE)
 
 
 def parse_claims(reply: str) -> Claims | Undefined:
-    """The items of a list with bullets or numbers, each once. Lines around the list are passed over; ``none`` is an empty list."""
+    """The items of a list with bullets or numbers, each once. Lines around the list are passed over; ``none``
+    is an empty list."""
     if reply.strip().strip(".-*").strip().lower() == "none":
         return Undefined(reason="no_claims", message="the model found no claim")
     found = [match[1] for line in reply.splitlines() if (match := _CLAIM.fullmatch(line.strip()))]
@@ -46,8 +55,13 @@ def parse_claims(reply: str) -> Claims | Undefined:
 
 
 def parse_verdicts(reply: str, count: int) -> float | Undefined:
-    """The share of "yes" among numbered lines ``1. yes``, if there is exactly one for each of ``count`` claims."""
-    found = [(int(match[1]), match[2].lower()) for line in reply.splitlines() if (match := _VERDICT.fullmatch(line.strip().strip("*")))]
+    """The share of "yes" among numbered lines ``1. yes``, if there is exactly one for each of ``count``
+    claims."""
+    found = [
+        (int(match[1]), match[2].lower())
+        for line in reply.splitlines()
+        if (match := _VERDICT.fullmatch(line.strip().strip("*")))
+    ]
     if sorted(number for number, _ in found) != list(range(1, count + 1)):
         return unparsed(reply, f"yes or no on each of {count} claims")
     return [verdict for _, verdict in found].count("yes") / count
@@ -61,7 +75,8 @@ def f1(precision: float | Undefined, recall: float | Undefined) -> float | Undef
 
 
 class ClaimCheck:
-    """Claims found and checked by a generator: for an item with S summaries 1 + 3 S requests, in three batches."""
+    """Claims found and checked by a generator: for an item with S summaries 1 + 3 S requests, in three
+    batches."""
 
     def __init__(self, generator: Generator, names: Sequence[str] | None = None) -> None:
         self.metrics = chosen(METRICS, names)
@@ -82,7 +97,11 @@ class ClaimCheck:
             self,
             item,
             {
-                name: {"claims_precision": precision, "claims_recall": recall, "claims_f1": f1(precision, recall)}
+                name: {
+                    "claims_precision": precision,
+                    "claims_recall": recall,
+                    "claims_f1": f1(precision, recall),
+                }
                 for name, precision, recall in zip(summaries, precisions, recalls, strict=True)
             },
         )
@@ -91,19 +110,26 @@ class ClaimCheck:
         """Those of the answers, then those of each summary."""
         asked = [shown(item, self._prompts["list_answers"])]
         asked += [shown(item, self._prompts["list_summary"], summary=summary) for summary in summaries]
-        return [reply if isinstance(reply, Undefined) else parse_claims(reply) for reply in ask(self._generator, asked, TOKENS)]
+        return [
+            reply if isinstance(reply, Undefined) else parse_claims(reply)
+            for reply in ask(self._generator, asked, TOKENS)
+        ]
 
     def _supported(
         self, item: Item, template: str, claims: Sequence[Claims | Undefined], summaries: Sequence[str]
     ) -> list[float | Undefined]:
-        """The share of each summary's ``claims`` that the model finds supported. It is not asked where there are none."""
+        """The share of each summary's ``claims`` that the model finds supported. It is not asked where there
+        are none."""
         asked = {
             place: shown(item, self._prompts[template], claims=numbered(listed), summary=summary)
             for place, (listed, summary) in enumerate(zip(claims, summaries, strict=True))
             if not isinstance(listed, Undefined)
         }
         replies = dict(zip(asked, ask(self._generator, list(asked.values()), TOKENS), strict=True))
-        return [listed if isinstance(listed, Undefined) else _verdict(replies[place], len(listed)) for place, listed in enumerate(claims)]
+        return [
+            listed if isinstance(listed, Undefined) else _verdict(replies[place], len(listed))
+            for place, listed in enumerate(claims)
+        ]
 
 
 def _verdict(reply: str | Undefined, count: int) -> float | Undefined:

@@ -23,4 +23,7 @@ class Length:
 
     def score(self, item: Item) -> list[Value]:
         """One value for each summary."""
-        return [valued(self, "length", item, name, float(len(text.split()))) for name, text in item.summaries.items()]
+        return [
+            valued(self, "length", item, name, float(len(text.split())))
+            for name, text in item.summaries.items()
+        ]

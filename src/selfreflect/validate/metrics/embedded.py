@@ -1,4 +1,5 @@
-"""How far a summary is from the answers as sentence embeddings of all-MiniLM-L6-v2. Needs the ``embed`` extra, transport ``validate`` too.
+"""How far a summary is from the answers as sentence embeddings of all-MiniLM-L6-v2. Needs the ``embed``
+extra, transport ``validate`` too.
 
 The model reads the first 256 word pieces of a text and no more.
 """
@@ -40,9 +41,11 @@ _END = re.compile(r"(?<=[.!?…])(?<!\b\d\.)\s+|(?<=[。！？])|\n+")
 
 
 def sentences(text: str) -> list[str]:
-    """``text`` cut at line ends and after ``.``, ``!``, ``?`` or ``…`` before white space; the text itself where that leaves nothing.
+    """``text`` cut at line ends and after ``.``, ``!``, ``?`` or ``…`` before white space; the text itself
+    where that leaves nothing.
 
-    A single digit with its full stop ("1. Paris") begins a sentence and ends none. Abbreviations are not known: "Dr. Who" is cut in two.
+    A single digit with its full stop ("1. Paris") begins a sentence and ends none. Abbreviations are not
+    known: "Dr. Who" is cut in two.
     """
     parts = [part.strip() for part in _END.split(text)]
     return [part for part in parts if any(character.isalnum() for character in part)] or [text]
@@ -51,15 +54,16 @@ def sentences(text: str) -> list[str]:
 def transport(costs: Floats) -> float:
     """The least mean cost of moving equal masses at the rows onto equal masses at the columns, exact.
 
-    It is the 1-Wasserstein distance between the two uniform distributions where the costs are a metric, found by the network simplex of
-    Bonneel et al. (2011, ACM TOG 30) in POT.
+    It is the 1-Wasserstein distance between the two uniform distributions where the costs are a metric, found
+    by the network simplex of Bonneel et al. (2011, ACM TOG 30) in POT.
 
     Args:
         costs: shape (rows, columns), finite, at least one of each.
     """
     import ot
 
-    # Without weights POT takes equal ones. It would stop early, with a mere warning, at its default of 100,000 steps.
+    # Without weights POT takes equal ones. It would stop early, with a mere warning, at its default of
+    # 100,000 steps.
     return max(0.0, float(ot.emd2([], [], costs, numItermax=2**31 - 1)))
 
 
@@ -81,14 +85,19 @@ class Embedded:
         self.by = self._embed.name
 
     def score(self, item: Item) -> list[Value]:
-        """One value for each summary and metric: a cosine in [0, 2], and a transport cost in the same range."""
+        """One value for each summary and metric: a cosine in [0, 2], and a transport cost in the same
+        range."""
         said = self._embed(answers(item)).astype(float)
-        return values(self, item, {name: self._distances(said, text) for name, text in scorable(item).items()})
+        return values(
+            self, item, {name: self._distances(said, text) for name, text in scorable(item).items()}
+        )
 
     def _distances(self, said: Floats, summary: str) -> dict[str, float]:
         found = {}
         for info in self.metrics:
             whole = info.name == "embedding_cosine"
-            costs = (1.0 - said @ self._embed([summary] if whole else sentences(summary)).T.astype(float)).clip(0, 2)
+            costs = (
+                1.0 - said @ self._embed([summary] if whole else sentences(summary)).T.astype(float)
+            ).clip(0, 2)
             found[info.name] = float(costs.mean()) if whole else transport(costs)
         return found

@@ -1,5 +1,5 @@
-"""What the metrics of a judge share: summaries in groups, and what it predicts. It needs NumPy and a judge, so it is imported when
-something is measured."""
+"""What the metrics of a judge share: summaries in groups, and what it predicts. It needs NumPy and a judge,
+so it is imported when something is measured."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
 
 GROUP = 6
-"""Summaries whose prompts and states exist at once. A study may give thirty of an item; each projects the reference anew, so not fewer."""
+"""Summaries whose prompts and states exist at once. A study may give thirty of an item; each projects the
+reference anew, so not fewer."""
 
 T = TypeVar("T")
 
@@ -32,11 +33,17 @@ def finite(judge: Judge, value: float) -> float | Undefined:
     """The value of a metric, if it is a number."""
     if math.isfinite(value):
         return value
-    return Undefined(reason="backend", message=f"the predictions of judge {judge.name!r} give {value}, which is not a finite number")
+    return Undefined(
+        reason="backend",
+        message=f"the predictions of judge {judge.name!r} give {value}, which is not a finite number",
+    )
 
 
-def grouped(summaries: Mapping[str, str], encode: Callable[[str, str], T]) -> Iterator[dict[str, T | Undefined]]:
-    """Text -> what ``encode(name, text)`` made of it, or why it could not; a few summaries at a time. Equal texts are taken once."""
+def grouped(
+    summaries: Mapping[str, str], encode: Callable[[str, str], T]
+) -> Iterator[dict[str, T | Undefined]]:
+    """Text -> what ``encode(name, text)`` made of it, or why it could not; a few summaries at a time. Equal
+    texts are taken once."""
     named: dict[str, str] = {}
     for name, text in summaries.items():
         named.setdefault(text, name)
@@ -57,7 +64,8 @@ class Query:
 
     prompt: Prompt
     events: tuple[tuple[int, tuple[int, ...]], ...]
-    """Each: a token of the prompt's word, counted from its first, and the ids of which any may stand there."""
+    """Each: a token of the prompt's word, counted from its first, and the ids of which any may stand
+    there."""
 
 
 def log_probabilities(engine: Engine, contexts: Sequence[Sequence[Query]]) -> list[list[list[float]]]:
@@ -68,10 +76,15 @@ def log_probabilities(engine: Engine, contexts: Sequence[Sequence[Query]]) -> li
     found = []
     for states, plan, queries in zip(engine.states(plans), plans, contexts, strict=True):
         wanted = [
-            (rows[at], token) for rows, query in zip(plan.rows, queries, strict=True) for at, tokens in query.events for token in tokens
+            (rows[at], token)
+            for rows, query in zip(plan.rows, queries, strict=True)
+            for at, tokens in query.events
+            for token in tokens
         ]
         logs = iter(tensors.log_probabilities(engine.head, states, np.array(wanted)).tolist())
-        found.append([[_any_of([next(logs) for _ in tokens]) for _, tokens in query.events] for query in queries])
+        found.append(
+            [[_any_of([next(logs) for _ in tokens]) for _, tokens in query.events] for query in queries]
+        )
     return found
 
 

@@ -1,4 +1,5 @@
-"""Ablations that read a judge's probabilities of whole answers: whether it believes them, and how much a summary helps to guess them."""
+"""Ablations that read a judge's probabilities of whole answers: whether it believes them, and how much a
+summary helps to guess them."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ def belief(context: Context, answer: str) -> Conversation:
 
 
 def answering(question: str, summary: str | None) -> Conversation:
-    """The turns after which the judge gives an answer: with a summary said before, or with the question alone. Both end in one request."""
+    """The turns after which the judge gives an answer: with a summary said before, or with the question
+    alone. Both end in one request."""
     asked = normalise_question(question)
     if summary is None:
         return (Message(role="system", content=SYSTEM), Message(role="user", content=f"{asked}\n{GIVE_ONE}"))
@@ -74,7 +76,8 @@ class _Ablation:
     """How a metric reads the judge: a number for each distinct answer, after the summary and without it."""
 
     queries: Callable[[Judge, Item, str | None, Sequence[str], str], list[Query]]
-    """Of the judge, the item, a summary (None: what it is compared with), the answers, and what the text is called in messages."""
+    """Of the judge, the item, a summary (None: what it is compared with), the answers, and what the text is
+    called in messages."""
     read: Callable[[Sequence[float]], float]
     """The number, from the log-probabilities of a query's events."""
     compare: Callable[[float, float], float]
@@ -86,9 +89,10 @@ class _Ablation:
 class Likelihood:
     """Metrics from a judge's probabilities of the masked-out answers, each counted as often as it was given.
 
-    ``p_true`` is the mean of |p(yes) - p_reference(yes)|, where p(yes) is renormalised over the spellings of yes and no. ``pmi`` is the
-    mean of log p(answer | summary, question) - log p(answer | question), where the logarithm is the sum over the answer's tokens, at
-    temperature 1: long answers weigh more, and that an answer ends is no part of it.
+    ``p_true`` is the mean of |p(yes) - p_reference(yes)|, where p(yes) is renormalised over the spellings of
+    yes and no. ``pmi`` is the mean of log p(answer | summary, question) - log p(answer | question), where the
+    logarithm is the sum over the answer's tokens, at temperature 1: long answers weigh more, and that an
+    answer ends is no part of it.
 
     Args:
         names: which of :data:`METRICS`; all unless given.
@@ -110,10 +114,14 @@ class Likelihood:
         answers = Counter(answer.strip() for answer in item.masked_out if answer.strip())
         found = {info.name: self._found(_ABLATIONS[info.name], item, answers) for info in self.metrics}
         return [
-            valued(self, info.name, item, name, found[info.name][text]) for name, text in item.summaries.items() for info in self.metrics
+            valued(self, info.name, item, name, found[info.name][text])
+            for name, text in item.summaries.items()
+            for info in self.metrics
         ]
 
-    def _found(self, ablation: _Ablation, item: Item, answers: Mapping[str, int]) -> dict[str, float | Undefined]:
+    def _found(
+        self, ablation: _Ablation, item: Item, answers: Mapping[str, int]
+    ) -> dict[str, float | Undefined]:
         """By text of the summaries."""
         from selfreflect.metric.prompts import CannotScoreError
         from selfreflect.validate.metrics.judged import finite, grouped, log_probabilities, undefined
@@ -132,7 +140,10 @@ class Likelihood:
             found |= {text: why for text, why in group.items() if isinstance(why, Undefined)}
             asked = {text: each for text, each in group.items() if not isinstance(each, Undefined)}
             for text, told in zip(asked, log_probabilities(self.engine, list(asked.values())), strict=True):
-                gaps = [ablation.compare(ablation.read(a), ablation.read(b)) for a, b in zip(told, known, strict=True)]
+                gaps = [
+                    ablation.compare(ablation.read(a), ablation.read(b))
+                    for a, b in zip(told, known, strict=True)
+                ]
                 total = math.fsum(gap * count for gap, count in zip(gaps, answers.values(), strict=True))
                 found[text] = finite(self.judge, total / sum(answers.values()))
         return found
@@ -147,39 +158,61 @@ def _refuse_nothing(item: Item, answers: Mapping[str, int], ablation: _Ablation)
         raise CannotScoreError("no_answers", "there are no conditioning answers")
 
 
-def _yes_or_no(judge: Judge, item: Item, summary: str | None, answers: Sequence[str], what: str) -> list[Query]:
+def _yes_or_no(
+    judge: Judge, item: Item, summary: str | None, answers: Sequence[str], what: str
+) -> list[Query]:
     from selfreflect.metric.prompts import encode
 
-    context = reference_context(item.question, item.conditioning) if summary is None else summary_context(item.question, summary)
+    context = (
+        reference_context(item.question, item.conditioning)
+        if summary is None
+        else summary_context(item.question, summary)
+    )
     spelled = YES + NO
     conversations = [belief(context, answer) for answer in answers for _ in spelled]
-    prompts = [prompt.ids for prompt in encode(judge, conversations, spelled * len(answers), f"{what} with a masked-out answer")]
+    prompts = [
+        prompt.ids
+        for prompt in encode(judge, conversations, spelled * len(answers), f"{what} with a masked-out answer")
+    ]
     step = len(spelled)
-    return [_choice(judge, prompts[at : at + len(YES)], prompts[at + len(YES) : at + step]) for at in range(0, len(prompts), step)]
+    return [
+        _choice(judge, prompts[at : at + len(YES)], prompts[at + len(YES) : at + step])
+        for at in range(0, len(prompts), step)
+    ]
 
 
 def _choice(judge: Judge, yes: Sequence[tuple[int, ...]], no: Sequence[tuple[int, ...]]) -> Query:
-    """The prompt where yes and no part, and the tokens that begin either there. A spelling that parts elsewhere is left out."""
+    """The prompt where yes and no part, and the tokens that begin either there. A spelling that parts
+    elsewhere is left out."""
     from selfreflect.metric.engine.tree import Prompt
     from selfreflect.metric.prompts import CannotScoreError
     from selfreflect.validate.metrics.judged import Query
 
     at = next((i for i, (a, b) in enumerate(zip(yes[0], no[0], strict=False)) if a != b), 0)
     stem = yes[0][:at]
-    begins_yes, begins_no = ({ids[at] for ids in spelled if ids[:at] == stem and len(ids) > at} for spelled in (yes, no))
+    begins_yes, begins_no = (
+        {ids[at] for ids in spelled if ids[:at] == stem and len(ids) > at} for spelled in (yes, no)
+    )
     only_yes, only_no = sorted(begins_yes - begins_no), sorted(begins_no - begins_yes)
     if not (stem and only_yes and only_no):
-        raise CannotScoreError("backend", f"the tokenizer of judge {judge.name!r} does not tell yes from no by one token")
+        raise CannotScoreError(
+            "backend", f"the tokenizer of judge {judge.name!r} does not tell yes from no by one token"
+        )
     return Query(Prompt(ids=(*stem, only_yes[0]), first=at), ((0, tuple(only_yes)), (0, tuple(only_no))))
 
 
-def _whole_answers(judge: Judge, item: Item, summary: str | None, answers: Sequence[str], what: str) -> list[Query]:
+def _whole_answers(
+    judge: Judge, item: Item, summary: str | None, answers: Sequence[str], what: str
+) -> list[Query]:
     from selfreflect.metric.prompts import encode
     from selfreflect.validate.metrics.judged import Query
 
     named = f"{'the question' if summary is None else what} with a masked-out answer"
     prompts = encode(judge, [answering(item.question, summary)] * len(answers), answers, named)
-    return [Query(prompt, tuple(enumerate((token,) for token in prompt.ids[prompt.first :]))) for prompt in prompts]
+    return [
+        Query(prompt, tuple(enumerate((token,) for token in prompt.ids[prompt.first :])))
+        for prompt in prompts
+    ]
 
 
 def _p_yes(logs: Sequence[float]) -> float:

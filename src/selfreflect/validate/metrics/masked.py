@@ -1,4 +1,5 @@
-"""SelfReflect and the ablations that read the same predictions of masked words: other distances, other means, all words."""
+"""SelfReflect and the ablations that read the same predictions of masked words: other distances, other means,
+all words."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ METRICS: tuple[MetricInfo, ...] = (
         needs=("judge",),
     ),
     _ablation("tv_t1", "SelfReflect at judge temperature 1, where synonyms of a masked word hardly count."),
-    _ablation("kl", "SelfReflect with the Kullback-Leibler divergence of the summary from the answers, in nats."),
+    _ablation(
+        "kl", "SelfReflect with the Kullback-Leibler divergence of the summary from the answers, in nats."
+    ),
     _ablation("jensen_shannon", "SelfReflect with the Jensen-Shannon divergence, in bits."),
     _ablation("hellinger", "SelfReflect with the Hellinger distance."),
     _ablation("top1", "SelfReflect with the share of tokens whose likeliest prediction differs."),
@@ -70,9 +73,11 @@ class _Found:
 
 
 class Masked:
-    """Metrics that compare what a judge fills in for masked words after a summary and after the conditioning answers.
+    """Metrics that compare what a judge fills in for masked words after a summary and after the conditioning
+    answers.
 
-    The metrics share one trip of each summary through the judge. Stopwords are masked only if ``all_words`` is asked for.
+    The metrics share one trip of each summary through the judge. Stopwords are masked only if ``all_words``
+    is asked for.
 
     Args:
         names: which of :data:`METRICS`; all unless given.
@@ -82,13 +87,19 @@ class Masked:
         ConfigError: an unknown name, or a temperature that is not above 0.
     """
 
-    def __init__(self, judge: Judge, names: Sequence[str] | None = None, *, temperature: float = JUDGE_TEMPERATURE) -> None:
+    def __init__(
+        self, judge: Judge, names: Sequence[str] | None = None, *, temperature: float = JUDGE_TEMPERATURE
+    ) -> None:
         from selfreflect.metric.engine.tree_engine import engine_of
 
         if not temperature > 0:
-            raise ConfigError(f"the judge's temperature must be above 0, not {temperature}; the metric's own is {JUDGE_TEMPERATURE}")
+            raise ConfigError(
+                f"the judge's temperature must be above 0, not {temperature}; the metric's own is {JUDGE_TEMPERATURE}"
+            )
         self.metrics = chosen(METRICS, names)
-        self.by = judged_by(judge) + ("" if temperature == JUDGE_TEMPERATURE else f", temperature {temperature:g}")
+        self.by = judged_by(judge) + (
+            "" if temperature == JUDGE_TEMPERATURE else f", temperature {temperature:g}"
+        )
         self.judge = judge
         self.temperature = temperature
         self.engine = engine_of(judge)
@@ -105,11 +116,19 @@ class Masked:
             found = self._found(item, prepare(self.judge, question, answers))
         except CannotScoreError as error:
             found = dict.fromkeys(item.summaries.values(), self._nothing(undefined(error)))
-        return [self._value(info.name, item, name, found[text]) for name, text in item.summaries.items() for info in self.metrics]
+        return [
+            self._value(info.name, item, name, found[text])
+            for name, text in item.summaries.items()
+            for info in self.metrics
+        ]
 
     def _value(self, metric: str, item: Item, name: str, found: _Found) -> Value:
         value = valued(self, metric, item, name, found.numbers[metric])
-        return msgspec.structs.replace(value, parts=found.parts) if metric == "selfreflect" and value.value is not None else value
+        return (
+            msgspec.structs.replace(value, parts=found.parts)
+            if metric == "selfreflect" and value.value is not None
+            else value
+        )
 
     def _nothing(self, why: Undefined) -> _Found:
         return _Found(dict.fromkeys(self._names, why))
@@ -141,7 +160,11 @@ class Masked:
         from selfreflect.validate.metrics.judged import undefined
 
         held = set(task.words)
-        words = [word for word in masked_words(item.masked_out, every=True) if word not in held] if "all_words" in self._names else []
+        words = (
+            [word for word in masked_words(item.masked_out, every=True) if word not in held]
+            if "all_words" in self._names
+            else []
+        )
         context = reference_context(item.question, item.conditioning)
         conversations = [context.conversation(word.masked) for word in words]
         texts, what = [word.text for word in words], "the conditioning answers with a masked-out task"
@@ -151,7 +174,9 @@ class Masked:
             return undefined(error)
         return replace(task, words=words, reference=prompts)
 
-    def _prompts(self, name: str, text: str, task: QuestionPrompts, stopwords: QuestionPrompts | Undefined) -> _Prompts:
+    def _prompts(
+        self, name: str, text: str, task: QuestionPrompts, stopwords: QuestionPrompts | Undefined
+    ) -> _Prompts:
         from selfreflect.metric.prompts import CannotScoreError, summary_prompts
         from selfreflect.validate.metrics.judged import undefined
 
@@ -160,7 +185,9 @@ class Masked:
         if isinstance(stopwords, Undefined):
             return _Prompts(content, stopwords)
         try:
-            return _Prompts(content, summary_prompts(self.judge, stopwords, summary) if stopwords.words else [])
+            return _Prompts(
+                content, summary_prompts(self.judge, stopwords, summary) if stopwords.words else []
+            )
         except CannotScoreError as error:
             return _Prompts(content, undefined(error))
 
@@ -179,7 +206,9 @@ class Masked:
         needed = {name if name in known else "selfreflect" for name in self._names}
         return {name: formula for name, formula in known.items() if name in needed}
 
-    def _numbers(self, task: QuestionPrompts, prompts: _Prompts, words: list[Floats], columns: list[str]) -> _Found:
+    def _numbers(
+        self, task: QuestionPrompts, prompts: _Prompts, words: list[Floats], columns: list[str]
+    ) -> _Found:
         """The metrics from the distances of each word, shape (tokens, columns)."""
         from selfreflect.validate.metrics.judged import finite
 
@@ -191,11 +220,17 @@ class Masked:
                 numbers[name] = prompts.stopwords
                 continue
             distances = [word[:, column].tolist() for word in (words if name == "all_words" else content)]
-            values = [_mean(word) for word in distances] if name == "per_word" else [value for word in distances for value in word]
+            values = (
+                [_mean(word) for word in distances]
+                if name == "per_word"
+                else [value for word in distances for value in word]
+            )
             numbers[name] = finite(self.judge, _mean(values))
         if "selfreflect" not in columns:
             return _Found(numbers)
-        return _Found(numbers, _parts(task, [tuple(word[:, columns.index("selfreflect")].tolist()) for word in content]))
+        return _Found(
+            numbers, _parts(task, [tuple(word[:, columns.index("selfreflect")].tolist()) for word in content])
+        )
 
 
 def _reference(stopwords: QuestionPrompts | Undefined) -> list[Prompt] | Undefined:

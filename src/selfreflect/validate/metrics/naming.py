@@ -1,4 +1,5 @@
-"""Which metrics of a family are asked for, and how a model is named beside their values. Nothing heavy is imported."""
+"""Which metrics of a family are asked for, and how a model is named beside their values. Nothing heavy is
+imported."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ def chosen(metrics: Sequence[MetricInfo], names: Sequence[str] | None) -> tuple[
     known = [info.name for info in metrics]
     for name in known if names is None else names:
         if name not in known:
-            raise ConfigError(f"there is no metric {excerpt(name)} here; known are {', '.join(known)}.{nearest(name, known)}")
+            raise ConfigError(
+                f"there is no metric {excerpt(name)} here; known are {', '.join(known)}.{nearest(name, known)}"
+            )
     found = tuple(info for info in metrics if names is None or info.name in names)
     if not found:
         raise ConfigError(f"name at least one metric; known are {', '.join(known)}.")
@@ -35,6 +38,7 @@ def judged_by(judge: Judge) -> str:
 
 
 def named(name: str, revision: str, facts: Mapping[str, Any]) -> str:
-    """A model, and the server it runs on, if any: two may call different models the same. No credentials are in ``facts``."""
+    """A model, and the server it runs on, if any: two may call different models the same. No credentials are
+    in ``facts``."""
     url = facts.get("base_url")
     return name + (f"@{revision}" if revision else "") + (f" at {url}" if url else "")

@@ -1,4 +1,5 @@
-"""Words that a summary has in common with the answers: ROUGE-L (Lin 2004, "ROUGE: A Package for Automatic Evaluation of Summaries").
+"""Words that a summary has in common with the answers: ROUGE-L (Lin 2004, "ROUGE: A Package for Automatic
+Evaluation of Summaries").
 
 Needs the ``validate`` extra.
 """
@@ -24,7 +25,8 @@ METRICS = (
 
 
 class Words:
-    """Runs of letters and digits in lower case: for ASCII those of rouge-score, which drops the letters of every other script."""
+    """Runs of letters and digits in lower case: for ASCII those of rouge-score, which drops the letters of
+    every other script."""
 
     _WORD = re.compile(r"[^\W_]+")
 
@@ -35,7 +37,8 @@ class Words:
 class Overlap:
     """ROUGE-L against every answer.
 
-    The F-measure, not recall: recall grows with every word that is added to a summary, so it would repeat what the control ``length`` says.
+    The F-measure, not recall: recall grows with every word that is added to a summary, so it would repeat
+    what the control ``length`` says.
 
     Raises:
         MissingExtraError: rouge-score is not installed.
@@ -55,7 +58,11 @@ class Overlap:
     def score(self, item: Item) -> list[Value]:
         """One value in [0, 1] for each summary."""
         said = answers(item)
-        return values(self, item, {name: {"rouge_l": self._overlap(said, text)} for name, text in scorable(item).items()})
+        return values(
+            self,
+            item,
+            {name: {"rouge_l": self._overlap(said, text)} for name, text in scorable(item).items()},
+        )
 
     def _overlap(self, said: list[str], summary: str) -> float | Undefined:
         if not self._words.tokenize(summary):

@@ -27,7 +27,8 @@ _RATING = re.compile(r"(?:(?:rating|score) ?:? ?)?(10|[0-9])(?: ?/ ?10| out of 1
 
 
 def parse_rating(reply: str) -> float | Undefined:
-    """A whole number from 0 to 10 and next to nothing else: ``7``, ``7/10``, ``Rating: 7 out of 10.``, ``**7**``.
+    """A whole number from 0 to 10 and next to nothing else: ``7``, ``7/10``, ``Rating: 7 out of 10.``,
+    ``**7**``.
 
     A number within a sentence is refused: it may be a count of answers, or an answer.
     """
@@ -48,6 +49,12 @@ class Rated:
     def score(self, item: Item) -> list[Value]:
         """One value in 0, 1, …, 10 for each summary."""
         summaries = scorable(item)
-        replies = ask(self._generator, [shown(item, self._prompts["rate"], summary=quoted(text)) for text in summaries.values()], TOKENS)
+        replies = ask(
+            self._generator,
+            [shown(item, self._prompts["rate"], summary=quoted(text)) for text in summaries.values()],
+            TOKENS,
+        )
         ratings = [reply if isinstance(reply, Undefined) else parse_rating(reply) for reply in replies]
-        return values(self, item, {name: {"llm_judge": rating} for name, rating in zip(summaries, ratings, strict=True)})
+        return values(
+            self, item, {name: {"llm_judge": rating} for name, rating in zip(summaries, ratings, strict=True)}
+        )

@@ -1,4 +1,5 @@
-"""What metrics of texts share: which answers count, which summaries can be scored, and the records of what was found."""
+"""What metrics of texts share: which answers count, which summaries can be scored, and the records of what
+was found."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ def scorable(item: Item) -> dict[str, str]:
 
 
 def values(family: Family, item: Item, found: Mapping[str, Mapping[str, float | Undefined]]) -> list[Value]:
-    """A record for each summary and metric. ``found`` is by summary, then by metric; what is not :func:`scorable` is missing from it."""
+    """A record for each summary and metric. ``found`` is by summary, then by metric; what is not
+    :func:`scorable` is missing from it."""
     nothing = Undefined(reason="blank", message="the summary is blank")
     if not answers(item):
         nothing = Undefined(reason="no_answers", message="every answer is blank, or there is none")

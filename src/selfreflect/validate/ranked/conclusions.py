@@ -51,7 +51,9 @@ def conclusions(
 
 def _compared(known: KnownOrder) -> str:
     items = len({pair.item for pair in known.pairs})
-    said = f"{counted(len(known.pairs), 'pair')} of summaries in a known order, from {counted(items, 'item')}."
+    said = (
+        f"{counted(len(known.pairs), 'pair')} of summaries in a known order, from {counted(items, 'item')}."
+    )
     if known.identical:
         said += f" {counted(len(known.identical), 'more pair')} had the same text twice and {_was(known.identical)} left out."
     if known.without:
@@ -64,7 +66,9 @@ def _was(left_out: Sequence[object]) -> str:
 
 
 def _measured(ranked: Sequence[Outcomes]) -> Iterator[str]:
-    if some := [f"{one.metric.name} ({one.undefined} of {len(one.pairs)})" for one in ranked if one.undefined]:
+    if some := [
+        f"{one.metric.name} ({one.undefined} of {len(one.pairs)})" for one in ranked if one.undefined
+    ]:
         yield f"Pairs without a value on one side, about which nothing is said: {joined(some)}."
 
 
@@ -82,7 +86,8 @@ def _against_chance(ranked: Sequence[Outcomes]) -> Iterator[str]:
 
 
 def _side(rate: Estimate) -> str:
-    """Where the interval lies. Five wins of five are not enough for a coin to be ruled out at 5 %, by a bootstrap they might be."""
+    """Where the interval lies. Five wins of five are not enough for a coin to be ruled out at 5 %, by a
+    bootstrap they might be."""
     if rate.low is None or rate.high is None or detectable_rate(rate.n) is None:
         return "unclear"
     return "more" if rate.low > 0.5 else "less" if rate.high < 0.5 else "unclear"
@@ -94,7 +99,11 @@ def _controls(ranked: Sequence[Outcomes], kinds: Sequence[Relation]) -> Iterator
         of_kind = [one.of_kind(kind) for one in ranked]
         for control in (one for one in of_kind if one.metric.group == "control" and one.wins):
             level = control.rate.mean or 0.0
-            beaten = [one for one in of_kind if one.metric.group != "control" and one.wins and (one.rate.mean or 0.0) < level]
+            beaten = [
+                one
+                for one in of_kind
+                if one.metric.group != "control" and one.wins and (one.rate.mean or 0.0) < level
+            ]
             if beaten:
                 names = joined([f"{one.metric.name} ({percent(one.rate.mean or 0.0)})" for one in beaten])
                 yield f"On {' > '.join(kind)} the control {control.metric.name} ({percent(level)}) has a higher win rate than {names}."
@@ -121,7 +130,11 @@ def _length(known: KnownOrder, ratios: Ratios) -> str:
     longer, shorter = sum(ratio > 1 for ratio in measured), sum(ratio < 1 for ratio in measured)
     said = f"The better summary is the longer one in {longer} of {counted(len(measured), 'pair')}, the shorter one in {shorter}."
     similar = Counter(pair.kind for pair in known.pairs if is_alike(pair, ratios))
-    poor = [" > ".join(kind) for kind in dict.fromkeys(pair.kind for pair in known.pairs) if similar[kind] < FEWEST_PAIRS]
+    poor = [
+        " > ".join(kind)
+        for kind in dict.fromkeys(pair.kind for pair in known.pairs)
+        if similar[kind] < FEWEST_PAIRS
+    ]
     if poor:
         said += f" Too few pairs of equal length to tell whether length decides: {joined(poor)}."
     return said
@@ -151,7 +164,9 @@ def _kept_and_lost(which: str, rates: Sequence[tuple[Outcomes, Estimate]]) -> It
     if kept:
         which += f" Among them prefer the better summary more often than a coin would: {joined(kept)}."
     if lost:
-        which += f" Among them this is not shown, so that length may be what is preferred, for: {joined(lost)}."
+        which += (
+            f" Among them this is not shown, so that length may be what is preferred, for: {joined(lost)}."
+        )
     if kept or lost:
         yield which
 

@@ -16,7 +16,14 @@ from selfreflect.stats import Estimate, mean_interval
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.edits.worsening import ends
 from selfreflect.validate.finding import Curve, Finding, Plot
-from selfreflect.validate.statistics import FEWEST, Indices, bootstrap, bounded_mean, correlation_interval, kendall
+from selfreflect.validate.statistics import (
+    FEWEST,
+    Indices,
+    bootstrap,
+    bounded_mean,
+    correlation_interval,
+    kendall,
+)
 from selfreflect.validate.wording import counted, joined, with_interval
 
 _CORRELATION, _SHARE = "+z.2f", ".1%"
@@ -70,7 +77,9 @@ class JudgeAgreement:
         known = self._by_judge(values)
         several = {metric.name: metric for metric in metrics if len(known.get(metric.name, {})) > 1}
         if not several:
-            raise ConfigError("agreement between judges needs two or more of them on the same metric; name another judge")
+            raise ConfigError(
+                "agreement between judges needs two or more of them on the same metric; name another judge"
+            )
         agreements = [
             self._agreement(metric, (one, other), known[metric.name])
             for metric in several.values()
@@ -82,7 +91,8 @@ class JudgeAgreement:
         return Finding(self.name, tables, tuple(self._says(agreements, alone)), plots)
 
     def _by_judge(self, values: Sequence[Value]) -> Mapping[str, Mapping[str, Mapping[Key, float]]]:
-        """Metric -> judge -> (item, summary) -> value, for judges that were asked, be their values defined or not."""
+        """Metric -> judge -> (item, summary) -> value, for judges that were asked, be their values defined or
+        not."""
         ours = {(item.id, name) for item in self.items for name in item.summaries}
         found: dict[str, dict[str, dict[Key, float]]] = defaultdict(lambda: defaultdict(dict))
         for value in values:
@@ -92,10 +102,19 @@ class JudgeAgreement:
                     of_judge[value.item, value.summary] = value.value
         return found
 
-    def _agreement(self, metric: MetricInfo, judges: tuple[str, str], known: Mapping[str, Mapping[Key, float]]) -> Agreement:
+    def _agreement(
+        self, metric: MetricInfo, judges: tuple[str, str], known: Mapping[str, Mapping[Key, float]]
+    ) -> Agreement:
         one, other = (known[judge] for judge in judges)
-        keys = [(item.id, name) for item in self.items for name in item.summaries if (item.id, name) in one and (item.id, name) in other]
-        summaries = correlation_interval([one[key] for key in keys], [other[key] for key in keys], groups=[item for item, _ in keys])
+        keys = [
+            (item.id, name)
+            for item in self.items
+            for name in item.summaries
+            if (item.id, name) in one and (item.id, name) in other
+        ]
+        summaries = correlation_interval(
+            [one[key] for key in keys], [other[key] for key in keys], groups=[item for item, _ in keys]
+        )
         return Agreement(metric, judges, _names(one, other, keys), summaries, _same_order(one, other, keys))
 
     def _means(self, known: Mapping[str, Mapping[str, Mapping[Key, float]]]) -> Table:
@@ -107,7 +126,9 @@ class JudgeAgreement:
                     own = [values[item.id, name] for item in self.items if (item.id, name) in values]
                     mean = mean_interval(own, len(own))
                     rows.append((metric, judge, name, mean.mean, mean.low, mean.high, mean.n))
-        return Table("Means by judge", MEAN_COLUMNS, tuple(rows), ("intervals: 95% BCa bootstrap over items",))
+        return Table(
+            "Means by judge", MEAN_COLUMNS, tuple(rows), ("intervals: 95% BCa bootstrap over items",)
+        )
 
     def _says(self, agreements: Sequence[Agreement], alone: Sequence[str]) -> Iterator[str]:
         for one in agreements:
@@ -126,9 +147,13 @@ def _names(one: Mapping[Key, float], other: Mapping[Key, float], keys: Sequence[
     shared = set(keys)
     items = list(dict.fromkeys(item for item, _ in keys))
     names = list(dict.fromkeys(name for _, name in keys))
-    present = np.array([[(item, name) in shared for name in names] for item in items], dtype=np.float64).reshape(len(items), len(names))
+    present = np.array(
+        [[(item, name) in shared for name in names] for item in items], dtype=np.float64
+    ).reshape(len(items), len(names))
     sides = [
-        np.array([[side[item, name] if (item, name) in shared else 0.0 for name in names] for item in items]).reshape(present.shape)
+        np.array(
+            [[side[item, name] if (item, name) in shared else 0.0 for name in names] for item in items]
+        ).reshape(present.shape)
         for side in (one, other)
     ]
 
@@ -162,13 +187,40 @@ def _sign(difference: float) -> int:
 def _agreement_tables(agreements: Sequence[Agreement]) -> Iterator[Table]:
     """One for each way to agree: side by side they are too wide for a terminal."""
     for title, what, form, of, notes in (
-        ("Agreement on the ranking of strategies", "tau", _CORRELATION, [one.names for one in agreements], STRATEGY_NOTES),
-        ("Agreement on single summaries", "rho", _CORRELATION, [one.summaries for one in agreements], SUMMARY_NOTES),
-        ("Agreement on two summaries of one item", "same order", _SHARE, [one.same_order for one in agreements], ORDER_NOTES),
+        (
+            "Agreement on the ranking of strategies",
+            "tau",
+            _CORRELATION,
+            [one.names for one in agreements],
+            STRATEGY_NOTES,
+        ),
+        (
+            "Agreement on single summaries",
+            "rho",
+            _CORRELATION,
+            [one.summaries for one in agreements],
+            SUMMARY_NOTES,
+        ),
+        (
+            "Agreement on two summaries of one item",
+            "same order",
+            _SHARE,
+            [one.same_order for one in agreements],
+            ORDER_NOTES,
+        ),
     ):
         texts = (Column("metric"), Column("judge"), Column("other judge"))
-        columns = (*texts, Column(what, form), Column("95% low", form), Column("95% high", form), Column("n", "d"))
-        rows = tuple((one.metric.name, *one.judges, *ends(found), found.n) for one, found in zip(agreements, of, strict=True))
+        columns = (
+            *texts,
+            Column(what, form),
+            Column("95% low", form),
+            Column("95% high", form),
+            Column("n", "d"),
+        )
+        rows = tuple(
+            (one.metric.name, *one.judges, *ends(found), found.n)
+            for one, found in zip(agreements, of, strict=True)
+        )
         yield Table(title, columns, rows, notes)
 
 
@@ -181,7 +233,11 @@ def _plot(one: Agreement, known: Mapping[str, Mapping[Key, float]]) -> Plot:
         own = [key for key in shared if key[1] == strategy]
         curves.append(Curve(strategy, tuple(first[key] for key in own), tuple(second[key] for key in own)))
     return Plot(
-        f"judges-{one.metric.name}", f"{one.metric.name}: the same summaries by two judges", *one.judges, tuple(curves), points=True
+        f"judges-{one.metric.name}",
+        f"{one.metric.name}: the same summaries by two judges",
+        *one.judges,
+        tuple(curves),
+        points=True,
     )
 
 

@@ -46,7 +46,8 @@ class Audit:
 
     metric: MetricInfo
     within: Estimate
-    """Over items. Somers' D rather than Spearman's rho within an item, because it is defined for two summaries too."""
+    """Over items. Somers' D rather than Spearman's rho within an item, because it is defined for two
+    summaries too."""
     overall: Estimate
     """Over summaries."""
     undefined: int
@@ -63,7 +64,9 @@ class LengthStudy:
 
     def __init__(self, items: Sequence[Item]) -> None:
         self.items = items
-        self._words = {(item.id, name): len(text.split()) for item in items for name, text in item.summaries.items()}
+        self._words = {
+            (item.id, name): len(text.split()) for item in items for name, text in item.summaries.items()
+        }
         if not any(len({self._words[item.id, name] for name in item.summaries}) > 1 for item in items):
             raise DataError("no item has two summaries of different length, so there is nothing to audit")
 
@@ -84,7 +87,12 @@ class LengthStudy:
             [(one.metric.name, one.within) for one in audits],
             against=0,
         )
-        return Finding(self.name, (Table("Values against length of the summary", COLUMNS, rows, NOTES),), tuple(self._says(audits)), plots)
+        return Finding(
+            self.name,
+            (Table("Values against length of the summary", COLUMNS, rows, NOTES),),
+            tuple(self._says(audits)),
+            plots,
+        )
 
     def _audit(self, metric: MetricInfo, values: Mapping[Key, float]) -> Audit:
         sign = 1 if metric.better == "higher" else -1
@@ -105,7 +113,11 @@ class LengthStudy:
             yield f"{counted(most, 'item')} with values for summaries of different length is too small a number for any conclusion."
             return
         for side, preference in ((1, "longer"), (-1, "shorter")):
-            if found := [f"{one.metric.name} ({with_interval(one.within, _CORRELATION)})" for one in audits if _side(one) == side]:
+            if found := [
+                f"{one.metric.name} ({with_interval(one.within, _CORRELATION)})"
+                for one in audits
+                if _side(one) == side
+            ]:
                 yield f"Judge the {preference} of two summaries of one item to be better: {joined(found)}."
         if unclear := [one.metric.name for one in audits if _side(one) == 0]:
             yield f"No clear preference for longer or shorter summaries: {joined(unclear)}."
@@ -122,7 +134,8 @@ def _sides(points: Sequence[tuple[int, float]]) -> tuple[list[float], list[float
 
 
 def _side(one: Audit) -> int | None:
-    """1 where longer is clearly judged better, -1 where shorter is, 0 where neither is clear, None without a correlation."""
+    """1 where longer is clearly judged better, -1 where shorter is, 0 where neither is clear, None without a
+    correlation."""
     if one.within.mean is None:
         return None
     if one.within.low is None or one.within.high is None or one.within.n < FEWEST:

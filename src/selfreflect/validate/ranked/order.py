@@ -1,4 +1,5 @@
-"""Which of an item's summaries is known to be better: from the caller, from the item, or by the convention of their names."""
+"""Which of an item's summaries is known to be better: from the caller, from the item, or by the convention of
+their names."""
 
 from __future__ import annotations
 
@@ -42,10 +43,11 @@ class KnownOrder:
 
 
 def known_order(items: Sequence[Item], order: str | None = None) -> KnownOrder:
-    """The pairs given by ``order``, as in ``"good>mid>bad, good>or"``; else by an item's own field ``order``; else by its names:
-    ``good`` is better than every other summary and ``mid`` better than ``bad``.
+    """The pairs given by ``order``, as in ``"good>mid>bad, good>or"``; else by an item's own field ``order``;
+    else by its names: ``good`` is better than every other summary and ``mid`` better than ``bad``.
 
-    Each summary of a chain is better than all that follow it in the same chain; nothing is concluded across chains.
+    Each summary of a chain is better than all that follow it in the same chain; nothing is concluded across
+    chains.
 
     Raises:
         ConfigError: ``order`` cannot be read, contradicts itself, or names a summary that no item has.
@@ -55,7 +57,9 @@ def known_order(items: Sequence[Item], order: str | None = None) -> KnownOrder:
     relations = {item.id: _of_item(item, given) for item in items}
     found = [(item, Pair(item.id, *relation)) for item in items for relation in relations[item.id]]
     pairs = tuple(pair for item, pair in found if item.summaries[pair.better] != item.summaries[pair.worse])
-    identical = tuple(pair for item, pair in found if item.summaries[pair.better] == item.summaries[pair.worse])
+    identical = tuple(
+        pair for item, pair in found if item.summaries[pair.better] == item.summaries[pair.worse]
+    )
     if not found:
         raise DataError(
             "no item has two summaries in a known order. Name them good, mid and bad, give each item a field 'order' that lists its "
@@ -72,8 +76,15 @@ def _given(order: str, items: Sequence[Item]) -> list[Relation]:
     where = f"the order {excerpt(order)}"
     chains = [tuple(name.strip() for name in chain.split(">")) for chain in order.split(",")]
     if not all(name for chain in chains for name in chain):
-        raise ConfigError(f"{where} has a blank name; write chains from best to worst, as in 'good>mid>bad, good>other'")
-    _check_names(chains, list(dict.fromkeys(name for item in items for name in item.summaries)), f"{where}: no item has a", ConfigError)
+        raise ConfigError(
+            f"{where} has a blank name; write chains from best to worst, as in 'good>mid>bad, good>other'"
+        )
+    _check_names(
+        chains,
+        list(dict.fromkeys(name for item in items for name in item.summaries)),
+        f"{where}: no item has a",
+        ConfigError,
+    )
     return _relations(chains, where, ConfigError)
 
 
@@ -89,7 +100,9 @@ def _of_item(item: Item, given: list[Relation] | None) -> list[Relation]:
     return [*known, (MID, BAD)] if MID in names and BAD in names else known
 
 
-def _check_names(chains: Iterable[Sequence[str]], known: list[str], where: str, error: type[SelfReflectError]) -> None:
+def _check_names(
+    chains: Iterable[Sequence[str]], known: list[str], where: str, error: type[SelfReflectError]
+) -> None:
     for name in (name for chain in chains for name in chain):
         if name not in known:
             raise error(f"{where} summary named {excerpt(name)}, only {listed(known)}.{nearest(name, known)}")
@@ -99,7 +112,9 @@ def _relations(chains: Sequence[Sequence[str]], where: str, error: type[SelfRefl
     worse_than: dict[str, set[str]] = {}
     for chain in chains:
         if len(chain) < 2:
-            raise error(f"{where} has the single name {excerpt(chain[0])}; a chain says which of two or more is better")
+            raise error(
+                f"{where} has the single name {excerpt(chain[0])}; a chain says which of two or more is better"
+            )
         for better, worse in combinations(chain, 2):
             worse_than.setdefault(better, set()).add(worse)
     try:

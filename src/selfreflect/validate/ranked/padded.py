@@ -1,4 +1,5 @@
-"""Ranked sets at equal length by padding: which pairs a metric still gets right, and what the filler does on its own."""
+"""Ranked sets at equal length by padding: which pairs a metric still gets right, and what the filler does on
+its own."""
 
 from __future__ import annotations
 
@@ -55,9 +56,15 @@ def padded_results(padding: Padding, metrics: Sequence[MetricInfo], known: ByMet
     ]
 
 
-def _filler(padding: Padding, metric: MetricInfo, values: Mapping[tuple[str, str], float], role: str) -> Worsening:
+def _filler(
+    padding: Padding, metric: MetricInfo, values: Mapping[tuple[str, str], float], role: str
+) -> Worsening:
     """One change for each item: the mean over its padded texts of that role, each text once."""
-    texts = {(pair.item, *names) for pair, names in padding.padded.items() if (names[0] == pair.better) == (role == BETTER)}
+    texts = {
+        (pair.item, *names)
+        for pair, names in padding.padded.items()
+        if (names[0] == pair.better) == (role == BETTER)
+    }
     changes: dict[str, list[float]] = defaultdict(list)
     for item, before, after in sorted(texts):
         if (item, before) in values and (item, after) in values:
@@ -76,7 +83,8 @@ def filler_table(results: Sequence[PaddedResult]) -> Table:
 
 
 def filler_says(results: Sequence[PaddedResult]) -> Iterator[str]:
-    """Which way filler pulls, as far as it is clear; it is for or against a metric after padding according to what was padded."""
+    """Which way filler pulls, as far as it is clear; it is for or against a metric after padding according to
+    what was padded."""
     for role in (WORSE, BETTER):
         for direction, said in ((1, "worse"), (-1, "better")):
             names = [
@@ -86,5 +94,9 @@ def filler_says(results: Sequence[PaddedResult]) -> Iterator[str]:
             ]
             if names:
                 flatters = (role == WORSE) == (direction == 1)
-                owed = "wins after padding may be owed to that" if flatters else "wins after padding are in spite of that"
+                owed = (
+                    "wins after padding may be owed to that"
+                    if flatters
+                    else "wins after padding are in spite of that"
+                )
                 yield f"Filler alone makes the padded {role} summaries clearly {said} for {joined(names)}: {owed}."

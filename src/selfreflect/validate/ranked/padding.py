@@ -1,4 +1,5 @@
-"""Neutral filler that brings the shorter of two summaries to the length of the longer one, so that length cannot decide between them."""
+"""Neutral filler that brings the shorter of two summaries to the length of the longer one, so that length
+cannot decide between them."""
 
 from __future__ import annotations
 
@@ -32,21 +33,24 @@ class Padding:
     items: Sequence[Item]
     """The items with padded summaries beside their own."""
     standing: Mapping[Pair, tuple[str, str]]
-    """Pair -> names of the summaries of equal length that stand for the better and for the worse one. Pairs with a text that has no words
-    are not here."""
+    """Pair -> names of the summaries of equal length that stand for the better and for the worse one. Pairs
+    with a text that has no words are not here."""
     padded: Mapping[Pair, tuple[str, str]] = field(default_factory=dict)
     """Pair -> name of its shorter summary before and after, where the two differ in length."""
 
 
 def pad(items: Sequence[Item], pairs: Sequence[Pair], seed: int) -> Padding:
-    """For each pair the shorter summary with as many words as the longer one has. The seed, the item and the name decide on the filler."""
+    """For each pair the shorter summary with as many words as the longer one has. The seed, the item and the
+    name decide on the filler."""
     made: list[Item] = []
     standing: dict[Pair, tuple[str, str]] = {}
     padded: dict[Pair, tuple[str, str]] = {}
     for item in items:
         texts = dict(item.summaries)
         words = {name: len(text.split()) for name, text in item.summaries.items()}
-        for pair in (pair for pair in pairs if pair.item == item.id and words[pair.better] and words[pair.worse]):
+        for pair in (
+            pair for pair in pairs if pair.item == item.id and words[pair.better] and words[pair.worse]
+        ):
             shorter, longer = sorted((pair.better, pair.worse), key=words.__getitem__)
             if words[shorter] == words[longer]:
                 standing[pair] = pair.kind

@@ -17,7 +17,16 @@ from selfreflect.validate.edits.worsening import ends
 from selfreflect.validate.finding import Finding
 from selfreflect.validate.ranked.conclusions import conclusions
 from selfreflect.validate.ranked.order import KnownOrder, Pair, Relation, known_order
-from selfreflect.validate.ranked.outcomes import ALIKE, FEWEST_PAIRS, Outcomes, Ratios, alike, length_ratios, matched, outcomes
+from selfreflect.validate.ranked.outcomes import (
+    ALIKE,
+    FEWEST_PAIRS,
+    Outcomes,
+    Ratios,
+    alike,
+    length_ratios,
+    matched,
+    outcomes,
+)
 from selfreflect.validate.ranked.padded import PADDED, PaddedResult, filler_table, padded_results
 from selfreflect.validate.ranked.padding import pad
 from selfreflect.validate.statistics import ALPHA, holm, paired_win_test, win_difference
@@ -103,9 +112,10 @@ class RankedSets:
     """Items whose summaries have a known order, see :func:`selfreflect.validate.ranked.order.known_order`.
 
     Args:
-        controls: whether two more summaries are measured of each item, the question repeated and an empty text. The item's best summary
-            should beat both.
-        padding: whether the shorter summary of each pair is measured once more, padded to the length of the longer one.
+        controls: whether two more summaries are measured of each item, the question repeated and an empty
+            text. The item's best summary should beat both.
+        padding: whether the shorter summary of each pair is measured once more, padded to the length of the
+            longer one.
         seed: decides on the filler.
 
     Raises:
@@ -115,7 +125,13 @@ class RankedSets:
     name = "ranked"
 
     def __init__(
-        self, items: Sequence[Item], order: str | None = None, controls: bool = True, *, padding: bool = False, seed: int = 0
+        self,
+        items: Sequence[Item],
+        order: str | None = None,
+        controls: bool = True,
+        *,
+        padding: bool = False,
+        seed: int = 0,
     ) -> None:
         self.known: KnownOrder = known_order(items, order)
         paired = {pair.item for pair in self.known.pairs}
@@ -145,7 +161,11 @@ class RankedSets:
         found.sort(key=lambda one: -_place(main[one.metric.name].rate))
         ranked = [main[one.metric.name] for one in found]
         ratios = length_ratios(self.items, pairs)
-        padded = [] if self.padding is None else padded_results(self.padding, [one.metric for one in ranked], known)
+        padded = (
+            []
+            if self.padding is None
+            else padded_results(self.padding, [one.metric for one in ranked], known)
+        )
         kinds = list(dict.fromkeys(pair.kind for pair in pairs))
         own_kinds = list(dict.fromkeys(pair.kind for pair in self.known.pairs))
         tests = _paired_tests(ranked, own_kinds)
@@ -176,7 +196,8 @@ def _unused(name: str, taken: set[str]) -> str:
 
 
 def _best(item: str, pairs: Sequence[Pair]) -> str:
-    """The first of the item's summaries that no other one is known to beat. An order has no cycles, so there is one."""
+    """The first of the item's summaries that no other one is known to beat. An order has no cycles, so there
+    is one."""
     own = [pair for pair in pairs if pair.item == item]
     beaten = {pair.worse for pair in own}
     return next(pair.better for pair in own if pair.better not in beaten)
@@ -197,16 +218,30 @@ def _ranking(found: Sequence[Outcomes], ratios: Ratios) -> Table:
         rate = one.rate
         cells = (rate.mean, rate.low, rate.high, rate.n, len(one.wins), one.undefined)
         rows.append((one.metric.name, one.metric.group, *cells, *_shown(alike(one, ratios).rate)))
-    notes = ("win rate: the mean over items of the share of their ordered pairs that are won, control summaries left out", TIES)
+    notes = (
+        "win rate: the mean over items of the share of their ordered pairs that are won, control summaries left out",
+        TIES,
+    )
     return Table("Metrics by win rate", RANKING_COLUMNS, tuple(rows), (*notes, EQUAL, INTERVALS))
 
 
-def _by_pair(found: Sequence[Outcomes], kinds: Sequence[Relation], ratios: Ratios, padded: Sequence[PaddedResult]) -> Table:
+def _by_pair(
+    found: Sequence[Outcomes], kinds: Sequence[Relation], ratios: Ratios, padded: Sequence[PaddedResult]
+) -> Table:
     rows: list[tuple[Cell, ...]] = []
     by_metric = {one.outcomes.metric: one.outcomes for one in padded}
     for one, kind in ((one.of_kind(kind), kind) for one in found for kind in kinds):
         rate, equal = one.rate, _shown(alike(one, ratios).rate)
-        cells: tuple[Cell, ...] = (sum(one.wins.values()), rate.n, rate.mean, rate.low, rate.high, one.undefined, equal[0], equal[3])
+        cells: tuple[Cell, ...] = (
+            sum(one.wins.values()),
+            rate.n,
+            rate.mean,
+            rate.low,
+            rate.high,
+            one.undefined,
+            equal[0],
+            equal[3],
+        )
         if padded:
             of_all = _shown(by_metric[one.metric].of_kind(kind).rate)
             cells += (of_all[0], of_all[3])
@@ -223,9 +258,15 @@ def _after_matching(
     """One table for each way of matching: side by side they are too wide for a terminal."""
     of = [((one.metric.name, *kind), matched(one.of_kind(kind), ratios)) for one in found for kind in kinds]
     few = f"a dash for fewer than {FEWEST_PAIRS}"
-    yield _matched("equal length", [(key, _shown(one.alike)) for key, one in of], EQUAL.removeprefix("at equal length: "))
+    yield _matched(
+        "equal length", [(key, _shown(one.alike)) for key, one in of], EQUAL.removeprefix("at equal length: ")
+    )
     if padded:
-        rates = [((one.outcomes.metric.name, *kind), _shown(one.outcomes.of_kind(kind).rate)) for one in padded for kind in kinds]
+        rates = [
+            ((one.outcomes.metric.name, *kind), _shown(one.outcomes.of_kind(kind).rate))
+            for one in padded
+            for kind in kinds
+        ]
         yield _matched("padded to equal length", rates, PADDED.removeprefix("padded: "))
     shorter = f"only pairs whose better summary has fewer words; {few}"
     yield _matched("the better summary is shorter", [(key, _shown(one.shorter)) for key, one in of], shorter)
@@ -242,7 +283,8 @@ def _matched(way: str, rows: Sequence[tuple[tuple[str, ...], tuple[Cell, ...]]],
 
 
 def _paired_tests(found: Sequence[Outcomes], kinds: Sequence[Relation]) -> list[PairedTest]:
-    """SelfReflect against every other metric, or nothing where it was not measured; adjusted among the tests of one kind of pair."""
+    """SelfReflect against every other metric, or nothing where it was not measured; adjusted among the tests
+    of one kind of pair."""
     reference = next((one for one in found if one.metric.group == "selfreflect"), None)
     if reference is None:
         return []
@@ -252,10 +294,16 @@ def _paired_tests(found: Sequence[Outcomes], kinds: Sequence[Relation]) -> list[
 
 def _tests_of_kind(reference: Outcomes, others: Sequence[Outcomes], kind: Relation) -> Iterator[PairedTest]:
     common = [[pair for pair in reference.wins if pair in other.wins] for other in others]
-    sides = [([reference.wins[p] for p in pairs], [other.wins[p] for p in pairs]) for other, pairs in zip(others, common, strict=True)]
+    sides = [
+        ([reference.wins[p] for p in pairs], [other.wins[p] for p in pairs])
+        for other, pairs in zip(others, common, strict=True)
+    ]
     tested = [paired_win_test(*side) for side in sides]
     for other, (a, b), p, adjusted in zip(others, sides, tested, holm(tested), strict=True):
-        only = (sum(x and not y for x, y in zip(a, b, strict=True)), sum(y and not x for x, y in zip(a, b, strict=True)))
+        only = (
+            sum(x and not y for x, y in zip(a, b, strict=True)),
+            sum(y and not x for x, y in zip(a, b, strict=True)),
+        )
         yield PairedTest(reference.metric, other.metric, kind, win_difference(a, b), *only, p, adjusted)
 
 

@@ -34,12 +34,14 @@ class Ratings:
 
     @property
     def orders(self) -> Mapping[str, Mapping[Pair, int]]:
-        """How each rater orders two summaries of an item, as in ``preferred``: taken from the ratings where there are no preferences."""
+        """How each rater orders two summaries of an item, as in ``preferred``: taken from the ratings where
+        there are no preferences."""
         return self.preferred or {rater: summary_orders(values) for rater, values in self.rated.items()}
 
 
 def summary_orders(values: Mapping[tuple[str, str], float]) -> dict[Pair, int]:
-    """1 where the first of two summaries of an item has the higher value, -1 where the second has, 0 where they are equal."""
+    """1 where the first of two summaries of an item has the higher value, -1 where the second has, 0 where
+    they are equal."""
     by_item: dict[str, dict[str, float]] = {}
     for (item, summary), value in values.items():
         by_item.setdefault(item, {})[summary] = value
@@ -51,12 +53,15 @@ def summary_orders(values: Mapping[tuple[str, str], float]) -> dict[Pair, int]:
 
 
 def read_ratings(source: str | Path, items: Sequence[Item]) -> Ratings:
-    """Ratings from a CSV file with the columns rater, item, summary and rating, or rater, item, summary, other and preferred.
+    """Ratings from a CSV file with the columns rater, item, summary and rating, or rater, item, summary,
+    other and preferred.
 
-    ``preferred`` (or ``preference``) names one of the two summaries, or says ``tie``. A blank rating or preference is a missing one.
+    ``preferred`` (or ``preference``) names one of the two summaries, or says ``tie``. A blank rating or
+    preference is a missing one.
 
     Raises:
-        DataError: the file is no such CSV, names items or summaries that ``items`` do not have, says something twice, or says nothing.
+        DataError: the file is no such CSV, names items or summaries that ``items`` do not have, says
+            something twice, or says nothing.
     """
     content = read_content(source)
     if content.suffix != ".csv":
@@ -64,7 +69,9 @@ def read_ratings(source: str | Path, items: Sequence[Item]) -> Ratings:
     rows = parse_rows(content)
     column = _column(rows[0])
     pairwise = column != RATING
-    _check_names(rows, {item.id: item.summaries for item in items}, ("summary", "other") if pairwise else ("summary",))
+    _check_names(
+        rows, {item.id: item.summaries for item in items}, ("summary", "other") if pairwise else ("summary",)
+    )
     return _preferences(rows, column) if pairwise else _ratings(rows)
 
 
@@ -84,7 +91,10 @@ def _check_names(rows: Sequence[Row], known: Mapping[str, Mapping[str, str]], co
     """All rows at once, because a file made for other items is wrong throughout."""
     for what, unknown in (
         ("items", [(row, item) for row in rows if (item := row.text("item")) not in known]),
-        ("summaries", [(row, f"{row.text('item')}: {name}") for row, name in _summaries(rows, known, columns)]),
+        (
+            "summaries",
+            [(row, f"{row.text('item')}: {name}") for row, name in _summaries(rows, known, columns)],
+        ),
     ):
         if unknown:
             names = listed(dict.fromkeys(name for _, name in unknown), 5)
@@ -94,10 +104,16 @@ def _check_names(rows: Sequence[Row], known: Mapping[str, Mapping[str, str]], co
             )
 
 
-def _summaries(rows: Sequence[Row], known: Mapping[str, Mapping[str, str]], columns: Sequence[str]) -> list[tuple[Row, str]]:
+def _summaries(
+    rows: Sequence[Row], known: Mapping[str, Mapping[str, str]], columns: Sequence[str]
+) -> list[tuple[Row, str]]:
     found = []
     for row in rows:
-        unknown = [name for column in columns if (name := row.text(column)) not in known.get(row.text("item"), (name,))]
+        unknown = [
+            name
+            for column in columns
+            if (name := row.text(column)) not in known.get(row.text("item"), (name,))
+        ]
         found += [(row, name) for name in unknown[:1]]
     return found
 
@@ -120,7 +136,9 @@ def _preferences(rows: Sequence[Row], column: str) -> Ratings:
     for row in rows:
         one, other = sorted((row.text("summary"), row.text("other")))
         if one == other:
-            raise row.error(f"the fields 'summary' and 'other' both name {excerpt(one)}; a preference is between two")
+            raise row.error(
+                f"the fields 'summary' and 'other' both name {excerpt(one)}; a preference is between two"
+            )
         rater, item, *_ = _once(row, seen, one, other)
         mine = preferred.setdefault(rater, {})
         said = str(row.get(column)).strip()
@@ -129,7 +147,9 @@ def _preferences(rows: Sequence[Row], column: str) -> Ratings:
         elif said.lower() == TIE:
             mine[item, one, other] = 0
         elif said:
-            raise row.error(f"the field {column!r} must name {excerpt(one)} or {excerpt(other)}, or say {TIE!r}; it is {excerpt(said)}")
+            raise row.error(
+                f"the field {column!r} must name {excerpt(one)} or {excerpt(other)}, or say {TIE!r}; it is {excerpt(said)}"
+            )
     return Ratings(tuple(preferred), preferred=preferred, missing=_missing(rows, preferred))
 
 
@@ -153,7 +173,9 @@ def _number(row: Row) -> float | None:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise row.error(f"the field {RATING!r} must be a number such as 3 or 2.5, or blank where it is missing; it is {excerpt(text)}")
+        raise row.error(
+            f"the field {RATING!r} must be a number such as 3 or 2.5, or blank where it is missing; it is {excerpt(text)}"
+        )
     return value
 
 

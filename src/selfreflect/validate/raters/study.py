@@ -15,7 +15,15 @@ from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.convergence.ranking import one_judge
 from selfreflect.validate.edits.worsening import ends
 from selfreflect.validate.finding import Finding, Plot
-from selfreflect.validate.raters.agreement import ORDERS, Level, alpha_estimate, library, order_counts, paired_counts, rating_counts
+from selfreflect.validate.raters.agreement import (
+    ORDERS,
+    Level,
+    alpha_estimate,
+    library,
+    order_counts,
+    paired_counts,
+    rating_counts,
+)
 from selfreflect.validate.raters.ratings import Pair, Ratings, summary_orders
 from selfreflect.validate.statistics import FEWEST, bounded_mean, detectable_rate
 from selfreflect.validate.study import defined, dots
@@ -41,7 +49,9 @@ class HumanAgreement:
         spoken = {pair[0] for orders in ratings.orders.values() for pair in orders}
         self._items = [item for item in items if item.id in spoken]
         if not self._items:
-            raise DataError(f"none of the {len(items)} items has two summaries that a rater compared; ratings of one summary order nothing")
+            raise DataError(
+                f"none of the {len(items)} items has two summaries that a rater compared; ratings of one summary order nothing"
+            )
         self._texts = {item.id: item.summaries for item in self._items}
 
     @property
@@ -55,31 +65,50 @@ class HumanAgreement:
         known = defined(kept)
         found = [self._metric(metric, known.get(metric.name, {}), raters) for metric in metrics]
         among = self._among(raters)
-        passed = [f"Values by {listed(others)} were passed over: this study is about one judge at a time."] if others else []
+        passed = (
+            [f"Values by {listed(others)} were passed over: this study is about one judge at a time."]
+            if others
+            else []
+        )
         says = (self._data(raters), _among_says(among), *_metrics_say(found), *passed)
-        return Finding(self.name, (_rater_table(among), _alpha_table(found), _majority_table(found)), says, _plot(found))
+        return Finding(
+            self.name, (_rater_table(among), _alpha_table(found), _majority_table(found)), says, _plot(found)
+        )
 
     def _comparable(self, orders: Orders) -> Orders:
         """Of the items at hand, without pairs of the same text: no metric could order these."""
         return {
             (item, one, other): order
             for (item, one, other), order in orders.items()
-            if {one, other} <= self._texts.get(item, {}).keys() and self._texts[item][one] != self._texts[item][other]
+            if {one, other} <= self._texts.get(item, {}).keys()
+            and self._texts[item][one] != self._texts[item][other]
         }
 
     def _among(self, raters: Sequence[Orders]) -> list[_Among]:
         rows = []
         if self._ratings.rated:
-            rated = [{unit: value for unit, value in one.items() if unit[0] in self._texts} for one in self._ratings.rated.values()]
+            rated = [
+                {unit: value for unit, value in one.items() if unit[0] in self._texts}
+                for one in self._ratings.rated.values()
+            ]
             counts, different = rating_counts(rated)
             levels: tuple[Level, ...] = ("interval", "ordinal")
-            rows = [_Among("ratings as given", level, alpha_estimate(counts, different, level, seed=self._seed)) for level in levels]
+            rows = [
+                _Among("ratings as given", level, alpha_estimate(counts, different, level, seed=self._seed))
+                for level in levels
+            ]
         orders = alpha_estimate(order_counts(raters), ORDERS, "interval", seed=self._seed)
         return [*rows, _Among("order of two summaries", "interval", orders)]
 
-    def _metric(self, metric: MetricInfo, known: Mapping[tuple[str, str], float], raters: Sequence[Orders]) -> _Agreement:
+    def _metric(
+        self, metric: MetricInfo, known: Mapping[tuple[str, str], float], raters: Sequence[Orders]
+    ) -> _Agreement:
         sign = -1 if metric.better == "lower" else 1
-        mine = {pair: sign * order for pair, order in self._comparable(summary_orders(known)).items()} if known else {}
+        mine = (
+            {pair: sign * order for pair, order in self._comparable(summary_orders(known)).items()}
+            if known
+            else {}
+        )
         majority = _majority(raters)
         judged = [pair for pair in majority if pair in mine]
         by_item: dict[str, list[bool]] = {}
@@ -88,7 +117,9 @@ class HumanAgreement:
         return _Agreement(
             metric,
             alpha_estimate(paired_counts(mine, raters), ORDERS, "interval", seed=self._seed),
-            alpha_estimate(order_counts([*raters, mine] if mine else []), ORDERS, "interval", seed=self._seed),
+            alpha_estimate(
+                order_counts([*raters, mine] if mine else []), ORDERS, "interval", seed=self._seed
+            ),
             bounded_mean([fmean(agreed) for agreed in by_item.values()], 0, 1, seed=self._seed),
             len(judged),
             len(majority),
@@ -109,7 +140,8 @@ class HumanAgreement:
 
 
 def _majority(raters: Sequence[Orders]) -> dict[Pair, int]:
-    """Which summary of each pair more raters put first, as in :attr:`Ratings.preferred`; without the pairs where as many put the other."""
+    """Which summary of each pair more raters put first, as in :attr:`Ratings.preferred`; without the pairs
+    where as many put the other."""
     votes: dict[Pair, int] = {}
     for orders in raters:
         for pair, order in orders.items():
@@ -140,8 +172,16 @@ class _Agreement:
 
 
 def _rater_table(rows: Sequence[_Among]) -> Table:
-    columns = (Column("compared"), Column("level"), Column("alpha", _ALPHA), *_ends(_ALPHA), Column("n items", "d"))
-    cells: list[tuple[Cell, ...]] = [(row.what, row.level, row.alpha.mean, row.alpha.low, row.alpha.high, row.alpha.n) for row in rows]
+    columns = (
+        Column("compared"),
+        Column("level"),
+        Column("alpha", _ALPHA),
+        *_ends(_ALPHA),
+        Column("n items", "d"),
+    )
+    cells: list[tuple[Cell, ...]] = [
+        (row.what, row.level, row.alpha.mean, row.alpha.low, row.alpha.high, row.alpha.n) for row in rows
+    ]
     notes = (
         "Krippendorff's alpha: 1 is perfect agreement, 0 chance; intervals: 95% percentile bootstrap over items",
         f"there is no interval with fewer than {FEWEST} items; ratings that take very many different values have none either, or no alpha",
@@ -177,7 +217,9 @@ def _majority_table(found: Sequence[_Agreement]) -> Table:
         Column("pairs", "d"),
         Column("of", "d"),
     )
-    cells = tuple((one.metric.name, *ends(one.agreement), one.agreement.n, one.judged, one.decided) for one in found)
+    cells = tuple(
+        (one.metric.name, *ends(one.agreement), one.agreement.n, one.judged, one.decided) for one in found
+    )
     notes = (
         "share of pairs with a summary that most raters prefer where the metric prefers it too, ties being disagreements; mean over items",
         "of: pairs with a majority, pairs: those that the metric has values for",
@@ -211,7 +253,11 @@ def _among_says(rows: Sequence[_Among]) -> str:
         return f"Among raters alpha is {orders.mean:.3f} on the order of two summaries, without an interval (n = {orders.n} items)."
     interval = f"{orders.mean:.3f} [{orders.low:.3f}, {orders.high:.3f}]"
     said = f"Among raters alpha is {interval} on the order of two summaries (n = {orders.n} items)."
-    return said + (" This includes 0: the raters cannot be shown to agree, so agreement with them says little." if orders.low <= 0 else "")
+    return said + (
+        " This includes 0: the raters cannot be shown to agree, so agreement with them says little."
+        if orders.low <= 0
+        else ""
+    )
 
 
 def _metrics_say(found: Sequence[_Agreement]) -> list[str]:
@@ -227,12 +273,15 @@ def _metrics_say(found: Sequence[_Agreement]) -> list[str]:
     if below:
         said.append(f"Agree with the majority of raters less often than a coin would: {listed(below)}.")
     if rest:
-        said.append(f"With so many items these cannot be shown to agree with the majority more often than a coin would: {listed(rest)}.")
+        said.append(
+            f"With so many items these cannot be shown to agree with the majority more often than a coin would: {listed(rest)}."
+        )
     return said
 
 
 def _side(rate: Estimate) -> int:
-    """On which side of one half the interval lies; 0 where it holds one half or where a coin could have won so few items."""
+    """On which side of one half the interval lies; 0 where it holds one half or where a coin could have won
+    so few items."""
     if rate.low is None or rate.high is None or detectable_rate(rate.n) is None:
         return 0
     return (rate.low > 0.5) - (rate.high < 0.5)

@@ -30,6 +30,9 @@ from selfreflect.store.run import Run
 
 pytestmark = pytest.mark.timeout(900)  # some seventy lives
 
+SUPPORT = Path(__file__).parents[1] / "support"
+"""Where this file finds its helpers when it runs as a program."""
+
 SEED = 4
 KILLS = 50
 TORN = 8
@@ -63,7 +66,12 @@ class Lives:
         self.calm = folder / "calm"
         call = [sys.executable, __file__, json.dumps([str(self.calm), command])]
         self._worker = subprocess.Popen(
-            call, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
+            call,
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment(PYTHONPATH=str(SUPPORT)),
         )
         assert int(self._read()) == WITH_FAILURES
 

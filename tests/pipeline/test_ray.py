@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import psutil
 import pytest
-from command import COMMAND, BatchOutcome, environment, run, small, written
+from command import COMMAND, Outcome, environment, run, small, written
 from fault_server import Action, Call, FaultServer, answers, status
 
 from selfreflect.pipeline.ray_driver import TRIES
@@ -115,7 +115,7 @@ def work(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def elsewhere(*arguments: object, cwd: Path | None = None, **changes: str) -> BatchOutcome:
+def elsewhere(*arguments: object, cwd: Path | None = None, **changes: str) -> Outcome:
     done = subprocess.run(
         [*COMMAND, *map(str, arguments)],
         cwd=cwd,
@@ -124,7 +124,7 @@ def elsewhere(*arguments: object, cwd: Path | None = None, **changes: str) -> Ba
         text=True,
         timeout=280,
     )
-    return BatchOutcome(done.returncode, done.stdout, done.stderr)
+    return Outcome(done.returncode, done.stdout, done.stderr)
 
 
 def records(out: Path) -> dict[str, Any]:
@@ -244,7 +244,7 @@ def test_an_actor_that_is_killed_costs_nothing(
         os.kill(int(process), signal.SIGKILL)
         stdout, stderr = child.communicate(timeout=280)
     assert child.returncode == 1, stderr  # for the long question
-    assert BatchOutcome(1, stdout, stderr).json, "only JSON lines on stdout, though Ray has something to tell"
+    assert Outcome(1, stdout, stderr).json, "only JSON lines on stdout, though Ray has something to tell"
     assert records(tmp_path / "r") == expected
     assert [one for _, one in asked(tmp_path)].count(question) == 2, (
         "the killed one's question was asked again"

@@ -17,7 +17,7 @@ from selfreflect.validate.edits.choice import (
     QUESTIONS,
     ChoiceQuestion,
     MultipleChoice,
-    Point,
+    ShiftedSummary,
     distributions,
     evenly,
     shapes,
@@ -30,7 +30,9 @@ HIGHER = MetricInfo(name="agreement", better="higher", group="control", about=""
 TWO = ChoiceQuestion("coin", "Which side is up", ("heads", "tails"))
 
 
-def values(study: MultipleChoice, metric: MetricInfo, score: Callable[[Point], float | None]) -> list[Value]:
+def values(
+    study: MultipleChoice, metric: MetricInfo, score: Callable[[ShiftedSummary], float | None]
+) -> list[Value]:
     found = [(point, score(point)) for point in study.points]
     return [
         Value(metric=metric.name, item=point.item, summary=point.summary, digest="", value=number)

@@ -15,7 +15,7 @@ from transformers import PretrainedConfig
 
 from selfreflect.models.judge import Judge
 from selfreflect.models.local.loading import CausalLM
-from selfreflect.models.vllm.lm_head import Projection
+from selfreflect.models.vllm.lm_head import LMHead
 from selfreflect.sources.items import Item, read_items
 from selfreflect.validate.edits.choice import QUESTIONS, MultipleChoice
 from selfreflect.validate.edits.dose import ShiftedPercentages
@@ -80,7 +80,7 @@ class Reader:
         linear = torch.nn.Linear(len(trained), len(trained), bias=False)
         linear.weight = torch.nn.Parameter(torch.eye(len(trained)), requires_grad=False)
         self.judge = Judge(
-            CausalLM(Projection(linear, PretrainedConfig()), trained, "reader", "", "cpu", "float32", None)
+            CausalLM(LMHead(linear, PretrainedConfig()), trained, "reader", "", "cpu", "float32", None)
         )
         self.judge.last_states = self.states
 

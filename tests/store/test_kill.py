@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from selfreflect.records import AnswerSet, Failure, Question, Score, Summary
-from selfreflect.store.run import Run, Stored
+from selfreflect.store.run import Run, StoredRecord
 
 QUESTIONS = 15
 STRATEGIES = ("greedy", "basic")
@@ -24,7 +24,7 @@ FAILS = ("q-7", "basic")
 DATA = ("questions.jsonl", "answers.jsonl", "summaries.jsonl", "scores.jsonl")
 
 
-def missing(run: Run) -> Iterator[Stored]:
+def missing(run: Run) -> Iterator[StoredRecord]:
     """Stage by stage, the records that a run still lacks. Lines of megabytes let a kill hit in the middle of
     a write."""
     ids = [f"q-{number}" for number in range(QUESTIONS)]

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from selfreflect.errors import StoreError
 from selfreflect.records import AnswerSet, Failure, Guess, Question, Record, Score, Summary, WordDistance
-from selfreflect.store.merge import join
+from selfreflect.store.merge import merge_runs
 from selfreflect.store.run import Run
 
 FILES = ("questions.jsonl", "answers.jsonl", "summaries.jsonl", "scores.jsonl", "failures.jsonl")
@@ -87,7 +87,7 @@ def test_every_record_is_there_once_and_the_manifest_is_that_of_the_whole(tmp_pa
         )
         for k in (1, 2, 3)
     ]
-    joined = join(paths, tmp_path / "deep" / "all")
+    joined = merge_runs(paths, tmp_path / "deep" / "all")
     assert (
         joined.records[Question],
         joined.records[Score],
@@ -129,7 +129,7 @@ def test_what_was_made_otherwise_is_refused_and_nothing_is_made(
 
 def test_another_device_is_no_other_model(tmp_path: Path) -> None:
     paths = [directory(tmp_path / "a", [1]), directory(tmp_path / "b", [2], device="cuda")]
-    assert join(paths, tmp_path / "all").records[Score] == 2
+    assert merge_runs(paths, tmp_path / "all").records[Score] == 2
 
 
 def test_a_question_of_several_directories_is_taken_whole_from_the_first_and_reported(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_failures_stand_as_they_did(tmp_path: Path) -> None:
     path = directory(tmp_path / "a", [1], lost, mended)
     with Run.open(path, {}) as made:
         made.append(replace(lost, message="down again"))
-    join([path], tmp_path / "all")
+    merge_runs([path], tmp_path / "all")
     assert Run.load(tmp_path / "all").failures == [replace(lost, message="down again")]
 
 
@@ -176,7 +176,7 @@ def test_a_torn_last_line_is_passed_over_and_a_damaged_one_stops_everything(tmp_
     assert f"{bad / 'scores.jsonl'}, line 1" in refused.said
     assert not (tmp_path / "all").exists()
     (bad / "scores.jsonl").write_bytes(whole[:-5])
-    joined = join([good, bad], tmp_path / "all")
+    joined = merge_runs([good, bad], tmp_path / "all")
     assert joined.records[Score] == 2, "what the first try left behind is not in the way"
     assert list(Run.load(tmp_path / "all").scores) == [("q-1", "greedy"), ("q-2", "greedy")]
     assert not (tmp_path / "all.joining").exists()
@@ -204,7 +204,7 @@ def test_imported_directories_without_settings_join_too(tmp_path: Path) -> None:
     for name, number in (("a", 1), ("b", 2)):
         with Run.open(tmp_path / name, {}) as made:
             made.append_all(records(number, LONE))
-    joined = join([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
+    joined = merge_runs([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
     assert (joined.records[Question], joined.expected, joined.absent) == (2, None, ())
     assert Run.load(tmp_path / "all").questions["q-2"].text == f"{LONE}?"
 
@@ -239,7 +239,7 @@ def test_whoever_has_a_question_first_gives_all_of_it(shares: list[list[int]]) -
         for place, numbers in enumerate(shares):
             with Run.open(paths[place], {}) as made:
                 made.append_all([record for number in numbers for record in records(number, f"from {place}")])
-        joined = join(paths, Path(folder, "all"))
+        joined = merge_runs(paths, Path(folder, "all"))
         found = Run.load(Path(folder, "all"))
         owners = {f"q-{number}": place for place in reversed(range(len(shares))) for number in shares[place]}
         assert {id_: question.text for id_, question in found.questions.items()} == {
@@ -343,7 +343,7 @@ def test_joining_holds_no_records(tmp_path: Path) -> None:
         made.append_all([record for number in range(600) for record in records(number, answers=80)])
     size = (tmp_path / "a" / "scores.jsonl").stat().st_size
     tracemalloc.start()
-    join([tmp_path / "a"], tmp_path / "all")
+    merge_runs([tmp_path / "a"], tmp_path / "all")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < size / 5, f"{peak} bytes in memory for {size} on disk"

@@ -273,6 +273,21 @@ class TestConfig:
         with pytest.raises(StoreError, match=r'scores\.judge: "j" -> "k"'):
             Run.open(full, {"scores": {"judge": "k"}})
 
+    def test_a_stage_is_settled_once_on_the_open_and_locked_run(self, full: Path) -> None:
+        with Run.open(full, CONFIG) as run:
+            run.settle("scores", settings={"judge": "j"}, model={"name": "j"}, packages={"torch": "2"})
+            run.settle("answers", settings={"model": "other"}, prompts="hash", model={"name": "again"})
+            with pytest.raises(StoreError, match=f"pid {os.getpid()}"):
+                Run.open(full, CONFIG)
+            assert contents(run) == ALL
+            assert Run.load(full).manifest == run.manifest
+        manifest = Run.load(full).manifest
+        assert manifest.config == {**CONFIG, "scores": {"judge": "j"}}
+        assert manifest.models == {"scores": {"name": "j"}, "answers": {"name": "again"}}
+        assert (manifest.prompts, manifest.packages) == ({"answers": "hash"}, {"torch": "2"})
+        with pytest.raises(StoreError, match="not open for writing"):
+            Run.load(full).settle("questions", settings={})
+
 
 class TestOtherDirectories:
     def test_a_directory_with_something_else_in_it_is_not_taken_over(self, tmp_path: Path) -> None:

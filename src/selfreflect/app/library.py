@@ -20,7 +20,7 @@ from selfreflect.errors import StoreError
 from selfreflect.pipeline.experiment import run_records
 from selfreflect.records import AnswerSet
 from selfreflect.report.overview import RunRecords
-from selfreflect.store.journal import explained
+from selfreflect.store.journal import store_errors
 from selfreflect.store.run import MANIFEST, Run
 
 DEPTH = 3
@@ -103,7 +103,7 @@ class Library:
         names = [str(facts.get("name", "")) for facts in manifest.models.values() if isinstance(facts, dict)]
         first, count = None, 0
         with (
-            explained(found.path),
+            store_errors(found.path),
             suppress(FileNotFoundError),
             (found.path / "questions.jsonl").open("rb") as file,
         ):

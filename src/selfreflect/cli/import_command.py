@@ -108,13 +108,13 @@ def _join(runs: Sequence[Path], out: Path, leave_out: Sequence[str]) -> None:
     from selfreflect.cli.show import where
     from selfreflect.errors import excerpt
     from selfreflect.records import AnswerSet, Question, Record, Score, Summary
-    from selfreflect.store.merge import join
+    from selfreflect.store.merge import merge_runs
     from selfreflect.store.trim import PARTS
 
     for part in leave_out:
         if part not in PARTS:
             raise typer.BadParameter(f"--leave-out {part}: it must be {' or '.join(PARTS)}")
-    joined = join(runs, out, leave_out=leave_out)
+    joined = merge_runs(runs, out, leave_out=leave_out)
     kinds: dict[type[Record], str] = {
         Question: "questions",
         AnswerSet: "answer sets",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from selfreflect.models.base import Generator, Request
     from selfreflect.models.local.generator import HFGenerator
     from selfreflect.pipeline.stages import Result
-    from selfreflect.store.run import Run, Stored
+    from selfreflect.store.run import Run, StoredRecord
 
 MOST_STEPS = 20
 """SequentialScoring of requests after which a strategy is followed no further: with made-up replies it may
@@ -58,7 +58,7 @@ class Draft:
         self.scores = dict(run.scores) if run else {}
         self.failures: list[Failure] = list(run.failures) if run else []
 
-    def append(self, record: Stored) -> None:
+    def append(self, record: StoredRecord) -> None:
         match record:
             case Question():
                 self.questions[record.id] = record
@@ -69,13 +69,9 @@ class Draft:
             case Failure():
                 self.failures.append(record)
 
-    def append_all(self, records: Iterable[Stored]) -> None:
+    def append_all(self, records: Iterable[StoredRecord]) -> None:
         for record in records:
             self.append(record)
-
-    def update_manifest(self, **sections: Mapping[str, Any]) -> None:
-        """Of all sections, a later stage only reads where the questions came from."""
-        self.manifest.sources |= sections.get("sources", {})
 
 
 class _Manifest:
@@ -336,7 +332,7 @@ class DryRun(Experiment):
             elif isinstance(result, Failure):
                 self._note(f"some {stage} would fail: {result.message}")
 
-    def _begin(self, stage: Stage) -> None:
+    def _bind(self, stage: Stage, **_: Any) -> None:
         pass
 
     @contextmanager
@@ -344,7 +340,9 @@ class DryRun(Experiment):
         yield
 
 
-def dry_run_items(records: Iterable[Stored], config: Config, options: Options, progress: Progress) -> DryRun:
+def dry_run_items(
+    records: Iterable[StoredRecord], config: Config, options: Options, progress: Progress
+) -> DryRun:
     """What scoring some records takes, without a run directory."""
     draft = Draft(Path(), None)
     draft.append_all(records)

@@ -32,8 +32,8 @@ from selfreflect.records import RETRIED, Failure, Question, Score, Stage, Summar
 from selfreflect.report.overview import RunRecords
 from selfreflect.sources.items import Item
 from selfreflect.sources.questions import load_questions
-from selfreflect.store.journal import explained
-from selfreflect.store.run import MANIFEST, Run, check_ours, joined_settings
+from selfreflect.store.journal import store_errors
+from selfreflect.store.run import MANIFEST, Run, check_run_directory, merge_settings
 from selfreflect.strategies import load_strategy
 from selfreflect.strategies.driver import Named
 
@@ -131,10 +131,9 @@ class Experiment:
                 question_column=wanted.question_column,
                 part=wanted.part,
             )
-            self._begin("questions")
             facts = msgspec.to_builtins(found)
             del facts["questions"]
-            self.run.update_manifest(sources={"questions": {**facts, "count": len(found.questions)}})
+            self._bind("questions", source={**facts, "count": len(found.questions)})
             self.run.append_all(
                 question for question in found.questions if question.id not in self.run.questions
             )
@@ -270,22 +269,23 @@ class Experiment:
                 raise type(error)(f"{str(error).removesuffix('.')}. {kept}") from None
 
     def _settle(self, stage: Stage) -> None:
-        """Begin a stage once its model has given something: a server may yet turn out not to know the
-        model."""
+        """Bind the directory to a stage's settings once its model has given something: a server may yet turn
+        out not to know the model."""
         facts = self._loaded.pop(stage, None)
         if facts is not None:
-            self._begin(stage)
-            self.run.update_manifest(models={stage: facts})
+            self._bind(stage, model=facts)
 
-    def _begin(self, stage: Stage) -> None:
-        """Settle a stage's settings when its source or model is there and not before: a mistyped name must
-        not stick to the directory."""
-        if stage not in self.run.manifest.config:
-            path = self.run.path
-            self.run.close()
-            self.run = Run.open(path, {stage: self._settings[stage]})
-        prompts: dict[str, str] = {stage: self.prompts.hash} if stage in _PROMPTED else {}
-        self.run.update_manifest(packages=_packages(), prompts=prompts)
+    def _bind(
+        self, stage: Stage, *, model: dict[str, Any] | None = None, source: dict[str, Any] | None = None
+    ) -> None:
+        self.run.settle(
+            stage,
+            settings=self._settings[stage],
+            model=model,
+            source=source,
+            prompts=self.prompts.hash if stage in _PROMPTED else None,
+            packages=_packages(),
+        )
 
     @contextmanager
     def _timed(self, stage: Stage) -> Iterator[None]:
@@ -305,8 +305,7 @@ class Experiment:
     def _judge(self) -> Judge:
         judge = load_judge(self.config, self.options, self.progress)
         self._check_model("scores", judge.facts)
-        self._begin("scores")
-        self.run.update_manifest(models={"scores": judge.facts})
+        self._bind("scores", model=judge.facts)
         return judge
 
     def _check_model(self, part: str, facts: dict[str, Any]) -> None:
@@ -342,13 +341,13 @@ def peek(path: Path, config: Config, stages: Sequence[Stage], prompts: Prompts) 
     Raises:
         StoreError: it was made with other settings of these stages, or there is something else.
     """
-    with explained(path):
+    with store_errors(path):
         if path.exists():
-            check_ours(path)
+            check_run_directory(path)
     if not (path / MANIFEST).exists():
         return None
     run = Run.load(path)
-    joined_settings(run.manifest.config, _known(path, config, stages, prompts), path)
+    merge_settings(run.manifest.config, _known(path, config, stages, prompts), path)
     return run
 
 

@@ -1,7 +1,7 @@
-"""Append-only JSONL files of records that a killed process may have been writing.
+"""Append-only JSONL files of records that survive a kill.
 
-An append returns when its lines are on disk, so a kill loses at most the line being written: that torn line
-is cut off when the file is opened for writing again, and passed over by readers.
+An append returns when its lines are on disk, so a kill costs at most the line being written. Readers skip that
+torn line, and opening the file for writing cuts it off.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from selfreflect.errors import StoreError, excerpt
 from selfreflect.records import R, dump_line, from_plain
 
 _NO_LOCKS = "This file system has no locks; use an --out on another one."
-_RESUME = "What was written before is kept: make room, then run the same command again."
-_PLACE = "Check its permissions, or use another --out."
+_MAKE_ROOM = "What was written before is kept: make room, then run the same command again."
+_PERMISSIONS = "Check its permissions, or use another --out."
 _ADVICE = {
-    errno.ENOSPC: _RESUME,
-    errno.EDQUOT: _RESUME,
-    errno.EFBIG: _RESUME,
-    errno.EACCES: _PLACE,
-    errno.EPERM: _PLACE,
-    errno.EROFS: _PLACE,
+    errno.ENOSPC: _MAKE_ROOM,
+    errno.EDQUOT: _MAKE_ROOM,
+    errno.EFBIG: _MAKE_ROOM,
+    errno.EACCES: _PERMISSIONS,
+    errno.EPERM: _PERMISSIONS,
+    errno.EROFS: _PERMISSIONS,
     errno.ENOLCK: _NO_LOCKS,
     errno.ENOSYS: _NO_LOCKS,
     errno.EOPNOTSUPP: _NO_LOCKS,
@@ -45,10 +45,9 @@ class Journal(Generic[R]):
 
     Args:
         kind: the type of every record.
-        key: what tells records apart; each key occurs once.
-        replaces: which records may give way to a later one of the same key.
-        blanked: fields that hold lists which are passed over unread and come back empty, for a reader who
-            does without them.
+        key: what identifies a record; each key occurs once.
+        replaces: whether a later record with the same key may replace this one.
+        skip: fields with long lists that are not parsed and read as empty lists, to save time.
     """
 
     def __init__(
@@ -57,14 +56,15 @@ class Journal(Generic[R]):
         kind: type[R],
         key: Callable[[R], Any],
         replaces: Callable[[R], bool] = lambda record: False,
-        blanked: Collection[str] = (),
+        skip: Collection[str] = (),
     ) -> None:
         self.path = path
         self._kind = kind
         self._key = key
         self._replaces = replaces
-        self._blanked = blanked
-        self._length = 0  # bytes up to the end of the last whole line, once the records were read
+        self._skip = skip
+        self._length = 0
+        """Bytes up to the end of the last whole line, once the records were read."""
         self._file: FileIO | None = None
 
     @cached_property
@@ -72,9 +72,9 @@ class Journal(Generic[R]):
         return dict(self.stream())
 
     def stream(self) -> Iterator[tuple[Any, R]]:
-        """Keys and records one after the other, from the disk; only which keys may not come again is kept."""
+        """Read keys and records one by one. In memory are only the keys that must not come again."""
         final: set[Any] = set()
-        with explained(self.path):
+        with store_errors(self.path):
             for number, record in self._lines():
                 key = self._key(record)
                 if key in final:
@@ -86,9 +86,9 @@ class Journal(Generic[R]):
                 yield key, record
 
     def _lines(self) -> Iterator[tuple[int, R]]:
-        """Line numbers and records. Iterating bytes ends lines at ``\\n`` only: texts may hold U+2028 and
-        other line ends."""
-        self._length, torn = 0, ""
+        """Line numbers and records. Read as bytes, because texts may hold U+2028 and other line ends."""
+        self._length = 0
+        torn = ""
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
@@ -96,12 +96,13 @@ class Journal(Generic[R]):
                 if torn:
                     raise StoreError(torn)
                 try:
-                    value = parsed_line(_with_blanks(line, self._blanked) if self._blanked else line)
+                    value = self._parse(line)
                 except ValueError as error:
-                    torn = f"{self.path}, line {number} is damaged ({error}). Repair or delete that line; deleted work is redone."
+                    torn = (
+                        f"{self.path}, line {number} is damaged ({error}). Repair or delete that line; "
+                        "deleted work is redone."
+                    )
                     continue
-                if self._blanked and isinstance(value, dict):
-                    value |= {name: [] for name in value.keys() & self._blanked}
                 try:
                     record = from_plain(self._kind, value)
                 except ValueError as error:
@@ -111,6 +112,14 @@ class Journal(Generic[R]):
                 self._length += len(line)
                 yield number, record
 
+    def _parse(self, line: bytes) -> Any:
+        if not self._skip:
+            return parse_line(line)
+        value = parse_line(_with_empty_lists(line, self._skip))
+        if isinstance(value, dict):
+            value |= {name: [] for name in value.keys() & self._skip}
+        return value
+
     def cut(self) -> None:
         """Cut off what a killed or failed write left behind the last whole line."""
         _ = self.records
@@ -118,8 +127,11 @@ class Journal(Generic[R]):
             os.truncate(self.path, self._length)
 
     def encode(self, records: Sequence[R]) -> tuple[dict[Any, R], bytes]:
-        """The records by key and as lines, refused where a key is taken or a line could not be read back;
-        nothing is written."""
+        """Return the records by key and as lines, without writing them.
+
+        Raises:
+            StoreError: a key is stored already, or a line could not be read back.
+        """
         added: dict[Any, R] = {}
         lines: list[str] = []
         for record in records:
@@ -146,11 +158,11 @@ class Journal(Generic[R]):
         """
         if records:
             added, data = self.encode(records)
-            with explained(self.path):
+            with store_errors(self.path):
                 self.append(added, data)
 
     def append(self, added: dict[Any, R], data: bytes) -> None:
-        """Write what :meth:`encode` returned in one go; after an error the file ends where it did before."""
+        """Write what :meth:`encode` returned; after an error the file ends where it did before."""
         if self._file is None:
             self._file = self.path.open("ab", buffering=0)
             sync_directory(self.path.parent)
@@ -177,8 +189,8 @@ def _name(key: str | tuple[str, ...]) -> str:
 
 
 @contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """Errors of the system as StoreErrors that name the path and say what to do."""
+def store_errors(path: Path) -> Iterator[None]:
+    """Raise errors of the system as a StoreError that names ``path`` and says what to do."""
     try:
         yield
     except OSError as error:
@@ -186,8 +198,12 @@ def explained(path: Path) -> Iterator[None]:
         raise StoreError(f"{path}: {error.strerror or error}. {advice}".rstrip()) from error
 
 
-def parsed_line(line: bytes) -> Any:
-    """Raises ValueError when the line is cut off, not UTF-8, or not strict JSON."""
+def parse_line(line: bytes) -> Any:
+    """Parse one line of strict JSON.
+
+    Raises:
+        ValueError: the line is cut off, not UTF-8, or not strict JSON.
+    """
     if not line.endswith(b"\n"):
         raise ValueError("it is cut off")
     try:
@@ -196,11 +212,10 @@ def parsed_line(line: bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-def _with_blanks(line: bytes, fields: Collection[str]) -> bytes:
-    """The line of an object with empty lists in these fields, whose values are not parsed, as that takes most
-    of the time.
+def _with_empty_lists(line: bytes, fields: Collection[str]) -> bytes:
+    """Empty these fields of a line's object without parsing them, which would take most of the time.
 
-    A line that this parser does not read stays as it is.
+    A line that msgspec cannot read is returned unchanged.
     """
     try:
         values = raw_json.decode(line, type=dict[str, Raw])
@@ -215,7 +230,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def sync_directory(path: Path) -> None:
-    """Make new names in a directory durable; some file systems cannot, and Windows has no such call."""
+    """Make new names in a directory durable, where the system can."""
     with suppress(OSError):
         directory = os.open(path, os.O_RDONLY)
         try:
@@ -225,8 +240,13 @@ def sync_directory(path: Path) -> None:
 
 
 def lock(path: Path) -> int:
-    """An open file descriptor that holds the lock until it is closed or the process ends. Windows has none
-    and is not protected."""
+    """Return an open file descriptor that holds the lock until it is closed or the process ends.
+
+    Windows has no such locks; directories are not protected there.
+
+    Raises:
+        StoreError: another process holds it.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         if os.name == "posix":

@@ -1,9 +1,8 @@
-"""The run directory: ``manifest.json`` and one append-only JSONL file per stage, keyed by (question id,
-name).
+"""The run directory: ``manifest.json`` and one append-only JSONL file per kind of record.
 
 One process writes at a time, under a lock that the kernel releases when the process dies; any number may
-read. ``append`` returns when its line is on disk, so a killed run loses at most the line it was writing: that
-torn line is cut off when the run is opened again.
+read. ``append`` returns when its line is on disk, so a kill costs at most the line being written, which the
+next ``open`` cuts off.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import field
+from msgspec.structs import replace
 
 from selfreflect.errors import MissingExtraError, StoreError, excerpt
 from selfreflect.records import (
@@ -32,7 +32,7 @@ from selfreflect.records import (
     dump_line,
     from_plain,
 )
-from selfreflect.store.journal import Journal, explained, lock, parsed_line, sync_directory
+from selfreflect.store.journal import Journal, lock, parse_line, store_errors, sync_directory
 from selfreflect.text import without_credentials
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _TEMPORARY = ".manifest.json.tmp"
 _LOCK = ".lock"
 _FORMAT = "selfreflect-run"
 
-Stored = Question | AnswerSet | Summary | Score | Failure
+StoredRecord = Question | AnswerSet | Summary | Score | Failure
 _Section = Mapping[str, Any] | None
 
 _LAYOUT: dict[type[Record], tuple[str, Callable[[Any], Any]]] = {
@@ -53,14 +53,15 @@ _LAYOUT: dict[type[Record], tuple[str, Callable[[Any], Any]]] = {
     Score: ("scores.jsonl", lambda record: (record.question_id, record.summary)),
     Failure: ("failures.jsonl", lambda record: (record.stage, record.question_id, record.name)),
 }
-"""The file of each kind of record and its key. A later failure replaces an earlier one of the same key."""
+"""File and key of each kind of record. A later failure replaces an earlier one with the same key."""
 
-_DETAIL: dict[type[Record], frozenset[str]] = {
+_LONG_FIELDS: dict[type[Record], frozenset[str]] = {
     AnswerSet: frozenset({"masked_out", "conditioning"}),
     Score: frozenset({"answer_means", "words"}),
 }
-"""Long lists, which tables do without."""
+"""Lists that ``load(detail=False)`` skips."""
 
+_NO_FIELDS: Mapping[type[Record], Collection[str]] = MappingProxyType({})
 _ABSENT = object()
 
 
@@ -70,12 +71,12 @@ class Manifest(Record, frozen=True, kw_only=True):
     format: str = _FORMAT
     schema_version: int = SCHEMA_VERSION
     config: dict[str, Any] = field(default_factory=dict)
-    """The settings, by section; a stage may bring its own section later, but a section never changes."""
+    """Settings by section. A later stage may add its section; a section never changes."""
     models: dict[str, Any] = field(default_factory=dict)
-    """Name, revision, dtype, … of each model, by its part in the run (``"generator"``, ``"judge"``)."""
+    """Name, revision, dtype, … of each stage's model."""
     packages: dict[str, Any] = field(default_factory=dict)
     prompts: dict[str, Any] = field(default_factory=dict)
-    """Hashes of the prompts, by strategy or stage."""
+    """Hashes of the prompts, by stage."""
     sources: dict[str, Any] = field(default_factory=dict)
     """Where the questions came from, with the revision of the data set."""
     wall_time: dict[str, float] = field(default_factory=dict)
@@ -83,8 +84,10 @@ class Manifest(Record, frozen=True, kw_only=True):
 
 
 class Run:
-    """A run directory, for writing (:meth:`open`) or for reading (:meth:`load`). A context manager; one
-    thread at a time."""
+    """A run directory, opened for writing with :meth:`open` or for reading with :meth:`load`.
+
+    A context manager, for one thread at a time.
+    """
 
     def __init__(
         self, path: Path, manifest: Manifest, resources: ExitStack | None = None, *, detail: bool = True
@@ -92,63 +95,61 @@ class Run:
         self.path = path
         self.manifest = manifest
         self._resources = resources
-        """What to release at the end; None when nothing may be written (any more)."""
-        self._tables = journals(path) if detail else journals(path, _DETAIL)
+        """Released by :meth:`close`; None while nothing may be written."""
+        self._journals = journals(path, _NO_FIELDS if detail else _LONG_FIELDS)
 
     @classmethod
     def open(cls, path: str | Path, config: Mapping[str, Any], *, fresh: bool = False) -> Self:
-        """Create or resume a run directory for writing; ``fresh`` deletes the records that are there, and
-        nothing else.
+        """Create or resume a run directory for writing.
 
-        ``config`` holds plain values by section. Sections that the directory knows must be equal; new ones
-        are added to its manifest.
+        Args:
+            config: plain values by section. Sections that the directory has must be equal; others are added.
+            fresh: delete the records in the directory, and nothing else.
 
         Raises:
-            StoreError: another process is writing, ``config`` differs, a file is damaged, or the directory is
-                not ours or not writable.
+            StoreError: another process is writing, ``config`` differs, a file is damaged, or the directory
+                holds other things or cannot be written.
         """
-        path, wanted = Path(path), _plain(config)
-        with explained(path), ExitStack() as stack:
+        path = Path(path)
+        config = _plain(config)
+        with store_errors(path), ExitStack() as stack:
             path.mkdir(parents=True, exist_ok=True)
-            check_ours(path)
+            check_run_directory(path)
             stack.callback(os.close, lock(path / _LOCK))
             if fresh:
                 for name, _ in _LAYOUT.values():
                     (path / name).unlink(missing_ok=True)
-            new = fresh or not (path / MANIFEST).exists()
-            run = cls(path, Manifest() if new else _read_manifest(path), stack)
-            joined = joined_settings(run.manifest.config, wanted, path)
-            for table in run._tables.values():
-                if table.path.exists():
-                    table.cut()
-                stack.callback(table.close)
-            if new or joined != run.manifest.config:
-                run._replace_manifest(config=joined)
+            is_new = fresh or not (path / MANIFEST).exists()
+            run = cls(path, Manifest() if is_new else _read_manifest(path), stack)
+            merged = merge_settings(run.manifest.config, config, path)
+            for journal in run._journals.values():
+                if journal.path.exists():
+                    journal.cut()
+                stack.callback(journal.close)
+            if is_new or merged != run.manifest.config:
+                run._write_manifest(replace(run.manifest, config=merged))
             run._resources = stack.pop_all()
         return run
 
     @classmethod
     def load(cls, path: str | Path, *, detail: bool = True) -> Self:
-        """Open a run directory for reading: nothing is locked, repaired or written, and a torn last line is
-        passed over.
+        """Open a run directory for reading: nothing is locked, repaired or written.
 
-        Without ``detail``, answer sets come without their answers and scores without what was found of single
-        ones, which is most of a run directory.
+        Args:
+            detail: with False, answer sets come without answers and scores without words, which make up most
+                of a run directory.
 
         Raises:
-            StoreError: there is no run directory, or it was written by another version. Damaged files raise
-                it when they are first read.
+            StoreError: there is no run directory, or another version wrote it. Damaged files raise it when
+                they are first read, except for a torn last line, which is skipped.
         """
         path = Path(path)
-        with explained(path):
+        with store_errors(path):
+            advice = "Make one with: selfreflect run --out DIR"
             if not path.is_dir():
-                raise StoreError(
-                    f"There is no run directory {path}. Make one with: selfreflect run --out DIR"
-                )
+                raise StoreError(f"There is no run directory {path}. {advice}")
             if not (path / MANIFEST).exists():
-                raise StoreError(
-                    f"{path} is not a run directory: it has no {MANIFEST}. Make one with: selfreflect run --out DIR"
-                )
+                raise StoreError(f"{path} is not a run directory: it has no {MANIFEST}. {advice}")
             return cls(path, _read_manifest(path), detail=detail)
 
     def __enter__(self) -> Self:
@@ -158,63 +159,95 @@ class Run:
         self.close()
 
     def close(self) -> None:
-        """Release the lock. What was appended can still be read from this object."""
+        """Release the lock. Records can still be read from this object."""
         if self._resources is not None:
             self._resources.close()
             self._resources = None
 
     @property
     def questions(self) -> dict[str, Question]:
-        """By id, in the order in which they were appended (as all of these)."""
-        return self._tables[Question].records
+        """By id, in the order of appending, like all of these."""
+        return self._journals[Question].records
 
     @property
     def answers(self) -> dict[str, AnswerSet]:
         """By question id."""
-        return self._tables[AnswerSet].records
+        return self._journals[AnswerSet].records
 
     @property
     def summaries(self) -> dict[tuple[str, str], Summary]:
         """By question id and name."""
-        return self._tables[Summary].records
+        return self._journals[Summary].records
 
     @property
     def scores(self) -> dict[tuple[str, str], Score]:
         """By question id and name of the summary."""
-        return self._tables[Score].records
+        return self._journals[Score].records
 
     @property
     def failures(self) -> list[Failure]:
-        """The failures that still stand: the last one of each (stage, question, name) whose record has not
-        been made since."""
-        made: dict[str, Mapping[Any, Record]] = {"questions": self.questions, "answers": self.answers}
-        made |= {"summaries": self.summaries, "scores": self.scores}
-        failures: dict[tuple[Stage, str, str], Failure] = self._tables[Failure].records
-        return [
-            failure
-            for (stage, question, name), failure in failures.items()
-            if (question if stage in ("questions", "answers") else (question, name)) not in made[stage]
-        ]
+        """The last failure of each (stage, question, name) that has no record yet."""
+        records: dict[Stage, Mapping[Any, Record]] = {
+            "questions": self.questions,
+            "answers": self.answers,
+            "summaries": self.summaries,
+            "scores": self.scores,
+        }
+        failures: dict[tuple[Stage, str, str], Failure] = self._journals[Failure].records
+        standing = []
+        for (stage, question, name), failure in failures.items():
+            key = question if stage in ("questions", "answers") else (question, name)
+            if key not in records[stage]:
+                standing.append(failure)
+        return standing
 
-    def append(self, record: Stored) -> None:
-        """Add one record to its file; it is on disk when this returns. Raises as :meth:`append_all`."""
+    def append(self, record: StoredRecord) -> None:
+        """Add one record, which is on disk when this returns. Raises like :meth:`append_all`."""
         self.append_all([record])
 
-    def append_all(self, records: Iterable[Stored]) -> None:
-        """Add records with one write and one sync for each file concerned.
+    def append_all(self, records: Iterable[StoredRecord]) -> None:
+        """Add records, with one write and one sync per file.
 
         Raises:
-            StoreError: a key is stored already or the run was opened for reading (nothing is written), or the
+            StoreError: a key exists already or the run was opened for reading (nothing is written), or the
                 disk refuses.
         """
         self._check_writable()
-        groups: dict[type[Record], list[Stored]] = {}
+        groups: dict[type[Record], list[StoredRecord]] = {}
         for record in records:
             groups.setdefault(type(record), []).append(record)
-        encoded = [(self._tables[kind], self._tables[kind].encode(group)) for kind, group in groups.items()]
-        for table, (added, data) in encoded:
-            with explained(table.path):
-                table.append(added, data)
+        encoded = [
+            (self._journals[kind], self._journals[kind].encode(group)) for kind, group in groups.items()
+        ]
+        for journal, (added, data) in encoded:
+            with store_errors(journal.path):
+                journal.append(added, data)
+
+    def settle(
+        self,
+        stage: Stage,
+        *,
+        settings: Mapping[str, Any],
+        model: _Section = None,
+        source: _Section = None,
+        prompts: str | None = None,
+        packages: _Section = None,
+    ) -> None:
+        """Record what a stage is made with, once its model or source has proven real.
+
+        Until then a mistyped name does not bind the directory. A stage keeps the settings it was first
+        settled with.
+
+        Raises:
+            StoreError: the run was opened for reading, or the disk refuses.
+        """
+        self._update(
+            config=None if stage in self.manifest.config else {stage: settings},
+            models=None if model is None else {stage: model},
+            sources=None if source is None else {stage: source},
+            prompts=None if prompts is None else {stage: prompts},
+            packages=packages,
+        )
 
     def update_manifest(
         self,
@@ -225,28 +258,23 @@ class Run:
         sources: _Section = None,
         wall_time: Mapping[str, float] | None = None,
     ) -> None:
-        """Add entries to sections of the manifest, replacing those of the same name; seconds of ``wall_time``
-        add up instead.
+        """Add entries to sections of the manifest and replace those of the same name.
+
+        Seconds of ``wall_time`` are added to earlier ones instead.
 
         Raises:
             StoreError: the run was opened for reading, or the disk refuses.
         """
-        given = {"models": models, "packages": packages, "prompts": prompts, "sources": sources}
-        changed = {
-            name: {**getattr(self.manifest, name), **_plain(values)}
-            for name, values in given.items()
-            if values is not None
-        }
-        times = self.manifest.wall_time
-        changed["wall_time"] = {
-            **times,
-            **{stage: times.get(stage, 0.0) + spent for stage, spent in (wall_time or {}).items()},
-        }
-        self._replace_manifest(**changed)
+        times = None
+        if wall_time is not None:
+            earlier = self.manifest.wall_time
+            times = {stage: earlier.get(stage, 0.0) + seconds for stage, seconds in wall_time.items()}
+        self._update(models=models, packages=packages, prompts=prompts, sources=sources, wall_time=times)
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row for each question and strategy: the score, or the failure that prevented it; missing
-        numbers are ``pandas.NA``.
+        """One row per question and strategy: the score, or the failure that prevented it.
+
+        Missing numbers are ``pandas.NA``.
 
         Raises:
             MissingExtraError: pandas is not installed.
@@ -255,25 +283,12 @@ class Run:
             import pandas as pd
         except ImportError:
             raise MissingExtraError("A data frame of the scores", "pandas") from None
-        columns = [
-            "question_id",
-            "question",
-            "kind",
-            "strategy",
-            "summary",
-            "score",
-            "stderr",
-            "token_tasks",
-            "judge",
-        ]
-        frame = pd.DataFrame(
-            list(self._rows()), columns=[*columns, "failure", "failure_message"], dtype=object
-        )
+        columns = "question_id question kind strategy summary score stderr token_tasks judge failure failure_message"
+        frame = pd.DataFrame(list(self._rows()), columns=columns.split(), dtype=object)
         return frame.astype({"score": "Float64", "stderr": "Float64", "token_tasks": "Int64"})
 
     def _rows(self) -> Iterator[tuple[Any, ...]]:
-        """The rows of the data frame. A failure of a whole question, such as missing answers, is shown for
-        each of its strategies."""
+        """Rows of the data frame. The failure of a whole question is repeated for each of its strategies."""
         failures: dict[tuple[str, str], Failure] = {}
         for failure in sorted(self.failures, key=lambda failure: STAGES.index(failure.stage)):
             name = failure.name if failure.stage in ("summaries", "scores") else ""
@@ -294,16 +309,20 @@ class Run:
         if self._resources is None:
             raise StoreError(f"{self.path} is not open for writing. Open it with Run.open.")
 
-    def _replace_manifest(self, **changed: Any) -> None:
-        """Write the manifest with ``changed`` fields, so that a reader sees the old or the new one, never a
-        part."""
+    def _update(self, **sections: _Section) -> None:
+        """Lay entries over sections of the manifest and write it."""
         self._check_writable()
-        manifest = Manifest(
-            **{name: changed.get(name, getattr(self.manifest, name)) for name in Manifest.__struct_fields__}
-        )
+        merged = {}
+        for name, entries in sections.items():
+            if entries is not None:
+                merged[name] = {**getattr(self.manifest, name), **_plain(entries)}
+        self._write_manifest(replace(self.manifest, **merged))
+
+    def _write_manifest(self, manifest: Manifest) -> None:
+        """Replace the manifest atomically: a reader sees the old one or the new one."""
         text = json.dumps(json.loads(dump_line(manifest)), indent=2) + "\n"
         temporary = self.path / _TEMPORARY
-        with explained(self.path / MANIFEST):
+        with store_errors(self.path / MANIFEST):
             try:
                 with temporary.open("w", encoding="ascii") as file:
                     file.write(text)
@@ -319,20 +338,24 @@ class Run:
 
 
 def journals(
-    path: Path, blanked: Mapping[type[Record], Collection[str]] = MappingProxyType({})
+    path: Path, skip: Mapping[type[Record], Collection[str]] = _NO_FIELDS
 ) -> dict[type[Record], Journal[Any]]:
-    """The files of a run directory, unread; fields in ``blanked`` will come back empty."""
-    return {
-        kind: Journal(
-            path / name, kind, key, lambda record: isinstance(record, Failure), blanked.get(kind, ())
-        )
-        for kind, (name, key) in _LAYOUT.items()
-    }
+    """The record files of a run directory, unread; fields in ``skip`` are read as empty lists."""
+    files: dict[type[Record], Journal[Any]] = {}
+    for kind, (name, key) in _LAYOUT.items():
+        files[kind] = Journal(path / name, kind, key, _is_failure, skip.get(kind, ()))
+    return files
 
 
-def check_ours(path: Path) -> None:
-    """Refuse a directory with something in it that is not a run's; files left by a run killed in its first
-    moment do not count."""
+def _is_failure(record: Record) -> bool:
+    return isinstance(record, Failure)
+
+
+def check_run_directory(path: Path) -> None:
+    """Refuse a directory that holds anything but a run.
+
+    Files that a run leaves when it is killed in its first moment are allowed.
+    """
     names = {entry.name for entry in path.iterdir()} - {_LOCK, _TEMPORARY}
     if MANIFEST in names:
         _manifest_fields(path)
@@ -343,10 +366,9 @@ def check_ours(path: Path) -> None:
 
 
 def _manifest_fields(path: Path) -> dict[str, Any]:
-    """The manifest of ``path`` as plain JSON. Raises StoreError unless this package wrote it, in whatever
-    version."""
+    """The manifest of ``path`` as plain JSON, written by any version of this package."""
     try:
-        fields = parsed_line((path / MANIFEST).read_bytes() + b"\n")
+        fields = parse_line((path / MANIFEST).read_bytes() + b"\n")
     except ValueError as error:
         raise StoreError(
             f"{path / MANIFEST} is damaged ({error}). Restore it, or use another --out."
@@ -363,8 +385,8 @@ def _read_manifest(path: Path) -> Manifest:
     version = fields.get("schema_version")
     if version != SCHEMA_VERSION:
         raise StoreError(
-            f"{path} was written with schema version {excerpt(version)}, and this selfreflect reads version {SCHEMA_VERSION}. "
-            "Use the selfreflect that wrote it, another --out, or --fresh."
+            f"{path} was written with schema version {excerpt(version)}, and this selfreflect reads "
+            f"version {SCHEMA_VERSION}. Use the selfreflect that wrote it, another --out, or --fresh."
         )
     try:
         return from_plain(Manifest, fields)
@@ -374,19 +396,21 @@ def _read_manifest(path: Path) -> Manifest:
         ) from None
 
 
-def joined_settings(
+def merge_settings(
     old: dict[str, Any], new: dict[str, Any], path: Path, advice: str = "Use another --out or --fresh."
 ) -> dict[str, Any]:
-    """All sections of both, which must agree on those that they share."""
-    differences = [
-        line
-        for section in new
-        if section in old
-        for line in _differences(old[section], new[section], section)
-    ]
+    """All sections of both.
+
+    Raises:
+        StoreError: they differ in a section that both have; the message shows each difference.
+    """
+    differences: list[str] = []
+    for section in new:
+        if section in old:
+            differences += _differences(old[section], new[section], section)
     if differences:
-        shown = "\n  ".join(differences)
-        raise StoreError(f"{path} was made with another configuration:\n  {shown}\n{advice}")
+        lines = "\n  ".join(differences)
+        raise StoreError(f"{path} was made with another configuration:\n  {lines}\n{advice}")
     return {**old, **new}
 
 
@@ -395,10 +419,10 @@ def _differences(old: Any, new: Any, key: str) -> Iterator[str]:
         for name in {**old, **new}:
             yield from _differences(old.get(name, _ABSENT), new.get(name, _ABSENT), f"{key}.{name}")
     elif old != new:
-        yield f"{json.dumps(key)[1:-1]}: {_shown(old)} -> {_shown(new)}"
+        yield f"{json.dumps(key)[1:-1]}: {_short_json(old)} -> {_short_json(new)}"
 
 
-def _shown(value: Any) -> str:
+def _short_json(value: Any) -> str:
     if value is _ABSENT:
         return "(absent)"
     text = json.dumps(value)
@@ -406,17 +430,16 @@ def _shown(value: Any) -> str:
 
 
 def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
-    """What JSON makes of ``value``, so that it compares equal once it was written and read, without
-    credentials in URLs."""
-    redacted: dict[str, Any] = _redacted(json.loads(dump_line(dict(value))))
-    return redacted
+    """``value`` as JSON reads it back, so that it compares equal, without credentials in URLs."""
+    plain: dict[str, Any] = _without_credentials(json.loads(dump_line(dict(value))))
+    return plain
 
 
-def _redacted(value: Any) -> Any:
+def _without_credentials(value: Any) -> Any:
     if isinstance(value, str):
         return without_credentials(value)
     if isinstance(value, list):
-        return [_redacted(entry) for entry in value]
+        return [_without_credentials(entry) for entry in value]
     if isinstance(value, dict):
-        return {_redacted(key): _redacted(entry) for key, entry in value.items()}
+        return {_without_credentials(key): _without_credentials(entry) for key, entry in value.items()}
     return value

@@ -1,4 +1,4 @@
-"""Records with less in them, where a whole run would be too large."""
+"""Drop details from scores, where a whole run would be too large."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ PARTS: Mapping[str, str] = MappingProxyType(
         "words": "the distances of words, and so what the judge expected",
     }
 )
-"""What a page can do without, by the name that leaves it out."""
+"""What can be left out of scores: name -> description."""
 
 
 def lean(score: Score, parts: Collection[str]) -> Score:
-    """The score without these ``PARTS``."""
+    """Return the score without these ``PARTS``."""
     if "words" in parts:
         return replace(score, words=())
     return replace(score, words=tuple(replace(word, guesses=()) for word in score.words))

@@ -15,7 +15,7 @@ from selfreflect.errors import StoreError
 from selfreflect.records import dump_line
 from selfreflect.render.table import Cell, Table, to_csv, to_markdown
 from selfreflect.render.text import markdown_text
-from selfreflect.store.journal import Journal, explained, lock
+from selfreflect.store.journal import Journal, lock, store_errors
 from selfreflect.validate.base import Value
 from selfreflect.validate.finding import Curve, Finding
 from selfreflect.validate.measure import VALUES, journal
@@ -33,7 +33,7 @@ def opened(directory: Path) -> Iterator[Journal[Value]]:
         StoreError: it is a run directory or holds other things, another process writes to it, or the system
             refuses.
     """
-    with explained(directory), ExitStack() as stack:
+    with store_errors(directory), ExitStack() as stack:
         directory.mkdir(parents=True, exist_ok=True)
         _check_ours(directory)
         stack.callback(os.close, lock(directory / _LOCK))
@@ -69,7 +69,7 @@ def write(finding: Finding, made_with: Mapping[str, Any], directory: Path) -> Pa
         StoreError: the system refuses.
     """
     folder = directory / finding.study
-    with explained(folder):
+    with store_errors(folder):
         folder.mkdir(exist_ok=True)
         for path in (*folder.glob("*.csv"), *folder.glob("*.svg")):
             path.unlink()
@@ -105,7 +105,7 @@ def draw(finding: Finding, folder: Path) -> None:
                 mark=plot.against,
                 title=plot.title,
             )
-        with explained(folder):
+        with store_errors(folder):
             _write(folder / f"{name}.svg", text)
 
 

@@ -14,8 +14,8 @@ from selfreflect.cli.show import print_table, where
 from selfreflect.errors import MissingExtraError
 from selfreflect.render.text import printable
 from selfreflect.validate.base import MetricInfo, Value
-from selfreflect.validate.finding import Finding
 from selfreflect.validate.folder import draw, rows, write
+from selfreflect.validate.study import Finding
 
 
 def show_finding(finding: Finding, json: bool) -> None:

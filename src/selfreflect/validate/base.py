@@ -42,6 +42,10 @@ class MetricInfo(Record, frozen=True, kw_only=True):
         """Whether ``value`` is the better one. Of two equal values none is."""
         return value < other if self.better == "lower" else value > other
 
+    def badness(self, value: float) -> float:
+        """The value, negated where higher is better, so that lower is better for every metric."""
+        return value if self.better == "lower" else -value
+
 
 class Undefined(Record, frozen=True, kw_only=True):
     """Why a metric has no value for a summary."""
@@ -130,9 +134,12 @@ def digest(item: Item, summary: str) -> str:
     return hashlib.sha256(line.encode()).hexdigest()[:16]
 
 
-def valued(family: Family, metric: str, item: Item, summary: str, found: float | Undefined) -> Value:
-    """The record of what a family found."""
-    number, reason = (None, found) if isinstance(found, Undefined) else (float(found), None)
+def make_value(family: Family, metric: str, item: Item, summary: str, result: float | Undefined) -> Value:
+    """Make the record of one result of a family."""
+    if isinstance(result, Undefined):
+        number, undefined = None, result
+    else:
+        number, undefined = float(result), None
     return Value(
         metric=metric,
         item=item.id,
@@ -140,5 +147,5 @@ def valued(family: Family, metric: str, item: Item, summary: str, found: float |
         digest=digest(item, summary),
         by=family.by,
         value=number,
-        undefined=reason,
+        undefined=undefined,
     )

@@ -17,8 +17,8 @@ from selfreflect.render.table import Cell, Table, to_csv, to_markdown
 from selfreflect.render.text import markdown_text
 from selfreflect.store.journal import Journal, lock, store_errors
 from selfreflect.validate.base import Value
-from selfreflect.validate.finding import Curve, Finding
 from selfreflect.validate.measure import VALUES, journal
+from selfreflect.validate.study import Curve, Finding
 
 _LOCK, _MANIFEST = ".lock", "manifest.json"
 _SLUG = re.compile(r"[^a-z0-9]+")

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from selfreflect.errors import ConfigError, excerpt
+from selfreflect.render.table import Column, Table
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
 from selfreflect.validate.base import MetricInfo, Value
-from selfreflect.validate.finding import Curve, Finding, Plot
 
 
 class Study(Protocol):
-    """Made from what it studies; a constructor raises DataError or ConfigError where that makes no sense,
+    """Made from what it studies. A constructor raises DataError or ConfigError for input that makes no sense,
     before any model is loaded."""
 
     @property
@@ -22,41 +23,122 @@ class Study(Protocol):
 
     @property
     def items(self) -> Sequence[Item]:
-        """What has to be measured: the items at hand, or others made from them."""
+        """The items to measure: those of the user, or others made from them."""
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        """Tables and sentences from the values of the metrics, in the order of ``metrics``. Values of other
-        items are passed over."""
+        """Turn values into tables and sentences, in the order of ``metrics``. Values of other items are
+        ignored."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of a figure. ``low`` and ``high`` are the ends of intervals, both empty without intervals; all
+    have the length of ``x``."""
+
+    label: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Curves on common axes. ``name`` is the file's; ``points`` draws dots without a line.
+
+    With ``against`` each curve is a single number, labelled with its name, and a line marks that value, such
+    as chance.
+    """
+
+    name: str
+    title: str
+    x_label: str
+    y_label: str
+    curves: tuple[Curve, ...]
+    points: bool = False
+    against: float | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The tables of a study, and in ``says`` plain paragraphs on what can and cannot be concluded from them.
+
+    Names and texts in it may come from files and models. Rendering makes them safe.
+    """
+
+    study: str
+    tables: tuple[Table, ...]
+    says: tuple[str, ...]
+    plots: tuple[Plot, ...] = ()
 
 
 ByMetric = Mapping[str, Mapping[tuple[str, str], float]]
 
 
-def defined(values: Sequence[Value]) -> ByMetric:
-    """Metric -> (item, summary) -> value, for those that are defined.
+def values_by_metric(values: Sequence[Value]) -> ByMetric:
+    """Map metric -> (item, summary) -> value, leaving out undefined values.
 
     Raises:
         ConfigError: one metric has values by several models, of which one would hide the other.
     """
-    found: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
+    numbers: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
     models: dict[str, str] = {}
     for value in values:
-        if models.setdefault(value.metric, value.by) != value.by:
-            both = f"{excerpt(models[value.metric])} and by {excerpt(value.by)}"
-            raise ConfigError(f"{value.metric} has values by {both}; this study takes one model at a time")
+        model = models.setdefault(value.metric, value.by)
+        if model != value.by:
+            raise ConfigError(
+                f"{value.metric} has values by {excerpt(model)} and by {excerpt(value.by)}; "
+                "this study takes one model at a time"
+            )
         if value.value is not None:
-            found[value.metric][value.item, value.summary] = value.value
-    return found
+            numbers[value.metric][value.item, value.summary] = value.value
+    return numbers
 
 
-def dots(
+def dot_plot(
     name: str, title: str, label: str, estimates: Sequence[tuple[str, Estimate]], against: float
 ) -> tuple[Plot, ...]:
-    """One named dot with its interval for each estimate that has a mean, in their order; no plot where none
-    has."""
-    known = [(of, one, one.mean) for of, one in estimates if one.mean is not None]
-    curves = []
-    for place, (of, one, mean) in enumerate(known, 1):
-        low, high = ((), ()) if one.low is None or one.high is None else ((one.low,), (one.high,))
-        curves.append(Curve(of, (float(place),), (mean,), low, high))
-    return (Plot(name, title, "place", label, tuple(curves), points=True, against=against),) if curves else ()
+    """Plot one named dot with its interval for each estimate that has a mean; no plot if none has."""
+    curves: list[Curve] = []
+    for of, estimate in estimates:
+        if estimate.mean is None:
+            continue
+        low = () if estimate.low is None else (estimate.low,)
+        high = () if estimate.high is None else (estimate.high,)
+        curves.append(Curve(of, (float(len(curves) + 1),), (estimate.mean,), low, high))
+    if not curves:
+        return ()
+    return (Plot(name, title, "place", label, tuple(curves), points=True, against=against),)
+
+
+def interval_columns(form: str, of: str = "") -> tuple[Column, Column]:
+    """The headings of the last two of :func:`interval_cells`."""
+    return Column(f"95% low{of}", form), Column(f"95% high{of}", form)
+
+
+def interval_cells(estimate: Estimate) -> tuple[float | None, float | None, float | None]:
+    """The cells of an estimate: its mean and the ends of its interval."""
+    return estimate.mean, estimate.low, estimate.high
+
+
+def with_interval(estimate: Estimate, form: str) -> str:
+    """The estimate in words, with its interval if it has one."""
+    if estimate.mean is None:
+        return "undefined"
+    if estimate.low is None or estimate.high is None:
+        return format(estimate.mean, form)
+    return f"{estimate.mean:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]"
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 item``, ``2 items``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def joined(names: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def percent(share: float) -> str:
+    return f"{share:.0%}"

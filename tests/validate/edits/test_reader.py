@@ -19,9 +19,9 @@ from selfreflect.models.vllm.lm_head import LMHead
 from selfreflect.sources.items import Item, read_items
 from selfreflect.validate.edits.choice import QUESTIONS, MultipleChoice
 from selfreflect.validate.edits.dose import ShiftedPercentages
-from selfreflect.validate.finding import Finding
 from selfreflect.validate.measure import measure
 from selfreflect.validate.metrics.masked import Masked
+from selfreflect.validate.study import Finding
 
 with resources.as_file(resources.files("selfreflect") / "data" / "ranked_items.json") as bundled:
     RANKED = read_items(bundled)

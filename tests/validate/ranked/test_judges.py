@@ -7,8 +7,8 @@ import pytest
 from selfreflect.errors import ConfigError
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import MetricInfo, Undefined, Value
-from selfreflect.validate.finding import Finding
 from selfreflect.validate.ranked.judges import JudgeAgreement
+from selfreflect.validate.study import Finding
 
 METRIC = MetricInfo(
     name="selfreflect", better="lower", group="selfreflect", about="made up", needs=("judge",)

@@ -7,8 +7,8 @@ import pytest
 from selfreflect.errors import DataError
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import MetricInfo, Undefined, Value
-from selfreflect.validate.finding import Finding
 from selfreflect.validate.ranked.length import LengthStudy
+from selfreflect.validate.study import Finding
 
 LOWER = MetricInfo(name="distance", better="lower", group="selfreflect", about="made up")
 HIGHER = MetricInfo(name="length", better="higher", group="control", about="made up")

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from selfreflect.render.table import Cell, Table
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import Group, MetricInfo, Value, digest
-from selfreflect.validate.finding import Finding
 from selfreflect.validate.ranked.order import Pair, known_order
 from selfreflect.validate.ranked.padding import FILLERS, filled, pad
 from selfreflect.validate.ranked.study import RankedSets
+from selfreflect.validate.study import Finding
 
 LOWER = MetricInfo(name="distance", better="lower", group="selfreflect", about="")
 OTHER = MetricInfo(name="other", better="higher", group="competitor", about="")

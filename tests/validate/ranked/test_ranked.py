@@ -13,10 +13,10 @@ from selfreflect.errors import ConfigError, DataError
 from selfreflect.render.table import Cell, Table, to_csv, to_markdown
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import Better, Group, MetricInfo, Undefined, Value
-from selfreflect.validate.finding import Finding
 from selfreflect.validate.ranked.order import Pair
 from selfreflect.validate.ranked.outcomes import length_ratios, matched, outcomes
 from selfreflect.validate.ranked.study import EMPTY, QUESTION, RankedSets
+from selfreflect.validate.study import Finding
 
 Rule = Callable[[Item, str], float | None]
 

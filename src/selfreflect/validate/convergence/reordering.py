@@ -10,7 +10,7 @@ from statistics import fmean
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.convergence.variants import Variant
-from selfreflect.validate.study import defined
+from selfreflect.validate.study import values_by_metric
 
 _COLUMNS = (
     Column("metric"),
@@ -57,7 +57,7 @@ class Moved:
 def moved(metric: MetricInfo, variants: Sequence[Variant], values: Sequence[Value]) -> Moved:
     """From the values of items and of their variants in another order; those with fewer answers are passed
     over."""
-    known = defined(values).get(metric.name, {})
+    known = values_by_metric(values).get(metric.name, {})
     changes: dict[bool, list[float]] = {True: [], False: []}
     flips: list[bool] = []
     for variant in variants:

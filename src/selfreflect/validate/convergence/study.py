@@ -31,9 +31,7 @@ from selfreflect.validate.convergence.subsampling import (
     word_units,
 )
 from selfreflect.validate.convergence.variants import Variant, Variants
-from selfreflect.validate.finding import Curve, Finding, Plot
-from selfreflect.validate.study import defined
-from selfreflect.validate.wording import counted
+from selfreflect.validate.study import Curve, Finding, Plot, counted, values_by_metric
 
 MAIN = "selfreflect"
 """The metric that keeps the parts of its values."""
@@ -147,7 +145,7 @@ class Convergence:
     def _fewer_shown(self, main: Scored, values: Sequence[Value]) -> tuple[list[Step], int]:
         """Steps over the items with variants, each against the ranking of the same items by all conditioning
         answers; and the smallest number of items behind a step."""
-        known = defined(values)[MAIN]
+        known = values_by_metric(values)[MAIN]
         full = dict(zip(main.questions, main.values, strict=True))
         rows: dict[int, dict[str, list[float]]] = {}
         for variant in self._variants:

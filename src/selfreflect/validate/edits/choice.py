@@ -20,8 +20,6 @@ from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.edits.possibilities import Possibility, Statement, apportioned
-from selfreflect.validate.edits.worsening import badness, ends
-from selfreflect.validate.finding import Curve, Finding, Plot
 from selfreflect.validate.statistics import (
     ALPHA,
     Kind,
@@ -32,8 +30,15 @@ from selfreflect.validate.statistics import (
     pearson,
     spearman,
 )
-from selfreflect.validate.study import defined
-from selfreflect.validate.wording import percent, with_interval
+from selfreflect.validate.study import (
+    Curve,
+    Finding,
+    Plot,
+    interval_cells,
+    percent,
+    values_by_metric,
+    with_interval,
+)
 
 Weights = tuple[int, ...]
 
@@ -141,7 +146,7 @@ class MultipleChoice:
         self.items = [item for question in questions for item in self._of(question, grid)]
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        known = defined(values)
+        known = values_by_metric(values)
         results = [_ChoiceResult(metric, self.points, known.get(metric.name, {})) for metric in metrics]
         tables = (
             Table(
@@ -269,7 +274,7 @@ class _ChoiceResult:
         self.metric, self.total = metric, len(points)
         self.items = len({point.item for point in points})
         self.found = [
-            (point, badness(metric, known[point.item, point.summary]))
+            (point, metric.badness(known[point.item, point.summary]))
             for point in points
             if (point.item, point.summary) in known
         ]
@@ -288,7 +293,7 @@ class _ChoiceResult:
 
     @property
     def net(self) -> tuple[Cell, ...]:
-        cells = (*ends(self.spearman), *ends(self._correlation(*self.sides, "pearson")))
+        cells = (*interval_cells(self.spearman), *interval_cells(self._correlation(*self.sides, "pearson")))
         return (self.metric.name, *cells, len(self.found), self.total, self.p, self.form)
 
     @cached_property
@@ -308,13 +313,22 @@ class _ChoiceResult:
     @property
     def overall(self) -> tuple[Cell, ...]:
         sides = self._distances, self._bad
-        cells = (*ends(self._correlation(*sides, "spearman")), *ends(self._correlation(*sides, "pearson")))
+        cells = (
+            *interval_cells(self._correlation(*sides, "spearman")),
+            *interval_cells(self._correlation(*sides, "pearson")),
+        )
         return (self.metric.name, *cells, len(self.found), self.total)
 
     @property
     def within(self) -> tuple[Cell, ...]:
         ranks = self._within(spearman)
-        return (self.metric.name, *ends(ranks), *ends(self._within(pearson)), ranks.n, self.items)
+        return (
+            self.metric.name,
+            *interval_cells(ranks),
+            *interval_cells(self._within(pearson)),
+            ranks.n,
+            self.items,
+        )
 
     @property
     def says(self) -> str:

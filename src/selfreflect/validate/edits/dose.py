@@ -24,11 +24,18 @@ from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.convergence.power import FEWEST
 from selfreflect.validate.edits.edits import CannotEditError, Elsewhere, foreign_texts
 from selfreflect.validate.edits.possibilities import Grouping, Possibility, Statement, statements
-from selfreflect.validate.edits.worsening import Worsening, badness, clear_sign, ends
-from selfreflect.validate.finding import Curve, Finding, Plot
+from selfreflect.validate.edits.worsening import Worsening, clear_sign
 from selfreflect.validate.statistics import bounded_mean, spearman
-from selfreflect.validate.study import defined
-from selfreflect.validate.wording import counted, percent, with_interval
+from selfreflect.validate.study import (
+    Curve,
+    Finding,
+    Plot,
+    counted,
+    interval_cells,
+    percent,
+    values_by_metric,
+    with_interval,
+)
 
 SHIFTS = (10, 20, 30, 40, 50)
 """Percentage points."""
@@ -111,7 +118,7 @@ class ShiftedPercentages:
             raise DataError(f"percentages can be shifted in none of the {len(items)} items ({reasons})")
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        known = defined(values)
+        known = values_by_metric(values)
         responses = [
             _Response(metric, self.shifts, self.open, known.get(metric.name, {})) for metric in metrics
         ]
@@ -230,7 +237,7 @@ class _Response:
 
     def _bad(self, item: str, shift: int) -> float | None:
         values = [self.known[item, name] for name in summary_names(shift) if (item, name) in self.known]
-        return badness(self.metric, fmean(values)) if len(values) == 2 else None
+        return self.metric.badness(fmean(values)) if len(values) == 2 else None
 
     @cached_property
     def lines(self) -> dict[str, list[tuple[int, float]]]:
@@ -281,10 +288,10 @@ class _Response:
         mean = fmean(among_open) if among_open else None
         return (
             self.metric.name,
-            *ends(self.correlation),
+            *interval_cells(self.correlation),
             self.correlation.n,
             self.ranked,
-            *ends(self.rises),
+            *interval_cells(self.rises),
             mean,
             len(among_open),
         )
@@ -292,7 +299,7 @@ class _Response:
     @property
     def rows(self) -> list[tuple[Cell, ...]]:
         found = [(shift, change.mean) for shift, change in self.changes.items() if change.total]
-        return [(self.metric.name, shift, *ends(mean), mean.n, mean.total) for shift, mean in found]
+        return [(self.metric.name, shift, *interval_cells(mean), mean.n, mean.total) for shift, mean in found]
 
     @property
     def says(self) -> str:

@@ -27,12 +27,19 @@ from selfreflect.validate.edits.edits import (
     foreign_texts,
 )
 from selfreflect.validate.edits.possibilities import FRAME, Grouping, Statement, statements
-from selfreflect.validate.edits.worsening import Worsening, badness, ends
+from selfreflect.validate.edits.worsening import Worsening
 from selfreflect.validate.edits.writer import frames
-from selfreflect.validate.finding import Finding, Plot
 from selfreflect.validate.statistics import bounded_mean, detectable_rate
-from selfreflect.validate.study import defined, dots
-from selfreflect.validate.wording import counted, joined, percent
+from selfreflect.validate.study import (
+    Finding,
+    Plot,
+    counted,
+    dot_plot,
+    interval_cells,
+    joined,
+    percent,
+    values_by_metric,
+)
 
 BASE, QUESTION = "template", "repeat the question"
 OWN = " (own summaries)"
@@ -107,7 +114,7 @@ class Interventions:
             )
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        known = defined(values)
+        known = values_by_metric(values)
         results = [
             _EditResult(metric, edit, pairs, known.get(metric.name, {}))
             for metric in metrics
@@ -244,7 +251,7 @@ class _EditResult:
         for pair in pairs:
             before, after = known.get((pair.item, pair.before)), known.get((pair.item, pair.after))
             if before is not None and after is not None:
-                changes[pair.item].append(badness(metric, after) - badness(metric, before))
+                changes[pair.item].append(metric.badness(after) - metric.badness(before))
                 worse[pair.item].append(metric.wins(before, after))
         self.worse = bounded_mean([sum(found) / len(found) for found in worse.values()], 0, 1)
         self.change = Worsening(
@@ -254,11 +261,18 @@ class _EditResult:
     @property
     def row(self) -> tuple[Cell, ...]:
         change = self.change.mean
-        return (self.metric.name, self.edit, *ends(self.worse), *ends(change), change.n, change.total)
+        return (
+            self.metric.name,
+            self.edit,
+            *interval_cells(self.worse),
+            *interval_cells(change),
+            change.n,
+            change.total,
+        )
 
 
 def _plot(metric: MetricInfo, results: Sequence[_EditResult]) -> tuple[Plot, ...]:
-    return dots(
+    return dot_plot(
         f"interventions-{metric.name}",
         f"{metric.name}: how often an edit is marked down",
         "share of items (0.5: chance)",

@@ -7,18 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from selfreflect.stats import Estimate, mean_interval, sign_flip_p
-from selfreflect.validate.base import MetricInfo
 from selfreflect.validate.statistics import ALPHA
-
-
-def badness(metric: MetricInfo, value: float) -> float:
-    """The value with its sign turned where higher is better, so that lower is better for every metric."""
-    return value if metric.better == "lower" else -value
 
 
 @dataclass(frozen=True)
 class Worsening:
-    """By how much something made summaries worse: one difference in :func:`badness` for each of the items
+    """By how much something made summaries worse: one difference in
+    :meth:`MetricInfo.badness` for each of the items
     that have it, of ``total``."""
 
     changes: Sequence[float]
@@ -50,8 +45,3 @@ def clear_sign(mean: Estimate, values: Sequence[float]) -> int:
     ):
         return 0
     return 1 if mean.mean > 0 else -1
-
-
-def ends(estimate: Estimate) -> tuple[float | None, float | None, float | None]:
-    """The cells of an estimate: its mean and the ends of its interval."""
-    return estimate.mean, estimate.low, estimate.high

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from selfreflect.sources.items import Item
-from selfreflect.validate.base import MetricInfo, Value, valued
+from selfreflect.validate.base import MetricInfo, Value, make_value
 
 METRICS = (
     MetricInfo(
@@ -24,6 +24,6 @@ class Length:
     def score(self, item: Item) -> list[Value]:
         """One value for each summary."""
         return [
-            valued(self, "length", item, name, float(len(text.split())))
+            make_value(self, "length", item, name, float(len(text.split())))
             for name, text in item.summaries.items()
         ]

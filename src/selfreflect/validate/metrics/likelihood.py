@@ -13,7 +13,7 @@ from selfreflect.metric.tasks import SYSTEM, Context, reference_context, summary
 from selfreflect.models.base import Message
 from selfreflect.sources.items import Item
 from selfreflect.text import normalise_question
-from selfreflect.validate.base import MetricInfo, Undefined, Value, valued
+from selfreflect.validate.base import MetricInfo, Undefined, Value, make_value
 from selfreflect.validate.metrics.naming import chosen, judged_by
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Likelihood:
         answers = Counter(answer.strip() for answer in item.masked_out if answer.strip())
         found = {info.name: self._found(_ABLATIONS[info.name], item, answers) for info in self.metrics}
         return [
-            valued(self, info.name, item, name, found[info.name][text])
+            make_value(self, info.name, item, name, found[info.name][text])
             for name, text in item.summaries.items()
             for info in self.metrics
         ]

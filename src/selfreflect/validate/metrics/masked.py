@@ -15,7 +15,7 @@ from selfreflect.errors import ConfigError
 from selfreflect.metric.tasks import JUDGE_TEMPERATURE, masked_words, reference_context
 from selfreflect.records import AnswerSet, Question, Summary
 from selfreflect.sources.items import Item
-from selfreflect.validate.base import MetricInfo, Parts, Undefined, Value, valued
+from selfreflect.validate.base import MetricInfo, Parts, Undefined, Value, make_value
 from selfreflect.validate.metrics.naming import chosen, judged_by
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Masked:
         ]
 
     def _value(self, metric: str, item: Item, name: str, found: _Found) -> Value:
-        value = valued(self, metric, item, name, found.numbers[metric])
+        value = make_value(self, metric, item, name, found.numbers[metric])
         return (
             msgspec.structs.replace(value, parts=found.parts)
             if metric == "selfreflect" and value.value is not None

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from selfreflect.sources.items import Item
-from selfreflect.validate.base import Family, Undefined, Value, valued
+from selfreflect.validate.base import Family, Undefined, Value, make_value
 
 
 def answers(item: Item) -> list[str]:
@@ -26,7 +26,7 @@ def values(family: Family, item: Item, found: Mapping[str, Mapping[str, float | 
     if not answers(item):
         nothing = Undefined(reason="no_answers", message="every answer is blank, or there is none")
     return [
-        valued(family, info.name, item, name, found[name][info.name] if name in found else nothing)
+        make_value(family, info.name, item, name, found[name][info.name] if name in found else nothing)
         for name in item.summaries
         for info in family.metrics
     ]

@@ -10,7 +10,7 @@ from selfreflect.validate.ranked.order import KnownOrder, Relation
 from selfreflect.validate.ranked.outcomes import FEWEST_PAIRS, Outcomes, Ratios, alike, is_alike
 from selfreflect.validate.ranked.padded import PaddedResult, filler_says
 from selfreflect.validate.statistics import detectable_difference, detectable_rate
-from selfreflect.validate.wording import counted, joined, percent
+from selfreflect.validate.study import counted, joined, percent
 
 
 def conclusions(

@@ -14,8 +14,6 @@ from selfreflect.render.table import Cell, Column, Table
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate, mean_interval
 from selfreflect.validate.base import MetricInfo, Value
-from selfreflect.validate.edits.worsening import ends
-from selfreflect.validate.finding import Curve, Finding, Plot
 from selfreflect.validate.statistics import (
     FEWEST,
     Indices,
@@ -24,7 +22,7 @@ from selfreflect.validate.statistics import (
     correlation_interval,
     kendall,
 )
-from selfreflect.validate.wording import counted, joined, with_interval
+from selfreflect.validate.study import Curve, Finding, Plot, counted, interval_cells, joined, with_interval
 
 _CORRELATION, _SHARE = "+z.2f", ".1%"
 MEAN_COLUMNS = (
@@ -218,7 +216,7 @@ def _agreement_tables(agreements: Sequence[Agreement]) -> Iterator[Table]:
             Column("n", "d"),
         )
         rows = tuple(
-            (one.metric.name, *one.judges, *ends(found), found.n)
+            (one.metric.name, *one.judges, *interval_cells(found), found.n)
             for one, found in zip(agreements, of, strict=True)
         )
         yield Table(title, columns, rows, notes)

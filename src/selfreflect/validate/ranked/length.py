@@ -11,10 +11,8 @@ from selfreflect.render.table import Cell, Column, Table
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
 from selfreflect.validate.base import MetricInfo, Value
-from selfreflect.validate.finding import Finding
 from selfreflect.validate.statistics import FEWEST, bounded_mean, correlation_interval, somers
-from selfreflect.validate.study import defined, dots
-from selfreflect.validate.wording import counted, joined, with_interval
+from selfreflect.validate.study import Finding, counted, dot_plot, joined, values_by_metric, with_interval
 
 _CORRELATION = "+z.2f"
 COLUMNS = (
@@ -71,7 +69,7 @@ class LengthStudy:
             raise DataError("no item has two summaries of different length, so there is nothing to audit")
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        known = defined(values)
+        known = values_by_metric(values)
         audits = [self._audit(metric, known.get(metric.name, {})) for metric in metrics]
         rows: tuple[tuple[Cell, ...], ...] = tuple(
             (
@@ -80,7 +78,7 @@ class LengthStudy:
             )
             for one in audits
         )
-        plots = dots(
+        plots = dot_plot(
             "length",
             "Longer summaries judged better within items",
             "Somers' D (0: no preference)",

@@ -10,11 +10,10 @@ from statistics import fmean
 
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.validate.base import MetricInfo
-from selfreflect.validate.edits.worsening import Worsening, badness, ends
+from selfreflect.validate.edits.worsening import Worsening
 from selfreflect.validate.ranked.outcomes import Outcomes, outcomes
 from selfreflect.validate.ranked.padding import Padding
-from selfreflect.validate.study import ByMetric
-from selfreflect.validate.wording import joined
+from selfreflect.validate.study import ByMetric, interval_cells, joined
 
 WORSE, BETTER = "worse", "better"
 
@@ -68,13 +67,13 @@ def _filler(
     changes: dict[str, list[float]] = defaultdict(list)
     for item, before, after in sorted(texts):
         if (item, before) in values and (item, after) in values:
-            changes[item].append(badness(metric, values[item, after]) - badness(metric, values[item, before]))
+            changes[item].append(metric.badness(values[item, after]) - metric.badness(values[item, before]))
     return Worsening([fmean(own) for own in changes.values()], len({item for item, _, _ in texts}))
 
 
 def filler_table(results: Sequence[PaddedResult]) -> Table:
     rows: list[tuple[Cell, ...]] = [
-        (one.outcomes.metric.name, role, *ends(change.mean), change.mean.n, change.total)
+        (one.outcomes.metric.name, role, *interval_cells(change.mean), change.mean.n, change.total)
         for one in results
         for role, change in one.filler.items()
         if change.total

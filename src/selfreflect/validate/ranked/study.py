@@ -13,8 +13,6 @@ from selfreflect.render.table import Cell, Column, Table
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
 from selfreflect.validate.base import MetricInfo, Value
-from selfreflect.validate.edits.worsening import ends
-from selfreflect.validate.finding import Finding
 from selfreflect.validate.ranked.conclusions import conclusions
 from selfreflect.validate.ranked.order import KnownOrder, Pair, Relation, known_order
 from selfreflect.validate.ranked.outcomes import (
@@ -30,7 +28,7 @@ from selfreflect.validate.ranked.outcomes import (
 from selfreflect.validate.ranked.padded import PADDED, PaddedResult, filler_table, padded_results
 from selfreflect.validate.ranked.padding import pad
 from selfreflect.validate.statistics import ALPHA, holm, paired_win_test, win_difference
-from selfreflect.validate.study import defined, dots
+from selfreflect.validate.study import Finding, dot_plot, interval_cells, values_by_metric
 
 QUESTION, EMPTY = "control: question repeated", "control: empty"
 
@@ -154,7 +152,7 @@ class RankedSets:
         return msgspec.structs.replace(item, summaries={**item.summaries, **texts})
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        known = defined(values)
+        known = values_by_metric(values)
         pairs = (*self.known.pairs, *self.control_pairs)
         found = [outcomes(metric, known.get(metric.name, {}), pairs) for metric in metrics]
         main = {one.metric.name: one.of(set(self.known.pairs).__contains__) for one in found}
@@ -179,7 +177,7 @@ class RankedSets:
         ]
         clear = [_clear(test) for test in tests if _is_clear(test)]
         says = conclusions(self.known, ranked, found, self.controls, ratios, padded, clear, len(tests))
-        plots = dots(
+        plots = dot_plot(
             "ranked",
             "How often the better summary wins",
             "win rate (0.5: chance)",
@@ -274,7 +272,9 @@ def _after_matching(
         "the mean of the rates among pairs whose better summary is longer and among those whose better one is shorter; judging by length "
         f"alone gives 50%; {few} of either"
     )
-    yield _matched("balanced", [(key, (*ends(one.balanced), one.balanced.n)) for key, one in of], balanced)
+    yield _matched(
+        "balanced", [(key, (*interval_cells(one.balanced), one.balanced.n)) for key, one in of], balanced
+    )
 
 
 def _matched(way: str, rows: Sequence[tuple[tuple[str, ...], tuple[Cell, ...]]], note: str) -> Table:

@@ -13,8 +13,6 @@ from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.convergence.ranking import one_judge
-from selfreflect.validate.edits.worsening import ends
-from selfreflect.validate.finding import Finding, Plot
 from selfreflect.validate.raters.agreement import (
     ORDERS,
     Level,
@@ -26,7 +24,7 @@ from selfreflect.validate.raters.agreement import (
 )
 from selfreflect.validate.raters.ratings import Pair, Ratings, summary_orders
 from selfreflect.validate.statistics import FEWEST, bounded_mean, detectable_rate
-from selfreflect.validate.study import defined, dots
+from selfreflect.validate.study import Finding, Plot, dot_plot, interval_cells, values_by_metric
 
 _ALPHA, _SHARE = "+z.3f", ".1%"
 Orders = Mapping[Pair, int]
@@ -62,7 +60,7 @@ class HumanAgreement:
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
         kept, others = one_judge(values)
         raters = [self._comparable(orders) for orders in self._ratings.orders.values()]
-        known = defined(kept)
+        known = values_by_metric(kept)
         found = [self._metric(metric, known.get(metric.name, {}), raters) for metric in metrics]
         among = self._among(raters)
         passed = (
@@ -199,7 +197,7 @@ def _alpha_table(found: Sequence[_Agreement]) -> Table:
         Column("alpha with all raters", _ALPHA),
         *_ends(_ALPHA, " (all raters)"),
     )
-    cells = tuple((one.metric.name, *ends(one.each), *ends(one.joined)) for one in found)
+    cells = tuple((one.metric.name, *interval_cells(one.each), *interval_cells(one.joined)) for one in found)
     notes = (
         "alpha with a rater: metric and one rater at a time, on the order of two summaries; comparable with that row among raters",
         "alpha with all raters: the metric as one more rater beside the others, so that their agreement with one another counts as well",
@@ -218,7 +216,8 @@ def _majority_table(found: Sequence[_Agreement]) -> Table:
         Column("of", "d"),
     )
     cells = tuple(
-        (one.metric.name, *ends(one.agreement), one.agreement.n, one.judged, one.decided) for one in found
+        (one.metric.name, *interval_cells(one.agreement), one.agreement.n, one.judged, one.decided)
+        for one in found
     )
     notes = (
         "share of pairs with a summary that most raters prefer where the metric prefers it too, ties being disagreements; mean over items",
@@ -229,7 +228,7 @@ def _majority_table(found: Sequence[_Agreement]) -> Table:
 
 
 def _plot(found: Sequence[_Agreement]) -> tuple[Plot, ...]:
-    return dots(
+    return dot_plot(
         "raters",
         "Agreement with the majority of raters",
         "share of pairs (0.5: chance)",

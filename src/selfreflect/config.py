@@ -259,32 +259,34 @@ def _check_placement(name: str, wanted: Placement) -> None:
 
 
 def _check_server(name: str, section: AnswersConfig | SummariesConfig) -> None:
-    from selfreflect.models.openai.endpoint import PREFIX, endpoint
+    from selfreflect.models.openai.endpoint import endpoint
+    from selfreflect.models.spec import kind_of
 
-    if section.model.startswith(PREFIX):
+    if kind_of(section.model) == "openai":
         endpoint(section.base_url)
         if section.revision is not None:
             raise ConfigError(
-                f"{name}.revision: a server says nothing of revisions. Leave --revision out with {PREFIX}NAME."
+                f"{name}.revision: a server says nothing of revisions. Leave --revision out with openai:NAME."
             )
     elif section.base_url is not None:
         raise ConfigError(
-            f"{name}.base_url is for a model {PREFIX}NAME, and {excerpt(section.model)} is none. Leave one of them out."
+            f"{name}.base_url is for a model openai:NAME, and {excerpt(section.model)} is none. Leave one of them out."
         )
 
 
 def _check_judge(scores: ScoresConfig) -> None:
-    from selfreflect.models.openai.endpoint import POOLED, endpoint
+    from selfreflect.models.openai.endpoint import endpoint
+    from selfreflect.models.spec import kind_of
 
-    if scores.judge.startswith(POOLED):
+    if kind_of(scores.judge) == "vllm+http":
         if scores.base_url is None:
             raise ConfigError(
-                f"a judge {POOLED}NAME needs the address of its server: --judge-url http://localhost:8000/v1"
+                "a judge vllm+http:NAME needs the address of its server: --judge-url http://localhost:8000/v1"
             )
         endpoint(scores.base_url)
     elif scores.base_url is not None:
         raise ConfigError(
-            f"--judge-url is for a judge {POOLED}NAME, and {excerpt(scores.judge)} is none. Leave one of them out."
+            f"--judge-url is for a judge vllm+http:NAME, and {excerpt(scores.judge)} is none. Leave one of them out."
         )
 
 

@@ -10,16 +10,10 @@ import torch
 
 from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.models.judge import Judge
-from selfreflect.models.local.loading import (
-    CausalLM,
-    Device,
-    DType,
-    add_up_in_float32,
-    pick_device,
-    pick_dtype,
-)
+from selfreflect.models.local.loading import CausalLM, add_up_in_float32, pick_device, pick_dtype
 from selfreflect.models.local.threads import apply_threads, read_usage
 from selfreflect.models.smollm2 import model_directory
+from selfreflect.models.spec import Device, DType
 
 _WINDOW = 32768
 

@@ -75,12 +75,12 @@ def command(
     """
     from selfreflect.cli.console import Watcher, say
     from selfreflect.errors import DataError
-    from selfreflect.models.openai.endpoint import POOLED, VLLM
+    from selfreflect.models.spec import kind_of
 
     letters = _letters(only)
     if random_model is not None and (judge is not None or judge_revision is not None):
         raise typer.BadParameter("--random-model takes the place of --judge")
-    if judge is not None and judge.startswith((VLLM, POOLED)):
+    if judge is not None and kind_of(judge) in ("vllm", "vllm+http"):
         raise typer.BadParameter(
             "bench times the engine of this package, and --judge vllm... runs another one"
         )

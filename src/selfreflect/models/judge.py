@@ -4,7 +4,7 @@ in masked words."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -12,11 +12,8 @@ from selfreflect.errors import BackendError, JudgeError, excerpt
 from selfreflect.models.base import Message
 from selfreflect.models.chat import ChatTokenizer
 from selfreflect.models.linear import linear
-from selfreflect.models.local.device_map import Shard
-from selfreflect.models.local.loading import CausalLM, Device, DType, load_causal_lm
-from selfreflect.models.openai.endpoint import POOLED, PREFIX, VLLM
-
-Compat = Literal["", "published"]
+from selfreflect.models.local.loading import CausalLM, load_causal_lm
+from selfreflect.models.spec import JUDGES, Compat, ModelSpec
 
 LastStates = Callable[[Sequence[Sequence[int]]], torch.Tensor]
 """Prompts of token ids -> final normed hidden states of the last token of each, shape (prompts, width)."""
@@ -45,41 +42,27 @@ class Judge:
     @classmethod
     def load(
         cls,
-        name: str = "smollm2",
+        model: str | ModelSpec = "smollm2",
         *,
-        device: Device = "auto",
-        dtype: DType = "auto",
-        revision: str | None = None,
-        trust_remote_code: bool = False,
         compat: Compat = "",
         progress: Callable[[str], None] | None = None,
-        shard: Shard = False,
+        **fields: Any,
     ) -> Judge:
         """Load a judge by alias (``smollm2``), hub name or local directory.
 
         Args:
             compat: ``"published"`` tokenises as the published scorer does, with a second BOS for models that
                 have one.
-            shard: spread a judge that is too large for one GPU over all visible ones, or a device map of
-                one's own; see :data:`~selfreflect.models.local.device_map.Shard`.
+            progress: called with a line at each step that takes a while.
+            fields: of :class:`~selfreflect.models.spec.ModelSpec`, such as ``device="cpu"``.
 
         Raises:
             JudgeError: the model cannot be loaded, does not fit, or cannot be a judge.
         """
-        if name.startswith((VLLM, POOLED)):
-            raise JudgeError(
-                f"{excerpt(name)} is a judge whose decoder runs in vLLM. Load it with PooledJudge.in_process or PooledJudge.served of "
-                "selfreflect.models.vllm.judge."
-            )
-        if name.startswith(PREFIX):
-            raise JudgeError(
-                f"{name!r} cannot be a judge: the metric compares distributions over the full vocabulary, and an API returns only the most "
-                "likely tokens. At the judge's temperature of 5 the top 20 hold less than 1 % of the mass, so the score would be a guess. "
-                "Answers and summaries may come from any model; for the judge give a hub name, a local directory, or smollm2, or a "
-                f"server that runs vLLM in pooling mode ({POOLED}NAME)."
-            )
+        spec = ModelSpec.of(model, **fields)
+        _check_local(spec)
         try:
-            lm = load_causal_lm(name, device, dtype, revision, trust_remote_code, progress, shard)
+            lm = load_causal_lm(spec, progress)
         except BackendError as error:
             raise JudgeError(str(error)) from error
         return cls(lm, compat=compat)
@@ -176,3 +159,21 @@ class Judge:
                 f"the tokenizer of judge {self.name!r} has no token for the word {excerpt(word)}, so it cannot be masked"
             )
         return first
+
+
+def _check_local(spec: ModelSpec) -> None:
+    """Raise JudgeError for a name that no local judge has."""
+    if spec.kind == "local":
+        return
+    if spec.kind in JUDGES:
+        home = JUDGES[spec.kind].replace(":", ".")
+        raise JudgeError(
+            f"{excerpt(spec.name)} is a judge whose decoder runs in vLLM. Load it with {home}.load or with "
+            "selfreflect.models.load.load_judge."
+        )
+    raise JudgeError(
+        f"{excerpt(spec.name)} cannot be a judge: the metric compares distributions over the full vocabulary, and an "
+        "API returns only the most likely tokens. At the judge's temperature of 5 the top 20 hold less than 1 % of "
+        "the mass, so the score would be a guess. Answers and summaries may come from any model; for the judge give "
+        "a hub name, a local directory, or smollm2, or a server that runs vLLM in pooling mode (vllm+http:NAME)."
+    )

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from msgspec.structs import replace
 
-from selfreflect.models.openai.endpoint import POOLED, PREFIX, endpoint
+from selfreflect.models.openai.endpoint import endpoint
+from selfreflect.models.spec import kind_of
 from selfreflect.pipeline.calibration import tried
 from selfreflect.pipeline.cost import (
     NOTHING,
@@ -149,7 +150,7 @@ class DryRun(Experiment):
             )
             return
         wanted, to_do = self.config.scores, sum(map(len, todo.values()))
-        if wanted.judge.startswith(POOLED):
+        if kind_of(wanted.judge) == "vllm+http":
             self.costs.append(
                 StageCost(stage="scores", model=wanted.judge, to_do=to_do, judge_tokens=UNKNOWN)
             )
@@ -203,7 +204,7 @@ class DryRun(Experiment):
         self.costs.append(
             StageCost(
                 stage=stage,
-                model=f"{model} at {endpoint(base_url).url}" if model.startswith(PREFIX) else model,
+                model=f"{model} at {endpoint(base_url).url}" if kind_of(model) == "openai" else model,
                 to_do=self._to_do,
                 calls=Amount(expected=len(calls), most=len(calls) if self._local else completions),
                 completions=Amount(expected=completions, most=completions),
@@ -307,7 +308,7 @@ class DryRun(Experiment):
     # --- where an experiment would load, store and settle
 
     def _generator(self, part: Stage, model: str, revision: str | None) -> Generator:
-        if not model.startswith(PREFIX):
+        if kind_of(model) != "openai":
             generator = cast("HFGenerator", load_generator(model, revision, self.options, self.progress))
             self._check_model(part, generator.facts)
             self._local = generator

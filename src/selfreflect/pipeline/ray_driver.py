@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from selfreflect.config import Placement
 from selfreflect.errors import BackendError, ConfigError, MissingExtraError, excerpt
-from selfreflect.models.openai.endpoint import VLLM
+from selfreflect.models.spec import kind_of
 from selfreflect.pipeline.executors import batches
 from selfreflect.pipeline.stages import BatchOutcome, StageSpec, StageTask, StageWorker, encoded
 
@@ -244,7 +244,7 @@ def placed(job: StageSpec, machines: Sequence[Mapping[str, float]]) -> Placement
         ConfigError: an actor fits on no machine.
     """
     wanted: Placement = getattr(job.config.ray, job.stage)
-    heavy = job.local or job.model.startswith(VLLM)
+    heavy = job.local or kind_of(job.model) == "vllm"
     total = sum(machine.get("GPU", 0) for machine in machines)
     gpus = wanted.gpus
     if gpus is None:

@@ -15,8 +15,9 @@ from msgspec.structs import replace
 
 from selfreflect.answers import draw_answers
 from selfreflect.errors import SelfReflectError, revived
+from selfreflect.models import load
 from selfreflect.models.base import Generator, Sampling
-from selfreflect.models.openai.endpoint import POOLED, PREFIX, VLLM, endpoint
+from selfreflect.models.spec import ModelSpec, kind_of
 from selfreflect.pipeline.options import Options, Progress, Quiet
 from selfreflect.prompts import Prompts
 from selfreflect.records import AnswerSet, Failure, Question, R, Record, Score, Summary, dump_line, from_plain
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
     from selfreflect.models.local.generator import HFGenerator
     from selfreflect.models.openai.generator import OpenAIGenerator
+    from selfreflect.models.spec import Compat
     from selfreflect.models.vllm.engine import VLLMGenerator
 
 Result: TypeAlias = AnswerSet | Summary | Score | Failure
@@ -56,7 +58,7 @@ class StageSpec:
     @property
     def local(self) -> bool:
         """Whether that is a torch model of ours, rather than vLLM's or a server's."""
-        return not self.model.startswith((PREFIX, VLLM, POOLED))
+        return kind_of(self.model) == "local"
 
     @property
     def batch_size(self) -> int:
@@ -66,7 +68,7 @@ class StageSpec:
             return 1
         return max(
             self.options.batch_questions,
-            2 * self.options.max_connections if self.model.startswith(PREFIX) else 0,
+            2 * self.options.max_connections if kind_of(self.model) == "openai" else 0,
         )
 
 
@@ -166,60 +168,49 @@ def load_generator(
     model: str, revision: str | None, options: Options, progress: Progress, *, base_url: str | None = None
 ) -> HFGenerator | OpenAIGenerator | VLLMGenerator:
     """The generator that ``--model`` names."""
-    if model.startswith(PREFIX):
-        from selfreflect.models.openai.generator import OpenAIGenerator
-
-        connections, timeout = options.max_connections, options.timeout
-        return OpenAIGenerator.load(
-            model, base_url, max_connections=connections, timeout=timeout, progress=progress.note
-        )
-    progress.note(f"loading {model}")
-    settings: dict[str, Any] = {
-        "device": options.device,
-        "revision": revision,
-        "trust_remote_code": options.trust_remote_code,
-        "progress": progress.note,
-    }
-    if model.startswith(VLLM):
-        from selfreflect.models.vllm.engine import VLLMGenerator
-
-        return VLLMGenerator.load(model, **settings)
-    from selfreflect.models.local.generator import HFGenerator
-
-    return HFGenerator.load(model, batch_size=options.batch_size, shard=options.shard, **settings)
+    spec = ModelSpec(
+        model,
+        revision=revision,
+        base_url=base_url,
+        batch_size=options.batch_size,
+        **_resources(options),
+    )
+    return load.load_generator(spec, progress.note)
 
 
 def load_judge(config: Config, options: Options, progress: Progress) -> Judge:
     """The judge that ``--judge`` names. One whose decoder runs elsewhere is compared with a stored score,
     where there is one."""
-    from selfreflect.models.judge import Judge
-
-    wanted = config.scores
-    progress.note(f"loading judge {wanted.judge}")
-    settings: dict[str, Any] = {
-        "device": options.device,
-        "dtype": wanted.dtype,
-        "revision": wanted.revision,
-        "trust_remote_code": options.trust_remote_code,
-        "compat": wanted.compat,
-        "progress": progress.note,
-    }
-    if not wanted.judge.startswith((VLLM, POOLED)):
-        return Judge.load(wanted.judge, shard=options.shard, **settings)
+    scores = config.scores
+    spec = ModelSpec(
+        scores.judge,
+        revision=scores.revision,
+        base_url=scores.base_url,
+        dtype=scores.dtype,  # type: ignore[arg-type]  # load_config has checked it
+        **_resources(options),
+    )
+    compat: Compat = scores.compat  # type: ignore[assignment]  # load_config has checked it
+    judge = load.load_judge(spec, compat=compat, progress=progress.note)
+    if judge.last_states is None:
+        return judge
     from selfreflect.metric.parity import check_parity
-    from selfreflect.models.vllm.judge import PooledJudge
 
-    if wanted.judge.startswith(VLLM):
-        judge = PooledJudge.in_process(wanted.judge, **settings)
-    else:
-        judge = PooledJudge.served(
-            wanted.judge, endpoint(wanted.base_url), timeout=options.timeout, **settings
-        )
     if not check_parity(judge):
         progress.note(
-            f"there is no stored score for {wanted.judge} in {judge.lm.dtype}, so its hidden states are taken on trust"
+            f"there is no stored score for {scores.judge} in {judge.lm.dtype}, so its hidden states are taken on trust"
         )
     return judge
+
+
+def _resources(options: Options) -> dict[str, Any]:
+    """What the options say about loading any model."""
+    return {
+        "device": options.device,
+        "device_map": "auto" if options.shard else None,
+        "trust_remote_code": options.trust_remote_code,
+        "max_connections": options.max_connections,
+        "timeout": options.timeout,
+    }
 
 
 def load_metric(judge: Judge, config: Config, options: Options, progress: Progress) -> SelfReflect:

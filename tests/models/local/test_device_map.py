@@ -31,6 +31,7 @@ from selfreflect.models.judge import Judge
 from selfreflect.models.local.device_map import check_placed, placement
 from selfreflect.models.local.generator import HFGenerator
 from selfreflect.models.local.loading import CausalLM, load_causal_lm
+from selfreflect.models.spec import ModelSpec
 from selfreflect.records import Score
 
 LAYERS = 4
@@ -83,7 +84,8 @@ def in_parts(path: str) -> CausalLM:
     """Not the loaded model itself, which other tests share."""
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
     return replace(
-        load_causal_lm(path, "cpu"), model=dispatched(model, parts(tied=model.config.tie_word_embeddings))
+        load_causal_lm(ModelSpec(path, device="cpu")),
+        model=dispatched(model, parts(tied=model.config.tie_word_embeddings)),
     )
 
 
@@ -259,7 +261,7 @@ def test_parts_that_wait_on_disk_are_brought_for_each_use(saved: Callable[..., s
     path, (names, body) = saved("llama"), ENDS[name]
     expected = SelfReflect(Judge.load(path, device="cpu")).score(**ITEM)
     texts = HFGenerator.load(path, device="cpu").generate(REQUESTS)
-    judge = Judge.load(path, device="cpu", shard=waiting(*names))
+    judge = Judge.load(path, device="cpu", device_map=waiting(*names))
     weights = dict(judge.lm.model.named_parameters())
     assert {key for key, weight in weights.items() if weight.is_meta} == {
         key for key in weights if key.startswith(names)
@@ -267,16 +269,16 @@ def test_parts_that_wait_on_disk_are_brought_for_each_use(saved: Callable[..., s
     metric = SelfReflect(judge)
     assert type(getattr(metric.engine, "body", None)) is (body or type(None))
     same(metric.score(**ITEM), expected)
-    assert HFGenerator.load(path, device="cpu", shard=waiting(*names)).generate(REQUESTS) == texts
+    assert HFGenerator.load(path, device="cpu", device_map=waiting(*names)).generate(REQUESTS) == texts
     assert all(weight.is_meta == key.startswith(names) for key, weight in judge.lm.model.named_parameters())
 
 
 def test_each_way_to_place_a_model_is_loaded_once(saved: Callable[..., str]) -> None:
     path, said = saved("llama"), list[str]()
-    judge = Judge.load(path, device="cpu", shard=waiting("model.norm"), progress=said.append)
+    judge = Judge.load(path, device="cpu", device_map=waiting("model.norm"), progress=said.append)
     assert said[0] == "the model is in parts on cpu, disk"
     assert (
-        HFGenerator.load(path, device="cpu", shard=dict(reversed(waiting("model.norm").items()))).lm
+        HFGenerator.load(path, device="cpu", device_map=dict(reversed(waiting("model.norm").items()))).lm
         is judge.lm
     )
     assert Judge.load(path, device="cpu").lm is not judge.lm
@@ -290,9 +292,9 @@ def test_without_several_gpus_there_is_nothing_to_spread_a_model_over(
 ) -> None:
     message = "--shard needs at least two visible GPUs, and on device 'cpu' there are none"
     with pytest.raises(JudgeError, match=message):
-        Judge.load(saved("llama"), device="cpu", shard=True)
+        Judge.load(saved("llama"), device="cpu", device_map="auto")
     with pytest.raises(BackendError, match=message):
-        HFGenerator.load(saved("llama"), device="cpu", shard=True)
+        HFGenerator.load(saved("llama"), device="cpu", device_map="auto")
     seen: dict[int | str, int] = {0: 1000, "cpu": 10**9}
     monkeypatch.setattr("accelerate.utils.get_max_memory", lambda: seen)
     with pytest.raises(BackendError, match="on device 'cuda' there is 1"):
@@ -331,4 +333,4 @@ def test_a_device_map_that_cannot_be(
     saved: Callable[..., str], places: dict[str, str | int], part: str
 ) -> None:
     with pytest.raises(JudgeError, match=part):
-        Judge.load(saved("llama"), device="cpu", shard=places)
+        Judge.load(saved("llama"), device="cpu", device_map=places)

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from selfreflect.models import smollm2 as demo
 from selfreflect.models.judge import Judge
 from selfreflect.models.local import loading
 from selfreflect.models.local.generator import HFGenerator
-from selfreflect.models.local.loading import load_causal_lm
+from selfreflect.models.local.loading import CausalLM, load_causal_lm
+from selfreflect.models.spec import ModelSpec
 
 REMOTE_MODEL = """
 from pathlib import Path
@@ -47,11 +49,15 @@ def edit_config(path: str, file: str = "config.json", **changes: object) -> None
     (Path(path) / file).write_text(json.dumps({**config, **changes}), encoding="utf-8")
 
 
+def loaded(name: str, *, progress: Callable[[str], None] | None = None, **fields: Any) -> CausalLM:
+    return load_causal_lm(ModelSpec(name, **fields), progress)
+
+
 # --- what is loaded
 
 
 def test_a_local_directory(path: str) -> None:
-    lm = load_causal_lm(path, "cpu")
+    lm = loaded(path, device="cpu")
     assert (lm.name, lm.revision, lm.device, lm.dtype, lm.window) == (path, "", "cpu", "float32", 2048)
     assert {parameter.dtype for parameter in lm.model.parameters()} == {torch.float32}
     assert not lm.model.training
@@ -60,33 +66,33 @@ def test_a_local_directory(path: str) -> None:
 def test_a_relative_directory_and_one_below_home(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(path).parent)
     monkeypatch.setenv("HOME", str(Path(path).parent))
-    assert load_causal_lm("model").name == "model"
-    assert load_causal_lm("~/model").name == "~/model"
+    assert loaded("model").name == "model"
+    assert loaded("~/model").name == "~/model"
 
 
 def test_how_many_threads_compute_is_said_when_a_model_is_loaded(path: str) -> None:
     said: list[str] = []
-    load_causal_lm(path, "cpu", progress=said.append)
+    loaded(path, device="cpu", progress=said.append)
     [line] = said
     assert line.startswith(f"computing with {torch.get_num_threads()} thread")
-    load_causal_lm(path, "cpu", progress=said.append)  # from memory: nothing to measure
+    loaded(path, device="cpu", progress=said.append)  # from memory: nothing to measure
     assert said == [line]
 
 
 def test_the_embedded_model_records_its_revision() -> None:
-    lm = load_causal_lm("smollm2", "cpu")
+    lm = loaded("smollm2", device="cpu")
     assert (lm.name, lm.revision, lm.window, len(lm.tokenizer)) == ("smollm2", demo.REVISION, 8192, 49152)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_the_precision_is_as_asked_for(path: str, dtype: str) -> None:
-    lm = load_causal_lm(path, "cpu", dtype)
+    lm = loaded(path, device="cpu", dtype=dtype)
     assert lm.dtype == dtype
     assert lm.model.get_input_embeddings().weight.dtype == getattr(torch, dtype)
 
 
 def test_half_precision_weights_are_computed_in_float32_on_a_cpu(tmp_path: Path) -> None:
-    lm = load_causal_lm(save_lm(tmp_path, chatml(), dtype=torch.bfloat16), "cpu")
+    lm = loaded(save_lm(tmp_path, chatml(), dtype=torch.bfloat16), device="cpu")
     assert lm.dtype == "float32"
     assert lm.model.get_input_embeddings().weight.dtype == torch.float32
 
@@ -99,8 +105,8 @@ def test_judge_and_generator_share_one_model(path: str) -> None:
 
 
 def test_a_directory_that_was_written_again_is_read_again(tmp_path: Path) -> None:
-    before = load_causal_lm(save_lm(tmp_path, chatml()))
-    after = load_causal_lm(save_lm(tmp_path, chatml(), num_hidden_layers=3))
+    before = loaded(save_lm(tmp_path, chatml()))
+    after = loaded(save_lm(tmp_path, chatml(), num_hidden_layers=3))
     assert (before.model.config.num_hidden_layers, after.model.config.num_hidden_layers) == (2, 3)
 
 
@@ -117,11 +123,11 @@ def test_a_model_in_parts_finds_the_memory_of_an_earlier_one_free(
 
     monkeypatch.setattr(loading, "placement", placed)
     said: list[str] = []
-    first = load_causal_lm(path, "cpu", progress=said.append, shard=True)
-    assert load_causal_lm(path, "cpu", progress=said.append, shard=True) is first
+    first = loaded(path, device="cpu", progress=said.append, device_map="auto")
+    assert loaded(path, device="cpu", progress=said.append, device_map="auto") is first
     earlier.append(weakref.ref(first.model))
     del first
-    load_causal_lm(save_lm(tmp_path / "other", chatml()), "cpu", progress=said.append, shard=True)
+    loaded(save_lm(tmp_path / "other", chatml()), device="cpu", progress=said.append, device_map="auto")
     assert held == [False, False]
     assert len(said) == 2, "each model says once how it computes"
 
@@ -133,20 +139,18 @@ def test_the_window_is_the_smaller_limit_of_model_and_tokenizer(
     tmp_path: Path, positions: int, limit: int | None, window: int
 ) -> None:
     tokenizer = wrapped(byte_bpe(), **({} if limit is None else {"model_max_length": limit}))
-    assert load_causal_lm(save_lm(tmp_path, tokenizer, max_position_embeddings=positions)).window == window
+    assert loaded(save_lm(tmp_path, tokenizer, max_position_embeddings=positions)).window == window
 
 
 def test_the_window_of_a_multimodal_model_is_that_of_its_text_part(tmp_path: Path) -> None:
-    assert (
-        load_causal_lm(save_config(tmp_path, chatml(), multimodal_config("gemma3", chatml()))).window == 1024
-    )
+    assert loaded(save_config(tmp_path, chatml(), multimodal_config("gemma3", chatml()))).window == 1024
 
 
 def test_a_model_without_limits_has_no_window(tmp_path: Path) -> None:
     from transformers import MambaConfig
 
     tokenizer = chatml()
-    lm = load_causal_lm(
+    lm = loaded(
         save_config(
             tmp_path, tokenizer, MambaConfig(vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=1)
         )
@@ -157,9 +161,9 @@ def test_a_model_without_limits_has_no_window(tmp_path: Path) -> None:
 # --- what is refused
 
 
-def refusal(name: str, *options: object) -> str:
+def refusal(name: str, **fields: Any) -> str:
     with pytest.raises(BackendError) as caught:
-        load_causal_lm(name, *options)  # type: ignore[arg-type]
+        loaded(name, **fields)
     return str(caught.value)
 
 
@@ -245,12 +249,12 @@ def test_a_models_own_code_is_not_run_unless_asked(path: str, tmp_path: Path, mo
     if model_type == "own":
         assert "brings its own code, which is not run unless you pass --trust-remote-code" in refusal(path)
     else:
-        assert type(load_causal_lm(path).model).__module__.startswith("transformers."), (
+        assert type(loaded(path).model).__module__.startswith("transformers."), (
             "the library's own Llama is used instead"
         )
     assert not ran.exists()
     edit_config(path, "tokenizer_config.json", auto_map={})
-    trusted = load_causal_lm(path, "cpu", "auto", None, True)
+    trusted = loaded(path, trust_remote_code=True)
     assert type(trusted.model).__name__ == "OwnModel"
     assert ran.exists()
 
@@ -260,14 +264,17 @@ MISSING = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_avail
 
 @pytest.mark.parametrize("device", [name for name, there in MISSING.items() if not there])
 def test_a_device_that_is_not_there(path: str, device: str) -> None:
-    message = refusal(path, device)
+    message = refusal(path, device=device)
     assert message.startswith(f"device {device!r}: ")
     assert "Use --device cpu" in message
 
 
 def test_unknown_devices_and_precisions(path: str) -> None:
-    assert refusal(path, "gpu") == "unknown device 'gpu'; there are auto, cuda, mps, cpu"
-    assert refusal(path, "cpu", "int4") == "unknown dtype 'int4'; there are auto, float32, bfloat16, float16"
+    assert refusal(path, device="gpu") == "unknown device 'gpu'; there are auto, cuda, mps, cpu"
+    assert (
+        refusal(path, device="cpu", dtype="int4")
+        == "unknown dtype 'int4'; there are auto, float32, bfloat16, float16"
+    )
 
 
 # --- the hub, without a network: a child process, because the library reads its settings once
@@ -276,13 +283,14 @@ CHILD = """
 import sys, time
 from selfreflect.errors import BackendError
 from selfreflect.models.local.loading import load_causal_lm
+from selfreflect.models.spec import ModelSpec
 
 for revision in (None, "main"):
-    print(load_causal_lm("someone/tiny", revision=revision).revision)
+    print(load_causal_lm(ModelSpec("someone/tiny", revision=revision)).revision)
 started = time.monotonic()
 for name in ("smollm", "someone/missing", "someone/pickled"):
     try:
-        load_causal_lm(name)
+        load_causal_lm(ModelSpec(name))
     except BackendError as error:
         print(error)
 print(time.monotonic() - started)

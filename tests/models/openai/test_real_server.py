@@ -82,7 +82,7 @@ def texts(generator: HFGenerator | OpenAIGenerator, request: Request) -> list[st
 
 
 def remote(model: Path, url: str) -> OpenAIGenerator:
-    return OpenAIGenerator.load(f"openai:{model}", url, timeout=300)
+    return OpenAIGenerator.load(f"openai:{model}", base_url=url, timeout=300)
 
 
 def test_greedy_decoding_gives_the_local_text(model: Path, server: Server, local: HFGenerator) -> None:

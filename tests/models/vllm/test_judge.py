@@ -25,7 +25,8 @@ from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.judge import Judge
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.openai.patience import RetryPolicy
-from selfreflect.models.vllm.judge import PooledJudge, precision
+from selfreflect.models.spec import ModelSpec
+from selfreflect.models.vllm.judge import ServedJudge, precision
 from selfreflect.models.vllm.lm_head import load_lm_head
 from selfreflect.models.vllm.server import PoolingServer
 from selfreflect.pipeline.experiment import Options, Quiet, load_judge
@@ -62,8 +63,8 @@ def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def served(judge: Judge, url: str, **options: Any) -> PooledJudge:
-    return PooledJudge.served(f"vllm+http:{judge.name}", endpoint(url), device="cpu", **options)
+def served(judge: Judge, url: str, **fields: Any) -> ServedJudge:
+    return ServedJudge.load(f"vllm+http:{judge.name}", base_url=url, device="cpu", **fields)
 
 
 def refusal(judge: Judge, script: Any) -> str:
@@ -211,7 +212,7 @@ def test_only_the_file_with_the_projection_is_read(tmp_path: Path) -> None:
     assert others
     for file in others:
         (parts / file).write_bytes(b"damaged")
-    lm, _ = load_lm_head(str(parts), "cpu", "float32")
+    lm, _ = load_lm_head(ModelSpec(str(parts), device="cpu", dtype="float32"))
     assert torch.equal(lm.model.get_output_embeddings().weight, whole.lm_head.weight)
     assert sum(weight.numel() for weight in lm.model.parameters()) == whole.lm_head.weight.numel()
     assert lm.window == 2048
@@ -229,7 +230,7 @@ def test_weights_without_a_projection_are_refused(tmp_path: Path, tiny_judge: Ti
         FaultServer(pooling(local, name=str(folder))) as server,
         pytest.raises(JudgeError, match=r"no single tensor lm_head\.weight"),
     ):
-        PooledJudge.served(f"vllm+http:{folder}", endpoint(server.url), device="cpu")
+        ServedJudge.load(f"vllm+http:{folder}", base_url=server.url, device="cpu")
 
 
 # --- what is refused
@@ -467,5 +468,5 @@ def test_a_generator_in_vllm_needs_its_extra(tmp_path: Path) -> None:
 
 
 def test_judge_load_points_to_where_such_judges_are_made() -> None:
-    with pytest.raises(JudgeError, match=r"PooledJudge\.served"):
+    with pytest.raises(JudgeError, match=r"vllm\.judge\.ServedJudge\.load"):
         Judge.load("vllm+http:m")

@@ -13,11 +13,7 @@ from itertools import chain
 from typing import Any
 
 from selfreflect.errors import BackendError, excerpt
-
-Shard = bool | Mapping[str, str | int]
-"""Whether to spread a model over all visible GPUs; or the device map itself, as accelerate reads it: the name
-of each module, or of one above it, and its GPU's number, ``"cpu"`` or ``"disk"``. The last two wait there and
-are brought to a GPU, or the CPU, for each use."""
+from selfreflect.models.spec import DeviceMap
 
 Parts = tuple[tuple[str, str | int], ...] | None
 """A device map that can be a key."""
@@ -26,11 +22,11 @@ _ROOM = 0.9
 """The share of a GPU's free memory for weights; the rest is for what passes compute."""
 
 
-def parts_of(shard: Shard) -> Parts:
-    """The device map that was given; None where there is none, () where accelerate is to make it."""
-    if isinstance(shard, Mapping):
-        return tuple(sorted(shard.items()))
-    return () if shard else None
+def parts_of(device_map: DeviceMap) -> Parts:
+    """``device_map`` as a key; () where accelerate is to make the map."""
+    if isinstance(device_map, Mapping):
+        return tuple(sorted(device_map.items()))
+    return () if device_map == "auto" else None
 
 
 def placement(parts: Parts, device: str) -> dict[str, Any]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from selfreflect.models.base import Refusal, Reply, Request
 from selfreflect.models.chat import ChatTokenizer, opened_trace
 from selfreflect.models.detokenize import Detokenizer, refused
 from selfreflect.models.local.decode import Draw, decode
-from selfreflect.models.local.device_map import Shard
-from selfreflect.models.local.loading import CausalLM, Device, DType, load_causal_lm
+from selfreflect.models.local.loading import CausalLM, load_causal_lm
+from selfreflect.models.spec import ModelSpec
 
 
 class HFGenerator:
@@ -39,22 +40,22 @@ class HFGenerator:
     @classmethod
     def load(
         cls,
-        name: str = "smollm2",
+        model: str | ModelSpec = "smollm2",
         *,
-        device: Device = "auto",
-        dtype: DType = "auto",
-        revision: str | None = None,
-        trust_remote_code: bool = False,
-        batch_size: int | None = None,
         progress: Callable[[str], None] | None = None,
-        shard: Shard = False,
+        **fields: Any,
     ) -> HFGenerator:
-        """Load a model by alias, hub name or local directory. Arguments and errors are those of
-        :func:`load_causal_lm`."""
-        return cls(
-            load_causal_lm(name, device, dtype, revision, trust_remote_code, progress, shard),
-            batch_size=batch_size,
-        )
+        """Load a model by alias (``smollm2``), hub name or local directory.
+
+        Args:
+            progress: called with a line at each step that takes a while.
+            fields: of :class:`~selfreflect.models.spec.ModelSpec`, such as ``device="cpu"``.
+
+        Raises:
+            BackendError: the model cannot be loaded.
+        """
+        spec = ModelSpec.of(model, **fields)
+        return cls(load_causal_lm(spec, progress), batch_size=spec.batch_size)
 
     @property
     def name(self) -> str:

@@ -9,16 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import torch
 
 from selfreflect.errors import BackendError, excerpt, nearest
-from selfreflect.models.local.device_map import Parts, Shard, check_placed, describe, parts_of, placement
+from selfreflect.models.local.device_map import Parts, check_placed, describe, parts_of, placement
 from selfreflect.models.local.threads import apply_threads, read_usage
-
-Device = Literal["auto", "cuda", "mps", "cpu"]
-DType = Literal["auto", "float32", "bfloat16", "float16"]
+from selfreflect.models.spec import LOCAL_NAMES, Device, DType, ModelSpec
 
 ALIASES: dict[str, str] = {"smollm2": "selfreflect.models.smollm2:model_directory"}
 """Embedded models: alias -> the function that makes their directory ready."""
@@ -38,33 +36,30 @@ class CausalLM:
     """Most positions the model was made for, None where it does not say."""
 
 
-def load_causal_lm(
-    name: str,
-    device: Device = "auto",
-    dtype: DType = "auto",
-    revision: str | None = None,
-    trust_remote_code: bool = False,
-    progress: Callable[[str], None] | None = None,
-    shard: Shard = False,
-) -> CausalLM:
-    """Load ``name`` once per process; generator and judge share a model that both use.
+def load_causal_lm(spec: ModelSpec, progress: Callable[[str], None] | None = None) -> CausalLM:
+    """Load a model once per process; generator and judge share a model that both use.
 
     On a CPU, torch gets as many threads as there are free cores, see :mod:`selfreflect.models.local.threads`;
     ``progress`` hears how many.
-
-    Args:
-        shard: spread a model that is too large for one GPU over all visible ones, or a device map of one's
-            own; see :data:`~selfreflect.models.local.device_map.Shard`.
 
     Raises:
         BackendError: no such model, no safetensors weights, weights that this installation cannot load, or no
             GPUs that they fit into; says what is known.
     """
-    where = pick_device(device)
-    kind = pick_dtype(dtype, where)
-    source = resolve(name, progress)
+    where = pick_device(spec.device)
+    kind = pick_dtype(spec.dtype, where)
+    source = resolve(spec.name, progress)
     usage, hits = read_usage(), _load.cache_info().hits
-    lm = _load(name, source, _last_change(source), where, kind, revision, trust_remote_code, parts_of(shard))
+    lm = _load(
+        spec.name,
+        source,
+        _last_change(source),
+        where,
+        kind,
+        spec.revision,
+        spec.trust_remote_code,
+        parts_of(spec.device_map),
+    )
     if _load.cache_info().hits > hits:
         return lm
     # loading takes long enough to see how busy the machine is
@@ -225,6 +220,11 @@ def resolve(name: str, progress: Callable[[str], None] | None) -> str:
     except (RuntimeError, OSError) as error:  # "~nobody", or more letters than a path can have
         raise BackendError(f"{excerpt(name, 200)} is neither a directory nor the name of a model") from error
     if not found:
+        if ":" in name:  # which no hub name holds
+            raise BackendError(
+                f"{excerpt(name, 200)} is no local model. Known names: {LOCAL_NAMES}; a server's model begins with openai:, "
+                "vllm: or, for a judge, vllm+http:."
+            )
         if path.exists() or name.startswith((".", "/", "~")):
             raise BackendError(
                 f"{excerpt(name, 200)} is not a directory with a model (config.json, tokenizer and *.safetensors)"
@@ -241,7 +241,7 @@ def resolve(name: str, progress: Callable[[str], None] | None) -> str:
 
 
 def _explain(name: str, source: str, error: Exception) -> str:
-    known = f"Known names: {', '.join(ALIASES)}, a local directory, or a hub name such as Qwen/Qwen2.5-7B-Instruct."
+    known = f"Known names: {LOCAL_NAMES}."
     reason = " ".join(str(error).split())
     if "trust_remote_code" in reason:
         return f"{excerpt(name)} brings its own code, which is not run unless you pass --trust-remote-code."

@@ -11,15 +11,6 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from selfreflect.errors import ConfigError
 from selfreflect.text import without_credentials
 
-PREFIX = "openai:"
-"""What a model of such a server is named with: ``openai:NAME``."""
-
-VLLM = "vllm:"
-"""What a model or judge is named with that runs in vLLM in this process: ``vllm:NAME``."""
-
-POOLED = "vllm+http:"
-"""What a judge is named with whose decoder runs on a server: ``vllm+http:NAME``."""
-
 DEFAULT_URL = "https://api.openai.com/v1"
 KEYS = ("SELFREFLECT_API_KEY", "OPENAI_API_KEY")
 """Environment variables that may hold the key; the first one set is sent. The second one's key is OpenAI's,

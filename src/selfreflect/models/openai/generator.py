@@ -8,14 +8,15 @@ import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from selfreflect.errors import BackendError, ConfigError, excerpt
+from selfreflect.errors import BackendError, excerpt
 from selfreflect.models.base import Refusal, Reply, Request
 from selfreflect.models.openai.background import iterate_in_thread
 from selfreflect.models.openai.client import authorized, body_of, client_errors, connected, given_up
-from selfreflect.models.openai.endpoint import PREFIX, Endpoint, endpoint
+from selfreflect.models.openai.endpoint import Endpoint, endpoint
 from selfreflect.models.openai.patience import RetryPolicy
 from selfreflect.models.openai.protocol import Dialect, ParsedResponse, drawn_of, joined
 from selfreflect.models.openai.retry import APIError, transport_fault
+from selfreflect.models.spec import ModelSpec
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -50,7 +51,7 @@ class OpenAIGenerator:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        self.name = PREFIX + name
+        self.name = f"openai:{name}"
         self.server = server
         self.max_connections = max_connections
         self._model = name
@@ -71,27 +72,28 @@ class OpenAIGenerator:
     @classmethod
     def load(
         cls,
-        name: str,
-        base_url: str | None = None,
+        model: str | ModelSpec,
         *,
-        max_connections: int = 16,
-        timeout: float = 600.0,
         progress: Callable[[str], None] | None = None,
+        **fields: Any,
     ) -> OpenAIGenerator:
         """The model ``openai:NAME`` at ``base_url`` (default: OpenAI), with the key of the environment.
         Nothing is sent yet.
+
+        Args:
+            progress: as for the constructor.
+            fields: of :class:`~selfreflect.models.spec.ModelSpec`, such as ``base_url="http://localhost:8000/v1"``.
 
         Raises:
             ConfigError: no name, an address that is none, or a key that cannot be sent.
             MissingExtraError: the client is not installed.
         """
-        if not name.removeprefix(PREFIX).strip():
-            raise ConfigError(f"{PREFIX}NAME needs the name by which the server knows the model")
+        spec = ModelSpec.of(model, **fields)
         return cls(
-            name.removeprefix(PREFIX),
-            endpoint(base_url),
-            max_connections=max_connections,
-            timeout=timeout,
+            spec.bare_name,
+            endpoint(spec.base_url),
+            max_connections=spec.max_connections,
+            timeout=spec.timeout,
             progress=progress,
         )
 

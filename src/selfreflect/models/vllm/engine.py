@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from selfreflect.errors import BackendError, ConfigError, JudgeError, MissingExtraError, excerpt
+from selfreflect.errors import BackendError, JudgeError, MissingExtraError, excerpt
 from selfreflect.models.base import Refusal, Reply, Request
 from selfreflect.models.chat import ChatTokenizer, opened_trace
 from selfreflect.models.detokenize import Detokenizer, refused
 from selfreflect.models.local.loading import (
     CausalLM,
-    Device,
     explained,
     local_revision,
     pick_device,
@@ -24,7 +23,7 @@ from selfreflect.models.local.loading import (
     pinned,
     resolve,
 )
-from selfreflect.models.openai.endpoint import VLLM
+from selfreflect.models.spec import ModelSpec
 
 if TYPE_CHECKING:
     from selfreflect.models.vllm.judge import Floats
@@ -104,14 +103,15 @@ class VLLMGenerator:
     @classmethod
     def load(
         cls,
-        name: str,
+        model: str | ModelSpec,
         *,
-        device: Device = "auto",
-        revision: str | None = None,
-        trust_remote_code: bool = False,
         progress: Callable[[str], None] | None = None,
+        **fields: Any,
     ) -> VLLMGenerator:
         """The model ``vllm:NAME``: an alias, a hub name or a local directory.
+
+        Args:
+            fields: of :class:`~selfreflect.models.spec.ModelSpec`, such as ``device="cpu"``.
 
         Raises:
             MissingExtraError: vLLM is not installed.
@@ -121,20 +121,20 @@ class VLLMGenerator:
         import transformers
 
         check_installed("A model vllm:NAME")
-        model = name.removeprefix(VLLM).strip()
-        if not model:
-            raise ConfigError(f"{VLLM}NAME needs the name of a model")
-        where = pick_device(device)
-        dtype = str(pick_dtype("auto", where)).removeprefix("torch.")
-        source = resolve(model, progress)
-        options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
-        with explained(model, source):
+        spec = ModelSpec.of(model, **fields)
+        name = spec.bare_name
+        device = pick_device(spec.device)
+        dtype = str(pick_dtype(spec.dtype, device)).removeprefix("torch.")
+        source = resolve(name, progress)
+        options: dict[str, Any] = {"trust_remote_code": spec.trust_remote_code}
+        with explained(name, source):
             if not Path(source).is_dir():
-                options |= pinned(source, revision)
+                options |= pinned(source, spec.revision)
             tokenizer = transformers.AutoTokenizer.from_pretrained(source, **options)
-        found = options.get("revision") or local_revision(model) or revision or ""
-        llm = _started(source, options.get("revision", ""), where, dtype, trust_remote_code)
-        return cls(llm, tokenizer, name, {"name": name, "revision": found, "dtype": dtype, "device": where})
+        revision = options.get("revision") or local_revision(name) or spec.revision or ""
+        llm = _started(source, options.get("revision", ""), device, dtype, spec.trust_remote_code)
+        facts = {"name": spec.name, "revision": revision, "dtype": dtype, "device": device}
+        return cls(llm, tokenizer, spec.name, facts)
 
     @property
     def revision(self) -> str:

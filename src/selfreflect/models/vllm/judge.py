@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from selfreflect.errors import BackendError, ConfigError, JudgeError, excerpt
-from selfreflect.models.judge import Compat, Judge
-from selfreflect.models.local.loading import CausalLM, Device, DType
-from selfreflect.models.openai.endpoint import POOLED, VLLM, Endpoint
+from selfreflect.errors import BackendError, JudgeError, excerpt
+from selfreflect.models.judge import Judge
+from selfreflect.models.local.loading import CausalLM
+from selfreflect.models.openai.endpoint import endpoint
+from selfreflect.models.spec import Compat, DType, ModelSpec
 from selfreflect.models.vllm.lm_head import load_lm_head
 
 Floats = npt.NDArray[np.float32]
@@ -55,71 +56,6 @@ class PooledJudge(Judge):
         self.pool = pool
         self.last_states = self._last_states
 
-    @classmethod
-    def served(
-        cls,
-        name: str,
-        server: Endpoint,
-        *,
-        device: Device = "auto",
-        dtype: DType = "auto",
-        revision: str | None = None,
-        trust_remote_code: bool = False,
-        compat: Compat = "",
-        timeout: float = 600.0,
-        progress: Callable[[str], None] | None = None,
-    ) -> PooledJudge:
-        """The judge ``vllm+http:NAME`` behind ``vllm serve`` in pooling mode. NAME is what the server calls
-        it, and what it is called here.
-
-        Args:
-            device: where the projection runs.
-            dtype: that of the server's decoder, which its states show; one that is named must be that one.
-            timeout: seconds for one try of a call.
-
-        Raises:
-            JudgeError: the server cannot be reached, runs another model, or gives something other than last
-                hidden states.
-        """
-        from selfreflect.models.vllm.server import PoolingServer
-
-        model = _model(name, POOLED)
-        pool = PoolingServer(model, server, timeout=timeout, progress=progress)
-        longest = pool.longest()
-        found = precision(pool.last_states([PROBE]))
-        if dtype not in ("auto", found):
-            raise JudgeError(
-                f"judge {excerpt(name)} is served in {found}, not in {dtype}. Leave --judge-dtype out."
-            )
-        lm = _projection(model, device, found, revision, trust_remote_code, progress)[0]
-        window = min((limit for limit in (longest, lm.window) if limit is not None), default=None)
-        return cls(replace(lm, name=name, window=window), pool, compat=compat)._checked()
-
-    @classmethod
-    def in_process(
-        cls,
-        name: str,
-        *,
-        device: Device = "auto",
-        dtype: DType = "auto",
-        revision: str | None = None,
-        trust_remote_code: bool = False,
-        compat: Compat = "",
-        progress: Callable[[str], None] | None = None,
-    ) -> PooledJudge:
-        """The judge ``vllm:NAME``, with vLLM in this process.
-
-        Raises:
-            JudgeError: no such model, or vLLM cannot run it.
-            MissingExtraError: vLLM is not installed.
-        """
-        from selfreflect.models.vllm.engine import PoolingLLM, check_installed
-
-        check_installed("A judge vllm:NAME")
-        lm, source = _projection(_model(name, VLLM), device, dtype, revision, trust_remote_code, progress)
-        pool = PoolingLLM(source, lm, trust_remote_code=trust_remote_code)
-        return cls(replace(lm, name=name), pool, compat=compat)._checked()
-
     @property
     def facts(self) -> dict[str, Any]:
         return {**super().facts, **self.pool.facts}
@@ -134,14 +70,80 @@ class PooledJudge(Judge):
             )
         return torch.from_numpy(states).to(weight)
 
-    def _checked(self) -> PooledJudge:
-        """Raises JudgeError where states are scaled to length 1, which loses what the projection needs."""
+    def check_scale(self) -> None:
+        """Raise JudgeError where states are scaled to length 1, which loses what the projection needs."""
         if abs(torch.linalg.vector_norm(self._last_states([PROBE]).float()).item() - 1) < 1e-2:
             raise JudgeError(
                 f"judge {self.name!r}: its hidden states come scaled to length 1. Serve it with "
                 '--pooler-config \'{"seq_pooling_type": "LAST", "use_activation": false}\''
             )
-        return self
+
+
+class VLLMJudge(PooledJudge):
+    """The judge ``vllm:NAME``, with vLLM in this process."""
+
+    @classmethod
+    def load(
+        cls,
+        model: str | ModelSpec = "vllm:smollm2",
+        *,
+        compat: Compat = "",
+        progress: Callable[[str], None] | None = None,
+        **fields: Any,
+    ) -> VLLMJudge:
+        """Load the projection here and start vLLM with the same model.
+
+        Raises:
+            JudgeError: no such model, or vLLM cannot run it.
+            MissingExtraError: vLLM is not installed.
+        """
+        from selfreflect.models.vllm.engine import PoolingLLM, check_installed
+
+        check_installed("A judge vllm:NAME")
+        spec = ModelSpec.of(model, **fields)
+        lm, source = _lm_head(spec, progress)
+        pool = PoolingLLM(source, lm, trust_remote_code=spec.trust_remote_code)
+        judge = cls(replace(lm, name=spec.name), pool, compat=compat)
+        judge.check_scale()
+        return judge
+
+
+class ServedJudge(PooledJudge):
+    """The judge ``vllm+http:NAME`` behind ``vllm serve`` in pooling mode. NAME is what the server calls it,
+    and the model whose projection is loaded here."""
+
+    @classmethod
+    def load(
+        cls,
+        model: str | ModelSpec = "vllm+http:smollm2",
+        *,
+        compat: Compat = "",
+        progress: Callable[[str], None] | None = None,
+        **fields: Any,
+    ) -> ServedJudge:
+        """Ask the server at ``base_url`` and load the projection here, on ``device``.
+
+        ``dtype`` is that of the server's decoder, which its states show; one that is named must be that one.
+
+        Raises:
+            JudgeError: the server cannot be reached, runs another model, or gives something other than last
+                hidden states.
+        """
+        from selfreflect.models.vllm.server import PoolingServer
+
+        spec = ModelSpec.of(model, **fields)
+        pool = PoolingServer(spec.bare_name, endpoint(spec.base_url), timeout=spec.timeout, progress=progress)
+        longest = pool.longest()
+        served_dtype = precision(pool.last_states([PROBE]))
+        if spec.dtype not in ("auto", served_dtype):
+            raise JudgeError(
+                f"judge {excerpt(spec.name)} is served in {served_dtype}, not in {spec.dtype}. Leave --judge-dtype out."
+            )
+        lm, _ = _lm_head(replace(spec, dtype=served_dtype), progress)
+        window = min((limit for limit in (longest, lm.window) if limit is not None), default=None)
+        judge = cls(replace(lm, name=spec.name, window=window), pool, compat=compat)
+        judge.check_scale()
+        return judge
 
 
 def precision(states: Floats) -> DType:
@@ -153,22 +155,8 @@ def precision(states: Floats) -> DType:
         return "float16" if np.array_equal(states.astype(np.float16), states) else "float32"
 
 
-def _model(name: str, prefix: str) -> str:
-    model = name.removeprefix(prefix).strip()
-    if not model:
-        raise ConfigError(f"a judge {prefix}NAME needs the name of a model")
-    return model
-
-
-def _projection(
-    model: str,
-    device: Device,
-    dtype: DType,
-    revision: str | None,
-    trust_remote_code: bool,
-    progress: Callable[[str], None] | None,
-) -> tuple[CausalLM, str]:
+def _lm_head(spec: ModelSpec, progress: Callable[[str], None] | None) -> tuple[CausalLM, str]:
     try:
-        return load_lm_head(model, device, dtype, revision, trust_remote_code, progress)
+        return load_lm_head(spec, progress)
     except BackendError as error:
         raise JudgeError(str(error)) from error

@@ -13,8 +13,6 @@ import torch
 
 from selfreflect.models.local.loading import (
     CausalLM,
-    Device,
-    DType,
     add_up_in_float32,
     explained,
     family,
@@ -26,6 +24,7 @@ from selfreflect.models.local.loading import (
     window_of,
 )
 from selfreflect.models.local.threads import apply_threads, read_usage
+from selfreflect.models.spec import ModelSpec
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -46,15 +45,8 @@ class LMHead(torch.nn.Module):
         return self.linear
 
 
-def load_lm_head(
-    name: str,
-    device: Device = "auto",
-    dtype: DType = "auto",
-    revision: str | None = None,
-    trust_remote_code: bool = False,
-    progress: Callable[[str], None] | None = None,
-) -> tuple[CausalLM, str]:
-    """The projection of model ``name`` with its tokenizer, and the directory or hub name they come from.
+def load_lm_head(spec: ModelSpec, progress: Callable[[str], None] | None = None) -> tuple[CausalLM, str]:
+    """The projection of a model with its tokenizer, and the directory or hub name they come from.
 
     Of a model on the hub only its configuration, its tokenizer and the one file that holds the projection are
     fetched.
@@ -64,19 +56,20 @@ def load_lm_head(
     """
     import transformers
 
-    where = pick_device(device)
-    kind = pick_dtype(dtype, where)
+    name = spec.bare_name
+    where = pick_device(spec.device)
+    kind = pick_dtype(spec.dtype, where)
     add_up_in_float32(where)
     usage = read_usage()
     source = resolve(name, progress)
-    options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+    options: dict[str, Any] = {"trust_remote_code": spec.trust_remote_code}
     with explained(name, source):
         if not Path(source).is_dir():
-            options |= pinned(source, revision)
+            options |= pinned(source, spec.revision)
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, **options)
         config = transformers.AutoConfig.from_pretrained(source, **options)
         with torch.device("meta"):
-            skeleton = family(source, options).from_config(config, trust_remote_code=trust_remote_code)
+            skeleton = family(source, options).from_config(config, trust_remote_code=spec.trust_remote_code)
         projection = (
             LMHead(_linear(skeleton, source, options), config).to(where, kind).eval().requires_grad_(False)
         )
@@ -86,7 +79,7 @@ def load_lm_head(
         model=projection,
         tokenizer=tokenizer,
         name=name,
-        revision=options.get("revision") or local_revision(name) or revision or "",
+        revision=options.get("revision") or local_revision(name) or spec.revision or "",
         device=where,
         dtype=str(kind).removeprefix("torch."),
         window=window_of(skeleton, tokenizer),

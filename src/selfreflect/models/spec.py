@@ -1,0 +1,94 @@
+"""What names a model and says how to load it: one record for generators and judges.
+
+A name may begin with the kind of its backend (``openai:gpt-4o``, ``vllm:smollm2``, ``vllm+http:smollm2``);
+a name without one is a local torch model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, Literal, get_args
+
+from selfreflect.errors import ConfigError
+
+Device = Literal["auto", "cuda", "mps", "cpu"]
+DType = Literal["auto", "float32", "bfloat16", "float16"]
+Compat = Literal["", "published"]
+
+DeviceMap = Literal["auto"] | Mapping[str, str | int] | None
+"""``"auto"`` spreads a local model over all visible GPUs. A mapping is a device map as accelerate reads it:
+the name of each module, or of one above it, and its GPU's number, ``"cpu"`` or ``"disk"``. Weights on the last
+two are copied to a GPU for each use."""
+
+Kind = Literal["local", "openai", "vllm", "vllm+http"]
+
+GENERATORS: dict[Kind, str] = {
+    "local": "selfreflect.models.local.generator:HFGenerator",
+    "openai": "selfreflect.models.openai.generator:OpenAIGenerator",
+    "vllm": "selfreflect.models.vllm.engine:VLLMGenerator",
+}
+"""The class that loads a generator of each kind: ``module:Class``, imported on use."""
+
+JUDGES: dict[Kind, str] = {
+    "local": "selfreflect.models.judge:Judge",
+    "vllm": "selfreflect.models.vllm.judge:VLLMJudge",
+    "vllm+http": "selfreflect.models.vllm.judge:ServedJudge",
+}
+"""The class that loads a judge of each kind. ``openai`` is missing: a judge needs full logits."""
+
+LOCAL_NAMES = "smollm2, a local directory, or a hub name such as Qwen/Qwen2.5-7B-Instruct"
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model and how to load it. Each backend reads the fields that concern it."""
+
+    name: str = "smollm2"
+    _: KW_ONLY
+    revision: str | None = None
+    """Branch, tag or commit on the hub."""
+    base_url: str | None = None
+    """Address of the server, for ``openai`` and ``vllm+http``."""
+    device: Device = "auto"
+    dtype: DType = "auto"
+    device_map: DeviceMap = None
+    trust_remote_code: bool = False
+    """Run code that the model brings along."""
+    batch_size: int | None = None
+    """Sequences that a local generator decodes together; None lets it choose."""
+    max_connections: int = 16
+    """Simultaneous calls to a server."""
+    timeout: float = 600.0
+    """Seconds for one try of a call to a server."""
+
+    @classmethod
+    def of(cls, model: str | ModelSpec, **fields: Any) -> ModelSpec:
+        """The spec of a model that is given by name or as a spec, with ``fields`` replaced."""
+        if isinstance(model, ModelSpec):
+            return replace(model, **fields)
+        return cls(model, **fields)
+
+    @property
+    def kind(self) -> Kind:
+        return kind_of(self.name)
+
+    @property
+    def bare_name(self) -> str:
+        """The name without its kind.
+
+        Raises:
+            ConfigError: nothing is left.
+        """
+        bare = self.name if self.kind == "local" else self.name.removeprefix(f"{self.kind}:").strip()
+        if not bare:
+            raise ConfigError(f"{self.kind}:NAME needs the name of a model")
+        return bare
+
+
+def kind_of(name: str) -> Kind:
+    """The backend that ``name`` begins with, ``"local"`` for a name without one."""
+    for kind in get_args(Kind):
+        if name.startswith(f"{kind}:"):
+            return kind  # type: ignore[no-any-return]
+    return "local"

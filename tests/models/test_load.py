@@ -1,0 +1,100 @@
+"""Names of models: which backend they mean, and what is said of a name that means none."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from tiny_chat import chatml, save_lm
+
+from selfreflect.errors import BackendError, ConfigError, JudgeError
+from selfreflect.models.judge import Judge
+from selfreflect.models.load import load_generator, load_judge
+from selfreflect.models.local.generator import HFGenerator
+from selfreflect.models.openai.generator import OpenAIGenerator
+from selfreflect.models.spec import GENERATORS, JUDGES, Kind, ModelSpec, kind_of
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "bare"),
+    [
+        ("openai:gpt-4o", "openai", "gpt-4o"),
+        ("openai:a:b", "openai", "a:b"),
+        ("vllm:smollm2", "vllm", "smollm2"),
+        ("vllm+http: smollm2 ", "vllm+http", "smollm2"),
+        ("smollm2", "local", "smollm2"),
+        ("Qwen/Qwen2.5-7B-Instruct", "local", "Qwen/Qwen2.5-7B-Instruct"),
+        ("models/vllm:7b", "local", "models/vllm:7b"),
+    ],
+)
+def test_a_name_says_its_kind(name: str, kind: Kind, bare: str) -> None:
+    assert kind_of(name) == kind
+    assert ModelSpec(name).bare_name == bare
+
+
+@pytest.mark.parametrize("kind", ["openai", "vllm", "vllm+http"])
+def test_a_kind_without_a_name(kind: str) -> None:
+    with pytest.raises(ConfigError, match="NAME needs the name of a model"):
+        _ = ModelSpec(f"{kind}: ").bare_name
+
+
+def test_a_spec_takes_changes_to_its_fields() -> None:
+    spec = ModelSpec.of("smollm2", device="cpu")
+    assert spec == ModelSpec("smollm2", device="cpu")
+    assert ModelSpec.of(spec, dtype="float32") == ModelSpec("smollm2", device="cpu", dtype="float32")
+    with pytest.raises(TypeError, match="devcie"):
+        ModelSpec.of("smollm2", devcie="cpu")
+
+
+def test_no_model_is_trusted_with_its_own_code_unasked() -> None:
+    assert ModelSpec("m").trust_remote_code is False
+
+
+@pytest.mark.parametrize("path", [*GENERATORS.values(), *JUDGES.values()])
+def test_every_row_of_the_tables_leads_to_a_class(path: str) -> None:
+    module, _, name = path.partition(":")
+    assert callable(getattr(import_module(module), name).load)
+
+
+def test_each_kind_is_loaded_by_its_class(tmp_path: Path) -> None:
+    pytest.importorskip("openai")
+    lines: list[str] = []
+    path = save_lm(tmp_path, chatml())
+    spec = ModelSpec(path, device="cpu", batch_size=3)
+    generator = load_generator(spec, lines.append)
+    assert isinstance(generator, HFGenerator)
+    assert generator.batch_size == 3
+    judge = load_judge(spec, compat="published", progress=lines.append)
+    assert type(judge) is Judge
+    assert judge.compat == "published"
+    assert judge.lm is generator.lm
+    assert lines[0] == f"loading {path}"
+    assert lines[-1] == f"loading judge {path}"
+    served = load_generator(ModelSpec("openai:m", base_url="http://localhost:1/v1", max_connections=2))
+    assert isinstance(served, OpenAIGenerator)
+    assert served.facts == {"name": "openai:m", "revision": "", "base_url": "http://localhost:1/v1"}
+    assert served.max_connections == 2
+
+
+def test_a_judges_kind_generates_nothing() -> None:
+    with pytest.raises(ConfigError, match=r"'vllm\+http:m' names a judge.*openai:NAME, vllm:NAME, smollm2"):
+        load_generator(ModelSpec("vllm+http:m"))
+
+
+def test_an_unknown_kind_is_answered_with_the_known_ones() -> None:
+    known = "'foo:bar' is no local model.*smollm2.*openai:, vllm: or, for a judge, vllm\\+http:"
+    with pytest.raises(BackendError, match=known):
+        load_generator(ModelSpec("foo:bar"))
+    with pytest.raises(JudgeError, match=known):
+        load_judge(ModelSpec("foo:bar"))
+
+
+def test_a_directory_may_have_a_colon_in_its_name(tmp_path: Path) -> None:
+    path = save_lm(tmp_path / "a:b", chatml())
+    assert load_judge(ModelSpec(path, device="cpu")).name == path
+
+
+def test_an_api_is_no_judge() -> None:
+    with pytest.raises(JudgeError, match="full vocabulary"):
+        load_judge(ModelSpec("openai:gpt-4o"))

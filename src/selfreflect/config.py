@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from selfreflect.errors import ConfigError, excerpt, nearest
+from selfreflect.metric.sampling.limits import Limits
 from selfreflect.records import Record
 from selfreflect.sources.shards import part_of
 
@@ -68,6 +69,15 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
     """Stop scoring summaries whose order is certain at this confidence."""
     seed: int = 0
     """Which words come first, where there is a limit."""
+
+    @property
+    def limits(self) -> Limits | None:
+        """When to stop scoring words; None to score all of them.
+
+        Raises:
+            ConfigError: a limit is out of range.
+        """
+        return Limits.parse(self.budget, self.standard_error, self.race, self.seed)
 
 
 class Placement(Record, frozen=True, kw_only=True):
@@ -291,11 +301,7 @@ def _check_judge(scores: ScoresConfig) -> None:
 
 
 def _check_limits(scores: ScoresConfig) -> None:
-    if not limited(scores):
-        return
-    from selfreflect.metric.sampling.population import limits
-
     try:
-        limits(scores.budget, scores.standard_error, scores.race)
+        _ = scores.limits
     except ConfigError as error:
         raise ConfigError(f"scores: {error}") from None

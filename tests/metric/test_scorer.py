@@ -14,6 +14,7 @@ from tokenizers import normalizers
 
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.metric import scorer
+from selfreflect.metric.sampling.limits import Limits
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.metric.tasks import masked_words, reference_context, summary_context
 from selfreflect.models.judge import Judge
@@ -39,6 +40,10 @@ def score(metric: SelfReflect, summary: str = "Radishes.", masked_out=MASKED, co
     [found] = records(metric, {"s": summary}, masked_out, conditioning)
     assert isinstance(found, Score)
     return found
+
+
+def limited(metric: SelfReflect, **limits) -> SelfReflect:
+    return SelfReflect(metric.judge, limits=Limits.parse(**limits))
 
 
 def token_distances(found: Score) -> list[float]:
@@ -391,7 +396,7 @@ TEXTS = {"a": "Radishes.", "b": "Perhaps tomatoes and basil in a pot."}
 
 def test_an_estimate_is_marked_and_says_what_it_comes_from(metric):
     exact = records(metric, TEXTS, LONGER)
-    found = records(SelfReflect(metric.judge, budget=900, seed=3), TEXTS, LONGER)
+    found = records(limited(metric, budget=900, seed=3), TEXTS, LONGER)
     for estimated, whole in zip(found, exact, strict=True):
         assert whole.estimate is None
         facts = estimated.estimate
@@ -414,9 +419,8 @@ def test_an_estimate_is_marked_and_says_what_it_comes_from(metric):
 
 def test_estimates_over_all_seeds_average_to_the_exact_score(metric):
     exact = records(metric, {"a": "Radishes."}, LONGER)[0].value
-    budget = {"budget": 500}
     values = [
-        records(SelfReflect(metric.judge, seed=seed, **budget), {"a": "Radishes."}, LONGER)[0].value
+        records(limited(metric, budget=500, seed=seed), {"a": "Radishes."}, LONGER)[0].value
         for seed in range(40)
     ]
     spread = np.std(values) / math.sqrt(len(values))
@@ -425,18 +429,14 @@ def test_estimates_over_all_seeds_average_to_the_exact_score(metric):
 
 
 def test_the_same_seed_gives_the_same_estimate_and_another_one_other_words(metric):
-    one, same, other = (
-        records(SelfReflect(metric.judge, budget=600, seed=seed), TEXTS, LONGER) for seed in (1, 1, 2)
-    )
+    one, same, other = (records(limited(metric, budget=600, seed=seed), TEXTS, LONGER) for seed in (1, 1, 2))
     assert one == same
     assert [(w.answer, w.word) for w in one[0].words] != [(w.answer, w.word) for w in other[0].words]
 
 
 def test_answers_without_a_scored_word_have_no_mean(metric):
-    [refused] = records(SelfReflect(metric.judge, budget=1), {"a": "Radishes."}, LONGER)
-    [found] = records(
-        SelfReflect(metric.judge, budget=int(refused.message.split()[-1])), {"a": "Radishes."}, LONGER
-    )
+    [refused] = records(limited(metric, budget=1), {"a": "Radishes."}, LONGER)
+    [found] = records(limited(metric, budget=int(refused.message.split()[-1])), {"a": "Radishes."}, LONGER)
     scored = {word.answer for word in found.words}
     assert 0 < len(scored) < len(LONGER)
     assert {index for index, mean in enumerate(found.answer_means) if mean is not None} == scored
@@ -444,7 +444,7 @@ def test_answers_without_a_scored_word_have_no_mean(metric):
 
 @pytest.mark.parametrize("limit", [{"budget": 10**6}, {"budget": "10m"}, {"standard_error": 1e-12}])
 def test_a_limit_that_leaves_no_word_out_gives_exact_scores(metric, limit):
-    found = records(SelfReflect(metric.judge, **limit), TEXTS, LONGER)
+    found = records(limited(metric, **limit), TEXTS, LONGER)
     for one, exact in zip(found, records(metric, TEXTS, LONGER), strict=True):
         assert one.estimate is None
         assert (one.value, one.stderr) == (
@@ -455,31 +455,29 @@ def test_a_limit_that_leaves_no_word_out_gives_exact_scores(metric, limit):
 
 
 def test_the_judge_computes_no_more_tokens_than_the_budget(metric):
-    limited = SelfReflect(metric.judge, budget=900)
+    estimating = limited(metric, budget=900)
     computed = []
-    states = limited.engine.states
-    limited.engine.states = lambda plans: (
+    states = estimating.engine.states
+    estimating.engine.states = lambda plans: (
         computed.extend(plan.computed_tokens for plan in plans) or states(plans)
     )
-    records(limited, TEXTS, LONGER)
+    records(estimating, TEXTS, LONGER)
     assert 0 < sum(computed) <= 900
 
 
 def test_a_budget_too_small_for_one_word_is_a_failure_that_says_how_much_is_needed(metric):
-    found = records(SelfReflect(metric.judge, budget=20), TEXTS, LONGER)
+    found = records(limited(metric, budget=20), TEXTS, LONGER)
     assert [(failure.kind, failure.name) for failure in found] == [("over_budget", "a"), ("over_budget", "b")]
     needed = int(found[0].message.split()[-1])
-    assert all(
-        isinstance(one, Score) for one in records(SelfReflect(metric.judge, budget=needed), TEXTS, LONGER)
-    )
-    assert records(SelfReflect(metric.judge, budget=needed - 1), TEXTS, LONGER)[0].kind == "over_budget"
+    assert all(isinstance(one, Score) for one in records(limited(metric, budget=needed), TEXTS, LONGER))
+    assert records(limited(metric, budget=needed - 1), TEXTS, LONGER)[0].kind == "over_budget"
 
 
 def test_a_summary_scored_later_gets_the_words_of_those_before(metric):
-    limited = SelfReflect(metric.judge, budget=900)
-    before = records(limited, TEXTS, LONGER)
+    estimating = limited(metric, budget=900)
+    before = records(estimating, TEXTS, LONGER)
     drawn = AnswerSet(question_id=QUESTION.id, masked_out=LONGER, conditioning=TOLD)
-    [later] = limited.score_records(
+    [later] = estimating.score_records(
         QUESTION, drawn, [Summary(question_id=QUESTION.id, name="c", text="Kale.")], beside=before
     )
     assert [(w.answer, w.word) for w in later.words] == [(w.answer, w.word) for w in before[0].words]
@@ -487,20 +485,18 @@ def test_a_summary_scored_later_gets_the_words_of_those_before(metric):
 
 
 def test_beside_a_score_of_every_word_nothing_stops_short(metric):
-    limited = SelfReflect(metric.judge, budget=900)
-    estimated = records(limited, TEXTS, LONGER)
+    estimating = limited(metric, budget=900)
+    estimated = records(estimating, TEXTS, LONGER)
     exact = records(metric, {"all": "Kale, or peas."}, LONGER)
     drawn = AnswerSet(question_id=QUESTION.id, masked_out=LONGER, conditioning=TOLD)
     named = [Summary(question_id=QUESTION.id, name="c", text="Kale.")]
-    [later] = SelfReflect(metric.judge, budget=10**6).score_records(
-        QUESTION, drawn, named, beside=[*estimated, *exact]
-    )
+    [later] = limited(metric, budget=10**6).score_records(QUESTION, drawn, named, beside=[*estimated, *exact])
     assert later.estimate is None
 
 
 def test_a_summary_that_fails_does_not_stop_the_estimates_of_others(tiny_metric):
-    limited = SelfReflect(tiny_metric("llama", max_position_embeddings=300).judge, budget=900)
-    fine, failed = records(limited, {"fine": "Radishes.", "long": "word " * 200}, LONGER)
+    estimating = limited(tiny_metric("llama", max_position_embeddings=300), budget=900)
+    fine, failed = records(estimating, {"fine": "Radishes.", "long": "word " * 200}, LONGER)
     assert fine.estimate is not None
     assert failed.kind == "too_long"
 
@@ -510,7 +506,7 @@ def test_a_race_names_the_summaries_whose_order_it_knows(metric):
         " ".join(f"{word}{number}" for word in ("radish", "pea", "kale", "basil")) for number in range(20)
     ]
     near = " ".join(f"x_{i + 1} = '{text}'" for i, text in enumerate(TOLD))
-    found = records(SelfReflect(metric.judge, race=0.9), {"near": near, "far": "zzz " * 30}, answers)
+    found = records(limited(metric, race=0.9), {"near": near, "far": "zzz " * 30}, answers)
     assert [one.estimate.ordered for one in found] == [("far",), ("near",)]
     assert {(one.estimate.stopped, one.estimate.race) for one in found} == {("race", 0.9)}
     exact = records(metric, {"near": near, "far": "zzz " * 30}, answers)
@@ -526,7 +522,7 @@ def test_limits_that_make_no_sense_are_refused_before_anything_is_scored(metric)
         {"race": 1.5},
     ):
         with pytest.raises(ConfigError):
-            SelfReflect(metric.judge, **limit)
+            limited(metric, **limit)
 
 
 # --- hostile and unusual texts

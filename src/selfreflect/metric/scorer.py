@@ -16,7 +16,8 @@ from selfreflect.metric.engine.reference_cache import ReferenceCache, judge_key
 from selfreflect.metric.engine.tree import Prompt, build_tree
 from selfreflect.metric.engine.tree_engine import Guesses, engine_of
 from selfreflect.metric.prompts import CannotScoreError, QuestionPrompts, prepare, summary_prompts
-from selfreflect.metric.sampling.population import Limits, Population, limits
+from selfreflect.metric.sampling.limits import Limits
+from selfreflect.metric.sampling.population import Population
 from selfreflect.metric.sampling.sequential import OverBudgetError, SequentialResult, SequentialScoring
 from selfreflect.metric.tasks import JUDGE_TEMPERATURE
 from selfreflect.records import (
@@ -53,30 +54,17 @@ class SelfReflect:
     a question, and what a :class:`Score` says is marked as an estimate by its ``estimate``; where the limit
     leaves no word out, the score is exact.
 
-    >>> quick = SelfReflect(judge, budget=20_000)  # judge tokens per question
-    >>> quick = SelfReflect(judge, budget="30s", race=0.95)
+    >>> quick = SelfReflect(judge, limits=Limits.parse(20_000))  # judge tokens per question
+    >>> quick = SelfReflect(judge, limits=Limits.parse("30s", race=0.95))
 
     Args:
-        budget: judge tokens per question, reference and all summaries together (``20000`` nodes of the prefix
-            trees, never exceeded, the estimate is unbiased; a judge that tree attention does not serve
-            computes more for the same nodes), or time per question (``"30s"``, ``"2m"``: kept about, and
-            another run may score other words).
-        standard_error: score words until every summary's standard error against its exact score is at most
-            this.
-        race: a confidence such as 0.95: stop scoring a summary when the order between it and every other one
-            is certain at this confidence for all pairs of the question together, so that only close ones cost
-            more.
-        seed: which words come first, with the question's id.
+        limits: when to stop scoring words; see :class:`~selfreflect.metric.sampling.limits.Limits`.
         guesses: keep for each token task this many of the judge's likeliest tokens after the summary, and
             after the conditioning answers.
         cache: a directory that keeps what the judge knows after the conditioning answers, so that one more
             summary of a question costs only itself; see
             :class:`~selfreflect.metric.engine.reference_cache.ReferenceCache`.
         warn: gets a sentence for people when the cache cannot be used.
-
-    With several limits the first one to be reached ends the scoring. What stops by the distances themselves
-    (``standard_error``, ``race``) favours lucky samples a little, so that such estimates are unbiased only
-    nearly.
 
     Raises:
         ConfigError: a setting makes no sense.
@@ -87,10 +75,7 @@ class SelfReflect:
         judge: Judge,
         *,
         temperature: float = JUDGE_TEMPERATURE,
-        budget: str | int | None = None,
-        standard_error: float | None = None,
-        race: float | None = None,
-        seed: int = 0,
+        limits: Limits | None = None,
         guesses: int = 0,
         cache: Path | None = None,
         warn: Callable[[str], object] = warnings.warn,
@@ -101,7 +86,7 @@ class SelfReflect:
             raise ConfigError(
                 f"the judge's temperature must be above 0, not {temperature}; the metric's own is {JUDGE_TEMPERATURE}"
             )
-        self.limits: Limits | None = limits(budget, standard_error, race, seed)
+        self.limits = limits
         self.judge = judge
         self.temperature = temperature
         if cache is not None and judge.last_states is not None:

@@ -159,9 +159,7 @@ class DryRun(Experiment):
             )
             return
         judge = self._judge()
-        from selfreflect.metric.sampling.population import limits
-
-        limit = limits(wanted.budget, wanted.standard_error, wanted.race)
+        limit = wanted.limits
         trees = Trees(judge, self._lengths, [kind.sampling.max_new_tokens for kind in self._kinds])
         nodes, seconds = NOTHING, NOTHING
         each = trees.seconds(self.run.questions[next(iter(todo))])

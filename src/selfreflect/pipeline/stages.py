@@ -224,10 +224,7 @@ def load_metric(judge: Judge, config: Config, options: Options, progress: Progre
     wanted = config.scores
     return SelfReflect(
         judge,
-        budget=wanted.budget,
-        standard_error=wanted.standard_error,
-        race=wanted.race,
-        seed=wanted.seed,
+        limits=wanted.limits,
         guesses=options.guesses,
         cache=options.cache,
         warn=progress.note,

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreflect.errors import ConfigError
 from selfreflect.metric.engine.tree import Prompt, build_tree
-from selfreflect.metric.sampling.population import Cost, Population, limits, parse_budget
+from selfreflect.metric.sampling.population import Cost, Population
 from selfreflect.metric.tasks import masked_words
 from selfreflect.stats import WordSample
 
@@ -28,54 +27,6 @@ ANSWERS = [
 def population(answers=ANSWERS, seed=0, question="q", sizes=None) -> Population:
     words = masked_words(answers)
     return Population(words, sizes or [1 + len(word.text) // 3 for word in words], seed, question)
-
-
-# --- what a user may write
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("20000", (20000, None)),
-        (" 20000 tokens", (20000, None)),
-        ("1token", (1, None)),
-        ("30s", (None, 30.0)),
-        ("0.5 seconds", (None, 0.5)),
-        ("2m", (None, 120.0)),
-        ("1.5 min", (None, 90.0)),
-    ],
-)
-def test_a_budget_is_tokens_or_time(text, expected):
-    assert parse_budget(text) == expected
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["-5", "0", "0s", "12 parsecs", "nan", "inf", "1e5", "", "s", "2.5", "٣", "9" * 400, "3,000", "10 20"],
-)
-def test_a_budget_that_is_none_is_refused_with_advice(text):
-    with pytest.raises(ConfigError, match="as in 20000, or seconds or minutes"):
-        parse_budget(text)
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"standard_error": 0.0}, "standard error"),
-        ({"standard_error": float("nan")}, "standard error"),
-        ({"standard_error": 1.0}, "standard error"),
-        ({"race": 1.0}, "confidence of a race"),
-        ({"race": 95}, "confidence of a race"),
-        ({"race": float("nan")}, "confidence of a race"),
-    ],
-)
-def test_limits_that_make_no_sense_are_refused(given, message):
-    with pytest.raises(ConfigError, match=message):
-        limits(**{"budget": None, "standard_error": None, "race": None, **given})
-
-
-def test_no_limit_is_no_limits():
-    assert limits(None, None, None, 7) is None
 
 
 # --- which words

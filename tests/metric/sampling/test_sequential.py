@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from selfreflect.metric.engine.tree import Prompt, build_tree
-from selfreflect.metric.sampling.population import Cost, Population, limits
+from selfreflect.metric.sampling.limits import Limits
+from selfreflect.metric.sampling.population import Cost, Population
 from selfreflect.metric.sampling.sequential import FIRST_ROUND, OverBudgetError, SequentialScoring
 from selfreflect.metric.tasks import masked_words
 from selfreflect.records import WordDistance
@@ -70,9 +71,9 @@ class Synthetic:
         return found
 
     def rounds(self, budget=None, standard_error=None, race=None, seed=0, **given):
-        asked = limits(budget, standard_error, race, seed)
+        limits = Limits.parse(budget, standard_error, race, seed)
         return SequentialScoring(
-            self.population, self.prompts[0], self.prompts[1:], asked, self.measure, **given
+            self.population, self.prompts[0], self.prompts[1:], limits, self.measure, **given
         )
 
     @property
@@ -228,7 +229,7 @@ def test_a_race_names_a_wrong_order_at_most_as_often_as_it_says(draw):
             question.population,
             question.prompts[0],
             question.prompts[1:],
-            limits(None, None, 0.9),
+            Limits.parse(race=0.9),
             question.measure,
         )
         witness.run()

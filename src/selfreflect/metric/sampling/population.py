@@ -11,8 +11,6 @@ a smaller one, and all summaries of a question get the same words.
 from __future__ import annotations
 
 import hashlib
-import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,75 +18,9 @@ from itertools import accumulate, groupby
 
 import numpy as np
 
-from selfreflect.errors import ConfigError, excerpt
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
 from selfreflect.metric.tasks import MaskedWord
 from selfreflect.stats import WordSample, drawn_sum
-
-_BUDGET = re.compile(r"(\d+(?:\.\d+)?)\s*(tokens?|s|sec|seconds?|m|min|minutes?|)", re.ASCII)
-_HOW = "give judge tokens per question, as in 20000, or seconds or minutes per question, as in 30s or 2m"
-
-
-@dataclass(frozen=True)
-class Limits:
-    """When to stop scoring the words of a question. At least one limit is set."""
-
-    budget: str | None = None
-    """As given, see :func:`parse_budget`."""
-    tokens: int | None = None
-    seconds: float | None = None
-    standard_error: float | None = None
-    race: float | None = None
-    """Confidence at which the order of two summaries counts as certain."""
-    seed: int = 0
-
-    @property
-    def adaptive(self) -> bool:
-        """Whether distances or the clock decide when to stop, so that words are scored in rounds."""
-        return self.seconds is not None or self.standard_error is not None or self.race is not None
-
-
-def limits(
-    budget: str | int | None, standard_error: float | None, race: float | None, seed: int = 0
-) -> Limits | None:
-    """The limits that were asked for, or None where every word is to be scored.
-
-    Raises:
-        ConfigError: a limit makes no sense.
-    """
-    if standard_error is not None and not 0 < standard_error < 1:
-        raise ConfigError(
-            f"the standard error to reach must lie between 0 and 1, as scores do, not {standard_error}"
-        )
-    if race is not None and not 0.5 <= race < 1:
-        raise ConfigError(
-            f"the confidence of a race must be at least 0.5 and below 1, as in 0.95, not {race}"
-        )
-    if budget is None and standard_error is None and race is None:
-        return None
-    tokens, seconds = (None, None) if budget is None else parse_budget(str(budget))
-    return Limits(None if budget is None else str(budget), tokens, seconds, standard_error, race, seed)
-
-
-def parse_budget(text: str) -> tuple[int | None, float | None]:
-    """(tokens, None) or (None, seconds) of ``20000``, ``20000tokens``, ``30s`` or ``2m``.
-
-    Raises:
-        ConfigError: it is none of these, or not above 0.
-    """
-    found = _BUDGET.fullmatch(text.strip().lower())
-    if found is None:
-        raise ConfigError(f"the budget {excerpt(text)} is not understood: {_HOW}")
-    number, unit = float(found[1]), found[2]
-    if not 0 < number < math.inf:
-        raise ConfigError(f"the budget {excerpt(text)} must be above 0 and finite: {_HOW}")
-    if unit.startswith("s"):
-        return None, number
-    if unit.startswith("m"):
-        return None, 60 * number
-    if number != int(number):
-        raise ConfigError(f"the budget {excerpt(text)} must be a whole number of tokens: {_HOW}")
-    return int(number), None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from itertools import combinations
 from typing import Literal
 
 from selfreflect.metric.engine.tree import Prompt
-from selfreflect.metric.sampling.population import Cost, Limits, Population
+from selfreflect.metric.sampling.limits import Limits
+from selfreflect.metric.sampling.population import Cost, Population
 from selfreflect.records import WordDistance
 from selfreflect.stats import SampledMean, sampled_mean, student_p
 

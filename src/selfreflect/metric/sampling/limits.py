@@ -1,0 +1,87 @@
+"""What a user may ask for instead of scoring every masked word. Parsed once, where settings become objects."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from selfreflect.errors import ConfigError, excerpt
+
+_BUDGET = re.compile(r"(\d+(?:\.\d+)?)\s*(tokens?|s|sec|seconds?|m|min|minutes?|)", re.ASCII)
+_ADVICE = "give judge tokens per question, as in 20000, or seconds or minutes per question, as in 30s or 2m"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to stop scoring the masked words of a question; the first limit to be reached counts.
+
+    Make one with :meth:`parse`. Stopping by ``standard_error`` or ``race`` favours lucky samples a little:
+    such estimates are only nearly unbiased.
+    """
+
+    budget: str | None = None
+    """As the user wrote it; :attr:`tokens` or :attr:`seconds` is what it means."""
+    tokens: int | None = None
+    """Judge tokens per question, counted as nodes of the prefix trees of the reference and of all summaries;
+    never exceeded. A judge that tree attention does not serve computes more for the same nodes."""
+    seconds: float | None = None
+    """Time per question, kept approximately; another run may score other words."""
+    standard_error: float | None = None
+    """Stop when every summary's standard error against its exact score is at most this."""
+    race: float | None = None
+    """Stop scoring a summary when its order to every other one is certain at this confidence, for all pairs of
+    the question together, so that only close summaries cost more."""
+    seed: int = 0
+    """Decides, with the question's id, which words come first."""
+
+    @classmethod
+    def parse(
+        cls,
+        budget: str | int | None = None,
+        standard_error: float | None = None,
+        race: float | None = None,
+        seed: int = 0,
+    ) -> Limits | None:
+        """The limits, or None if every masked word is to be scored.
+
+        Args:
+            budget: judge tokens (``20000``, ``"20000 tokens"``) or time (``"30s"``, ``"2m"``).
+
+        Raises:
+            ConfigError: a limit is out of range, or ``budget`` is neither tokens nor time.
+        """
+        if standard_error is not None and not 0 < standard_error < 1:
+            raise ConfigError(
+                f"the standard error to reach must lie between 0 and 1, as scores do, not {standard_error}"
+            )
+        if race is not None and not 0.5 <= race < 1:
+            raise ConfigError(f"the confidence of a race must be in [0.5, 1), as in 0.95, not {race}")
+        if budget is None and standard_error is None and race is None:
+            return None
+        if budget is None:
+            return cls(standard_error=standard_error, race=race, seed=seed)
+        tokens, seconds = _parse_budget(str(budget))
+        return cls(str(budget), tokens, seconds, standard_error, race, seed)
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether distances or the clock decide when to stop, so that words are scored in rounds."""
+        return self.seconds is not None or self.standard_error is not None or self.race is not None
+
+
+def _parse_budget(text: str) -> tuple[int | None, float | None]:
+    """(tokens, None) or (None, seconds)."""
+    match = _BUDGET.fullmatch(text.strip().lower())
+    if match is None:
+        raise ConfigError(f"the budget {excerpt(text)} is not understood: {_ADVICE}")
+    number, unit = float(match[1]), match[2]
+    if not 0 < number < math.inf:
+        raise ConfigError(f"the budget {excerpt(text)} must be above 0 and finite: {_ADVICE}")
+    if unit.startswith("s"):
+        return None, number
+    if unit.startswith("m"):
+        return None, 60 * number
+    if not number.is_integer():
+        raise ConfigError(f"the budget {excerpt(text)} must be a whole number of tokens: {_ADVICE}")
+    return int(number), None

@@ -23,6 +23,7 @@ from selfreflect.app.jobs import Job, JobQueue
 from selfreflect.app.library import Library
 from selfreflect.app.serve import listen
 from selfreflect.app.server import application
+from selfreflect.app.services import Services
 from selfreflect.app.work import JobRunner, ModelChoices
 from selfreflect.grouping import ordered_groups
 from selfreflect.pipeline.experiment import Options
@@ -115,8 +116,9 @@ def serving(
     queue = JobQueue(work or JobRunner(library, models, Options(device="cpu")))
     bound = listen(host, 0)
     access = Access(LOCAL, token=token)
+    services = Services(queue, library, models, meaning or Meaning(lambda: by_first_letter))
     config = uvicorn.Config(
-        application(queue, library, models, access, meaning or Meaning(lambda: by_first_letter)),  # type: ignore[arg-type]
+        application(services, access),  # type: ignore[arg-type]
         log_config=None,
         access_log=False,
         lifespan="off",

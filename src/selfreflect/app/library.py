@@ -1,5 +1,4 @@
-"""The run directories under one root. A run is opened by an id from the listing, never by a path that a
-client sends."""
+"""The run directories under one root. Clients open a run by an id from the listing, never by a path."""
 
 from __future__ import annotations
 
@@ -12,34 +11,39 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from selfreflect.errors import StoreError
+from selfreflect.app.safe import without_paths
+from selfreflect.errors import SelfReflectError, StoreError
 from selfreflect.pipeline.experiment import run_records
-from selfreflect.records import AnswerSet
 from selfreflect.report.overview import RunRecords
 from selfreflect.store.journal import store_errors
 from selfreflect.store.run import MANIFEST, Run
 
 DEPTH = 3
-"""How far below the root runs are looked for."""
+"""Levels of directories below the root that are searched for runs."""
 
-_SEEN = 20_000
-"""Directory entries that one search looks at, which bounds a listing."""
+_MAX_ENTRIES = 20_000
+"""Directory entries that one search looks at, which bounds its time."""
 
-_LARGEST = 400_000_000
+_MAX_OPENED = 400_000_000
 """Bytes of records that are read into memory for the page."""
 
-_LINE = 100_000
-_COUNTED = 50_000_000
-"""Bytes of a first question, and of all questions, that a listing reads."""
+_MAX_FIRST_QUESTION = 100_000
+_MAX_COUNTED = 50_000_000
+"""Bytes of the first question, and of all questions, that a listing reads."""
 
-_HELD = 2
-"""Runs whose records are kept in memory."""
+_HELD_RUNS = 2
+"""Runs whose records stay in memory."""
+
+_TITLE = 300
+"""Characters of the first question that a listing shows."""
 
 FILES = (MANIFEST, "questions.jsonl", "answers.jsonl", "summaries.jsonl", "scores.jsonl", "failures.jsonl")
+
+Stat = tuple[int, int]
+"""When a file was last changed, in nanoseconds, and its bytes; zeros if it does not exist."""
 
 
 class UnknownRunError(StoreError):
@@ -48,108 +52,103 @@ class UnknownRunError(StoreError):
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """A run directory, by what can be told without reading its records."""
+    """A run directory, as found without reading its records."""
 
     id: str
     name: str
     """Its path below the root."""
     path: Path
     changed: float
+    """Seconds since 1970."""
+
+
+@dataclass(frozen=True)
+class Glance:
+    """What a listing shows of a run."""
+
+    question: str | None = None
+    """The first question, shortened."""
+    questions: int | None = None
+    """Their number; None if there are too many to count."""
+    models: list[str] = field(default_factory=list)
+    problem: str | None = None
+    """Why the run cannot be opened."""
 
 
 class Library:
-    """Finds, opens and begins run directories. Any number of threads may use it."""
+    """Finds, opens and names run directories. Threads may share it."""
 
     def __init__(self, root: Path) -> None:
         root.mkdir(parents=True, exist_ok=True)
         self.root = root.resolve()
-        self._held: OrderedDict[tuple[str, tuple[tuple[int, int], ...]], RunRecords] = OrderedDict()
+        self._held: OrderedDict[tuple[str, tuple[Stat, ...]], RunRecords] = OrderedDict()
         self._lock = threading.Lock()
 
     def listing(self) -> list[RunDirectory]:
-        """The runs under the root, the latest first."""
+        """The runs under the root, latest first."""
         return sorted(self._search(), key=lambda run: (-run.changed, run.name))
 
     def begin(self, kind: str) -> Path:
-        """A new directory for a run, named by the time."""
-        name = f"{kind}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
-        return self.root / name
+        """Name a new run directory by the time."""
+        return self.root / f"{kind}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
 
     def id_of(self, path: Path) -> str:
         return _id(path.relative_to(self.root))
 
-    def find(self, id_: str) -> RunDirectory:
-        """The run of that id.
-
-        Raises:
-            UnknownRunError: the listing has none.
-            StoreError: its files are links to somewhere else, or no files.
-        """
-        for found in self._search():
-            if found.id == id_:
-                _refuse_odd_files(found)
-                return found
-        raise UnknownRunError("there is no run of that id; the list shows those that are there")
-
-    def glance(self, found: RunDirectory) -> tuple[str | None, int | None, list[str]]:
-        """The first question, cut; how many there are; and the models. Reads no more than it must: a run may
-        be large.
-
-        Raises:
-            StoreError: the run is damaged, of another version, or made of anything but ordinary files.
-        """
-        _refuse_odd_files(found)
-        manifest = Run.load(found.path).manifest
-        names = [str(facts.get("name", "")) for facts in manifest.models.values() if isinstance(facts, dict)]
-        first, count = None, 0
-        with (
-            store_errors(found.path),
-            suppress(FileNotFoundError),
-            (found.path / "questions.jsonl").open("rb") as file,
-        ):
-            line = file.readline(_LINE)
-            if line.endswith(b"\n"):
-                first, count = _question(line), 1
-            for block in iter(lambda: file.read(1 << 20), b""):
-                if file.tell() > _COUNTED:
-                    return first, None, list(dict.fromkeys(names))
-                count += block.count(b"\n")
-        return first, count, list(dict.fromkeys(names))
+    def glance(self, directory: RunDirectory) -> Glance:
+        """Read as little as a listing needs, since a run may be large."""
+        try:
+            _refuse_special_files(directory)
+            manifest = Run.load(directory.path).manifest
+            first, count = _first_and_count(directory.path / "questions.jsonl")
+        except SelfReflectError as error:
+            return Glance(problem=without_paths(str(error)))
+        facts = [fact for fact in manifest.models.values() if isinstance(fact, dict)]
+        models = dict.fromkeys(without_paths(str(fact.get("name", ""))) for fact in facts)
+        return Glance(first, count, list(models))
 
     def records(self, id_: str) -> RunRecords:
-        """What is in a run, read again only when it has changed.
+        """Read the records of a run, again only after it has changed.
 
         Raises:
-            StoreError: there is no such run, it is damaged, or too large for a page.
+            UnknownRunError: the listing has no run of this id.
+            StoreError: the run is damaged, too large for a page, or contains links or special files.
         """
-        found = self.find(id_)
-        stats = [_stat(found.path / name) for name in FILES]
-        if sum(size for _, size in stats) > _LARGEST:
+        directory = self._find(id_)
+        stats = tuple(_stat(directory.path / name) for name in FILES)
+        if sum(size for _, size in stats) > _MAX_OPENED:
             raise StoreError(
-                f"run {found.name!r} is too large to be opened here; make a page of it with: selfreflect report"
+                f"run {directory.name!r} is too large to open here; make a page of it with: selfreflect report"
             )
-        key = (id_, tuple(stats))
+        key = (id_, stats)
         with self._lock:
             if key not in self._held:
-                self._held[key] = run_records(Run.load(found.path), found.name)
+                self._held[key] = run_records(Run.load(directory.path), directory.name)
             self._held.move_to_end(key)
-            while len(self._held) > _HELD:
+            while len(self._held) > _HELD_RUNS:
                 self._held.popitem(last=False)
             return self._held[key]
 
+    def _find(self, id_: str) -> RunDirectory:
+        for directory in self._search():
+            if directory.id == id_:
+                _refuse_special_files(directory)
+                return directory
+        raise UnknownRunError("there is no run of that id; choose one from the list of runs")
+
     def _search(self) -> Iterator[RunDirectory]:
-        """Runs below the root. Links to directories are not followed, so nothing outside is found."""
+        """Find runs below the root. Links to directories are not followed, so nothing outside is found."""
         seen = 0
-        waiting = [(self.root, 0)]
-        while waiting:
-            folder, depth = waiting.pop()
+        folders = [(self.root, 0)]
+        while folders:
+            folder, depth = folders.pop()
             try:
                 entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-            except OSError:  # gone, or not ours to read
+            except OSError:  # deleted in the meantime, or not readable
                 continue
             for entry in entries:
                 seen += 1
-                if seen > _SEEN:
+                if seen > _MAX_ENTRIES:
                     return
                 if not entry.is_dir(follow_symlinks=False):
                     continue
@@ -158,41 +157,44 @@ class Library:
                     relative = path.relative_to(self.root)
                     yield RunDirectory(_id(relative), relative.as_posix(), path, _changed(path))
                 elif depth + 1 < DEPTH:
-                    waiting.append((path, depth + 1))
+                    folders.append((path, depth + 1))
 
 
-def models(records: RunRecords) -> list[str]:
-    """The models whose answers are in a run."""
-    return list(
-        dict.fromkeys(
-            answers.model
-            for answers in records.answers.values()
-            if isinstance(answers, AnswerSet) and answers.model
-        )
-    )
-
-
-def _refuse_odd_files(found: RunDirectory) -> None:
-    """A link may lead anywhere, and reading a pipe may wait for ever."""
+def _refuse_special_files(directory: RunDirectory) -> None:
+    """A link may lead out of the root, and reading a pipe may block for ever."""
     for name in FILES:
-        mode = _mode(found.path / name)
+        mode = _mode(directory.path / name)
         if stat.S_ISLNK(mode):
-            raise StoreError(f"the files of run {found.name!r} are links, which are not followed")
+            raise StoreError(f"the files of run {directory.name!r} are links, which are not followed")
         if mode and not stat.S_ISREG(mode):
-            raise StoreError(f"{name} of run {found.name!r} is not an ordinary file, and is not read")
+            raise StoreError(f"{name} of run {directory.name!r} is not an ordinary file, so it is not read")
 
 
 def _mode(path: Path) -> int:
-    """What sort of file it is, links not followed; 0 where there is none or it is not ours to know."""
+    """The file's mode, without following links; 0 if it does not exist or is not accessible."""
     try:
         return path.lstat().st_mode
     except OSError:
         return 0
 
 
-def _question(line: bytes) -> str | None:
+def _first_and_count(path: Path) -> tuple[str | None, int | None]:
+    if not path.exists():
+        return None, 0
+    with store_errors(path), path.open("rb") as file:
+        line = file.readline(_MAX_FIRST_QUESTION)
+        first = _question_text(line) if line.endswith(b"\n") else None
+        count = line.count(b"\n")
+        while block := file.read(1 << 20):
+            if file.tell() > _MAX_COUNTED:
+                return first, None
+            count += block.count(b"\n")
+    return first, count
+
+
+def _question_text(line: bytes) -> str | None:
     try:
-        return str(json.loads(line)["text"])[:300]
+        return str(json.loads(line)["text"])[:_TITLE]
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
 
@@ -201,12 +203,12 @@ def _id(relative: Path) -> str:
     return hashlib.sha256(os.fsencode(relative.as_posix())).hexdigest()[:16]
 
 
-def _stat(path: Path) -> tuple[int, int]:
+def _stat(path: Path) -> Stat:
     try:
-        found = path.stat()
+        result = path.stat()
     except OSError:
         return 0, 0
-    return found.st_mtime_ns, found.st_size
+    return result.st_mtime_ns, result.st_size
 
 
 def _changed(path: Path) -> float:

@@ -1,37 +1,53 @@
-"""What the page may be told of messages that were written for a terminal."""
+"""What clients are told of errors: messages written for a terminal, without this machine's paths."""
 
 from __future__ import annotations
 
 import re
 
+from selfreflect.errors import SelfReflectError
 from selfreflect.render.text import printable
 
 _START = r"(?:file:[/\\]+|~(?:[A-Za-z_][\w.-]{0,63})?[/\\]+|[A-Za-z]:[/\\]+|\.{1,2}[/\\]+|/+|\\{2,}|\\(?=[\w.$-]+\\))"
-"""A URL of a file, a home, a drive, a relative path with dots, the root, a Windows share, a drive's root."""
+"""Start of a path: a file URL, a home, a drive, a relative path with dots, the root, a Windows share, a
+drive's root."""
 
 _PART = r"[^\s/\\'\"`,:;()<>|]+"
 
 _PATH = re.compile(
-    rf"(?P<address>\b(?!file:)[A-Za-z][A-Za-z0-9+.-]{{1,15}}://\S*)"
+    rf"(?P<url>\b(?!file:)[A-Za-z][A-Za-z0-9+.-]{{1,15}}://\S*)"
     rf"|(?<=(?P<quote>['\"])){_START}[^'\"\n]+(?=(?P=quote))"
     rf"|(?<![\w.<…/\\]){_START}(?:{_PART}(?: {_PART})*[/\\]+)*{_PART}[/\\]*"
 )
-"""An address on the web, which stays; a path in quotes, whatever is in it; a path. Blanks belong to a path
-where a part of it follows."""
+"""Matches a web address, which stays; a quoted path, whatever it contains; and a bare path. A path contains a
+blank only where another of its parts follows."""
 
 _LONGEST = 2000
+"""Characters of a message."""
 
 
 def without_paths(message: str) -> str:
-    """``message`` with the paths of this machine cut to ``…/name``, control characters shown as escapes, and
-    an end.
+    """Shorten paths in ``message`` to ``…/name``, escape control characters, and cut long messages.
 
-    A relative path without dots, such as ``runs/mine``, stays: it cannot be told from the name of a model,
-    and says where nothing is.
+    A relative path without dots, such as ``runs/mine``, stays: it looks like the name of a model, and does
+    not tell where anything is.
     """
-    shown = printable(_PATH.sub(_cut, message))
-    return shown if len(shown) <= _LONGEST else shown[: _LONGEST - 1] + "…"
+    shown = printable(_PATH.sub(_shorten, message))
+    if len(shown) > _LONGEST:
+        return shown[: _LONGEST - 1] + "…"
+    return shown
 
 
-def _cut(match: re.Match[str]) -> str:
-    return match[0] if match["address"] else "…/" + re.split(r"[/\\]", match[0].rstrip("/\\"))[-1]
+def _shorten(match: re.Match[str]) -> str:
+    if match["url"]:
+        return match[0]
+    name = re.split(r"[/\\]", match[0].rstrip("/\\"))[-1]
+    return f"…/{name}"
+
+
+def problem(error: BaseException) -> dict[str, str]:
+    """Describe an error as ``kind`` and ``message``; of an unexpected one, clients learn no details."""
+    if isinstance(error, SelfReflectError):
+        kind = type(error).__name__.removesuffix("Error").lower()
+        return {"kind": kind, "message": without_paths(str(error))}
+    message = "Something went wrong. See the terminal in which the app was started."
+    return {"kind": "internal", "message": message}

@@ -1,5 +1,4 @@
-"""The bodies of requests and answers: what the OpenAPI document is made from, and the limits on what may be
-sent."""
+"""The JSON bodies of requests and responses, with their limits. FastAPI makes the OpenAPI document from them."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ MAX_SUMMARIES = 8
 
 def _unique(names: list[str]) -> list[str]:
     if len(set(names)) < len(names):
-        raise ValueError("each may be given once")
+        raise ValueError("name each strategy once")
     return names
 
 
@@ -32,8 +31,7 @@ class RequestBody(BaseModel):
 
 
 class AskBody(RequestBody):
-    """A question for a model: its answers are drawn, every strategy summarises them, and the judge scores the
-    summaries."""
+    """Draws the model's answers to a question, summarises them with every strategy, and scores the summaries."""
 
     question: QuestionText
     model: ModelName = "smollm2"
@@ -46,14 +44,14 @@ class AskBody(RequestBody):
     num_answers: Annotated[
         int, Field(ge=1, le=MAX_ANSWERS, description="Answers per half; twice as many are drawn.")
     ] = 10
-    brief: Annotated[
-        bool, Field(description="Ask for answers of a few words, with the prompts of the demo.")
-    ] = False
+    brief: Annotated[bool, Field(description="Ask for answers of a few words, with the demo's prompts.")] = (
+        False
+    )
     seed: Annotated[int, Field(ge=0, lt=2**53)] = 0
 
 
 class ScoreBody(RequestBody):
-    """Summaries to score against given answers: one list, which is halved, or both halves."""
+    """Scores summaries against given answers: one list, which is halved, or both halves."""
 
     question: QuestionText
     answers: Annotated[list[Text], Field(min_length=2, max_length=2 * MAX_ANSWERS)] | None = None
@@ -64,8 +62,9 @@ class ScoreBody(RequestBody):
 
     @model_validator(mode="after")
     def _one_way(self) -> ScoreBody:
-        given = (self.answers is not None, self.masked_out is not None, self.conditioning is not None)
-        if given not in ((True, False, False), (False, True, True)):
+        halves = [self.masked_out is not None, self.conditioning is not None]
+        expected = [False, False] if self.answers is not None else [True, True]
+        if halves != expected:
             raise ValueError("give either answers, or both masked_out and conditioning")
         return self
 
@@ -84,8 +83,8 @@ class JobAnswer(BaseModel):
     kind: Literal["ask", "score"]
     question: str
     status: Literal["waiting", "running", "done", "failed", "cancelled"]
-    place: Annotated[int, Field(description="How many jobs are before it.")]
-    run: Annotated[str | None, Field(description="The run that holds its records, once it has begun.")]
+    place: Annotated[int, Field(description="Number of jobs before it.")]
+    run: Annotated[str | None, Field(description="Id of the run with its records, once the job has started.")]
     error: Problem | None
     created: Annotated[float, Field(description="Seconds since 1970.")]
 
@@ -100,13 +99,13 @@ class ModelChoice(BaseModel):
 
 
 class OptionsAnswer(BaseModel):
-    """What may be asked for."""
+    """What can be requested."""
 
     version: str
     models: list[ModelChoice]
     strategies: list[str]
     meaning: Annotated[
-        bool, Field(description="Whether answers can be grouped by meaning; that needs the extra embed.")
+        bool, Field(description="Whether answers can be grouped by meaning, which needs the extra embed.")
     ]
     defaults: AskBody | None = None
     limits: dict[str, int]
@@ -115,22 +114,23 @@ class OptionsAnswer(BaseModel):
 class RunEntry(BaseModel):
     id: str
     name: str
-    changed: Annotated[float, Field(description="When it was last written to, in seconds since 1970.")]
-    question: Annotated[str | None, Field(description="The first question, cut.")]
+    changed: Annotated[float, Field(description="Time of the last change, in seconds since 1970.")]
+    question: Annotated[str | None, Field(description="The first question, shortened.")]
     questions: int | None
     models: list[str]
-    problem: Annotated[str | None, Field(description="Why it cannot be opened.")]
+    problem: Annotated[str | None, Field(description="Why the run cannot be opened.")]
 
 
 class RunsAnswer(BaseModel):
     runs: list[RunEntry]
-    more: Annotated[bool, Field(description="Whether there are more than are listed.")]
+    more: Annotated[bool, Field(description="Whether there are more runs.")]
 
 
 class GroupsAnswer(BaseModel):
-    answers: Annotated[int, Field(description="How many answers there were to group.")]
+    answers: Annotated[int, Field(description="Number of answers that were grouped.")]
     groups: Annotated[
-        list[list[int]], Field(description="Indices of answers that mean the same, the typical one first.")
+        list[list[int]],
+        Field(description="Indices of answers with the same meaning, the most typical first."),
     ]
 
 

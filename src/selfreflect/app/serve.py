@@ -1,4 +1,4 @@
-"""The process: a socket, the server on it, and a clean end."""
+"""Runs the server: opens the socket, serves, and shuts down."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from selfreflect.app.guard import LOCAL, Access
 from selfreflect.app.jobs import JobQueue
 from selfreflect.app.library import Library
 from selfreflect.app.server import application
+from selfreflect.app.services import Services
 from selfreflect.app.work import JobRunner, ModelChoices
 from selfreflect.errors import ConfigError
 from selfreflect.pipeline.experiment import Options
 
 _CONNECTIONS = 200
-_PATIENCE = 5.0
+_SHUTDOWN = 5.0
 """Seconds that the running job has to reach its next forward pass when the server stops."""
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 takes a free one.
+    """Open a listening socket. Port 0 chooses a free one.
 
     Raises:
-        ConfigError: the address is not one of this machine, or the port is taken.
+        ConfigError: the address does not belong to this machine, or the port is taken.
     """
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        choices = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = choices[0]
         bound = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"--host {host}: {error}") from None
@@ -45,24 +45,28 @@ def listen(host: str, port: int) -> socket.socket:
         bound.listen()
     except OSError as error:
         bound.close()
-        advice = "Is the app running already? Choose another port with --port, or --port 0 for a free one."
-        raise ConfigError(f"cannot listen on {host}, port {port}: {error.strerror}. {advice}") from None
+        raise ConfigError(
+            f"cannot listen on {host}, port {port}: {error.strerror}. Is the app running already? Choose another "
+            "port with --port, or a free one with --port 0."
+        ) from None
     return bound
 
 
 def access(host: str, token: str | None) -> Access:
-    """Who may ask a server on ``host``: on this machine its own names, elsewhere also the host's name and
-    every address."""
+    """Decide who may use a server on ``host``. A server for other machines may also be called by the machine's
+    name and by any address."""
     if host in LOCAL:
         return Access(token=token)
     return Access(LOCAL | {host.lower(), socket.gethostname().lower()}, any_address=True, token=token)
 
 
 def url(host: str, port: int, token: str | None) -> str:
-    """The address to open. A token is in its fragment, which browsers send to nobody."""
+    """Write the address to open. The token is in the fragment, which browsers do not send."""
     name = socket.gethostname() if host in ("0.0.0.0", "::") else host
-    shown = f"[{name}]" if ":" in name else name
-    return f"http://{shown}:{port}/" + (f"#token={quote(token, safe='')}" if token else "")
+    if ":" in name:
+        name = f"[{name}]"
+    fragment = f"#token={quote(token, safe='')}" if token else ""
+    return f"http://{name}:{port}/{fragment}"
 
 
 def serve(
@@ -74,17 +78,17 @@ def serve(
     allowed: Access,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM, which stop the running job as well. ``ready`` is called once requests
-    are answered."""
+    """Serve until SIGINT or SIGTERM, which also stop the running job. ``ready`` is called when the server
+    answers requests."""
     _log_to_stderr()
     library = Library(root)
     queue = JobQueue(JobRunner(library, models, options))
-    app: Any = application(queue, library, models, allowed, Meaning())
+    app: Any = application(Services(queue, library, models, Meaning()), allowed)
     server = _Server(
         uvicorn.Config(
             app,
             log_config=None,
-            access_log=False,  # it would write queries
+            access_log=False,  # uvicorn's log contains queries
             lifespan="off",
             ws="none",
             proxy_headers=False,
@@ -98,7 +102,7 @@ def serve(
     try:
         server.run([bound])
     finally:
-        queue.close(_PATIENCE)
+        queue.close(_SHUTDOWN)
 
 
 class _Server(uvicorn.Server):
@@ -113,7 +117,7 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
-        self._queue.close()  # which also ends the streams of events that the shutdown would wait for
+        self._queue.close()  # also ends the event streams, which the shutdown would wait for
 
 
 def _log_to_stderr() -> None:

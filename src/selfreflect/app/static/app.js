@@ -1,4 +1,4 @@
-/** The page: the form, the job or run that is shown, and the lists. What is shown is in the address, so a reload finds it again. */
+/** The page: the form, the job or run on display, and the lists. The address names what is on display, so a reload shows it again. */
 
 import { ApiError, download, follow, get, post, takeToken } from "./client.js";
 import { save } from "./csv.js";
@@ -18,23 +18,23 @@ const result = byId("result");
 const start = result.firstElementChild;
 let leaving = new AbortController();
 
-let known = null;
+let fetchedOptions = null;
 
-/** What the server offers: asked for once, and again only after it could not be had. */
+/** What the server offers. Fetched once, and again only after an error. */
 function options() {
-  known ??= get("/api/options").catch((error) => {
-    known = null;
+  fetchedOptions ??= get("/api/options").catch((error) => {
+    fetchedOptions = null;
     throw error;
   });
-  return known;
+  return fetchedOptions;
 }
 
-/** For people who listen: said politely, and not again for every answer. */
+/** For screen readers. Called for each stage, not for each answer. */
 const announce = (text) => (byId("announcements").textContent = text);
 
 function problem(error) {
-  const again = error.kind === "token" ? " The address with the token was printed when the app was started." : "";
-  return element("p", { class: "problem", role: "alert" }, prose(`${error.message}${again}`));
+  const hint = error.kind === "token" ? " The app printed it when it started." : "";
+  return element("p", { class: "problem", role: "alert" }, prose(`${error.message}${hint}`));
 }
 
 // --- the form
@@ -65,11 +65,11 @@ function chosenStrategies() {
 
 async function ask(event) {
   event.preventDefault();
-  const said = byId("form-problem");
-  said.textContent = "";
+  const message = byId("form-problem");
+  message.textContent = "";
   const strategies = chosenStrategies();
   if (strategies.length === 0) {
-    said.textContent = "Choose at least one strategy.";
+    message.textContent = "Choose at least one strategy.";
     return;
   }
   const body = {
@@ -85,7 +85,7 @@ async function ask(event) {
     const job = await post("/api/ask", body);
     location.hash = `job=${job.id}&of=${2 * body.num_answers}`;
   } catch (error) {
-    said.textContent = visible(error.message);
+    message.textContent = visible(error.message);
   }
 }
 
@@ -117,8 +117,8 @@ async function showJob(id, wanted, signal) {
   };
   const regroup = regrouping(id, progress, choice, redraw, signal);
   const heard = (kind, data) => {
-    const said = progress.heard(kind, data);
-    if (said !== null) announce(said);
+    const change = progress.heard(kind, data);
+    if (change !== null) announce(change);
     if (kind === "begun" || kind === "end") refreshLists();
     if (kind === "answers" && choice.chosen === "meaning") regroup();
     redraw();
@@ -132,17 +132,17 @@ async function showJob(id, wanted, signal) {
   if (!signal.aborted && progress.ended?.run) await showEnd(progress, live, signal);
 }
 
-/** Has the answers so far grouped as the reader chose: by meaning as often as there are new ones, one request at a time. */
+/** Groups the answers so far as the reader chose. By meaning, one request at a time until all answers are grouped. */
 function regrouping(id, progress, choice, redraw, signal) {
   let busy = false;
   const grouped = () => progress.meaning?.answers ?? -1;
   return async () => {
-    if (busy) return; // the call that waits sees to what has come in the meantime
+    if (busy) return; // the call under way also groups the answers that arrived since
     busy = true;
     while (choice.chosen === "meaning" && grouped() < progress.answers.length && !signal.aborted) {
-      const found = await choice.waitFor(() => get(`/api/jobs/${id}/groups`));
-      if (found === null || found.answers <= grouped()) break; // the server forgets the events of old jobs
-      progress.meaning = found;
+      const groups = await choice.waitFor(() => get(`/api/jobs/${id}/groups`));
+      if (groups === null || groups.answers <= grouped()) break; // the server forgets the events of old jobs
+      progress.meaning = groups;
       redraw();
     }
     if (choice.chosen !== "meaning") progress.meaning = null;
@@ -151,7 +151,7 @@ function regrouping(id, progress, choice, redraw, signal) {
   };
 }
 
-/** The finished question in the place of the live one, if there is more in it. */
+/** Replaces the live view by the finished question, if that has all answers. */
 async function showEnd(progress, live, signal) {
   const run = progress.ended.run;
   const view = await get(`/api/runs/${run}/questions/0`).catch(() => null);
@@ -169,10 +169,10 @@ async function showEnd(progress, live, signal) {
 
 function questionView(run, index, view, back, meaning) {
   const at = `/api/runs/${run}/questions/${index}`;
-  const found = { spelling: view.groups };
+  const groups = { spelling: view.groups };
   const regroup = async () => {
-    found.meaning ??= choice.chosen === "meaning" ? (await choice.waitFor(() => get(`${at}/groups`)))?.groups : undefined;
-    panel.regroup(found[choice.chosen]);
+    groups.meaning ??= choice.chosen === "meaning" ? (await choice.waitFor(() => get(`${at}/groups`)))?.groups : undefined;
+    panel.regroup(groups[choice.chosen]);
   };
   const choice = groupingChoice(meaning, regroup);
   const guessesOf = (summary, answer) => get(`${at}/guesses?summary=${summary}&answer=${answer}`);
@@ -189,33 +189,33 @@ function questionView(run, index, view, back, meaning) {
   );
 }
 
-const unrecorded = () => ["It was not recorded when this summary was scored. Questions that are asked on this page have it."];
+const unrecorded = () => ["This was not recorded when this summary was scored. Questions asked on this page record it."];
 
-/** `view` is that of one question, where only one is shown. */
+/** Buttons that export the run and, given the view of one question, its answers and words. */
 function exports(run, view = null) {
-  const said = element("span", { class: "problem", role: "alert" });
-  const saved = (form) => () => {
-    said.textContent = "";
-    download(`/api/runs/${run}/export?format=${form}`, `selfreflect-${run}.${form}`).catch((error) => (said.textContent = error.message));
+  const message = element("span", { class: "problem", role: "alert" });
+  const saving = (form) => () => {
+    message.textContent = "";
+    download(`/api/runs/${run}/export?format=${form}`, `selfreflect-${run}.${form}`).catch((error) => (message.textContent = error.message));
   };
-  const button = (form, text) => element("button", { type: "button", class: "small", onclick: saved(form) }, text);
+  const button = (form, text) => element("button", { type: "button", class: "small", onclick: saving(form) }, text);
   const rows = (text, name, csv) => element("button", { type: "button", class: "small", onclick: () => save(name, csv(view)) }, text);
   const ofView = view === null ? [] : [rows("answers as CSV", "answers.csv", groupsCsv), rows("words as CSV", "words.csv", wordsCsv)];
-  return element("p", { class: "exports" }, "Export", button("json", "records as JSON"), button("csv", "scores as CSV"), ofView, said);
+  return element("p", { class: "exports" }, "Export", button("json", "records as JSON"), button("csv", "scores as CSV"), ofView, message);
 }
 
 async function showRun(id, index, offset, signal) {
   try {
     const run = await get(`/api/runs/${id}?offset=${offset}&limit=${QUESTIONS_PAGE}`);
-    const wanted = index ?? (run.total === 1 ? 0 : null);
-    const shown = async () => {
-      const [view, { meaning }] = await Promise.all([get(`/api/runs/${id}/questions/${wanted}`), options()]);
-      return questionView(id, wanted, view, backTo(run), meaning);
+    const question = index ?? (run.total === 1 ? 0 : null);
+    const showQuestion = async () => {
+      const [view, { meaning }] = await Promise.all([get(`/api/runs/${id}/questions/${question}`), options()]);
+      return questionView(id, question, view, backTo(run), meaning);
     };
-    const made = wanted === null ? runView(run, offset) : await shown();
+    const view = question === null ? runView(run, offset) : await showQuestion();
     if (signal.aborted) return;
-    result.replaceChildren(made);
-    announce(wanted === null ? `Run with ${run.total} questions` : "Question shown");
+    result.replaceChildren(view);
+    announce(question === null ? `Run with ${run.total} questions` : "Question shown");
   } catch (error) {
     if (!signal.aborted) result.replaceChildren(problem(error));
   }
@@ -282,17 +282,17 @@ let shownRuns = RUNS_PAGE;
 
 async function refreshLists() {
   try {
-    const [found, waiting] = await Promise.all([runsTo(shownRuns), get("/api/jobs")]);
-    const entries = found.runs.map(runEntry);
+    const [list, queue] = await Promise.all([runsTo(shownRuns), get("/api/jobs")]);
+    const entries = list.runs.map(runEntry);
     byId("runs").replaceChildren(...(entries.length > 0 ? entries : [element("li", { class: "quiet" }, "None yet.")]));
-    byId("more-runs").hidden = !found.more;
-    showQueue(waiting.jobs.filter((job) => job.status === "running" || job.status === "waiting"));
+    byId("more-runs").hidden = !list.more;
+    showQueue(queue.jobs.filter((job) => job.status === "running" || job.status === "waiting"));
   } catch (error) {
     byId("runs").replaceChildren(element("li", {}, problem(error)));
   }
 }
 
-/** The first `count` runs. One that is written to moves up, maybe from a part of the list that comes later to one that was there. */
+/** Fetches the first `count` runs. A map, because a run that changes meanwhile moves up and appears twice. */
 async function runsTo(count) {
   const runs = new Map();
   let more = true;
@@ -315,7 +315,7 @@ function runEntry(run) {
 
 function showQueue(jobs) {
   const items = jobs.map((job) => {
-    const where = job.status === "running" ? "running" : `waiting, ${job.place} before it`;
+    const where = job.status === "running" ? "running" : `waiting, ${job.place} ahead of it`;
     const stop = element("button", { type: "button", class: "small", "aria-label": `stop ${cut(visible(job.question), 60)}` }, "stop");
     stop.addEventListener("click", () => post(`/api/jobs/${job.id}/cancel`).then(refreshLists, refreshLists));
     return element("li", {}, element("a", { href: `#job=${job.id}` }, label(job.question, 120)), element("p", { class: "facts" }, where, " ", stop));

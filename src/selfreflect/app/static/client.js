@@ -1,8 +1,8 @@
-/** Requests to the JSON API, and its streams of events. The token, where there is one, comes in the address and stays in this tab. */
+/** Sends requests to the JSON API and follows its event streams. A token comes with the address and stays in this tab. */
 
 const STORED = "selfreflect-token";
 
-/** An answer that says what went wrong, as `kind` and `message`. */
+/** An error response, with its `kind` and `message`. */
 export class ApiError extends Error {
   constructor(status, kind, message) {
     super(message);
@@ -11,11 +11,11 @@ export class ApiError extends Error {
   }
 }
 
-/** Take the token out of the address, so that it is not copied with it. */
+/** Moves the token out of the address, so that it is not copied along. */
 export function takeToken() {
-  const found = /^#token=([^&]+)$/.exec(location.hash);
-  if (found === null) return;
-  sessionStorage.setItem(STORED, decodeURIComponent(found[1]));
+  const match = /^#token=([^&]+)$/.exec(location.hash);
+  if (match === null) return;
+  sessionStorage.setItem(STORED, decodeURIComponent(match[1]));
   history.replaceState(null, "", location.pathname);
 }
 
@@ -44,7 +44,7 @@ export async function post(path, body) {
   return (await fetched(path, { method: "POST", ...sent })).json();
 }
 
-/** Save what the API answers as a file. A link would not send the token. */
+/** Saves a response as a file. A plain link would not send the token. */
 export async function download(path, name) {
   const address = URL.createObjectURL(await (await fetched(path, { headers: headers() })).blob());
   const link = document.createElement("a");
@@ -55,8 +55,8 @@ export async function download(path, name) {
 }
 
 /**
- * Hand every event of a job to `heard(kind, data)`, from the first one on, until the job ends. A lost connection is resumed after the last
- * event that arrived; `lost(message)` is told meanwhile.
+ * Calls `heard(kind, data)` for every event of a job until it ends. After a lost connection it calls `lost(message)` and resumes with the
+ * next event.
  */
 export async function follow(path, heard, lost, signal) {
   let last = 0;
@@ -69,7 +69,7 @@ export async function follow(path, heard, lost, signal) {
         heard(event.kind, event.data);
         if (event.kind === "end") return;
       }
-      lost("The connection was closed; trying again.");
+      lost("The connection was closed. Trying again.");
     } catch (error) {
       if (signal.aborted) return;
       if (error instanceof ApiError && error.status !== 0 && error.status !== 503) throw error;

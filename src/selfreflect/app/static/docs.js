@@ -1,4 +1,4 @@
-/** The API's own description (OpenAPI) as a page: each operation with what it takes and gives. */
+/** Shows the OpenAPI document: each operation with its parameters, body, answer and errors. */
 
 import { get, takeToken } from "./client.js";
 import { element, prose } from "./dom.js";
@@ -32,19 +32,19 @@ function fieldTable(api, schema, caption) {
   return element("table", {}, element("caption", {}, caption), element("tbody", {}, rows));
 }
 
-function operation(api, path, method, found) {
-  const content = found.requestBody?.content?.["application/json"]?.schema;
-  const [status, good] = Object.entries(found.responses).find(([code]) => code.startsWith("2"));
+function operation(api, path, method, described) {
+  const content = described.requestBody?.content?.["application/json"]?.schema;
+  const [status, good] = Object.entries(described.responses).find(([code]) => code.startsWith("2"));
   const answer = good.content?.["application/json"]?.schema;
-  const parameters = (found.parameters ?? []).map((one) =>
+  const parameters = (described.parameters ?? []).map((one) =>
     element("li", {}, element("code", {}, one.name), ` in ${one.in}: ${typeText(api, one.schema)}`),
   );
-  const others = Object.keys(found.responses).filter((code) => !code.startsWith("2"));
+  const others = Object.keys(described.responses).filter((code) => !code.startsWith("2"));
   return element(
     "section",
     {},
     element("h2", {}, element("code", {}, `${method.toUpperCase()} ${path}`)),
-    element("p", {}, prose(found.summary ?? "")),
+    element("p", {}, prose(described.summary ?? "")),
     parameters.length > 0 ? element("ul", {}, parameters) : null,
     content ? fieldTable(api, content, "Body") : null,
     answer ? fieldTable(api, answer, `Answer (${status})`) : null,
@@ -60,7 +60,7 @@ try {
     METHODS.filter((method) => method in methods).map((method) => operation(api, path, method, methods[method])),
   );
   docs.replaceChildren(
-    element("p", {}, api.info.description, " The same as ", element("a", { href: "/api/openapi.json" }, "OpenAPI"), "."),
+    element("p", {}, api.info.description, " Also available as ", element("a", { href: "/api/openapi.json" }, "OpenAPI"), "."),
     ...sections,
   );
 } catch (error) {

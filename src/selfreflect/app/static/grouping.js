@@ -1,4 +1,4 @@
-/** How the answers on the page are grouped: by spelling at once, by meaning where the server can. The choice holds until the tab is closed. */
+/** Lets the reader group answers by spelling or, if the server can, by meaning. The choice lasts until the tab is closed. */
 
 import { element, visible } from "./dom.js";
 
@@ -6,48 +6,48 @@ const STORED = "selfreflect-groups";
 let choices = 0;
 
 /**
- * The choice as an element, with what is chosen. `change()` is called when the reader chooses another way. `waitFor(asked)` says that the
- * groups are being worked out until `asked()` answers; where it fails, it says why, goes back to spelling, and gives null.
+ * Makes the choice: its `element`, and what is `chosen`. It calls `change()` when the reader chooses. `waitFor(request)` shows that the
+ * groups are on their way; if the request fails, it shows why, returns to spelling, and gives null.
  */
 export function groupingChoice(possible, change) {
   if (!possible) {
     const how = element("code", {}, "pip install 'selfreflect[embed]'");
-    return { element: element("p", { class: "quiet" }, "Grouped by spelling; ", how, " adds groups by meaning."), chosen: "spelling" };
+    return { element: element("p", { class: "quiet" }, "Grouped by spelling. To group by meaning as well: ", how), chosen: "spelling" };
   }
   const name = `grouping-${(choices += 1)}`;
-  const said = element("span", { class: "quiet", role: "status" });
+  const message = element("span", { class: "quiet", role: "status" });
   const choice = { chosen: sessionStorage.getItem(STORED) === "meaning" ? "meaning" : "spelling" };
   const choose = (way) => {
     choice.chosen = way;
     sessionStorage.setItem(STORED, way);
-    said.textContent = "";
+    message.textContent = "";
     change();
   };
   const radios = ["spelling", "meaning"].map((way) => {
     const radio = element("input", { type: "radio", name, value: way, checked: way === choice.chosen, onchange: () => choose(way) });
     return element("label", {}, radio, element("span", {}, way));
   });
-  choice.waitFor = async (asked) => {
-    said.textContent = "Working it out…";
+  choice.waitFor = async (request) => {
+    message.textContent = "Grouping…";
     try {
-      const found = await asked();
-      said.textContent = "";
-      return found;
+      const groups = await request();
+      message.textContent = "";
+      return groups;
     } catch (error) {
       choose("spelling");
       radios[0].firstElementChild.checked = true;
-      said.textContent = visible(error.message);
+      message.textContent = visible(error.message);
       return null;
     }
   };
   const segments = element("div", { class: "segments", role: "radiogroup", "aria-label": "Grouped by" }, element("div", {}, radios));
-  choice.element = element("div", { class: "grouping" }, element("span", { class: "quiet" }, "Grouped by"), segments, said);
+  choice.element = element("div", { class: "grouping" }, element("span", { class: "quiet" }, "Grouped by"), segments, message);
   return choice;
 }
 
 /**
- * Groups by meaning of the first answers with those by spelling of all `count`: later answers join whom they are spelt like, or stand alone.
- * The server may have grouped answers that have not arrived here yet.
+ * Extends groups by meaning to all `count` answers: a later answer joins the group with its spelling, or starts one. The server may have
+ * grouped answers that have not arrived here yet.
  */
 export function joinedGroups(meaning, spelt, count) {
   const groups = meaning.map((members) => [...members]);

@@ -1,4 +1,4 @@
-/** A job while it runs: what its events have told so far, and how that looks. */
+/** A running job: what its events said so far, and the view of it. */
 
 import { element, label, prose } from "./dom.js";
 import { joinedGroups } from "./grouping.js";
@@ -6,7 +6,7 @@ import { answerGroups, summaryCards } from "./question.js";
 
 const STAGES = { answers: "Drawing answers", summaries: "Summarising", scores: "Scoring" };
 
-/** What is known of a job; `heard` takes one event and says in words what changed, or nothing. */
+/** The state of a job. `heard` applies one event and describes the change, or returns null. */
 export class Progress {
   constructor(question, wanted) {
     this.question = question;
@@ -64,8 +64,8 @@ export class Progress {
   }
 
   score(data) {
-    const found = this.summaries.get(data.name) ?? blank(data.name);
-    this.summaries.set(data.name, { ...found, score: data.value });
+    const summary = this.summaries.get(data.name) ?? blank(data.name);
+    this.summaries.set(data.name, { ...summary, score: data.value });
     return `Score of ${data.name}: ${data.value.toFixed(4)}`;
   }
 
@@ -81,7 +81,7 @@ export class Progress {
     return this.line;
   }
 
-  /** The same shape as a finished question, without distances; grouped by spelling unless it is known who means the same. */
+  /** The shape of a finished question, without distances; grouped by spelling until groups by meaning arrive. */
   get view() {
     const spelt = this.groups.filter((group) => group !== undefined);
     const groups = (this.meaning === null ? spelt : joinedGroups(this.meaning.groups, spelt, this.answers.length)).sort((a, b) => b.length - a.length);
@@ -94,8 +94,8 @@ const blank = (name) => ({
 });
 
 /**
- * The page of a running job. `update()` draws what is new; the button to stop and the choice of groups stay the same elements, so they keep
- * the focus.
+ * Makes the view of a running job. `update()` draws what is new; the stop button and the choice of groups stay the same elements, so that
+ * they keep the focus.
  */
 export function liveView(progress, stop, grouping) {
   const heading = element("h2", {}, label(progress.question, 500));
@@ -108,7 +108,7 @@ export function liveView(progress, stop, grouping) {
   const groups = element("section", { hidden: true }, element("h3", {}, "Sampled answers"), grouping, bars);
   const cards = element("section", { "aria-label": "Summaries" });
   const parts = element("div", { class: "two-parts" }, groups, cards);
-  const made = element("div", { class: "live" }, heading, element("div", { class: "status" }, line, bar, button), newest, problems, parts);
+  const root = element("div", { class: "live" }, heading, element("div", { class: "status" }, line, bar, button), newest, problems, parts);
   const drawn = { answers: -1, meaning: null, summaries: "" };
 
   const update = () => {
@@ -125,16 +125,16 @@ export function liveView(progress, stop, grouping) {
       bars.replaceChildren(...(latest === undefined ? [] : [answerGroups(view)]));
     }
     newest.hidden = progress.ended !== null || (progress.current ?? "answers") !== "answers";
-    const told = JSON.stringify([view.summaries, progress.ended === null]);
-    if (drawn.summaries !== told) {
-      drawn.summaries = told;
+    const state = JSON.stringify([view.summaries, progress.ended === null]);
+    if (drawn.summaries !== state) {
+      drawn.summaries = state;
       cards.replaceChildren(...(view.summaries.length === 0 ? [] : [summaryCards(view)]));
       for (const none of cards.querySelectorAll(".score.none")) if (progress.ended === null) none.textContent = "not scored yet";
     }
     problems.replaceChildren(...problemLines(progress));
   };
   update();
-  return { element: made, update, lost: (message) => (line.textContent = message) };
+  return { element: root, update, lost: (message) => (line.textContent = message) };
 }
 
 function showBar(bar, progress) {

@@ -114,7 +114,7 @@ class Job:
         self.error: dict[str, str] | None = None
         self.events = EventLog()
         self.over = False
-        """Whether the last event is in the log. It follows ``status``, so that no reader misses that event."""
+        """Whether the last event is in the log. It is set after ``status``, so readers miss no event."""
         self._stop = threading.Event()
 
     @property

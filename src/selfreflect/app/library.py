@@ -118,7 +118,7 @@ class Library:
         stats = tuple(_stat(directory.path / name) for name in FILES)
         if sum(size for _, size in stats) > _MAX_OPENED:
             raise StoreError(
-                f"run {directory.name!r} is too large to open here; make a page of it with: selfreflect report"
+                f"run {directory.name!r} is too large to open here; make a page with: selfreflect report"
             )
         key = (id_, stats)
         with self._lock:

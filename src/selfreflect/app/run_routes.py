@@ -100,8 +100,8 @@ async def groups(id: Id, index: Index, services: Shared) -> GroupsAnswer:
 @routes.get(
     "/runs/{id}/questions/{index}/guesses",
     responses=_UNKNOWN_RUN,
-    summary="Show the judge's likeliest tokens for each masked word of one masked-out answer, under one summary; "
-    "words by their index",
+    summary="Show the judge's likeliest tokens for each masked word of one masked-out answer, under one "
+    "summary; words by their index",
 )
 def guesses(id: Id, index: Index, summary: Place, answer: Place, services: Shared) -> dict[str, Any]:
     records, question = _find_question(services.library, id, index)

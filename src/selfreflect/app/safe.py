@@ -7,7 +7,10 @@ import re
 from selfreflect.errors import SelfReflectError
 from selfreflect.render.text import printable
 
-_START = r"(?:file:[/\\]+|~(?:[A-Za-z_][\w.-]{0,63})?[/\\]+|[A-Za-z]:[/\\]+|\.{1,2}[/\\]+|/+|\\{2,}|\\(?=[\w.$-]+\\))"
+_START = (
+    r"(?:file:[/\\]+|~(?:[A-Za-z_][\w.-]{0,63})?[/\\]+|[A-Za-z]:[/\\]+"
+    r"|\.{1,2}[/\\]+|/+|\\{2,}|\\(?=[\w.$-]+\\))"
+)
 """Start of a path: a file URL, a home, a drive, a relative path with dots, the root, a Windows share, a
 drive's root."""
 

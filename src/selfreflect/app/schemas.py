@@ -1,4 +1,4 @@
-"""The JSON bodies of requests and responses, with their limits. FastAPI makes the OpenAPI document from them."""
+"""JSON bodies of requests and responses, with their limits. FastAPI makes the OpenAPI document from them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RequestBody(BaseModel):
 
 
 class AskBody(RequestBody):
-    """Draws the model's answers to a question, summarises them with every strategy, and scores the summaries."""
+    """Draws the answers to a question, makes a summary with every strategy, and scores the summaries."""
 
     question: QuestionText
     model: ModelName = "smollm2"

@@ -46,15 +46,15 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         bound.close()
         raise ConfigError(
-            f"cannot listen on {host}, port {port}: {error.strerror}. Is the app running already? Choose another "
-            "port with --port, or a free one with --port 0."
+            f"cannot listen on {host}, port {port}: {error.strerror}. Is the app running already? Choose "
+            "another port with --port, or a free one with --port 0."
         ) from None
     return bound
 
 
 def access(host: str, token: str | None) -> Access:
-    """Decide who may use a server on ``host``. A server for other machines may also be called by the machine's
-    name and by any address."""
+    """Decide who may use a server on ``host``. A server for other machines also answers to the machine's name
+    and to any address."""
     if host in LOCAL:
         return Access(token=token)
     return Access(LOCAL | {host.lower(), socket.gethostname().lower()}, any_address=True, token=token)

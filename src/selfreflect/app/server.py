@@ -24,7 +24,7 @@ from selfreflect.errors import SelfReflectError
 
 
 class _AsciiResponse(JSONResponse):
-    """JSON in ASCII, because texts of models and files may hold lone surrogates, which UTF-8 cannot encode."""
+    """JSON in ASCII, because texts of models and files may hold lone surrogates, which UTF-8 lacks."""
 
     def render(self, content: Any) -> bytes:
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -214,7 +215,7 @@ def question_id(text: str) -> str:
     return "q-" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
-def halves(samples: list[str] | tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def halves(samples: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Split samples into (masked-out, conditioning): the first half and the second half, in order; an odd one
     goes to the second.
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfreflect.errors import ConfigError, DataError
-from selfreflect.records import question_id
+from selfreflect.records import AnswerSet, question_id
 from selfreflect.sources.files import Row, RowIds
-from selfreflect.sources.items import Item, read_items
+from selfreflect.sources.items import Item, items_from_records, read_items
 
 PARITY = Path(__file__).parents[1] / "data" / "parity_items.json"
 PLAIN = {"question": "Why?", "answers": ["a", "b", "c"], "summaries": {"mine": "s"}}
@@ -211,3 +211,28 @@ def test_written_items_are_read_back(written):
 def test_ids_are_those_that_questions_get():
     ids = RowIds()
     assert [item.id for item in read(PLAIN, PLAIN)] == [ids.take(Row("", "", {}), "Why?") for _ in range(2)]
+
+
+def test_an_item_gives_the_records_that_the_metric_takes() -> None:
+    item = Item.of("What grows fast?", {"a": "Radishes.", "b": "Cress."}, answers=["one", "two", "three"])
+    assert item.id == item.question_record.id == question_id("What grows fast?")
+    assert item.question_record.text == "What grows fast?"
+    assert item.answer_set.masked_out == ("one",)
+    assert item.answer_set.conditioning == ("two", "three")
+    assert [(summary.name, summary.text) for summary in item.summary_records] == list(item.summaries.items())
+    records = (item.answer_set, *item.summary_records)
+    assert {record.question_id for record in records} == {item.id}
+
+
+def test_items_of_records_leave_out_answers_without_a_question() -> None:
+    item = Item.of("What grows fast?", {"a": "Radishes."}, masked_out=["one"], conditioning=["two"])
+    bare = Item.of("What grows slowly?", {}, answers=["oaks", "yews"])
+    stray = AnswerSet(question_id="stray", masked_out=("x",), conditioning=("y",))
+    questions = {one.id: one.question_record for one in (item, bare)}
+    answers = [bare.answer_set, stray, item.answer_set]
+    assert items_from_records(questions, answers, item.summary_records) == [bare, item]
+
+
+def test_a_single_answer_cannot_be_halved() -> None:
+    with pytest.raises(ValueError, match="at least 2 answers"):
+        Item.of("What grows fast?", {"a": "Radishes."}, answers=["one"])

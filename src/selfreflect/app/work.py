@@ -21,7 +21,8 @@ from selfreflect.errors import ConfigError, excerpt
 from selfreflect.grouping import normal_form
 from selfreflect.models.base import Generator, Refusal, Reply, Request
 from selfreflect.pipeline.experiment import Counter, Experiment, Options
-from selfreflect.records import STAGES, AnswerSet, Question, Stage, Summary, halves, question_id
+from selfreflect.records import STAGES, Question, Stage, question_id
+from selfreflect.sources.items import Item
 
 ANSWER_TOKENS = 64
 SUMMARY_TOKENS = 256
@@ -161,14 +162,17 @@ class JobRunner:
                 if opened.run.answers:
                     opened.summaries(body.strategies)
             else:
-                opened.run.append_all(_records(asked.id, body))
+                item = _item(body)
+                opened.run.append_all([item.answer_set, *item.summary_records])
                 teller.summaries()
             if opened.run.summaries:
                 opened.scores()
             teller.failures()
 
     def _adapted(self, body: AskBody | ScoreBody, prompts: Path | None) -> Options:
-        texts = () if isinstance(body, AskBody) else _halves(body)[0]  # what a model draws here is short
+        texts = (
+            () if isinstance(body, AskBody) else _item(body).masked_out
+        )  # what a model draws here is short
         size = 0 if isinstance(body, AskBody) else sum(map(len, texts)) * len(body.summaries)
         return replace(self._options, prompts=prompts, guesses=GUESSES if size <= _MOST_GUESSED else 0)
 
@@ -195,21 +199,14 @@ class JobRunner:
         return {"scores": {"judge": self._models.resolve(body.judge)}}
 
 
-def _records(id_: str, body: ScoreBody) -> list[AnswerSet | Summary]:
-    masked_out, conditioning = _halves(body)
-    answers = AnswerSet(question_id=id_, masked_out=masked_out, conditioning=conditioning)
-    return [
-        answers,
-        *(Summary(question_id=id_, name=name, text=text) for name, text in body.summaries.items()),
-    ]
-
-
-def _halves(body: ScoreBody) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Masked-out and conditioning answers."""
-    masked_out, conditioning = (
-        (body.masked_out or (), body.conditioning or ()) if body.answers is None else halves(body.answers)
+def _item(body: ScoreBody) -> Item:
+    return Item.of(
+        body.question,
+        body.summaries,
+        answers=body.answers,
+        masked_out=body.masked_out or (),
+        conditioning=body.conditioning or (),
     )
-    return tuple(masked_out), tuple(conditioning)
 
 
 class _Watched(Experiment):

@@ -19,7 +19,7 @@ from selfreflect.bench.peak import measure_peak, synchronise
 from selfreflect.bench.result import Measured, Result, Scaled, Timing
 from selfreflect.bench.scaling import ScalingPoint
 from selfreflect.bench.schedules import Distances, batched, one_by_one, token_bytes
-from selfreflect.bench.work import Work, encode, records, work_of
+from selfreflect.bench.work import Work, encode, work_of
 from selfreflect.errors import DataError, excerpt
 from selfreflect.metric.engine.reference import Reference
 from selfreflect.metric.scorer import SelfReflect
@@ -198,7 +198,7 @@ def engine(metric: SelfReflect, item: Item) -> Distances:
         DataError: a summary has no score.
     """
     found: Distances = []
-    for score in metric.score_records(*records(item)):
+    for score in metric.score_records(item.question_record, item.answer_set, item.summary_records):
         if isinstance(score, Failure):
             raise DataError(f"item {excerpt(item.id)} cannot be timed: {score.message}")
         found.append(np.array([distance for word in score.words for distance in word.distances]))

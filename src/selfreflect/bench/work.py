@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from selfreflect.errors import DataError, excerpt
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
 from selfreflect.metric.prompts import CannotScoreError, prepare, summary_prompts
-from selfreflect.records import AnswerSet, Question, Summary
 
 if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
@@ -35,23 +34,15 @@ class Work:
         return sum(plan.computed_tokens for plan in self.plans)
 
 
-def records(item: Item) -> tuple[Question, AnswerSet, list[Summary]]:
-    """The item as the scores stage takes it."""
-    answers = AnswerSet(question_id=item.id, masked_out=item.masked_out, conditioning=item.conditioning)
-    named = [Summary(question_id=item.id, name=name, text=text) for name, text in item.summaries.items()]
-    return Question(id=item.id, text=item.question), answers, named
-
-
 def encode(judge: Judge, item: Item) -> list[list[Prompt]]:
     """The prompts of every context: the reference first, then the summaries in their order.
 
     Raises:
         DataError: the item has no score, so there is nothing to time.
     """
-    question, answers, summaries = records(item)
     try:
-        task = prepare(judge, question, answers)
-        return [task.reference, *(summary_prompts(judge, task, summary) for summary in summaries)]
+        task = prepare(judge, item.question_record, item.answer_set)
+        return [task.reference, *(summary_prompts(judge, task, summary) for summary in item.summary_records)]
     except CannotScoreError as error:
         raise DataError(f"item {excerpt(item.id)} cannot be timed: {error}") from error
 

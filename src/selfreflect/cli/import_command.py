@@ -60,7 +60,6 @@ def command(
     the parts of a run."""
     from selfreflect.cli.console import say
     from selfreflect.cli.show import where
-    from selfreflect.records import AnswerSet, Question, Summary
     from selfreflect.sources.items import read_items
     from selfreflect.sources.published import read_published
     from selfreflect.store.run import Run
@@ -81,16 +80,9 @@ def command(
         asked, drawn, made = read_published(*published)
     else:
         found = read_items(items, limit=limit, num_answers=num_answers)
-        asked = [Question(id=item.id, text=item.question) for item in found]
-        drawn = [
-            AnswerSet(question_id=item.id, masked_out=item.masked_out, conditioning=item.conditioning)
-            for item in found
-        ]
-        made = [
-            Summary(question_id=item.id, name=name, text=text)
-            for item in found
-            for name, text in item.summaries.items()
-        ]
+        asked = [item.question_record for item in found]
+        drawn = [item.answer_set for item in found]
+        made = [summary for item in found for summary in item.summary_records]
     with Run.open(out, {}) as run:
         run.append_all([question for question in asked if question.id not in run.questions])
         run.append_all([answer for answer in drawn if answer.question_id not in run.answers])

@@ -11,7 +11,6 @@ from selfreflect.cli import options as o
 
 if TYPE_CHECKING:
     from selfreflect.config import Config
-    from selfreflect.metric.scorer import SelfReflect
     from selfreflect.pipeline.options import Options
     from selfreflect.records import AnswerSet, Failure, Question, Score, Summary
     from selfreflect.sources.items import Item
@@ -150,18 +149,16 @@ def _score_items(
     found = read_items(source, limit=limit, num_answers=num_answers)
     watcher = Watcher()
     if dry_run:
-        show_costs(
-            dry_run_items(
-                (record for item in found for record in _item_records(item)), settings, options, watcher
-            ),
-            json,
-        )
+        records: list[Question | AnswerSet | Summary] = []
+        for item in found:
+            records += [item.question_record, item.answer_set, *item.summary_records]
+        show_costs(dry_run_items(records, settings, options, watcher), json)
         return
     metric = load_metric(load_judge(settings, options, watcher), settings, options, watcher)
     results: list[Score | Failure] = []
     with watcher.stage("scores", sum(len(item.summaries) for item in found)) as counter:
         for item in found:
-            for result in _score_item(metric, item):
+            for result in metric.score_records(item.question_record, item.answer_set, item.summary_records):
                 results.append(result)
                 if json:
                     emit(_line(result, words))
@@ -176,23 +173,6 @@ def _score_items(
             )
         )
     exit_with(sum(isinstance(result, Failure) for result in results))
-
-
-def _score_item(metric: SelfReflect, item: Item) -> list[Score | Failure]:
-    question, answers, *summaries = _item_records(item)
-    return metric.score_records(question, answers, summaries)
-
-
-def _item_records(item: Item) -> tuple[Question, AnswerSet, *tuple[Summary, ...]]:
-    from selfreflect.records import AnswerSet, Question, Summary
-
-    question = Question(id=item.id, text=item.question)
-    answers = AnswerSet(question_id=item.id, masked_out=item.masked_out, conditioning=item.conditioning)
-    return (
-        question,
-        answers,
-        *(Summary(question_id=item.id, name=name, text=text) for name, text in item.summaries.items()),
-    )
 
 
 def _line(result: Score | Failure, words: bool) -> dict[str, Any]:
@@ -229,19 +209,15 @@ def _line(result: Score | Failure, words: bool) -> dict[str, Any]:
 
 
 def _records(source: str, items: list[Item], scores: list[Score], failures: list[Failure]) -> Any:
-    from selfreflect.records import Question, Summary
     from selfreflect.report.overview import RunRecords
 
+    summaries = [summary for item in items for summary in item.summary_records]
     return RunRecords(
         label="standard input" if source == "-" else Path(source).name,
-        strategies=list(dict.fromkeys(name for item in items for name in item.summaries)),
-        questions={item.id: Question(id=item.id, text=item.question) for item in items},
+        strategies=list(dict.fromkeys(summary.name for summary in summaries)),
+        questions={item.id: item.question_record for item in items},
         answers={},
-        summaries={
-            (i.id, name): Summary(question_id=i.id, name=name, text=text)
-            for i in items
-            for name, text in i.summaries.items()
-        },
+        summaries={(summary.question_id, summary.name): summary for summary in summaries},
         scores={(score.question_id, score.summary): score for score in scores},
         failures=failures,
     )

@@ -30,7 +30,7 @@ from selfreflect.pipeline.stages import (
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.records import RETRIED, Failure, Question, Score, Stage, Summary
 from selfreflect.report.overview import RunRecords
-from selfreflect.sources.items import Item
+from selfreflect.sources.items import Item, items_from_records
 from selfreflect.sources.questions import load_questions
 from selfreflect.store.journal import store_errors
 from selfreflect.store.run import MANIFEST, Run, check_run_directory, merge_settings
@@ -401,20 +401,7 @@ def run_records(run: Run, label: str | None = None) -> RunRecords:
 def run_items(run: Run) -> list[Item]:
     """The questions of a run that have answers, with the summaries made so far, as items. Those without
     answers are left out."""
-    summaries: dict[str, dict[str, str]] = {}
-    for (question, name), summary in run.summaries.items():
-        summaries.setdefault(question, {})[name] = summary.text
-    return [
-        Item(
-            id=key,
-            question=run.questions[key].text,
-            masked_out=drawn.masked_out,
-            conditioning=drawn.conditioning,
-            summaries=summaries.get(key, {}),
-        )
-        for key, drawn in run.answers.items()
-        if key in run.questions
-    ]
+    return items_from_records(run.questions, run.answers.values(), run.summaries.values())
 
 
 def _packages() -> dict[str, str]:

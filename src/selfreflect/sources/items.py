@@ -1,13 +1,13 @@
-"""Items to score that need no run directory: a question, its answers in two halves, and the summaries of
-them."""
+"""Items: a question with its answers in two halves and its summaries, and their translation into records."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from selfreflect.errors import ConfigError, DataError, excerpt
-from selfreflect.records import Record, halves
+from selfreflect.records import AnswerSet, Question, Record, Summary, halves, question_id
 from selfreflect.sources.files import Row, RowIds, listed, parse_rows, read_content, type_name
 
 MASKED_OUT, CONDITIONING, ANSWERS = "masked_out_task_answers", "conditioning_answers", "answers"
@@ -26,6 +26,63 @@ class Item(Record, frozen=True, kw_only=True):
     order: tuple[tuple[str, ...], ...] = ()
     """Chains of names of summaries, best first, where the file knows which of them are better; the names are
     not checked here."""
+
+    @classmethod
+    def of(
+        cls,
+        question: str,
+        summaries: Mapping[str, str],
+        *,
+        answers: Sequence[str] | None = None,
+        masked_out: Sequence[str] = (),
+        conditioning: Sequence[str] = (),
+    ) -> Item:
+        """An item whose id is the hash of its question. One list ``answers`` is halved.
+
+        Raises:
+            ValueError: there are fewer than two ``answers``.
+        """
+        if answers is not None:
+            masked_out, conditioning = halves(answers)
+        return cls(
+            id=question_id(question),
+            question=question,
+            masked_out=tuple(masked_out),
+            conditioning=tuple(conditioning),
+            summaries=dict(summaries),
+        )
+
+    @property
+    def question_record(self) -> Question:
+        return Question(id=self.id, text=self.question)
+
+    @property
+    def answer_set(self) -> AnswerSet:
+        return AnswerSet(question_id=self.id, masked_out=self.masked_out, conditioning=self.conditioning)
+
+    @property
+    def summary_records(self) -> list[Summary]:
+        return [Summary(question_id=self.id, name=name, text=text) for name, text in self.summaries.items()]
+
+
+def items_from_records(
+    questions: Mapping[str, Question], answers: Iterable[AnswerSet], summaries: Iterable[Summary]
+) -> list[Item]:
+    """One item for each answer set whose question is known, with the summaries of that question."""
+    texts: dict[str, dict[str, str]] = {}
+    for summary in summaries:
+        texts.setdefault(summary.question_id, {})[summary.name] = summary.text
+    return [
+        Item(
+            id=answer_set.question_id,
+            question=questions[answer_set.question_id].text,
+            masked_out=answer_set.masked_out,
+            conditioning=answer_set.conditioning,
+            summaries=texts.get(answer_set.question_id, {}),
+        )
+        for answer_set in answers
+        if answer_set.question_id in questions
+    ]
 
 
 def read_items(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from selfreflect.records import FailureKind, Record, dump_line, halves, question_id
+from selfreflect.records import FailureKind, Record, dump_line
 from selfreflect.sources.items import Item
 
 Better = Literal["lower", "higher"]
@@ -117,14 +117,7 @@ class Metric:
             ValueError: there are fewer than two answers.
             BackendError: the model has stopped working.
         """
-        masked_out, conditioning = halves(list(answers))
-        item = Item(
-            id=question_id(question),
-            question=question,
-            masked_out=masked_out,
-            conditioning=conditioning,
-            summaries={"summary": summary},
-        )
+        item = Item.of(question, {"summary": summary}, answers=answers)
         return next(value for value in self.family.score(item) if value.metric == self.info.name)
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from selfreflect.errors import ConfigError
 from selfreflect.metric.tasks import JUDGE_TEMPERATURE, masked_words, reference_context
-from selfreflect.records import AnswerSet, Question, Summary
+from selfreflect.records import Summary
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import MetricInfo, Parts, Undefined, Value, make_value
 from selfreflect.validate.metrics.naming import chosen, judged_by
@@ -110,10 +110,8 @@ class Masked:
         from selfreflect.metric.prompts import CannotScoreError, prepare
         from selfreflect.validate.metrics.judged import undefined
 
-        question = Question(id=item.id, text=item.question)
-        answers = AnswerSet(question_id=item.id, masked_out=item.masked_out, conditioning=item.conditioning)
         try:
-            found = self._found(item, prepare(self.judge, question, answers))
+            found = self._found(item, prepare(self.judge, item.question_record, item.answer_set))
         except CannotScoreError as error:
             found = dict.fromkeys(item.summaries.values(), self._nothing(undefined(error)))
         return [

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from selfreflect.stats import (
     Estimate,
     WordSample,
+    clear_sign,
     clustered_mean,
     drawn_sum,
     mean_interval,
@@ -20,6 +21,7 @@ from selfreflect.stats import (
     sampled_mean,
     sign_flip_p,
     student_p,
+    student_quantile,
 )
 
 SCORES = st.floats(0, 1, allow_subnormal=False)
@@ -536,3 +538,34 @@ def test_student_p_is_that_of_the_tables(t, degrees, p):
 def test_student_p_of_the_extreme_is_small_and_never_negative():
     assert 0 <= student_p(1e9, 40) < 1e-12
     assert student_p(2.0, 0.3) == student_p(2.0, 1)
+
+
+@pytest.mark.parametrize(
+    ("freedom", "quantile"),
+    [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (49, 2.010), (1000, 1.962)],
+)
+def test_t_quantiles_are_those_of_the_tables(freedom, quantile):
+    assert student_quantile(0.975, freedom) == pytest.approx(quantile, rel=3e-4)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "side"), [(0.1, 0.3, 1), (-0.3, -0.1, -1), (-0.1, 0.3, 0), (0.0, 0.3, 0), (None, None, 0)]
+)
+def test_an_interval_lies_on_a_side_of_zero_unless_it_covers_it(low, high, side):
+    estimate = Estimate(0.2, low, high, 10, 10)
+    assert estimate.side_of(0) == side
+    assert clear_sign(estimate, 0.01) == side
+
+
+@pytest.mark.parametrize("p_value", [None, 0.06, 1.0])
+def test_a_sign_is_not_clear_where_the_test_disagrees_with_the_interval(p_value):
+    assert clear_sign(Estimate(0.2, 0.1, 0.3, 4, 4), p_value) == 0
+
+
+def test_a_few_differences_of_one_sign_are_never_clear():
+    few = paired_difference(
+        dict.fromkeys("abcde", 0.5), {"a": 0.1, "b": 0.2, "c": 0.15, "d": 0.1, "e": 0.2}, 5
+    )
+    many = paired_difference(dict.fromkeys(range(9), 0.5), {i: 0.1 + i / 100 for i in range(9)}, 9)
+    assert few.difference.side_of(0) == -1
+    assert (few.clear_sign, many.clear_sign) == (0, -1)

@@ -53,11 +53,8 @@ class Comparison:
 
     @property
     def sentence(self) -> str:
-        """The result in words. A difference is called clear when its interval leaves out 0 and the sign-flip
-        test agrees.
-
-        The bootstrap alone is too sure of itself on a handful of questions; the test never is.
-        """
+        """The result in words; which differences are clear is decided by
+        :func:`~selfreflect.stats.clear_sign`."""
         other, baseline = _names(self.other, self.baseline)
         estimate, p_value = self.paired.difference, self.paired.p_value
         if estimate.mean is None:
@@ -65,7 +62,7 @@ class Comparison:
         on = f"on {estimate.n} common question{'' if estimate.n == 1 else 's'}"
         if estimate.low is None or estimate.high is None or p_value is None:
             return f"one question is too few to compare {other} with {baseline}: {estimate.mean:+z.4f} {on}"
-        if estimate.low <= 0 <= estimate.high or p_value > 1 - estimate.confidence:
+        if not self.paired.clear_sign:
             interval = f"{estimate.mean:+z.4f} [{estimate.low:+z.4f}, {estimate.high:+z.4f}]"
             return f"no clear difference between {other} and {baseline}: {interval} {on} (p = {p_value:.2g})"
         direction = "lower (better)" if estimate.mean < 0 else "higher (worse)"

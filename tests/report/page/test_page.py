@@ -35,7 +35,7 @@ from selfreflect.report.overview import RunRecords
 from selfreflect.report.page.build import COMPARED, report_page
 from selfreflect.report.page.data import packed
 from selfreflect.report.page.facts import facts_tables
-from selfreflect.report.page.view import SummaryOutcome, question_view, t_quantile
+from selfreflect.report.page.view import SummaryOutcome, question_view
 from selfreflect.store.run import Run
 
 
@@ -150,14 +150,6 @@ def test_spread_counts_kinds_by_how_even_they_are():
     assert spread([[0, 1, 2]]) == 1
     assert spread([[0], [1], [2], [3]]) == pytest.approx(4)
     assert 1 < spread([[0, 1, 2, 3, 4, 5, 6, 7, 8], [9]]) < 1.5
-
-
-@pytest.mark.parametrize(
-    ("freedom", "quantile"),
-    [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (49, 2.010), (1000, 1.962)],
-)
-def test_t_quantiles_are_those_of_the_tables(freedom, quantile):
-    assert t_quantile(0.975, freedom) == pytest.approx(quantile, rel=2e-3)
 
 
 def test_rank_correlation_of_known_data():

@@ -3,13 +3,12 @@ means."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 from selfreflect.grouping import group_indices
 from selfreflect.records import AnswerSet, Failure, Question, Score, Summary, WordDistance
+from selfreflect.stats import student_quantile
 
 Grouping = Callable[[Sequence[str]], list[list[int]]]
 """Answers that say the same as lists of indices, the typical one of each first, the largest list first."""
@@ -74,28 +73,8 @@ def score_interval(score: Score) -> tuple[float, float] | None:
     answers = sum(mean is not None for mean in score.answer_means)
     if score.stderr is None or answers < 2:
         return None
-    half = t_quantile(0.975, answers - 1) * score.stderr
+    half = student_quantile(0.975, answers - 1) * score.stderr
     return round(max(0.0, score.value - half), _DECIMALS), round(min(1.0, score.value + half), _DECIMALS)
-
-
-def t_quantile(probability: float, freedom: int) -> float:
-    """A quantile of Student's t for whole degrees of freedom of at least 1.
-
-    One and two have closed forms; beyond, the expansion of Abramowitz and Stegun (1964), 26.7.5, is within 1
-    % at 97.5 %.
-    """
-    if freedom == 1:
-        return math.tan(math.pi * (probability - 0.5))
-    if freedom == 2:
-        return (2 * probability - 1) / math.sqrt(2 * probability * (1 - probability))
-    x = NormalDist().inv_cdf(probability)
-    terms = (
-        (x**3 + x) / 4,
-        (5 * x**5 + 16 * x**3 + 3 * x) / 96,
-        (3 * x**7 + 19 * x**5 + 17 * x**3 - 15 * x) / 384,
-        (79 * x**9 + 776 * x**7 + 1482 * x**5 - 1920 * x**3 - 945 * x) / 92160,
-    )
-    return float(x + sum(term / freedom**power for power, term in enumerate(terms, 1)))
 
 
 _DECIMALS = 5

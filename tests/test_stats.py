@@ -497,7 +497,7 @@ def test_the_error_with_answers_is_never_below_that_of_words_alone(made):
 
 
 def test_no_word_is_no_mean():
-    with pytest.raises(ValueError, match="no word was drawn"):
+    with pytest.raises(ValueError, match="no word was sampled"):
         sampled_mean([WordSample(3, 2, 1, (), ())])
 
 

@@ -1,27 +1,26 @@
-"""One base class for everything this package raises on purpose, and one subclass per boundary.
+"""Exceptions of this package: one base class, and one subclass per boundary.
 
-A message says what is wrong, where, and what to do. It never holds a secret, and text from files or models is
-quoted with ``repr`` and cut.
+A message says what is wrong, where, and what to do. It never contains a secret, and it quotes text from files
+or models with :func:`excerpt`.
 """
 
 from __future__ import annotations
 
 
 class SelfReflectError(Exception):
-    """Base class. The command line prints its message without a traceback and exits with 2."""
+    """Base class. The command line prints the message without a traceback and exits with 2."""
 
 
 class ConfigError(SelfReflectError):
-    """A setting is unknown, has the wrong type, or contradicts another one."""
+    """A setting is unknown, has the wrong type, or contradicts another."""
 
 
 class DataError(SelfReflectError):
-    """A file or record that the user supplied cannot be used; the message names the file, the record and the
-    field."""
+    """A user's file or record cannot be used; the message names the file, the record and the field."""
 
 
 class StoreError(SelfReflectError):
-    """The run directory cannot be read or written, or belongs to another configuration."""
+    """The run directory cannot be read or written, or was made with another configuration."""
 
 
 class BackendError(SelfReflectError):
@@ -29,7 +28,7 @@ class BackendError(SelfReflectError):
 
 
 class JudgeError(SelfReflectError):
-    """A judge could not be loaded, or cannot serve as one (no full logits, no fast tokenizer)."""
+    """A judge could not be loaded, or lacks what a judge needs (full logits, a fast tokenizer)."""
 
 
 class MissingExtraError(SelfReflectError):
@@ -42,13 +41,16 @@ class MissingExtraError(SelfReflectError):
 
 
 def excerpt(text: object, limit: int = 60) -> str:
-    """``repr`` of ``text``, cut to about ``limit`` characters: how untrusted text is quoted in messages."""
-    shown = text if isinstance(text, str) else repr(text)
-    return repr(shown if len(shown) <= limit else shown[: limit - 1] + "…")
+    """Quote untrusted text for a message: its ``repr``, cut to about ``limit`` characters."""
+    if not isinstance(text, str):
+        text = repr(text)
+    if len(text) > limit:
+        text = text[: limit - 1] + "…"
+    return repr(text)
 
 
 def nearest(name: str, known: list[str]) -> str:
-    """``" Did you mean 'x'?"`` when one of ``known`` is close to ``name``, else an empty string."""
+    """Return ``" Did you mean 'x'?"`` if one of ``known`` is close to ``name``, else an empty string."""
     import difflib
 
     close = difflib.get_close_matches(name, known, n=1)
@@ -56,9 +58,9 @@ def nearest(name: str, known: list[str]) -> str:
 
 
 def revived(name: str, message: str) -> SelfReflectError:
-    """An error from another process as it was raised there."""
+    """Recreate an error that another process raised, from its class name and message."""
     kind = globals().get(name)
     if not (isinstance(kind, type) and issubclass(kind, SelfReflectError)):
         kind = SelfReflectError
-    error: SelfReflectError = kind.__new__(kind, message)  # MissingExtraError makes its message itself
+    error: SelfReflectError = kind.__new__(kind, message)  # MissingExtraError builds its own message
     return error

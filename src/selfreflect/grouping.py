@@ -1,5 +1,4 @@
-"""Which sampled answers say the same, as far as spelling can tell: exact match after a normalisation that
-drops what carries no meaning."""
+"""Group sampled answers that say the same: exact match after normalising spelling and packaging."""
 
 from __future__ import annotations
 
@@ -10,47 +9,35 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-_PAIRS = {
-    ("(", ")"),
-    ("[", "]"),
-    ("{", "}"),
-    ("“", "”"),
-    ("‘", "’"),
-    ("„", "“"),
-    ("«", "»"),
-    ("‹", "›"),
-    ("「", "」"),
-    ("『", "』"),
-}
-_PAIRS |= {(mark, mark) for mark in "\"'`*_”’»"}
+_SYMMETRIC = "\"'`*_”’»"
+_PAIRS = {"()", "[]", "{}", "“”", "‘’", "„“", "«»", "‹›", "「」", "『』", *(2 * mark for mark in _SYMMETRIC)}
 _LEADING = "¿¡.,;:!?"
 _TRAILING = ".,;:!?。、"
 _ARTICLE = re.compile(r"\A(?:an?|the) (?=.)")
-_NESTING = 4  # quotes within brackets within emphasis; deeper ones are not an answer's packaging
+_NESTING = 4  # quotes within brackets within emphasis; deeper nesting is no packaging of an answer
 
 
 @dataclass(frozen=True)
 class AnswerGroup:
-    """Answers with the same normal form. ``text`` is the spelling that occurs most often, the first in order
-    where several do."""
+    """Answers with the same normal form. ``text`` is their most common spelling (see :func:`most_common`)."""
 
     text: str
     count: int
     members: tuple[str, ...]
-    """The answers as they were given, sorted."""
+    """The answers as sampled, sorted."""
 
 
-def answer_groups(answers: Iterable[str]) -> list[AnswerGroup]:
-    """Answers grouped by :func:`normal_form`, the largest group first. The order of the answers makes no
-    difference."""
-    drawn = list(answers)
-    texts = [[drawn[index] for index in group] for group in group_indices(drawn)]
-    return [AnswerGroup(group[0], len(group), tuple(sorted(group))) for group in texts]
+def answer_groups(answers: Sequence[str]) -> list[AnswerGroup]:
+    """Group answers by :func:`normal_form`, the largest group first; their order makes no difference."""
+    groups = []
+    for indices in group_indices(answers):
+        members = [answers[index] for index in indices]
+        groups.append(AnswerGroup(members[0], len(members), tuple(sorted(members))))
+    return groups
 
 
 def group_indices(answers: Sequence[str]) -> list[list[int]]:
-    """The groups of :func:`answer_groups` as indices into ``answers``: in each an index of its ``text``
-    first, then the others in order."""
+    """Group answers like :func:`answer_groups`, as indices into ``answers``, a most common spelling first."""
     members = defaultdict(list)
     for index, answer in enumerate(answers):
         members[normal_form(answer)].append(index)
@@ -58,39 +45,41 @@ def group_indices(answers: Sequence[str]) -> list[list[int]]:
 
 
 def ordered_groups(answers: Sequence[str], groups: Iterable[Sequence[int]]) -> list[list[int]]:
-    """Groups with the most common spelling of each in front, the largest group first; of equal ones the first
-    in code point order."""
-    led = []
+    """Sort groups of indices into ``answers``: the largest first, equal sizes by their most common spelling.
+
+    Within a group the answers with that spelling come first.
+    """
+    titled = []
     for group in groups:
         text = most_common(answers[index] for index in group)
-        led.append((text, sorted(group, key=lambda index: (answers[index] != text, index))))
-    return [group for _, group in sorted(led, key=lambda pair: (-len(pair[1]), pair[0]))]
+        titled.append((text, sorted(group, key=lambda index: (answers[index] != text, index))))
+    titled.sort(key=lambda pair: (-len(pair[1]), pair[0]))
+    return [group for _, group in titled]
 
 
 def spread(groups: Iterable[Sequence[int]]) -> float | None:
-    """The effective number of groups, 2 to the power of their entropy in bits: 1 where all answers agree.
-    None without answers.
+    """Effective number of groups: 2 to the power of their entropy in bits, 1 if all answers agree.
 
-    It is the first-order diversity of Hill (1973), Ecology 54, 427-432.
+    It is the first-order diversity of Hill (1973), Ecology 54, 427-432. None without answers.
     """
     sizes = [len(group) for group in groups]
     total = sum(sizes)
-    return math.exp(-math.fsum(size / total * math.log(size / total) for size in sizes)) if total else None
+    if not total:
+        return None
+    return math.exp(-math.fsum(size / total * math.log(size / total) for size in sizes))
 
 
 def most_common(texts: Iterable[str]) -> str:
-    """The text that occurs most often; of several, the first in code point order."""
+    """Return the most frequent text; of equally frequent ones the first in code point order."""
     counts = Counter(texts)
     return min(counts, key=lambda text: (-counts[text], text))
 
 
 def normal_form(text: str) -> str:
-    """NFKC, case folded, white space collapsed, and without surrounding quotes, brackets, sentence marks and
-    leading article.
+    """Normalise spelling and packaging: NFKC, case, whitespace, surrounding quotes and punctuation, article.
 
     Quotes, brackets and emphasis go only in pairs and signs stay, so that ``-5``, ``.5``, ``$5``, ``5%``,
-    ``[0, 1)`` and ``6'`` keep their meaning; so does a text that consists of nothing else, such as ``A`` or
-    ``?``.
+    ``[0, 1)`` and ``6'`` keep their meaning. A text of nothing else, such as ``A`` or ``?``, stays too.
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
     result = " ".join(folded.split())
@@ -100,12 +89,12 @@ def normal_form(text: str) -> str:
 
 
 def _unwrap(text: str) -> str:
-    """One layer less: sentence marks, then one pair around the rest, then an article."""
+    """Remove one layer: punctuation, then one pair around the rest, then an article."""
     trimmed = text.rstrip(_TRAILING)
     inner = trimmed.lstrip(_LEADING)
-    dropped = trimmed[: len(trimmed) - len(inner)]
-    if inner[:1].isdigit() and dropped.endswith(".") and not dropped.endswith(".."):
+    removed = trimmed[: len(trimmed) - len(inner)]
+    if inner[:1].isdigit() and removed.endswith(".") and not removed.endswith(".."):
         inner = "." + inner
-    if len(inner) > 2 and (inner[0], inner[-1]) in _PAIRS:
+    if len(inner) > 2 and inner[0] + inner[-1] in _PAIRS:
         inner = inner[1:-1].strip()
     return _ARTICLE.sub("", inner) or text

@@ -1,8 +1,8 @@
-"""The frozen records that every stage takes and gives. Schema and version live here and nowhere else.
+"""Frozen records that the stages exchange. The schema and its version are defined only here.
 
-Each record names the question it belongs to. On disk a record is one JSON object on one line, with these
-fields and no others. Undefined values are ``None`` beside a :class:`Failure` that says why; they are never
-NaN and never a guess.
+Each record names the question it belongs to. On disk a record is one JSON object on one line, with exactly
+these fields. An undefined value is ``None`` and has a :class:`Failure` that says why; it is never NaN and
+never a guess.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 SCHEMA_VERSION = 1
-"""Raised when a field changes its meaning; a run directory of another version is refused."""
+"""Increases when a field changes its meaning; a run directory with another version is refused."""
 
 Stage = Literal["questions", "answers", "summaries", "scores"]
 STAGES: tuple[Stage, ...] = ("questions", "answers", "summaries", "scores")
 
 FailureKind = Literal[
-    "no_answers",  # nothing to mask or to condition on
-    "blank_summary",  # the strategy returned only white space
-    "too_long",  # does not fit the window of the model or judge
-    "unclosed_reasoning",  # the reasoning trace never ended, so there is no answer after it
-    "cut_off",  # the token limit was reached before there was any usable text
+    "no_answers",  # nothing to mask or nothing to condition on
+    "blank_summary",  # the strategy returned only whitespace
+    "too_long",  # exceeds the context window of the model or judge
+    "unclosed_reasoning",  # the reasoning trace never ended, so no answer follows it
+    "cut_off",  # the token limit was reached before any usable text
     "over_budget",  # the token budget does not suffice for a single masked word
-    "refused",  # the model declined, and its server says so
+    "refused",  # the model declined, according to its server
     "content_filter",  # the server's filter withheld text
-    "empty",  # the server sent no completions, several times
+    "empty",  # the server repeatedly sent no completions
     "backend",  # the model or its server failed
-    "strategy",  # a user's strategy raised, or returned something that is not a text
+    "strategy",  # a user's strategy raised, or did not return a string
 ]
 
 RETRIED: tuple[FailureKind, ...] = ("backend", "empty", "strategy")
-"""Kinds that another try may mend. The others follow from the texts and the settings, which a run directory
-does not change."""
+"""Kinds that may succeed when tried again. The others follow from the texts and settings, which are fixed in
+a run directory."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -45,24 +45,24 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Question(Record, frozen=True, kw_only=True):
-    """One question. ``text`` is kept exactly as the source gave it; the metric normalises its own copy."""
+    """One question. ``text`` is exactly the source's; the metric normalises its own copy."""
 
     id: str
     text: str
     kind: str = ""
-    """What sort of question it is, where the source says so (``"one clear fact"``, a subject, …)."""
+    """Category given by the source (``"one clear fact"``, a subject, …), else empty."""
     gold: tuple[str, ...] = ()
-    """Reference answers of the data set; the metric does not use them."""
+    """The data set's reference answers. The metric does not use them."""
 
 
 class AnswerSet(Record, frozen=True, kw_only=True):
-    """An answer distribution: samples for one question in two disjoint halves, and how they were drawn."""
+    """An answer distribution: samples for one question in two disjoint halves, and how they were sampled."""
 
     question_id: str
     masked_out: tuple[str, ...]
-    """The first half: the masked-out task answers, whose words the judge has to fill in."""
+    """First half: the masked-out task answers, whose words the judge fills in."""
     conditioning: tuple[str, ...]
-    """The second half: the conditioning answers that the reference context shows to the judge."""
+    """Second half: the conditioning answers, shown to the judge in the reference context."""
     model: str = ""
     revision: str = ""
     temperature: float | None = None
@@ -70,20 +70,20 @@ class AnswerSet(Record, frozen=True, kw_only=True):
     max_new_tokens: int | None = None
     seed: int | None = None
     truncated: int = 0
-    """How many of the answers were cut off at ``max_new_tokens``."""
+    """Number of answers cut off at ``max_new_tokens``."""
     refused: int = 0
-    """How many of the answers are refusals that the server marked as such."""
+    """Number of answers that the server marked as refusals."""
     tokens: int = 0
-    """Tokens generated for this set; 0 where the server counts none."""
+    """Tokens generated for this set; 0 if the server does not report them."""
 
     @property
     def answers(self) -> tuple[str, ...]:
-        """All samples, in the order in which they were drawn."""
+        """All samples, in sampling order."""
         return self.masked_out + self.conditioning
 
 
 class Summary(Record, frozen=True, kw_only=True):
-    """One string that claims to describe an answer distribution, made by strategy ``name``."""
+    """A text that claims to describe an answer distribution, written by strategy ``name``."""
 
     question_id: str
     name: str
@@ -92,30 +92,29 @@ class Summary(Record, frozen=True, kw_only=True):
     revision: str = ""
     seed: int | None = None
     tokens: int = 0
-    """Tokens generated for it, all steps and samples of the strategy together."""
+    """Tokens generated, over all steps and samples of the strategy."""
     calls: int = 0
-    """Completions drawn for it, all steps together."""
+    """Completions sampled, over all steps."""
 
 
 class Guess(msgspec.Struct, frozen=True, array_like=True):
-    """A token that the judge held likely in place of a masked one, and its probability in both contexts at
-    two temperatures.
+    """A likely token at a masked position, with its probability in both contexts at two temperatures.
 
-    On disk a list of these five, since there are many.
+    Stored as a list of these five values, because there are many of them.
     """
 
     token: str
     summary: float
     """After the summary, at temperature 1."""
     summary_flat: float
-    """After the summary, at the judge's temperature, where distances are taken."""
+    """After the summary, at the judge's temperature, which distances are measured at."""
     reference: float
     """After the conditioning answers, at temperature 1."""
     reference_flat: float
 
 
 class WordDistance(Record, frozen=True, kw_only=True, omit_defaults=True):
-    """How well one masked word of one masked-out answer was predicted from the summary."""
+    """How far apart the judge's two predictions of one masked word are."""
 
     answer: int
     """Index into the masked-out answers."""
@@ -123,10 +122,10 @@ class WordDistance(Record, frozen=True, kw_only=True, omit_defaults=True):
     """Index into ``answer.split()``."""
     text: str
     distances: tuple[float, ...]
-    """Total variation in [0, 1], one for each judge token of the word; 0 is best."""
+    """Total variation in [0, 1] for each judge token of the word; 0 is best."""
     guesses: tuple[tuple[Guess, ...], ...] = ()
-    """For each judge token what was held likely instead, where the scorer was asked to keep it; the likeliest
-    of either context first."""
+    """Likely tokens for each judge token, if the scorer was asked to keep them; sorted by the higher of both
+    probabilities."""
 
     @property
     def mean(self) -> float:
@@ -134,30 +133,30 @@ class WordDistance(Record, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Sampled(Record, frozen=True, kw_only=True):
-    """How a score was estimated from a random subset of the masked words, because a limit was set."""
+    """How a score was estimated from a random subset of the masked words, if a limit was set."""
 
     words_scored: int
     words_total: int
     tokens_scored: int
-    """Token tasks of the scored words."""
+    """Token tasks in the scored words."""
     tokens_total: int
     stderr: float | None
-    """Standard error against the exact score, from the choice of words alone. None where a single word was
+    """Standard error relative to the exact score, due to the choice of words alone. None if only one word was
     scored."""
     stopped: Literal["budget", "standard_error", "race", "paired"]
-    """The limit that was reached; ``"paired"`` where earlier scores of the question have no more words
-    either."""
+    """The limit that was reached; ``"paired"`` if scoring stopped at as many words as earlier scores of the
+    question have."""
     budget: str | None = None
-    """Judge tokens or seconds per question, as asked for. With seconds the number of words depends on the
-    machine."""
+    """Judge tokens or seconds per question, as the user wrote it. With seconds, the number of words depends on
+    the machine."""
     standard_error: float | None = None
-    """The ``stderr`` that every summary of the question was to reach."""
+    """The requested ``stderr`` for every summary of the question."""
     race: float | None = None
-    """The confidence that was asked of an order."""
+    """The requested confidence of the order."""
     seed: int = 0
-    """With the question's id it determines which words come first."""
+    """Determines the order of the words, together with the question's id."""
     ordered: tuple[str, ...] = ()
-    """Summaries that the race found to be certainly better or certainly worse than this one."""
+    """Summaries that the race separated from this one, as better or worse."""
 
 
 class Score(Record, frozen=True, kw_only=True):
@@ -169,39 +168,38 @@ class Score(Record, frozen=True, kw_only=True):
     value: float
     stderr: float | None
     """Standard error over masked-out answers, the sampling unit (tokens of one answer are not independent).
-    None for one answer.
+    None for a single answer.
 
-    An estimate's holds both the answers and the choice of words.
+    For an estimate it covers both the answers and the choice of words.
     """
     token_tasks: int
-    """Token tasks that were scored."""
+    """Number of scored token tasks."""
     judge: str
     judge_revision: str = ""
     judge_dtype: str = ""
     temperature: float = 5.0
     compat: str = ""
-    """``"published"`` when tokenised with the published scorer's extra BOS, else empty."""
+    """``"published"`` if tokenised with the published scorer's extra BOS, else empty."""
     answer_means: tuple[float | None, ...] = ()
-    """Mean distance of each masked-out answer's token tasks, in order; None for an answer that has none, or
-    none that was scored."""
+    """Mean distance over the token tasks of each masked-out answer, in order; None without scored token
+    tasks."""
     words: tuple[WordDistance, ...] = ()
     warnings: tuple[str, ...] = ()
-    """What a reader should know about the input, such as answers whose quotes break the list the judge is
-    shown."""
+    """Problems of the input, such as quotes in an answer that break the list shown to the judge."""
     estimate: Sampled | None = None
-    """Present where not all masked words were scored: then ``value`` is an estimate, and ``words`` holds the
-    scored ones only."""
+    """Set if only some masked words were scored: then ``value`` is an estimate, and ``words`` holds only the
+    scored words."""
 
 
 class Failure(Record, frozen=True, kw_only=True):
-    """Something that could not be computed, and why. It takes the place of the record it prevented."""
+    """Says why a record could not be computed, and takes its place."""
 
     question_id: str
     stage: Stage
     kind: FailureKind
     message: str
     name: str = ""
-    """The strategy or summary concerned, where there is one."""
+    """The strategy or summary concerned, if any."""
 
 
 R = TypeVar("R", bound=Record)
@@ -210,17 +208,15 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def question_id(text: str) -> str:
-    """A stable id for a question whose source gives none: ``q-`` and 12 hex digits of the SHA-256 of its
-    text."""
+    """Derive a stable id from a question's text: ``q-`` and 12 hex digits of its SHA-256."""
     return "q-" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
 def halves(samples: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Split samples into (masked-out, conditioning): the first half and the second half, in order; an odd one
-    goes to the second.
+    """Split samples in order into (masked-out, conditioning); an odd one goes to the second half.
 
     Raises:
-        ValueError: with fewer than two samples, since each half needs at least one.
+        ValueError: fewer than two samples.
     """
     if len(samples) < 2:
         raise ValueError(
@@ -231,15 +227,19 @@ def halves(samples: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def dump_line(value: Any) -> str:
-    """One line of strict JSON (no NaN), without its line end. Readable UTF-8, except that lone surrogates
-    force ASCII escapes."""
+    """Encode as one line of strict JSON (no NaN), without a line end.
+
+    Text stays readable, but a lone surrogate, which UTF-8 cannot hold, turns the line into ASCII escapes.
+    """
     plain = msgspec.to_builtins(value)
     line = json.dumps(plain, ensure_ascii=False, allow_nan=False)
-    return json.dumps(plain, allow_nan=False) if _SURROGATE.search(line) else line
+    if _SURROGATE.search(line):
+        return json.dumps(plain, allow_nan=False)
+    return line
 
 
 def from_plain(kind: type[R], value: Any) -> R:
-    """Build a record from parsed JSON.
+    """Convert parsed JSON to a record.
 
     Raises:
         ValueError: names the offending field, for example ``Expected `str`, got `int` - at `$.text```.

@@ -1,7 +1,6 @@
-"""Means with intervals, paired differences, clustered standard errors, and means of random subsets of words.
-NumPy only.
+"""Statistics for scores: bootstrap intervals, paired differences, clustered errors, means of sampled words.
 
-What cannot be computed from the values at hand is None, never NaN.
+Needs only NumPy. What is undefined for the given values is None, never NaN.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from statistics import NormalDist
 
 import numpy as np
@@ -18,17 +18,17 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 EXACT_SIGN_FLIPS = 16
-"""Up to this many non-zero differences all 2**n sign patterns are enumerated."""
+"""Up to this many non-zero differences, all 2**n sign patterns are enumerated."""
 
 _BLOCK = 2**18
-"""Numbers drawn at a time: about 2 MB for each temporary array, however many resamples are asked for."""
+"""Random numbers drawn at a time, so that each temporary array takes about 2 MB."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The mean of ``n`` values with its interval, and how many questions there were to have a value.
+    """The mean of ``n`` values and its interval; ``total`` questions could have had a value.
 
-    ``mean`` is None without values; ``low`` and ``high`` are None with fewer than two.
+    ``mean`` is None without values, ``low`` and ``high`` with fewer than two.
     """
 
     mean: float | None
@@ -40,7 +40,7 @@ class Estimate:
 
     @property
     def coverage(self) -> float | None:
-        """The share of the questions that have a value; None where there are no questions."""
+        """Share of the questions that have a value; None without questions."""
         return self.n / self.total if self.total else None
 
     def side_of(self, value: float) -> int:
@@ -53,29 +53,28 @@ class Estimate:
 
 @dataclass(frozen=True)
 class PairedEstimate:
-    """How ``b`` differs from ``a`` on the questions they share. A win is a question where ``b`` is lower,
-    which is better."""
+    """Difference ``b - a`` on the questions that both share. A win is a question where ``b`` is lower
+    (better)."""
 
     difference: Estimate
-    """Mean of b - a; its ``n`` is the number of shared questions."""
+    """Its ``n`` is the number of shared questions."""
     wins: int
     ties: int
     losses: int
     p_value: float | None
-    """Two-sided, for the hypothesis that the sign of every difference is a coin toss. None without shared
-    questions."""
+    """Two-sided, for the hypothesis that each difference has a random sign. None without shared questions."""
 
     @property
     def clear_sign(self) -> int:
-        """As :func:`clear_sign`."""
+        """See :func:`clear_sign`."""
         return clear_sign(self.difference, self.p_value)
 
 
 def clear_sign(estimate: Estimate, p_value: float | None) -> int:
-    """1 if the mean is clearly above 0, -1 if clearly below, else 0.
+    """Return 1 if the mean is clearly above 0, -1 if clearly below, else 0.
 
-    A mean is clear when its interval excludes 0 and the sign-flip test (:func:`sign_flip_p`) agrees: on a
-    handful of values the bootstrap alone is overconfident, the test never is.
+    Clear means that the interval excludes 0 and the sign-flip test (:func:`sign_flip_p`) agrees: for a few
+    values the bootstrap alone is overconfident.
     """
     if p_value is None or p_value > 1 - estimate.confidence:
         return 0
@@ -85,19 +84,19 @@ def clear_sign(estimate: Estimate, p_value: float | None) -> int:
 def mean_interval(
     values: Sequence[float], total: int, *, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
 ) -> Estimate:
-    """Mean over questions with a BCa bootstrap interval: bias-corrected and accelerated (Efron 1987, JASA 82,
+    """Compute the mean with its BCa bootstrap interval (bias-corrected and accelerated; Efron 1987, JASA 82,
     171-185).
 
-    BCa rather than plain percentiles because scores are skewed (bounded by 0, long to the right): it moves
-    both ends to the longer tail, so that its coverage error shrinks as 1/n instead of 1/sqrt(n). The result
-    does not depend on the order of the values.
+    BCa rather than plain percentiles because scores are skewed (bounded by 0, long right tail): it moves both
+    ends towards the longer tail, and its coverage error shrinks as 1/n instead of 1/sqrt(n). The order of the
+    values makes no difference.
 
     Args:
-        values: one finite number per question that has one.
-        total: how many questions could have had one.
+        values: one finite number for each question that has one.
+        total: number of questions that could have one.
 
     Raises:
-        ValueError: for NaN or infinite values, more values than ``total``, or settings out of range.
+        ValueError: NaN or infinite values, more values than ``total``, or settings out of range.
     """
     if not 0 < confidence < 1 or resamples < 1:
         raise ValueError(
@@ -127,10 +126,10 @@ def paired_difference(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> PairedEstimate:
-    """Mean of ``b - a`` over the keys in common, its BCa interval, and a sign-flip permutation p-value.
+    """Compute the mean of ``b - a`` over common keys, its BCa interval, and a sign-flip p-value.
 
     Raises:
-        ValueError: as :func:`mean_interval`.
+        ValueError: see :func:`mean_interval`.
     """
     differences = [float(b[key]) - float(a[key]) for key in a.keys() & b.keys()]
     estimate = mean_interval(differences, total, confidence=confidence, resamples=resamples, seed=seed)
@@ -141,19 +140,18 @@ def paired_difference(
 
 
 def sign_flip_p(differences: Sequence[float], *, resamples: int = 10_000, seed: int = 0) -> float:
-    """Two-sided p-value of the mean difference under random signs: the share of sign patterns at least as
-    extreme.
+    """Compute the two-sided p-value of a mean difference: the share of sign patterns at least as extreme.
 
-    Exact for up to ``EXACT_SIGN_FLIPS`` differences other than zero. Beyond that it is sampled, counting the
-    observed pattern as one of the draws, so that it is a valid p-value and never 0 (Phipson and Smyth 2010,
-    Stat. Appl. Genet. Mol. Biol. 9, 39).
+    Exact for up to ``EXACT_SIGN_FLIPS`` non-zero differences. Otherwise patterns are sampled and the observed
+    one is counted as a draw, so that the p-value is valid and never 0 (Phipson and Smyth 2010, Stat. Appl.
+    Genet. Mol. Biol. 9, 39).
 
     Raises:
-        ValueError: for NaN or infinite values.
+        ValueError: NaN or infinite values.
     """
     values = _finite(differences)
     sizes = np.sort(np.abs(values[values != 0]))  # flipping a zero changes nothing
-    # Rounding must not decide whether a pattern that is as extreme as the observed one counts as such.
+    # The tolerance keeps rounding from excluding patterns that are exactly as extreme as the observed one.
     threshold = abs(math.fsum(values)) - 1e-12 * math.fsum(sizes)
     if len(sizes) <= EXACT_SIGN_FLIPS:
         sums = np.zeros(1)
@@ -169,16 +167,14 @@ def sign_flip_p(differences: Sequence[float], *, resamples: int = 10_000, seed: 
 
 
 def clustered_mean(per_answer: Sequence[Sequence[float]]) -> tuple[float, float | None]:
-    """Flat mean over all token tasks, and its standard error with answers as clusters.
+    """Compute the flat mean over all token tasks, and its standard error with answers as clusters.
 
-    The mean is a ratio of two sums over answers (distances D_a, token tasks n_a), so its error is that of the
-    ratio estimator,
-    linearised: sqrt(m/(m-1) * sum_a (D_a - mean * n_a)^2) / sum_a n_a over the m answers that have token
-    tasks (Cochran, Sampling Techniques, 3rd ed. 1977, chapters 6 and 9A). None for fewer than two such
-    answers.
+    The mean is a ratio of two sums over answers (distances D_a, token tasks n_a). Its error is the linearised
+    error of the ratio estimator, sqrt(m/(m-1) * sum_a (D_a - mean * n_a)^2) / sum_a n_a, over the m answers
+    with token tasks (Cochran, Sampling Techniques, 3rd ed. 1977, chapters 6 and 9A); None if m < 2.
 
     Raises:
-        ValueError: without any value, or for NaN or infinite ones.
+        ValueError: no values, or NaN or infinite ones.
     """
     clusters = [_finite(values) for values in per_answer if len(values)]
     if not clusters:
@@ -195,19 +191,18 @@ def clustered_mean(per_answer: Sequence[Sequence[float]]) -> tuple[float, float 
 
 @dataclass(frozen=True)
 class WordSample:
-    """Words drawn from one masked-out answer without replacement, each with probability proportional to its
-    size among those left."""
+    """Words sampled from one masked-out answer without replacement, with probability proportional to size."""
 
     total_size: int
-    """Token tasks of all words of the answer."""
+    """Token tasks in all words of the answer."""
     count: int
-    """All words of the answer."""
+    """Number of words in the answer."""
     copies: int
     """How often the answer occurs."""
     sizes: tuple[int, ...]
-    """Token tasks of the words that were drawn, in the order of the draws."""
+    """Token tasks of each sampled word, in sampling order."""
     values: tuple[float, ...]
-    """Their summed distances (or differences of them)."""
+    """Summed distances (or differences of distances) of each sampled word."""
 
     @property
     def complete(self) -> bool:
@@ -215,12 +210,12 @@ class WordSample:
 
     @property
     def weight(self) -> int:
-        """Token tasks of all copies."""
+        """Token tasks in all copies."""
         return self.copies * self.total_size
 
     @property
     def rates(self) -> list[float]:
-        """Distance per token task of each drawn word."""
+        """Distance per token task of each sampled word."""
         return [value / size for value, size in zip(self.values, self.sizes, strict=True)]
 
 
@@ -230,69 +225,65 @@ class SampledMean:
 
     mean: float
     sampling_error: float | None
-    """Standard error against the mean over all words of these answers; None where one word tells nothing of
-    the spread."""
+    """Standard error relative to the mean over all words of these answers; None if it cannot be estimated."""
     stderr: float | None
-    """Standard error for answers drawn anew: the same, and the spread between answers. None for one
-    answer."""
+    """Standard error including the spread between answers; None for a single answer."""
     degrees: float
-    """Degrees of freedom of ``sampling_error``; infinite where it is 0 because nothing is left to draw."""
+    """Degrees of freedom of ``sampling_error``; infinite if all words were sampled."""
 
 
 def sampled_mean(answers: Sequence[WordSample]) -> SampledMean:
-    """Unbiased flat mean over all token tasks from words drawn in answers, which are given in the order in
-    which answers are drawn.
+    """Estimate the flat mean over all token tasks, without bias, from words sampled within answers.
 
-    With a word of every answer, each answer's sum is estimated by :func:`drawn_sum` and the mean is their
-    total over all token tasks (stratified sampling, Cochran, Sampling Techniques, 3rd ed. 1977, chapter 5).
-    An answer with one word of several borrows the variance of the rates of all drawn words; since that also
-    holds the differences between answers it overstates (collapsed strata, 5A.12). ``stderr`` adds the spread
-    of answers as in :func:`clustered_mean`, less what sampling words adds to it.
+    With a word of every answer, each answer's sum is estimated by :func:`drawn_sum`, and the mean is the
+    total of these sums over all token tasks (stratified sampling; Cochran, Sampling Techniques, 3rd ed. 1977,
+    chapter 5). An answer with one sampled word of several borrows the variance of the rates of all sampled
+    words, which includes differences between answers and so overstates the error (collapsed strata, 5A.12).
+    ``stderr`` adds the spread between answers as in :func:`clustered_mean`, less the part that sampling words
+    contributes to it.
 
-    With fewer words than answers, the first answers have one word each (two-stage sampling, chapter 11). The
-    mean is Des Raj's estimator over answers, and both standard errors are those of draws with replacement,
-    which overstate (9A.3).
+    With fewer words than answers, the first answers have one word each (two-stage sampling, chapter 11): the
+    mean is Des Raj's estimator over answers, and both standard errors assume sampling with replacement, which
+    overstates them (9A.3).
+
+    Args:
+        answers: in the order in which answers are sampled.
 
     Raises:
-        ValueError: no word was drawn, or a value is not finite.
+        ValueError: no word was sampled, or a value is not finite.
     """
-    rates = _finite([rate for answer in answers for rate in answer.rates])
+    rates = _finite(list(chain.from_iterable(answer.rates for answer in answers)))
     if not len(rates):
-        raise ValueError("no word was drawn: an estimate needs at least one")
-    whole = sum(answer.weight for answer in answers)
+        raise ValueError("no word was sampled: an estimate needs at least one")
+    token_tasks = sum(answer.weight for answer in answers)
     spread = float(rates.var(ddof=1)) if len(rates) > 1 else None
     if not all(answer.values for answer in answers):
-        error = None if spread is None else math.sqrt(spread / len(rates))
-        return SampledMean(_first_answers(answers) / whole, error, error, max(1, len(rates) - 1))
-    sums = [drawn_sum(answer) for answer in answers]
-    mean = math.fsum(answer.copies * total for answer, total in zip(answers, sums, strict=True)) / whole
+        error = math.sqrt(spread / len(rates)) if spread is not None else None
+        return SampledMean(_first_answers(answers) / token_tasks, error, error, max(1, len(rates) - 1))
+    copies = np.array([answer.copies for answer in answers], dtype=np.float64)
+    sums = np.array([drawn_sum(answer) for answer in answers])
+    mean = float(copies @ sums) / token_tasks
     variances, degrees = _sum_variances(answers, sums, spread)
     if variances is None:
         return SampledMean(mean, None, None, degrees)
-    words = math.fsum(
-        answer.copies**2 * variance for answer, variance in zip(answers, variances, strict=True)
-    )
-    error = math.sqrt(words) / whole
-    m = sum(answer.copies for answer in answers)
+    sampling_variance = float(copies**2 @ variances)
+    error = math.sqrt(sampling_variance) / token_tasks
+    m = float(copies.sum())
     if m < 2:
         return SampledMean(mean, error, None, degrees)
-    squares = math.fsum(
-        answer.copies * (total - mean * answer.total_size) ** 2
-        for answer, total in zip(answers, sums, strict=True)
-    )
-    noise = math.fsum(answer.copies * variance for answer, variance in zip(answers, variances, strict=True))
-    between = max(0.0, m / (m - 1) * squares - noise)
-    return SampledMean(mean, error, math.sqrt(between + words) / whole, degrees)
+    sizes = np.array([answer.total_size for answer in answers])
+    squares = float(copies @ (sums - mean * sizes) ** 2)
+    between = max(0.0, m / (m - 1) * squares - float(copies @ variances))
+    return SampledMean(mean, error, math.sqrt(between + sampling_variance) / token_tasks, degrees)
 
 
 def drawn_sum(answer: WordSample) -> float:
-    """Unbiased estimate of the sum of an answer's values from its draws (Des Raj 1956, J. Am. Stat. Assoc.
-    51, 269-284).
+    """Estimate the sum of an answer's values from its sampled words, without bias (Des Raj 1956, J. Am. Stat.
+    Assoc. 51, 269-284).
 
-    Draw i estimates the sum by what was drawn before it plus its own rate times the size that was left; given
-    those before, this is unbiased. The i-th of N gets the weight 1/((N-i)(N-i+1)), the inverse of its
-    variance where sizes are equal, which makes the estimate as precise there as the mean of a simple random
-    sample. All words drawn give their sum.
+    Draw i estimates the sum as the values drawn before it plus its own rate times the size then left. Draw i
+    of N has weight 1/((N-i)(N-i+1)), its inverse variance if all sizes are equal; then the estimate is as
+    precise as the mean of a simple random sample. If all words were sampled the sum is exact.
     """
     if answer.complete:
         return math.fsum(answer.values)
@@ -301,31 +292,35 @@ def drawn_sum(answer: WordSample) -> float:
 
 
 def student_p(t: float, degrees: float) -> float:
-    """Two-sided p-value of Student's t; degrees of freedom are rounded down (Abramowitz and Stegun 1964,
-    26.7.3 and 26.7.4)."""
+    """Compute the two-sided p-value of Student's t (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4).
+
+    ``degrees`` of freedom are rounded down, to at least 1.
+    """
     if math.isinf(degrees):
         return 2 * NormalDist().cdf(-abs(t))
     n = max(1, math.floor(degrees))
     angle = math.atan(abs(t) / math.sqrt(n))
-    square, term, total = math.cos(angle) ** 2, 1.0, 0.0
+    square = math.cos(angle) ** 2
+    series = 0.0
+    term = 1.0
     for k in range(2 + n % 2, n + 1, 2):
-        total += term
+        series += term
         term *= square * (k - 1) / k
-    inside = (
-        2 / math.pi * (angle + math.sin(angle) * math.cos(angle) * total)
-        if n % 2
-        else math.sin(angle) * total
-    )
+    inside = math.sin(angle) * series
+    if n % 2:
+        inside = 2 / math.pi * (angle + math.cos(angle) * inside)
     return max(0.0, 1 - inside)
 
 
 @cache
 def student_quantile(probability: float, degrees: int) -> float:
-    """Quantile of Student's t for a ``probability`` above 0.5, found by bisection of :func:`student_p`."""
+    """Compute a quantile of Student's t for a ``probability`` above 0.5, by bisection of
+    :func:`student_p`."""
     tails = 2 * (1 - probability)
-    low, high = 0.0, 1.0
+    low = 0.0
+    high = 1.0
     while student_p(high, degrees) > tails:
-        low, high = high, 2 * high
+        high *= 2
     while high - low > 1e-12 * high:
         middle = (low + high) / 2
         if student_p(middle, degrees) > tails:
@@ -336,78 +331,92 @@ def student_quantile(probability: float, degrees: int) -> float:
 
 
 def _draws(answer: WordSample) -> tuple[Floats, Floats]:
-    """What each draw says of the sum of an answer's values, and its weight."""
-    values, sizes = np.array(answer.values), np.array(answer.sizes, dtype=np.float64)
-    left = answer.total_size - (np.cumsum(sizes) - sizes)
-    rest = answer.count - np.arange(1, len(values) + 1)
-    return np.cumsum(values) - values + values / sizes * left, 1 / (rest * (rest + 1.0))
+    """Estimates of the sum of an answer's values, one per draw, and their weights."""
+    values = np.array(answer.values)
+    sizes = np.array(answer.sizes, dtype=np.float64)
+    size_left = answer.total_size - (np.cumsum(sizes) - sizes)
+    words_left = answer.count - np.arange(1, len(values) + 1)
+    estimates = np.cumsum(values) - values + values / sizes * size_left
+    return estimates, 1 / (words_left * (words_left + 1.0))
 
 
 def _sum_variances(
-    answers: Sequence[WordSample], sums: Sequence[float], spread: float | None
-) -> tuple[list[float] | None, float]:
-    """Variance of each answer's :func:`drawn_sum`, and their degrees of freedom together (Satterthwaite 1946,
-    Biometrics Bull. 2, 110)."""
-    variances: list[float] = []
-    own = borrowed = 0.0
-    for answer, total in zip(answers, sums, strict=True):
+    answers: Sequence[WordSample], sums: Floats, spread: float | None
+) -> tuple[Floats | None, float]:
+    """Variances of the :func:`drawn_sum` of each answer, and their joint degrees of freedom (Satterthwaite
+    1946, Biometrics Bull. 2, 110).
+
+    An answer with one sampled word of several borrows ``spread``, the variance of all rates; without it the
+    variances are None.
+    """
+    variances = np.zeros(len(answers))
+    own_squares = 0.0
+    borrowed = 0.0
+    for index, answer in enumerate(answers):
         n = len(answer.values)
         if answer.complete:
-            variance = 0.0
-        elif n > 1:
+            continue
+        if n > 1:
             estimates, weights = _draws(answer)
-            variance = float(np.average((estimates - total) ** 2, weights=weights)) / (n - 1)
-            own += (answer.copies**2 * variance) ** 2 / (n - 1)
+            variance = float(np.average((estimates - sums[index]) ** 2, weights=weights)) / (n - 1)
+            own_squares += (answer.copies**2 * variance) ** 2 / (n - 1)
         elif spread is None:
             return None, 1
         else:
             variance = answer.total_size**2 * spread * (1 - 1 / answer.count)
             borrowed += answer.copies**2 * variance
-        variances.append(variance)
-    words = sum(len(answer.values) for answer in answers)
-    squares = own + (borrowed**2 / (words - 1) if borrowed else 0.0)
-    together = sum(answer.copies**2 * variance for answer, variance in zip(answers, variances, strict=True))
-    return variances, together**2 / squares if squares else math.inf
+        variances[index] = variance
+    squares = own_squares
+    if borrowed:
+        squares += borrowed**2 / (sum(len(answer.values) for answer in answers) - 1)
+    if not squares:
+        return variances, math.inf
+    total = math.fsum(
+        answer.copies**2 * variance for answer, variance in zip(answers, variances, strict=True)
+    )
+    return variances, total**2 / squares
 
 
 def _first_answers(answers: Sequence[WordSample]) -> float:
-    """Des Raj's estimate of the sum over all answers from one word in each of the first, drawn by their token
-    tasks."""
-    left, before, estimates = sum(answer.weight for answer in answers), 0.0, []
+    """Des Raj's estimate of the sum over all answers, from one word in each of the first answers."""
+    estimates = []
+    sum_before = 0.0
+    weight_left = sum(answer.weight for answer in answers)
     for answer in answers:
         if answer.values:
-            estimates.append(before + answer.rates[0] * left)
-            before += answer.rates[0] * answer.weight
-            left -= answer.weight
+            rate = answer.rates[0]
+            estimates.append(sum_before + rate * weight_left)
+            sum_before += rate * answer.weight
+            weight_left -= answer.weight
     return math.fsum(estimates) / len(estimates)
 
 
 def _finite(values: Sequence[float]) -> Floats:
     array = np.asarray(values, dtype=np.float64)
     if not np.isfinite(array).all():
-        raise ValueError(
-            "NaN or infinite value: leave out what is undefined and let n and the coverage show it"
-        )
+        raise ValueError("NaN or infinite value: leave out undefined values, so that n and coverage show it")
     return array
 
 
 def _blocks(resamples: int, n: int) -> Iterator[int]:
-    """How many resamples of ``n`` values to draw at a time."""
+    """Split ``resamples`` of ``n`` values into blocks to draw at a time."""
     rows = max(1, _BLOCK // n)
-    for done in range(0, resamples, rows):
-        yield min(rows, resamples - done)
+    for start in range(0, resamples, rows):
+        yield min(rows, resamples - start)
 
 
 def _bca(deviations: Floats, confidence: float, resamples: int, seed: int) -> tuple[float, float]:
-    """Both ends of the interval, relative to the mean, for deviations from it that are not all zero."""
+    """Ends of the interval relative to the mean, from deviations that are not all zero."""
     n = len(deviations)
     rng = np.random.default_rng(seed)
-    means = np.concatenate(
-        [deviations[rng.integers(0, n, size=(rows, n))].mean(axis=1) for rows in _blocks(resamples, n)]
-    )
+    blocks = []
+    for rows in _blocks(resamples, n):
+        indices = rng.integers(0, n, size=(rows, n))
+        blocks.append(deviations[indices].mean(axis=1))
+    means = np.concatenate(blocks)
     rounding = 1e-12 * float(np.abs(deviations).max())
     below = np.mean(means < -rounding) + np.mean(np.abs(means) <= rounding) / 2
-    edge = 0.5 / resamples  # all resamples on one side would make the correction infinite
+    edge = 0.5 / resamples  # resamples all on one side would make the correction infinite
     normal = NormalDist()
     bias = normal.inv_cdf(min(max(float(below), edge), 1 - edge))
     scaled = deviations / np.abs(deviations).max()  # cubes of tiny deviations would underflow

@@ -1,5 +1,5 @@
-"""Pure string helpers that several stages share: how questions and answers are written into a conversation,
-and what is left out."""
+"""String helpers that several stages share: format questions and answers for a conversation, remove
+credentials."""
 
 from __future__ import annotations
 
@@ -9,43 +9,46 @@ from collections.abc import Mapping, Sequence
 
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
-# Left alone by json.dumps, yet they end a line for some readers, or (lone surrogates) cannot be encoded for a
-# tokenizer.
+# json.dumps leaves these alone, but some readers take them for line ends, and lone surrogates cannot be
+# encoded for a tokenizer.
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 _CREDENTIALS = re.compile(r"(?<=://)[^/?#\s]*@")
 
 
 def normalise_question(text: str) -> str:
-    """The question as a model or judge is shown it: prefixed ``Question: ``, without one trailing newline,
-    ending in ``?``."""
-    text = text if text.startswith("Question: ") else "Question: " + text
+    """Format a question for a model or judge: ``Question: `` in front, one trailing newline removed, ``?`` at
+    the end."""
+    if not text.startswith("Question: "):
+        text = "Question: " + text
     text = text.removesuffix("\n")
-    return text if text.endswith("?") else text + "?"
+    if not text.endswith("?"):
+        text += "?"
+    return text
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:
-    """Replace each ``{name}`` in one pass. Values are literal and never scanned again; names without a value
-    stay as they are."""
+    """Replace each ``{name}`` by its value, in one pass: braces in a value are literal. Names without a value
+    stay."""
     return PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), template)
 
 
 def numbered(answers: Sequence[str]) -> str:
-    """One line ``1. "…"`` per answer. JSON quoting keeps an answer on its line, so that none can pass itself
-    off as several."""
-    quoted = (
-        _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(answer, ensure_ascii=False))
-        for answer in answers
-    )
-    return "\n".join(f"{number}. {line}" for number, line in enumerate(quoted, start=1))
+    """List answers, one line ``1. "…"`` each. JSON quoting keeps an answer on its line, so that it cannot pose
+    as several."""
+    lines = []
+    for number, answer in enumerate(answers, start=1):
+        quoted = json.dumps(answer, ensure_ascii=False)
+        lines.append(f"{number}. " + _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted))
+    return "\n".join(lines)
 
 
 def answer_list(answers: Sequence[str]) -> str:
-    """The metric's own list, one line ``x_1 = '…'`` per answer. Nothing is escaped: published scores depend
+    """List answers as the metric does, one line ``x_1 = '…'`` each. Unescaped, because published scores depend
     on it."""
     return "\n".join(f"x_{number} = '{answer}'" for number, answer in enumerate(answers, start=1))
 
 
 def without_credentials(text: str) -> str:
-    """``text`` with ``***`` in place of the user and password of every URL in it."""
+    """Replace user and password in every URL of ``text`` by ``***``."""
     return _CREDENTIALS.sub("***@", text)

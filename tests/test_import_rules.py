@@ -17,7 +17,7 @@ import selfreflect
 
 ROOT = Path(selfreflect.__file__).parent
 LAYERS = (
-    ("errors", "stats", "text"),
+    ("errors", "stats", "text", "atomic"),
     ("records", "cache_directory", "grouping", "render"),
     ("models",),
     ("prompts", "sources"),
@@ -176,7 +176,8 @@ def test_there_are_no_cycles_between_modules() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["errors", "stats", "metric.distance", "records", "text", "render.text", "models.reasoning"]
+    "module",
+    ["errors", "stats", "metric.distance", "records", "text", "atomic", "render.text", "models.reasoning"],
 )
 def test_the_ground_stands_on_nothing(module: str) -> None:
     assert ours(module) == set()

@@ -1,5 +1,5 @@
-"""String helpers that several stages share: format questions and answers for a conversation, remove
-credentials."""
+"""Helpers for strings and token sequences that several stages share: format questions and answers for a
+conversation, remove credentials, compare prefixes."""
 
 from __future__ import annotations
 
@@ -52,3 +52,17 @@ def answer_list(answers: Sequence[str]) -> str:
 def without_credentials(text: str) -> str:
     """Replace user and password in every URL of ``text`` by ``***``."""
     return _CREDENTIALS.sub("***@", text)
+
+
+def common_prefix(a: Sequence[object], b: Sequence[object]) -> int:
+    """Length of the longest common prefix of two strings or token sequences.
+
+    That of many sequences is the one of their smallest and greatest.
+    """
+    shorter = min(len(a), len(b))
+    if a[:shorter] == b[:shorter]:  # one fast comparison; only where it fails is the place looked for
+        return shorter
+    for index in range(shorter):
+        if a[index] != b[index]:
+            return index
+    return shorter

@@ -14,6 +14,7 @@ from selfreflect.models.chat import ChatTokenizer
 from selfreflect.models.linear import linear
 from selfreflect.models.local.loading import CausalLM, load_causal_lm
 from selfreflect.models.spec import JUDGES, Compat, ModelSpec
+from selfreflect.text import common_prefix
 
 LastStates = Callable[[Sequence[Sequence[int]]], torch.Tensor]
 """Prompts of token ids -> final normed hidden states of the last token of each, shape (prompts, width)."""
@@ -148,12 +149,7 @@ class Judge:
     def _first_new(self, prompt: list[int], full: list[int], word: str) -> int:
         """Where ``full`` leaves ``prompt``: its length, or earlier where the word's first letters merge with
         the end of the prompt."""
-        same = full[: len(prompt)] == prompt
-        first = (
-            len(prompt)
-            if same
-            else next((i for i, (a, b) in enumerate(zip(prompt, full, strict=False)) if a != b), len(full))
-        )
+        first = common_prefix(prompt, full)
         if first == len(full):
             raise JudgeError(
                 f"the tokenizer of judge {self.name!r} has no token for the word {excerpt(word)}, so it cannot be masked"

@@ -12,6 +12,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from selfreflect.text import common_prefix
+
 _STEPS = frozenset(
     (
         "Sequence BertNormalizer ByteLevel Lowercase NFC NFD NFKC NFKD Nmt Precompiled Prepend Replace Strip StripAccents "
@@ -66,9 +68,4 @@ def cuts_cleanly(marker: Any, added: Iterable[str]) -> bool:
 
 def common_start(texts: Sequence[str]) -> str:
     """What all texts begin with; only the least and the greatest need to be compared."""
-    least, greatest = min(texts), max(texts)
-    same = next(
-        (i for i, (a, b) in enumerate(zip(least, greatest, strict=False)) if a != b),
-        min(len(least), len(greatest)),
-    )
-    return least[:same]
+    return texts[0][: common_prefix(min(texts), max(texts))]

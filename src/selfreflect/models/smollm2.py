@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from selfreflect.atomic import sync, sync_directory, write_bytes
 from selfreflect.cache_directory import cache_directory
 from selfreflect.errors import BackendError, excerpt
 
@@ -130,7 +131,7 @@ def _build(target: Path, source: Source, say: Progress) -> None:
         shutil.rmtree(scratch)
         _seal(staging)
         staging.rename(target)
-        _sync(target.parent)
+        sync_directory(target.parent)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
@@ -171,19 +172,9 @@ def _seal(folder: Path) -> None:
     files = sorted(path for path in folder.iterdir() if path.is_file())
     for path in files:
         path.chmod(0o644)  # safetensors writes 0600, which would lock others out of a shared cache
-        _sync(path)
-    marker = folder / _MARKER
-    marker.write_text(json.dumps({path.name: path.stat().st_size for path in files}, indent=1), "utf-8")
-    _sync(marker)
-    _sync(folder)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync(path)
+    sizes = {path.name: path.stat().st_size for path in files}
+    write_bytes(folder / _MARKER, json.dumps(sizes, indent=1).encode())
 
 
 def download(scratch: Path) -> Path:

@@ -1,0 +1,80 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from selfreflect.atomic import sync, sync_directory, write_bytes
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_file_is_made_and_replaced(tmp_path: Path, durable: bool) -> None:
+    path = tmp_path / "file.json"
+    for data in (b"first", b"second and longer", b""):
+        write_bytes(path, data, durable=durable)
+        assert path.read_bytes() == data
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_who_may_read_it(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        write_bytes(tmp_path / "shared", b"")
+        write_bytes(tmp_path / "private", b"", private=True)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "shared").stat().st_mode & 0o777 == 0o644
+    assert (tmp_path / "private").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            write_bytes(path, bytes(5000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        write_bytes(tmp_path / "missing" / "file", b"")
+
+
+def test_a_reader_never_sees_half_a_file_when_the_writer_is_killed(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    code = (
+        "import sys; from pathlib import Path; from selfreflect.atomic import write_bytes\n"
+        "for number in range(10**9): write_bytes(Path(sys.argv[1]), bytes([number % 256]) * 100_000)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(path)]) as writer:
+        while not path.exists():
+            assert writer.poll() is None
+        for _ in range(50):
+            data = path.read_bytes()
+            assert data == data[:1] * 100_000
+        writer.kill()
+    data = path.read_bytes()
+    assert data == data[:1] * 100_000
+
+
+def test_names_and_contents_can_be_synced(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    sync(tmp_path / "file")
+    sync(tmp_path)
+    sync_directory(tmp_path / "missing")  # best effort
+    with pytest.raises(FileNotFoundError):
+        sync(tmp_path / "missing")

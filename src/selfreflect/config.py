@@ -95,7 +95,7 @@ class Placement(Record, frozen=True, kw_only=True):
 
 
 class RayConfig(Record, frozen=True, kw_only=True):
-    """For ``--engine ray``; it changes no results, so a run directory does not remember it."""
+    """For ``--executor ray``; it changes no results, so a run directory does not remember it."""
 
     answers: Placement = Placement()
     summaries: Placement = Placement()

@@ -38,7 +38,7 @@ from selfreflect.errors import DataError
 from selfreflect.models import embedder as embedding
 from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling
 from selfreflect.models.scripted import Scripted
-from selfreflect.pipeline.experiment import Options
+from selfreflect.pipeline.experiment import ExecutionOptions
 from selfreflect.store.run import Run
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def test_what_the_judge_expected_can_be_asked_for_word_by_word(client: Client) -
 
 
 def test_guesses_are_kept_unless_long_answers_would_make_too_many() -> None:
-    worker = JobRunner(Library(Path()), ModelChoices(), Options())
+    worker = JobRunner(Library(Path()), ModelChoices(), ExecutionOptions())
     asked = AskBody(question="?", num_answers=200, strategies=["greedy", "basic", "cot"])
     short, long = (
         ScoreBody(question="?", answers=["x" * size] * 400, summaries={"a": "b"}) for size in (1000, 2100)

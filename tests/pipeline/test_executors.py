@@ -24,7 +24,7 @@ from pooling import pooling
 from selfreflect.config import Config, load_config
 from selfreflect.errors import BackendError, ConfigError, JudgeError, MissingExtraError, StoreError
 from selfreflect.pipeline.executors import Executors, batches, each_once, environment_of
-from selfreflect.pipeline.experiment import Experiment, Options, Quiet, load_judge
+from selfreflect.pipeline.experiment import ExecutionOptions, Experiment, Quiet, load_judge
 from selfreflect.pipeline.stages import (
     Batch,
     BatchOutcome,
@@ -100,7 +100,7 @@ def test_two_replicas_give_what_one_process_gives(
     model: Path, questions: Path, calm: Path, tmp_path: Path
 ) -> None:
     out, noted = tmp_path / "r", Noted()
-    options = Options(device="cpu", devices=("cpu", "cpu"))
+    options = ExecutionOptions(device="cpu", devices=("cpu", "cpu"))
     with Experiment.open(out, settings(model, questions), STAGES, options=options, progress=noted) as opened:
         opened.questions()
         opened.answers()
@@ -125,7 +125,7 @@ def test_a_replica_that_is_killed_ends_the_stage_with_what_was_done(
         "    if task.question.text == 'When then?' and not Path('mended').exists():\n        os.kill(os.getpid(), signal.SIGKILL)\n"
         "    [reply] = yield task.request(task.messages(), 'summary')\n    return reply.text or 'nothing'\n",
     )
-    out, options = tmp_path / "r", Options(device="cpu", devices=("cpu", "cpu"), batch_questions=1)
+    out, options = tmp_path / "r", ExecutionOptions(device="cpu", devices=("cpu", "cpu"), batch_questions=1)
     with Experiment.open(out, settings(model, questions), STAGES, options=options) as opened:
         opened.questions()
         with pytest.raises(
@@ -146,7 +146,7 @@ def test_an_error_in_a_replica_is_raised_once_as_here(questions: Path, tmp_path:
     for devices in ((), ("cpu", "cpu")):
         out = tmp_path / f"{len(devices)}"
         with Experiment.open(
-            out, settings(nothing, questions), STAGES, options=Options(device="cpu", devices=devices)
+            out, settings(nothing, questions), STAGES, options=ExecutionOptions(device="cpu", devices=devices)
         ) as opened:
             opened.questions()
             with pytest.raises(BackendError) as caught:
@@ -176,7 +176,7 @@ def test_an_interrupt_ends_the_replicas(
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGINT)
 
-    options = Options(device="cpu", devices=("cpu", "cpu"))
+    options = ExecutionOptions(device="cpu", devices=("cpu", "cpu"))
     with Experiment.open(tmp_path / "r", settings(model, questions), STAGES, options=options) as opened:
         opened.questions()
         threading.Thread(target=interrupt, daemon=True).start()
@@ -194,14 +194,14 @@ ABANDONED = """
 import sys
 from selfreflect.config import load_config
 from selfreflect.pipeline.executors import ProcessExecutor
-from selfreflect.pipeline.options import Options
+from selfreflect.pipeline.options import ExecutionOptions
 from selfreflect.prompts import load_prompts
 from selfreflect.records import Question
 from selfreflect.pipeline.stages import StageSpec, StageTask
 
 config = load_config(None, {"answers": {"model": "openai:m", "base_url": sys.argv[1], "num_answers": 1}})
 task = StageTask(question=Question(id="q", text="?"))
-next(ProcessExecutor(("cpu",)).outcomes(StageSpec("answers", config, load_prompts(), Options()), [task]))
+next(ProcessExecutor(("cpu",)).outcomes(StageSpec("answers", config, load_prompts(), ExecutionOptions()), [task]))
 """
 
 
@@ -255,7 +255,9 @@ def job(
     part = {"judge": model} if stage == "scores" else {"model": model}
     if model.startswith("vllm+http:"):
         part["base_url"] = "http://localhost:1/v1"
-    return StageSpec(stage, load_config(None, {stage: part}), load_prompts(), Options(**options), strategies)
+    return StageSpec(
+        stage, load_config(None, {stage: part}), load_prompts(), ExecutionOptions(**options), strategies
+    )
 
 
 @pytest.mark.parametrize(
@@ -268,7 +270,7 @@ def job(
         ({"devices": None}, job(), 1, False),
         ({}, job(), 9, False),
         ({"devices": None, "device": "cpu"}, job(), 9, False),
-        ({"devices": None, "shard": True}, job(), 9, False),
+        ({"devices": None, "device_map": "auto"}, job(), 9, False),
         ({"devices": None}, job(model="openai:gpt"), 9, False),
         ({"devices": None}, job(model="vllm:smollm2"), 9, False),
         ({"devices": None}, job("scores", model="vllm+http:m"), 9, False),
@@ -279,7 +281,7 @@ def test_several_gpus_are_used_for_several_questions_to_a_local_model(
     options: dict[str, Any], wanted: StageSpec, tasks: int, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    engines = Executors(Options(**options))
+    engines = Executors(ExecutionOptions(**options))
     assert (engines.pick(wanted, tasks) is not None) is elsewhere
     engines.close()
 
@@ -288,7 +290,7 @@ def test_a_function_as_strategy_is_refused_where_it_cannot_go() -> None:
     with pytest.raises(
         ConfigError, match=r"strategy 'mine' is a function; with Ray name it as package.module:function"
     ):
-        Executors(Options(engine="ray")).pick(job("summaries", strategies=(("mine", greedy),)), 2)
+        Executors(ExecutionOptions(executor="ray")).pick(job("summaries", strategies=(("mine", greedy),)), 2)
 
 
 # --- what crosses the boundary
@@ -362,7 +364,9 @@ def test_an_error_of_a_worker_keeps_its_class_its_message_and_what_was_done_befo
         missing.check()
     BatchOutcome(number=0).check()
     worker = StageWorker(
-        StageSpec("answers", settings(tmp_path / "none", "bundled"), load_prompts(), Options(device="cpu"))
+        StageSpec(
+            "answers", settings(tmp_path / "none", "bundled"), load_prompts(), ExecutionOptions(device="cpu")
+        )
     )
     failed = decoded(
         BatchOutcome,
@@ -381,7 +385,9 @@ def test_a_server_that_gives_up_halfway_costs_no_answer_that_was_there(tmp_path:
         config = load_config(
             None, {"answers": {"model": "openai:m", "base_url": server.url, "num_answers": 1}}
         )
-        worker = StageWorker(StageSpec("answers", config, load_prompts(), Options(max_connections=1)))
+        worker = StageWorker(
+            StageSpec("answers", config, load_prompts(), ExecutionOptions(max_connections=1))
+        )
         tasks = tuple(StageTask(question=Question(id=f"{number}", text=f"{number}?")) for number in range(4))
         outcome = decoded(BatchOutcome, worker(encoded(Batch(number=0, tasks=tasks))))
     assert [drawn.question_id for drawn in outcome.answers] == ["0", "1"]
@@ -395,19 +401,19 @@ def test_a_server_that_gives_up_halfway_costs_no_answer_that_was_there(tmp_path:
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        ({"engine": "rai"}, "--engine must be local or ray, not 'rai'"),
-        ({"ray_address": "auto"}, "--ray-address is that of a Ray cluster and goes with --engine ray"),
+        ({"executor": "rai"}, "--executor must be local or ray, not 'rai'"),
+        ({"ray_address": "auto"}, "--ray-address is that of a Ray cluster and goes with --executor ray"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any], part: str) -> None:
     with pytest.raises(ConfigError, match=part):
-        Options(**options)
+        ExecutionOptions(**options)
 
 
 def test_a_file_of_items_is_scored_here(tmp_path: Path) -> None:
-    refused = run("score", "--items", tmp_path / "none.json", "--engine", "ray")
+    refused = run("score", "--items", tmp_path / "none.json", "--executor", "ray")
     assert refused.code == 2
-    assert "--engine and --ray-address belong to --out DIR" in refused.said
+    assert "--executor and --ray-address belong to --out DIR" in refused.said
 
 
 def test_a_judge_behind_a_server_has_the_timeout_that_was_asked_for(tiny_judge: Any) -> None:
@@ -416,14 +422,14 @@ def test_a_judge_behind_a_server_has_the_timeout_that_was_asked_for(tiny_judge: 
     with FaultServer(lambda call: silent if call.path.endswith("/embeddings") else answered(call)) as server:
         config = load_config(None, {"scores": {"judge": "vllm+http:m", "base_url": server.url}})
         with pytest.raises(JudgeError, match="no complete response came in time"):
-            load_judge(config, Options(device="cpu", timeout=0.2), Quiet())
+            load_judge(config, ExecutionOptions(device="cpu", timeout=0.2), Quiet())
 
 
 def test_replicas_of_a_model_that_changed_under_its_name_are_found_out(
     model: Path, questions: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "r"
-    options = Options(device="cpu", devices=("cpu", "cpu"))
+    options = ExecutionOptions(device="cpu", devices=("cpu", "cpu"))
     with Experiment.open(out, settings(model, questions), STAGES, options=options) as opened:
         opened.questions()
         opened.run.update_manifest(models={"answers": {"name": "m", "revision": "old"}})

@@ -18,7 +18,7 @@ from selfreflect.config import Config, load_config
 from selfreflect.errors import BackendError
 from selfreflect.models.local import loading
 from selfreflect.pipeline import experiment
-from selfreflect.pipeline.experiment import Experiment, Options, Quiet
+from selfreflect.pipeline.experiment import ExecutionOptions, Experiment, Quiet
 from selfreflect.pipeline.stages import BatchOutcome
 from selfreflect.store.run import Run
 
@@ -238,7 +238,7 @@ def test_workers_must_have_one_model_wherever_it_runs(tmp_path: Path) -> None:
 def test_the_generator_is_let_go_before_a_judge_is_put_on_the_same_gpus(
     model: Path, questions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With --shard both may need all the memory there is. Here the parts are all on the CPU."""
+    """With --device-map auto both may need all the memory there is. Here the parts are all on the CPU."""
     import tiny
 
     generators: list[weakref.ref[Any]] = []
@@ -266,7 +266,7 @@ def test_the_generator_is_let_go_before_a_judge_is_put_on_the_same_gpus(
             "scores": {"judge": str(judge)},
         },
     )
-    options = Options(device="cpu", shard=True)
+    options = ExecutionOptions(device="cpu", device_map="auto")
     with Experiment.open(
         tmp_path / "r", config, ["questions", "answers", "summaries", "scores"], options=options
     ) as opened:

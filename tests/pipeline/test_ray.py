@@ -172,7 +172,7 @@ def slow(work: Path, folder: Path, seconds: float) -> list[str]:
         "r",
         "--strategies",
         "slow:ask",
-        "--engine",
+        "--executor",
         "ray",
         "--config",
         str(work / "two.toml"),
@@ -202,7 +202,7 @@ def test_a_run_on_a_cluster_equals_one_that_was_made_here(
     out = tmp_path_factory.mktemp("made") / "r"
     done = elsewhere(
         *small(model, out, work / "q.txt"),
-        "--engine",
+        "--executor",
         "ray",
         "--ray-address",
         cluster.address,
@@ -387,7 +387,7 @@ def test_a_question_that_ends_every_actor_ends_the_stage_with_what_was_done(
         "r",
         "--strategies",
         "deadly:ask",
-        "--engine",
+        "--executor",
         "ray",
         "--ray-address",
         cluster.address,
@@ -434,7 +434,7 @@ def test_a_model_that_ends_every_actor_is_not_loaded_for_ever(
     ]
     command += [
         "--trust-remote-code",
-        "--engine",
+        "--executor",
         "ray",
         "--ray-address",
         cluster.address,
@@ -451,7 +451,14 @@ def test_a_model_that_ends_every_actor_is_not_loaded_for_ever(
 def test_an_actors_error_is_one_line_here(work: Path, cluster: RayExecutor, tmp_path: Path) -> None:
     common = ["--questions", work / "q.txt", "--num-answers", 1, "--out", tmp_path / "r", "--device", "cpu"]
     failed = elsewhere(
-        "answers", *common, "--model", tmp_path / "none", "--engine", "ray", "--ray-address", cluster.address
+        "answers",
+        *common,
+        "--model",
+        tmp_path / "none",
+        "--executor",
+        "ray",
+        "--ray-address",
+        cluster.address,
     )
     assert failed.code == 2, failed.stderr
     [error] = [line for line in failed.stderr.splitlines() if "to do" not in line]
@@ -485,7 +492,7 @@ def test_keys_come_from_the_environment_of_the_actors_and_stay_there(
         command += [
             "--base-url",
             server.url,
-            "--engine",
+            "--executor",
             "ray",
             "--ray-address",
             cluster.address,
@@ -518,7 +525,7 @@ def test_keys_come_from_the_environment_of_the_actors_and_stay_there(
 
 def test_no_cluster_at_an_address_is_told(work: Path, tmp_path: Path) -> None:
     common = ["--questions", work / "q.txt", "--num-answers", 1, "--out", tmp_path / "r"]
-    failed = elsewhere("answers", *common, "--engine", "ray", "--ray-address", "127.0.0.1:1")
+    failed = elsewhere("answers", *common, "--executor", "ray", "--ray-address", "127.0.0.1:1")
     assert failed.code == 2, failed.stderr
     [error] = [line for line in failed.stderr.splitlines() if "to do" not in line]
     assert error.startswith("error: Ray has no cluster at '127.0.0.1:1'")
@@ -531,7 +538,7 @@ def test_a_token_that_is_missing_is_told_with_where_it_belongs(
     failed = elsewhere(
         "answers",
         *common,
-        "--engine",
+        "--executor",
         "ray",
         "--ray-address",
         cluster.address,

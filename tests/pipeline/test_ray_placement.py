@@ -12,7 +12,7 @@ from command import run, written
 from selfreflect.config import Config, Placement, load_config
 from selfreflect.errors import BackendError, ConfigError
 from selfreflect.pipeline.executors import Executors
-from selfreflect.pipeline.experiment import Options
+from selfreflect.pipeline.experiment import ExecutionOptions
 from selfreflect.pipeline.ray_driver import _counted, _losses_told, placed
 from selfreflect.pipeline.stages import StageSpec
 from selfreflect.prompts import load_prompts
@@ -27,7 +27,7 @@ def layout(
     model: str = "smollm2",
     stage: Any = "answers",
     device: str = "auto",
-    shard: bool = False,
+    device_map: str | None = None,
     **wanted: Any,
 ) -> tuple[Any, ...]:
     settings: dict[str, Any] = {"ray": {stage: wanted}}
@@ -35,7 +35,10 @@ def layout(
     if model.startswith("vllm+http:"):
         settings[stage]["base_url"] = "http://localhost:8000/v1"
     job = StageSpec(
-        stage, load_config(None, settings), load_prompts(), Options(engine="ray", device=device, shard=shard)
+        stage,
+        load_config(None, settings),
+        load_prompts(),
+        ExecutionOptions(executor="ray", device=device, device_map=device_map),
     )
     found = placed(job, machines)
     return found.actors, found.gpus, found.cpus, found.batch_questions
@@ -52,9 +55,9 @@ def layout(
         (GPUS, {}, (5, 1, 1, 8)),
         (GPUS, {"stage": "scores", "gpus": 0.5}, (10, 0.5, 1, 1)),
         (GPUS, {"stage": "scores", "gpus": 0.3}, (15, 0.3, 1, 1)),
-        (GPUS, {"gpus": 2, "shard": True}, (2, 2, 1, 8)),
+        (GPUS, {"gpus": 2, "device_map": "auto"}, (2, 2, 1, 8)),
         (GPUS, {"gpus": 1, "model": "vllm:big"}, (5, 1, 1, 8)),
-        (GPUS, {"model": "openai:gpt", "shard": True}, (1, 0, 1, 32)),
+        (GPUS, {"model": "openai:gpt", "device_map": "auto"}, (1, 0, 1, 32)),
         (GPUS, {"gpus": 0}, (7, 0, 8, 8)),
         (GPUS, {"device": "cpu"}, (7, 0, 8, 8)),
         (GPUS, {"model": "openai:gpt"}, (1, 0, 1, 32)),
@@ -84,13 +87,13 @@ def test_actors_fill_the_cluster_where_nothing_else_is_said(
         ([], {}, ["fits on no machine"]),
         (
             GPUS,
-            {"shard": True},
-            ["[ray.answers]: with --shard an actor needs gpus = 2 or more in --config, and has 1"],
+            {"device_map": "auto"},
+            ["[ray.answers]: with --device-map auto an actor needs gpus = 2 or more in --config, and has 1"],
         ),
         (
             LAPTOP,
-            {"stage": "scores", "shard": True},
-            ["[ray.scores]: with --shard an actor needs gpus = 2 or more", "has 0"],
+            {"stage": "scores", "device_map": "auto"},
+            ["[ray.scores]: with --device-map auto an actor needs gpus = 2 or more", "has 0"],
         ),
         (
             GPUS,
@@ -100,7 +103,7 @@ def test_actors_fill_the_cluster_where_nothing_else_is_said(
         (
             GPUS,
             {"gpus": 2},
-            ["an actor with 'smollm2' uses one GPU, and gpus is 2; --shard spreads local models"],
+            ["an actor with 'smollm2' uses one GPU, and gpus is 2; --device-map auto spreads local models"],
         ),
     ],
 )
@@ -159,16 +162,16 @@ def answers(tmp_path: Path, *more: object) -> Any:
 def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(tmp_path / "ray.py", "raise ModuleNotFoundError('ray')")
     monkeypatch.syspath_prepend(tmp_path)  # which the driver's process inherits
-    refused = answers(tmp_path, "--engine", "ray")
+    refused = answers(tmp_path, "--executor", "ray")
     assert refused.code == 2
     assert (
-        "--engine ray needs an optional package. Install it with: pip install 'selfreflect[ray]'"
+        "--executor ray needs an optional package. Install it with: pip install 'selfreflect[ray]'"
         in refused.said
     )
 
 
 def test_rays_client_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    refused = answers(tmp_path, "--engine", "ray", "--ray-address", "ray://10.0.0.1:10001")
+    refused = answers(tmp_path, "--executor", "ray", "--ray-address", "ray://10.0.0.1:10001")
     assert refused.code == 2
     assert "--ray-address must be HOST:PORT or auto, not 'ray://10.0.0.1:10001'" in refused.said
     assert "Start the command on a machine of the cluster" in refused.said
@@ -177,8 +180,8 @@ def test_rays_client_is_refused_with_the_way_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        (["--engine", "rai"], "--engine must be local or ray, not 'rai'"),
-        (["--ray-address", "auto"], "--ray-address is that of a Ray cluster and goes with --engine ray"),
+        (["--executor", "rai"], "--executor must be local or ray, not 'rai'"),
+        (["--ray-address", "auto"], "--ray-address is that of a Ray cluster and goes with --executor ray"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(tmp_path: Path, options: list[str], part: str) -> None:
@@ -190,7 +193,13 @@ def test_options_that_do_not_go_together_are_refused(tmp_path: Path, options: li
 
 def test_credentials_do_not_travel_through_ray(tmp_path: Path) -> None:
     refused = answers(
-        tmp_path, "--engine", "ray", "--model", "openai:m", "--base-url", "http://me:topsecret@127.0.0.1:1/v1"
+        tmp_path,
+        "--executor",
+        "ray",
+        "--model",
+        "openai:m",
+        "--base-url",
+        "http://me:topsecret@127.0.0.1:1/v1",
     )
     assert refused.code == 2
     assert "Set SELFREFLECT_API_KEY in the environment of the workers" in refused.said
@@ -201,7 +210,7 @@ def test_credentials_of_another_stage_do_not_travel_either() -> None:
     config = load_config(
         None, {"answers": {"model": "openai:m", "base_url": "http://me:topsecret@127.0.0.1:1/v1"}}
     )
-    job = StageSpec("scores", config, load_prompts(), Options(engine="ray"))
+    job = StageSpec("scores", config, load_prompts(), ExecutionOptions(executor="ray"))
     with pytest.raises(ConfigError, match="takes no base URL with credentials") as caught:
         Executors(job.options).pick(job, 2)
     assert "topsecret" not in str(caught.value)
@@ -211,7 +220,7 @@ def test_a_rehearsal_needs_no_cluster(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "ray", None)
     counted = answers(
         tmp_path,
-        "--engine",
+        "--executor",
         "ray",
         "--model",
         "openai:m",

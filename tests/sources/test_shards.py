@@ -113,7 +113,7 @@ def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_questions_shows_and_stores_a_part(questions: Path, tmp_path: Path) -> None:
-    command = ["questions", "--questions", questions, "--part", "2/3"]
+    command = ["questions", "--questions", questions, "--shard", "2/3"]
     assert [line["text"] for line in run(*command, "--json").json] == ["Who is it?", "How deep?"]
     assert run(*command, "--out", tmp_path / "r").code == 0
     stored = Run.load(tmp_path / "r")
@@ -127,11 +127,11 @@ def test_questions_shows_and_stores_a_part(questions: Path, tmp_path: Path) -> N
 
 def test_a_directory_stays_with_its_part(model: Path, questions: Path, tmp_path: Path) -> None:
     command = small(model, tmp_path / "r", questions)
-    assert run(*command, "--part", "1/2").code == 0
-    other = run(*command, "--part", "2/2")
+    assert run(*command, "--shard", "1/2").code == 0
+    other = run(*command, "--shard", "2/2")
     assert other.code == 2
     assert 'questions.part: "1/2" -> "2/2"' in other.said
-    assert run(*command).code == 0, "without --part the directory's own is kept"
+    assert run(*command).code == 0, "without --shard the directory's own is kept"
     assert len(Run.load(tmp_path / "r").questions) == 3
 
 
@@ -154,9 +154,9 @@ def test_a_part_may_stand_in_the_settings_file(questions: Path, tmp_path: Path) 
 
 
 def test_a_part_belongs_to_a_source(tmp_path: Path) -> None:
-    refused = run("answers", "--part", "1/2", "--out", tmp_path / "r")
+    refused = run("answers", "--shard", "1/2", "--out", tmp_path / "r")
     assert refused.code == 2
-    assert "--part" in refused.said
+    assert "--shard" in refused.said
     assert "belong to --questions" in refused.said
 
 
@@ -165,7 +165,7 @@ def test_joined_parts_are_the_undivided_run_record_for_record(
 ) -> None:
     parts = [tmp_path / f"part-{number}" for number in (1, 2)]
     for number, part in enumerate(parts, 1):
-        assert run(*small(model, part, questions), "--part", f"{number}/2").code == 0
+        assert run(*small(model, part, questions), "--shard", f"{number}/2").code == 0
     assert run(*small(model, tmp_path / "whole", questions)).code == 0
     joined = run("import", *parts, "--out", tmp_path / "joined")
     assert joined.code == 0
@@ -188,7 +188,7 @@ def test_a_joined_run_goes_on_like_any_other_and_gets_the_questions_it_lacks(
     model: Path, questions: Path, tmp_path: Path
 ) -> None:
     first, joined = tmp_path / "part-1", tmp_path / "joined"
-    assert run(*small(model, first, questions, strategies="greedy"), "--part", "1/2").code == 0
+    assert run(*small(model, first, questions, strategies="greedy"), "--shard", "1/2").code == 0
     outcome = run("import", first, "--out", joined)
     assert "2 of 5 questions are in none of them: no directory holds part 2/2." in outcome.said
     assert run(*small(model, joined, questions)).code == 0

@@ -26,7 +26,7 @@ from selfreflect.app.server import application
 from selfreflect.app.services import Services
 from selfreflect.app.work import JobRunner, ModelChoices
 from selfreflect.grouping import ordered_groups
-from selfreflect.pipeline.experiment import Options
+from selfreflect.pipeline.experiment import ExecutionOptions
 
 ANSWERS = ["Radishes, quickly.", "Lettuce.", "radishes quickly", "Tomatoes and basil."]
 
@@ -113,7 +113,7 @@ def serving(
     what begins alike."""
     models = ModelChoices([str(model)] if model else [])
     library = Library(root)
-    queue = JobQueue(work or JobRunner(library, models, Options(device="cpu")))
+    queue = JobQueue(work or JobRunner(library, models, ExecutionOptions(device="cpu")))
     bound = listen(host, 0)
     access = Access(LOCAL, token=token)
     services = Services(queue, library, models, meaning or Meaning(lambda: by_first_letter))

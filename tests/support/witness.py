@@ -29,7 +29,11 @@ NAMES = (
     "demo ask run questions answers summarize score report compare validate bench app import export".split()
 )
 
-RENAMED: dict[tuple[str, str], str] = {}
+RENAMED: dict[tuple[str, str], str] = {
+    **{(command, "--part"): "--shard" for command in ("run", "questions", "answers")},
+    **{(command, "--shard"): "--device-map" for command in ("run", "answers", "summarize", "score")},
+    **{(command, "--engine"): "--executor" for command in ("run", "answers", "summarize", "score")},
+}
 """``("score", "--se"): "--standard-error"``: flags that were given another name on purpose, by command and
 old name. A flag may stand here only where its old spelling still works or is answered with an error that
 names the new one."""

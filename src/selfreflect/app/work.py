@@ -20,7 +20,7 @@ from selfreflect.config import load_config
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.grouping import normal_form
 from selfreflect.models.base import Generator, Refusal, Reply, Request
-from selfreflect.pipeline.experiment import Counter, Experiment, Options
+from selfreflect.pipeline.experiment import Counter, ExecutionOptions, Experiment
 from selfreflect.records import STAGES, Question, Stage, question_id
 from selfreflect.sources.items import Item
 
@@ -124,7 +124,7 @@ def batches(total: int) -> Iterator[tuple[int, int]]:
 class JobRunner:
     """Does a job: opens a run directory for it and fills it."""
 
-    def __init__(self, library: Library, models: ModelChoices, options: Options) -> None:
+    def __init__(self, library: Library, models: ModelChoices, options: ExecutionOptions) -> None:
         self._library = library
         self._models = models
         self._options = options
@@ -169,7 +169,7 @@ class JobRunner:
                 opened.scores()
             teller.failures()
 
-    def _adapted(self, body: AskBody | ScoreBody, prompts: Path | None) -> Options:
+    def _adapted(self, body: AskBody | ScoreBody, prompts: Path | None) -> ExecutionOptions:
         texts = (
             () if isinstance(body, AskBody) else _item(body).masked_out
         )  # what a model draws here is short

@@ -13,6 +13,8 @@ from typing import Annotated, ParamSpec, TypeVar
 
 import typer
 
+from selfreflect.cli.renamed_flags import Command
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -70,7 +72,7 @@ def application() -> typer.Typer:
     app.callback()(_options)
     for name, example in COMMANDS.items():
         module = import_module(f"selfreflect.cli.{name}_command")
-        app.command(name, epilog=f"Example: {example}")(_guarded(module.command))
+        app.command(name, cls=Command, epilog=f"Example: {example}")(_guarded(module.command))
     return app
 
 

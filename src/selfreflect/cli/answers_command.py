@@ -11,7 +11,7 @@ def command(
     out: o.Out,
     questions: o.Questions = None,
     limit: o.Limit = None,
-    part: o.Part = None,
+    shard: o.Shard = None,
     split: o.Split = None,
     subset: o.Subset = None,
     question_column: o.QuestionColumn = None,
@@ -26,8 +26,8 @@ def command(
     config: o.ConfigFile = None,
     fresh: o.Fresh = False,
     device: o.Devices = "auto",
-    shard: o.Shard = False,
-    engine: o.Engine = "local",
+    device_map: o.DeviceMap = None,
+    executor: o.Executor = "local",
     ray_address: o.RayAddress = None,
     batch_size: o.BatchSize = None,
     trust_remote_code: o.TrustRemoteCode = False,
@@ -41,11 +41,11 @@ def command(
     from selfreflect.cli.stages import experiment, finish
     from selfreflect.records import Stage
 
-    if questions is None and (limit, part, split, subset, question_column) != (None,) * 5:
+    if questions is None and (limit, shard, split, subset, question_column) != (None,) * 5:
         raise typer.BadParameter(
-            "--limit, --part, --split, --subset and --question-column belong to --questions SOURCE"
+            "--limit, --shard, --split, --subset and --question-column belong to --questions SOURCE"
         )
-    asked = {"source": questions, "limit": limit, "part": part, "split": split, "subset": subset}
+    asked = {"source": questions, "limit": limit, "part": shard, "split": split, "subset": subset}
     asked |= {"question_column": question_column, "seed": seed}
     drawn = {
         "model": model,
@@ -64,8 +64,8 @@ def command(
         config=config,
         fresh=fresh,
         device=device,
-        shard=shard,
-        engine=engine,
+        device_map=device_map,
+        executor=executor,
         ray_address=ray_address,
         batch_size=batch_size,
         trust_remote_code=trust_remote_code,

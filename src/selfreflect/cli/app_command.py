@@ -50,7 +50,7 @@ def command(
     from selfreflect.cli.console import say
     from selfreflect.cli.show import where
     from selfreflect.errors import MissingExtraError
-    from selfreflect.pipeline.experiment import Options
+    from selfreflect.pipeline.experiment import ExecutionOptions
 
     try:
         from selfreflect.app.serve import access, listen, serve, url
@@ -60,7 +60,7 @@ def command(
             raise
         raise MissingExtraError("The app", "app") from None
     token = _token(host, allow_remote)
-    options = Options(device=device)
+    options = ExecutionOptions(device=device)
     bound = listen(host, port)
     address = url(host, bound.getsockname()[1], token)
 

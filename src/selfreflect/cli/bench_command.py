@@ -151,9 +151,9 @@ def _judge(
     watcher: Watcher,
 ) -> Judge:
     from selfreflect.config import load_config
-    from selfreflect.pipeline.experiment import Options, load_judge
+    from selfreflect.pipeline.experiment import ExecutionOptions, load_judge
 
-    options = Options(device=device, trust_remote_code=trust_remote_code)
+    options = ExecutionOptions(device=device, trust_remote_code=trust_remote_code)
     config = load_config(None, {"scores": wanted})
     if random_model is None:
         return load_judge(config, options, watcher)
@@ -161,7 +161,7 @@ def _judge(
 
     return random_judge(
         random_model,
-        device=options.device,  # type: ignore[arg-type]  # Options has checked it
+        device=options.device,  # type: ignore[arg-type]  # ExecutionOptions has checked it
         dtype=config.scores.dtype,  # type: ignore[arg-type]  # load_config has checked it
     )
 

@@ -26,7 +26,7 @@ def command(out: Out = Path("runs/demo"), fresh: Fresh = False, json: Json = Fal
     from selfreflect.cli.console import Watcher, say, stdout
     from selfreflect.cli.show import emit_overview, print_question, print_report, where
     from selfreflect.config import load_config
-    from selfreflect.pipeline.experiment import DEFAULT_STRATEGIES, Experiment, Options, run_records
+    from selfreflect.pipeline.experiment import DEFAULT_STRATEGIES, ExecutionOptions, Experiment, run_records
     from selfreflect.records import STAGES
 
     config = load_config(None, DEMO)
@@ -40,7 +40,12 @@ def command(out: Out = Path("runs/demo"), fresh: Fresh = False, json: Json = Fal
     with (
         resources.as_file(prompts) as file,
         Experiment.open(
-            out, config, STAGES, fresh=fresh, options=Options(prompts=file, guesses=5), progress=Watcher()
+            out,
+            config,
+            STAGES,
+            fresh=fresh,
+            options=ExecutionOptions(prompts=file, guesses=5),
+            progress=Watcher(),
         ) as experiment,
     ):
         experiment.questions()

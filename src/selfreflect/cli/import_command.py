@@ -15,7 +15,7 @@ Parts = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="[RUN...]",
-        help="Run directories of one question set (--part), to be joined into a new one.",
+        help="Run directories of one question set (--shard), to be joined into a new one.",
         show_default=False,
     ),
 ]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from selfreflect.models.base import Generator
     from selfreflect.models.judge import Judge
-    from selfreflect.pipeline.experiment import Options, Progress
+    from selfreflect.pipeline.experiment import ExecutionOptions, Progress
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class LazyModels:
     model: str | None
     revision: str | None
     base_url: str | None
-    options: Options
+    options: ExecutionOptions
     progress: Progress
 
     def check(self, several: bool) -> None:

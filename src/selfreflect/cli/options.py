@@ -17,12 +17,12 @@ Questions = Annotated[
     ),
 ]
 Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="Take only N questions or items.")]
-Part = Annotated[
+Shard = Annotated[
     str | None,
     typer.Option(
-        "--part",
+        "--shard",
         metavar="K/N",
-        help="Take part K of N of the questions (after --limit), so that N jobs share them, each with an --out of its own; join them with "
+        help="Take shard K of N of the questions (after --limit), so that N jobs share them, each with an --out of its own; join them with "
         "`selfreflect import`.",
     ),
 ]
@@ -83,7 +83,7 @@ MaxConnections = Annotated[
     typer.Option(
         "--max-connections",
         metavar="N",
-        help="Calls to a server under way at a time; with --engine ray, from each actor.",
+        help="Calls to a server under way at a time; with --executor ray, from each actor.",
     ),
 ]
 Timeout = Annotated[
@@ -183,20 +183,21 @@ Devices = Annotated[
         "part of the questions.",
     ),
 ]
-Shard = Annotated[
-    bool,
+DeviceMap = Annotated[
+    str | None,
     typer.Option(
-        "--shard",
-        help="Spread one copy of a local model over all visible GPUs, for models that are too large for one of them.",
+        "--device-map",
+        metavar="auto",
+        help="auto spreads one copy of a local model over all visible GPUs, for models that are too large for one of them.",
     ),
 ]
-Engine = Annotated[
+Executor = Annotated[
     str,
     typer.Option(
-        "--engine",
+        "--executor",
         metavar="local|ray",
         help="Where the work is done: on this machine, or by actors of a Ray cluster. [ray.answers], [ray.summaries] and [ray.scores] in "
-        "--config have their number (actors), gpus and cpus of each, and batch_questions. A run begun with one engine goes on with the "
+        "--config have their number (actors), gpus and cpus of each, and batch_questions. A run begun with one executor goes on with the "
         "other.",
     ),
 ]

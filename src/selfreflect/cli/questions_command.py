@@ -18,7 +18,7 @@ MaybeOut = Annotated[
 def command(
     questions: o.Questions = "bundled",
     limit: o.Limit = None,
-    part: o.Part = None,
+    shard: o.Shard = None,
     split: o.Split = None,
     subset: o.Subset = None,
     question_column: o.QuestionColumn = None,
@@ -37,7 +37,7 @@ def command(
         "split": split,
         "subset": subset,
         "question_column": question_column,
-        "part": part,
+        "part": shard,
     }
     if out is not None:
         with experiment(

@@ -11,7 +11,7 @@ from selfreflect.cli import options as o
 
 if TYPE_CHECKING:
     from selfreflect.config import Config
-    from selfreflect.pipeline.options import Options
+    from selfreflect.pipeline.options import ExecutionOptions
     from selfreflect.records import AnswerSet, Failure, Question, Score, Summary
     from selfreflect.sources.items import Item
 
@@ -58,8 +58,8 @@ def command(
     cache: o.Cache = None,
     config: o.ConfigFile = None,
     device: Devices = "auto",
-    shard: o.Shard = False,
-    engine: o.Engine = "local",
+    device_map: o.DeviceMap = None,
+    executor: o.Executor = "local",
     ray_address: o.RayAddress = None,
     timeout: o.Timeout = 600.0,
     trust_remote_code: o.TrustRemoteCode = False,
@@ -79,7 +79,7 @@ def command(
     """
     from selfreflect.cli.stages import experiment, finish
     from selfreflect.config import load_config
-    from selfreflect.pipeline.options import Options
+    from selfreflect.pipeline.options import ExecutionOptions
 
     wanted: dict[str, Any] = {
         "judge": judge,
@@ -91,8 +91,8 @@ def command(
     wanted |= {"budget": budget, "standard_error": standard_error, "race": race, "seed": seed}
     if (items is None) == (out is None):
         raise typer.BadParameter("give either --items FILE or --out DIR")
-    if items is not None and (engine != "local" or ray_address is not None):
-        raise typer.BadParameter("--engine and --ray-address belong to --out DIR")
+    if items is not None and (executor != "local" or ray_address is not None):
+        raise typer.BadParameter("--executor and --ray-address belong to --out DIR")
     if out is not None and (limit is not None or num_answers is not None or words):
         raise typer.BadParameter("--limit, --num-answers and --words belong to --items FILE")
     if out is not None:
@@ -102,8 +102,8 @@ def command(
             {"scores": wanted},
             config=config,
             device=device,
-            shard=shard,
-            engine=engine,
+            device_map=device_map,
+            executor=executor,
             ray_address=ray_address,
             timeout=timeout,
             trust_remote_code=trust_remote_code,
@@ -115,9 +115,9 @@ def command(
             finish(opened, json)
         return
     assert items is not None
-    options = Options(
+    options = ExecutionOptions(
         device=device,
-        shard=shard,
+        device_map=device_map,
         timeout=timeout,
         trust_remote_code=trust_remote_code,
         guesses=guesses,
@@ -133,7 +133,7 @@ def _score_items(
     limit: int | None,
     num_answers: int | None,
     settings: Config,
-    options: Options,
+    options: ExecutionOptions,
     words: bool,
     dry_run: bool,
     json: bool,

@@ -23,8 +23,8 @@ def experiment(
     config: Path | None = None,
     fresh: bool = False,
     device: str = "auto",
-    shard: bool = False,
-    engine: str = "local",
+    device_map: str | None = None,
+    executor: str = "local",
     ray_address: str | None = None,
     from_nothing: bool = False,
     batch_size: int | None = None,
@@ -43,16 +43,16 @@ def experiment(
     """
     from selfreflect.config import load_config
     from selfreflect.pipeline.dry_run import DryRun
-    from selfreflect.pipeline.experiment import Experiment, Options, settings_of
+    from selfreflect.pipeline.experiment import ExecutionOptions, Experiment, settings_of
     from selfreflect.store.run import Run
 
     if stages[0] != "questions" and not from_nothing:
         Run.load(out)  # a mistyped name is an error, not a new directory
-    options = Options(
+    options = ExecutionOptions(
         device=device,
         devices=None,
-        shard=shard,
-        engine=engine,
+        device_map=device_map,
+        executor=executor,
         ray_address=ray_address,
         batch_size=batch_size,
         trust_remote_code=trust_remote_code,

@@ -190,10 +190,10 @@ def command(
         return
     from selfreflect.cli.models import LazyModels
     from selfreflect.errors import BackendError
-    from selfreflect.pipeline.experiment import Options
+    from selfreflect.pipeline.experiment import ExecutionOptions
 
     judges = tuple(name.strip() for given in judge or [] for name in given.split(",") if name.strip())
-    options = Options(
+    options = ExecutionOptions(
         device=device, trust_remote_code=trust_remote_code, max_connections=max_connections, timeout=timeout
     )
     models = LazyModels(

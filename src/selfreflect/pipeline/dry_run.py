@@ -26,7 +26,14 @@ from selfreflect.pipeline.cost import (
     time_of,
 )
 from selfreflect.pipeline.counting_generator import Counted, CountingGenerator, Kind
-from selfreflect.pipeline.experiment import Experiment, Options, Progress, Quiet, load_generator, peek
+from selfreflect.pipeline.experiment import (
+    ExecutionOptions,
+    Experiment,
+    Progress,
+    Quiet,
+    load_generator,
+    peek,
+)
 from selfreflect.pipeline.judge_cost import Trees
 from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSet, Failure, Question, Stage, Summary
@@ -112,7 +119,7 @@ class DryRun(Experiment):
         stages: Sequence[Stage],
         *,
         fresh: bool = False,
-        options: Options | None = None,
+        options: ExecutionOptions | None = None,
         progress: Progress | None = None,
     ) -> Iterator[Self]:
         """Look at the run directory at ``path`` and change nothing there.
@@ -121,7 +128,7 @@ class DryRun(Experiment):
             StoreError: it was made with other settings of these stages.
         """
         # Only counted: no other process has anything to do.
-        options = replace(options or Options(), engine="local", ray_address=None, devices=())
+        options = replace(options or ExecutionOptions(), executor="local", ray_address=None, devices=())
         prompts = load_prompts(options.prompts)
         run = None if fresh else peek(path, config, stages, prompts)
         yield cls(cast("Run", Draft(path, run)), config, stages, prompts, options, progress or Quiet())
@@ -340,7 +347,7 @@ class DryRun(Experiment):
 
 
 def dry_run_items(
-    records: Iterable[StoredRecord], config: Config, options: Options, progress: Progress
+    records: Iterable[StoredRecord], config: Config, options: ExecutionOptions, progress: Progress
 ) -> DryRun:
     """What scoring some records takes, without a run directory."""
     draft = Draft(Path(), None)

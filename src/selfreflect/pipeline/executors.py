@@ -21,7 +21,7 @@ from typing import Protocol, cast
 from msgspec.structs import replace
 
 from selfreflect.errors import BackendError, ConfigError, excerpt
-from selfreflect.pipeline.options import Options
+from selfreflect.pipeline.options import ExecutionOptions
 from selfreflect.pipeline.stages import (
     Batch,
     BatchOutcome,
@@ -51,7 +51,7 @@ class Executor(Protocol):
 class Executors:
     """The engines of one experiment, each started when it is first needed."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: ExecutionOptions) -> None:
         self._options = options
         self._started: dict[str, Executor] = {}
 
@@ -62,11 +62,11 @@ class Executors:
             ConfigError: it cannot be done there.
             MissingExtraError: Ray is not installed.
         """
-        if self._options.engine == "ray":
+        if self._options.executor == "ray":
             return self._ray(job)
         if (
             not job.local
-            or self._options.shard
+            or self._options.device_map is not None
             or any(not isinstance(strategy, str) for strategy in job.strategies)
         ):
             return None
@@ -91,7 +91,7 @@ class Executors:
         urls = [getattr(job.config, stage).base_url for stage in ("answers", "summaries", "scores")]
         if any(url is not None and without_credentials(url) != url for url in urls):
             raise ConfigError(
-                "--engine ray takes no base URL with credentials, since they would travel through Ray. "
+                "--executor ray takes no base URL with credentials, since they would travel through Ray. "
                 "Set SELFREFLECT_API_KEY in the environment of the workers."
             )
         if "ray" not in self._started:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from selfreflect.config import Config
 from selfreflect.errors import BackendError, JudgeError, StoreError
 from selfreflect.pipeline.executors import Executors
-from selfreflect.pipeline.options import Counter, Options, Progress, Quiet
+from selfreflect.pipeline.options import Counter, ExecutionOptions, Progress, Quiet
 from selfreflect.pipeline.stages import (
     BatchOutcome,
     Result,
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_STRATEGIES",
     "Counter",
+    "ExecutionOptions",
     "Experiment",
-    "Options",
     "Progress",
     "Quiet",
     "load_generator",
@@ -73,7 +73,7 @@ class Experiment:
         config: Config,
         stages: Sequence[Stage],
         prompts: Prompts,
-        options: Options,
+        options: ExecutionOptions,
         progress: Progress,
     ) -> None:
         self.run = run
@@ -95,7 +95,7 @@ class Experiment:
         stages: Sequence[Stage],
         *,
         fresh: bool = False,
-        options: Options | None = None,
+        options: ExecutionOptions | None = None,
         progress: Progress | None = None,
     ) -> Iterator[Experiment]:
         """Create or resume the run directory at ``path`` for some stages.
@@ -103,7 +103,7 @@ class Experiment:
         Raises:
             StoreError: it was made with other settings of these stages, or is in use.
         """
-        options = options or Options()
+        options = options or ExecutionOptions()
         prompts = load_prompts(options.prompts)
         known = {} if fresh else _known(path, config, stages, prompts)
         opened = cls(

@@ -10,7 +10,7 @@ import msgspec
 
 from selfreflect.errors import ConfigError, excerpt
 
-ENGINES = ("local", "ray")
+EXECUTORS = ("local", "ray")
 
 
 class Counter(Protocol):
@@ -38,16 +38,16 @@ class Quiet:
         pass
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Settings that change speed and place but not results; they are not part of a run's configuration."""
 
     device: str = "auto"
     devices: tuple[str, ...] | None = ()
     """Each gets a process with a copy of a local model, such as ``("cuda:0", "cuda:1")``; None for all GPUs
     that are visible."""
-    shard: bool = False
-    """Spread one local model over all visible GPUs."""
-    engine: str = "local"
+    device_map: str | None = None
+    """``"auto"`` spreads one local model over all visible GPUs."""
+    executor: str = "local"
     """``"ray"`` lets actors of a Ray cluster work."""
     ray_address: str | None = None
     """An existing cluster; else one is started on this machine."""
@@ -68,10 +68,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.device not in ("auto", "cuda", "mps", "cpu"):
             raise ConfigError(f"--device must be auto, cuda, mps or cpu, not {excerpt(self.device)}")
-        if self.engine not in ENGINES:
-            raise ConfigError(f"--engine must be {' or '.join(ENGINES)}, not {excerpt(self.engine)}")
-        if self.ray_address is not None and self.engine != "ray":
-            raise ConfigError("--ray-address is that of a Ray cluster and goes with --engine ray")
+        if self.device_map not in (None, "auto"):
+            raise ConfigError(f"--device-map must be auto, not {excerpt(self.device_map)}")
+        if self.executor not in EXECUTORS:
+            raise ConfigError(f"--executor must be {' or '.join(EXECUTORS)}, not {excerpt(self.executor)}")
+        if self.ray_address is not None and self.executor != "ray":
+            raise ConfigError("--ray-address is that of a Ray cluster and goes with --executor ray")
         if self.batch_size is not None and self.batch_size < 1:
             raise ConfigError(f"--batch-size must be at least 1, not {self.batch_size}")
         if self.max_connections < 1:

@@ -128,7 +128,7 @@ class Driver:
             import ray.data
             import ray.util.scheduling_strategies
         except ImportError:
-            raise MissingExtraError("--engine ray", "ray") from None
+            raise MissingExtraError("--executor ray", "ray") from None
         logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # what ends a run is raised as well
         try:
             with _muted():
@@ -262,14 +262,14 @@ def placed(job: StageSpec, machines: Sequence[Mapping[str, float]]) -> Placement
         )
     if heavy and not gpus and job.options.device == "cuda":
         raise ConfigError(f"{where}: with --device cuda an actor needs a GPU, and gpus is 0")
-    if job.local and job.options.shard:
+    if job.local and job.options.device_map is not None:
         if gpus < 2:
             raise ConfigError(
-                f"{where}: with --shard an actor needs gpus = 2 or more in --config, and has {gpus:g}"
+                f"{where}: with --device-map auto an actor needs gpus = 2 or more in --config, and has {gpus:g}"
             )
     elif gpus > 1:
         raise ConfigError(
-            f"{where}: an actor with {excerpt(job.model)} uses one GPU, and gpus is {gpus:g}; --shard spreads local models"
+            f"{where}: an actor with {excerpt(job.model)} uses one GPU, and gpus is {gpus:g}; --device-map auto spreads local models"
         )
     usual = sum(room) if heavy else 1
     return Placement(

@@ -1,4 +1,4 @@
-"""The engine behind ``--engine ray``: a process of its own drives Ray, which ends a driver whose cluster it
+"""The engine behind ``--executor ray``: a process of its own drives Ray, which ends a driver whose cluster it
 loses, without a word."""
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from selfreflect.errors import SelfReflectError, revived
 from selfreflect.models import load
 from selfreflect.models.base import Generator, Sampling
 from selfreflect.models.spec import ModelSpec, kind_of
-from selfreflect.pipeline.options import Options, Progress, Quiet
+from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet
 from selfreflect.prompts import Prompts
 from selfreflect.records import AnswerSet, Failure, Question, R, Record, Score, Summary, dump_line, from_plain
 from selfreflect.strategies.driver import Named, summarize
@@ -43,7 +43,7 @@ class StageSpec:
     stage: Literal["answers", "summaries", "scores"]
     config: Config
     prompts: Prompts
-    options: Options
+    options: ExecutionOptions
     strategies: tuple[Named, ...] = ()
 
     @property
@@ -165,7 +165,12 @@ _WORK: dict[str, Callable[[StageSpec, Any, Progress], StageFn]] = {
 
 
 def load_generator(
-    model: str, revision: str | None, options: Options, progress: Progress, *, base_url: str | None = None
+    model: str,
+    revision: str | None,
+    options: ExecutionOptions,
+    progress: Progress,
+    *,
+    base_url: str | None = None,
 ) -> HFGenerator | OpenAIGenerator | VLLMGenerator:
     """The generator that ``--model`` names."""
     spec = ModelSpec(
@@ -178,7 +183,7 @@ def load_generator(
     return load.load_generator(spec, progress.note)
 
 
-def load_judge(config: Config, options: Options, progress: Progress) -> Judge:
+def load_judge(config: Config, options: ExecutionOptions, progress: Progress) -> Judge:
     """The judge that ``--judge`` names. One whose decoder runs elsewhere is compared with a stored score,
     where there is one."""
     scores = config.scores
@@ -202,18 +207,18 @@ def load_judge(config: Config, options: Options, progress: Progress) -> Judge:
     return judge
 
 
-def _resources(options: Options) -> dict[str, Any]:
+def _resources(options: ExecutionOptions) -> dict[str, Any]:
     """What the options say about loading any model."""
     return {
         "device": options.device,
-        "device_map": "auto" if options.shard else None,
+        "device_map": options.device_map,
         "trust_remote_code": options.trust_remote_code,
         "max_connections": options.max_connections,
         "timeout": options.timeout,
     }
 
 
-def load_metric(judge: Judge, config: Config, options: Options, progress: Progress) -> SelfReflect:
+def load_metric(judge: Judge, config: Config, options: ExecutionOptions, progress: Progress) -> SelfReflect:
     """The metric with the limits that the settings name."""
     from selfreflect.metric.engine.native import library
     from selfreflect.metric.scorer import SelfReflect

@@ -290,7 +290,7 @@ def test_each_way_to_place_a_model_is_loaded_once(saved: Callable[..., str]) -> 
 def test_without_several_gpus_there_is_nothing_to_spread_a_model_over(
     saved: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    message = "--shard needs at least two visible GPUs, and on device 'cpu' there are none"
+    message = "--device-map auto needs at least two visible GPUs, and on device 'cpu' there are none"
     with pytest.raises(JudgeError, match=message):
         Judge.load(saved("llama"), device="cpu", device_map="auto")
     with pytest.raises(BackendError, match=message):

@@ -29,7 +29,7 @@ from selfreflect.models.spec import ModelSpec
 from selfreflect.models.vllm.judge import ServedJudge, precision
 from selfreflect.models.vllm.lm_head import load_lm_head
 from selfreflect.models.vllm.server import PoolingServer
-from selfreflect.pipeline.experiment import Options, Quiet, load_judge
+from selfreflect.pipeline.experiment import ExecutionOptions, Quiet, load_judge
 from selfreflect.store.run import Run
 from selfreflect.validate.metrics.naming import judged_by
 
@@ -370,7 +370,7 @@ def test_people_are_told_of_a_judge_without_a_stored_score(tiny_judge: TinyJudge
     local = tiny_judge("llama")
     with FaultServer(pooling(local)) as server:
         config = load_config(None, {"scores": {"judge": f"vllm+http:{local.name}", "base_url": server.url}})
-        load_judge(config, Options(device="cpu"), Told())
+        load_judge(config, ExecutionOptions(device="cpu"), Told())
     assert "taken on trust" in Told.lines[-1]
 
 

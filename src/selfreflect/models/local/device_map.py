@@ -48,7 +48,7 @@ def placement(parts: Parts, device: str) -> dict[str, Any]:
     )
     if len(free) < 2:
         raise BackendError(
-            f"--shard needs at least two visible GPUs, and on device {device!r} there {'is 1' if free else 'are none'}. "
+            f"--device-map auto needs at least two visible GPUs, and on device {device!r} there {'is 1' if free else 'are none'}. "
             "Leave it out, or look at --device and CUDA_VISIBLE_DEVICES."
         )
     return {"device_map": "auto", "max_memory": {place: int(_ROOM * size) for place, size in free.items()}}

@@ -1,0 +1,39 @@
+"""Flags of an earlier release work for one more, with a hint, or name the flag that took their place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command import run
+
+
+@pytest.mark.parametrize("old", [["--part", "1/32"], ["--part=1/32"]])
+def test_a_former_name_works_with_a_hint(old: list[str]) -> None:
+    outcome = run("questions", *old)
+    assert outcome.code == 0
+    assert "--part is now called --shard" in outcome.said
+    assert outcome.stdout == run("questions", "--shard", "1/32").stdout
+    assert "now called" not in run("questions", "--shard", "1/32").said
+
+
+def test_an_executor_by_its_former_name(tmp_path: Path) -> None:
+    outcome = run("run", "--engine", "rai", "--out", tmp_path / "r")
+    assert outcome.code == 2
+    assert "--engine is now called --executor" in outcome.said
+    assert "--executor must be local or ray, not 'rai'" in outcome.said
+
+
+@pytest.mark.parametrize("command", ["run", "answers", "summarize", "score"])
+@pytest.mark.parametrize("rest", [[], ["--device", "cpu"]])
+def test_a_flag_with_a_new_meaning_names_the_new_flag(command: str, rest: list[str], tmp_path: Path) -> None:
+    outcome = run(command, "--out", tmp_path / "r", "--shard", *rest)
+    assert outcome.code == 2
+    assert "use --device-map auto" in outcome.said
+
+
+@pytest.mark.parametrize("command", ["run", "answers", "questions"])
+def test_former_names_are_not_in_the_help(command: str) -> None:
+    words = run(command, "--help").stdout.split()
+    assert "--shard" in words
+    assert {"--part", "--engine"}.isdisjoint(words)

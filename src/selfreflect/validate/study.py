@@ -95,6 +95,15 @@ def values_by_metric(values: Sequence[Value]) -> ByMetric:
     return numbers
 
 
+def one_judge(values: Sequence[Value]) -> tuple[list[Value], list[str]]:
+    """Keep the values of each metric by the first model that it was computed with; name the other models."""
+    first: dict[str, str] = {}
+    for value in values:
+        first.setdefault(value.metric, value.by)
+    kept = [value for value in values if value.by == first[value.metric]]
+    return kept, sorted({value.by for value in values if value.by != first[value.metric]})
+
+
 def dot_plot(
     name: str, title: str, label: str, estimates: Sequence[tuple[str, Estimate]], against: float
 ) -> tuple[Plot, ...]:
@@ -109,6 +118,11 @@ def dot_plot(
     if not curves:
         return ()
     return (Plot(name, title, "place", label, tuple(curves), points=True, against=against),)
+
+
+def columns(form: str, *headings: str) -> tuple[Column, ...]:
+    """Columns of one format, see :class:`Column`; none for text."""
+    return tuple(Column(heading, form) for heading in headings)
 
 
 def interval_columns(form: str, of: str = "") -> tuple[Column, Column]:

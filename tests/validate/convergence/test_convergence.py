@@ -16,22 +16,22 @@ from selfreflect.errors import ConfigError, DataError
 from selfreflect.render.table import to_csv, to_markdown
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import MetricInfo, Undefined, Value
-from selfreflect.validate.convergence.power import FEWEST, questions_needed, separation
-from selfreflect.validate.convergence.separating import answer_differences
-from selfreflect.validate.convergence.study import Convergence
-from selfreflect.validate.convergence.subsampling import (
+from selfreflect.validate.convergence.resampling import (
     DRAWS,
     Step,
     answer_units,
-    budgets,
+    counts_up_to,
     fewer_questions,
     fewer_units,
     same_ranking,
     stable_from,
     word_units,
 )
+from selfreflect.validate.convergence.separation import answer_differences, questions_needed, separate
+from selfreflect.validate.convergence.study import Convergence
 from selfreflect.validate.measure import measure
 from selfreflect.validate.metrics.masked import Masked
+from selfreflect.validate.worsening import FEWEST
 
 LOWER = MetricInfo(name="selfreflect", better="lower", group="selfreflect", about="")
 HIGHER = MetricInfo(name="rouge_l", better="higher", group="competitor", about="")
@@ -102,8 +102,8 @@ def table(finding, title):
         (100, (1, 2, 5, 10, 20, 50, 100)),
     ],
 )
-def test_budgets_rise_and_end_with_all(most, expected):
-    assert budgets(most) == expected
+def test_counts_rise_and_end_with_all(most, expected):
+    assert counts_up_to(most) == expected
 
 
 DISTANCES = st.floats(0, 1, allow_subnormal=False)
@@ -205,7 +205,7 @@ def test_a_ranking_is_the_same_only_if_every_pair_is():
     ],
 )
 def test_stable_is_what_stays_stable_with_more(shares, expected):
-    assert stable_from([Step(budget, (), (), share) for budget, share in enumerate(shares, 1)]) == expected
+    assert stable_from([Step(count, (), (), share) for count, share in enumerate(shares, 1)]) == expected
 
 
 # --- how many questions
@@ -236,7 +236,7 @@ def test_spreads_between_and_within_questions_are_told_apart():
     rng = np.random.default_rng(11)
     effects = 0.05 + rng.normal(0, 0.03, 1500)
     tokens = effects[:, None] + rng.normal(0, 0.1, (1500, 8))
-    found = separation(tokens.mean(axis=1).tolist(), [[[one] for one in row] for row in tokens.tolist()])
+    found = separate(tokens.mean(axis=1).tolist(), [[[one] for one in row] for row in tokens.tolist()])
     assert found.between == pytest.approx(0.03, rel=0.08)
     assert found.within == pytest.approx(0.1, rel=0.05)
     assert found.sd() == pytest.approx(math.hypot(0.03, 0.1 / math.sqrt(8)), rel=0.05)
@@ -247,20 +247,20 @@ def test_spreads_between_and_within_questions_are_told_apart():
 
 def test_noise_of_answers_alone_leaves_no_spread_between_questions():
     rows = [[[0.0], [1.0]], [[1.0], [0.0]], [[0.4], [0.6]]]
-    found = separation([fmean(one for [one] in row) for row in rows], rows)
+    found = separate([fmean(one for [one] in row) for row in rows], rows)
     assert (found.spread, found.between) == (0, 0)
     assert found.within > 0
 
 
 def test_without_parts_the_spread_is_known_for_the_answers_at_hand_only():
-    found = separation([0.1, 0.3, 0.2])
+    found = separate([0.1, 0.3, 0.2])
     assert found.questions() == questions_needed(0.2, 0.1)
     assert found.questions(10) is None
-    assert separation([0.1]).questions() is None
+    assert separate([0.1]).questions() is None
 
 
 def test_a_single_answer_tells_nothing_of_the_noise_of_answers():
-    assert separation([0.1, 0.3], [[[0.1]], [[0.3]]]).within is None
+    assert separate([0.1, 0.3], [[[0.1]], [[0.3]]]).within is None
 
 
 def test_differences_are_those_of_the_same_words():
@@ -276,7 +276,7 @@ def test_differences_are_those_of_the_same_words():
 
 def test_every_item_is_there_itself_and_the_first_ones_in_variants():
     items = [made(number) for number in range(4)]
-    study = Convergence(items, conditioning=(2, 1), shuffles=1, scored_anew=2)
+    study = Convergence(items, conditioning=(2, 1), shuffles=1, rescored=2)
     assert list(study.items[:4]) == items
     assert [item.id for item in study.items[4:]] == [
         *(
@@ -333,12 +333,12 @@ def test_variants_never_take_the_id_of_an_item():
 
 
 def test_variants_can_be_done_without():
-    assert len(Convergence([made(0), made(1)], scored_anew=0).items) == 2
+    assert len(Convergence([made(0), made(1)], rescored=0).items) == 2
     # the check of masked-out answers remains
     assert len(Convergence([made(0), made(1)], conditioning=(), shuffles=0).items) == 4
 
 
-@pytest.mark.parametrize("settings", [{"conditioning": (0, 2)}, {"shuffles": -1}, {"scored_anew": -1}])
+@pytest.mark.parametrize("settings", [{"conditioning": (0, 2)}, {"shuffles": -1}, {"rescored": -1}])
 def test_settings_out_of_range_are_refused(settings):
     with pytest.raises(ConfigError, match="conditioning must be counts of 1 or more"):
         Convergence([made(0), made(1)], **settings)
@@ -366,7 +366,7 @@ def test_items_that_rank_nothing_are_refused(items, said):
 
 @pytest.fixture(scope="module")
 def clear():
-    study = Convergence([made(number) for number in range(80)], scored_anew=0)
+    study = Convergence([made(number) for number in range(80)], rescored=0)
     return study.finding(noisy(study.items, LEVELS), [LOWER])
 
 
@@ -399,7 +399,7 @@ def test_each_axis_has_a_table_a_plot_and_a_sentence(clear):
         assert rows[-1][0] == most
         assert any(
             re.match(
-                rf"By number of {axis}( of each question, with 80 questions)?: the ranking( by all \(up to 6\))? is stable from \d+ on",
+                rf"By number of {axis}( per question)? \(80 questions\): the ranking is stable from \d+ on",
                 said,
             )
             for said in clear.says
@@ -419,7 +419,7 @@ def test_each_axis_has_a_table_a_plot_and_a_sentence(clear):
 
 
 def test_all_answers_give_the_scores_themselves(clear):
-    study = Convergence([made(number) for number in range(80)], scored_anew=0)
+    study = Convergence([made(number) for number in range(80)], rescored=0)
     values = noisy(study.items, LEVELS)
     last = table(clear, "selfreflect by number of masked-out answers").rows[-3:]
     for _, name, mean, sd, same in last:
@@ -428,21 +428,22 @@ def test_all_answers_give_the_scores_themselves(clear):
 
 
 def test_what_the_data_cannot_separate_is_said_so():
-    study = Convergence([made(number) for number in range(12)], scored_anew=0)
+    study = Convergence([made(number) for number in range(12)], rescored=0)
     found = study.finding(noisy(study.items, {"good": 0.0, "mid": 0.001, "bad": 0.3}, between=0.1), [LOWER])
-    [advice] = [said for said in found.says if "at hand do not separate" in said]
-    assert re.search(r"The 12 questions at hand do not separate '(good|mid)' from '(good|mid)'", advice)
+    [advice] = [said for said in found.says if "do not separate" in said]
+    assert re.search(r"Your 12 questions do not separate '(good|mid)' from '(good|mid)'", advice)
     assert re.search(
-        r"If the difference is as large as observed, it needs about \d+ questions x 10 answers; if it is smaller, more",
+        r"About \d+ questions x 10 answers would, if the difference is as large as observed; more, if it is smaller",
         advice,
     )
     assert any(
-        "By number of questions: the ranking is not stable even with 12" in said for said in found.says
+        "By number of questions (12 questions): the ranking is not stable even with 12" in said
+        for said in found.says
     )
 
 
 def test_identical_summaries_are_not_ranked():
-    study = Convergence([made(number, names=("one", "other")) for number in range(5)], scored_anew=0)
+    study = Convergence([made(number, names=("one", "other")) for number in range(5)], rescored=0)
     values = [
         value(item.id, name, 0.1 * number, ((((0.1 * number),),),))
         for number, item in enumerate(study.items)
@@ -457,7 +458,7 @@ def test_identical_summaries_are_not_ranked():
 
 
 def test_a_metric_without_parts_takes_part_in_the_questions_axis_only():
-    study = Convergence([made(number) for number in range(10)], scored_anew=0)
+    study = Convergence([made(number) for number in range(10)], rescored=0)
     values = noisy(study.items, LEVELS, between=0.001)
     values += [value(one.item, one.summary, 1 - one.value, metric="rouge_l", by="") for one in values]
     found = study.finding(values, [LOWER, HIGHER])
@@ -473,7 +474,7 @@ def test_a_metric_without_parts_takes_part_in_the_questions_axis_only():
 
 
 def test_values_without_parts_still_give_advice_on_questions():
-    study = Convergence([made(number) for number in range(10)], scored_anew=0)
+    study = Convergence([made(number) for number in range(10)], rescored=0)
     values = [value(one.item, one.summary, one.value) for one in noisy(study.items, LEVELS, between=0.001)]
     found = study.finding(values, [LOWER])
     assert re.search(r"about \d+ questions separate 'good' from 'mid'", found.says[1])
@@ -481,9 +482,7 @@ def test_values_without_parts_still_give_advice_on_questions():
 
 
 def test_questions_without_all_values_are_left_out_and_counted():
-    study = Convergence(
-        [*(made(number) for number in range(6)), made(9, names=("good", "bad"))], scored_anew=0
-    )
+    study = Convergence([*(made(number) for number in range(6)), made(9, names=("good", "bad"))], rescored=0)
     values = [one for one in noisy(study.items, LEVELS) if (one.item, one.summary) != ("q3", "mid")]
     values.append(value("q3", "mid", None))
     found = study.finding(values, [LOWER, HIGHER])
@@ -492,17 +491,17 @@ def test_questions_without_all_values_are_left_out_and_counted():
     assert table(found, "What separates").rows[0][-1] == 5
 
 
-def test_a_second_judge_is_named_and_passed_over():
-    study = Convergence([made(number) for number in range(6)], scored_anew=0)
+def test_a_second_judge_is_named_and_ignored():
+    study = Convergence([made(number) for number in range(6)], rescored=0)
     values = noisy(study.items, LEVELS)
     others = [value(one.item, one.summary, 1 - one.value, one.parts, by="another judge") for one in values]
     found = study.finding([*values, *others], [LOWER])
     assert found.tables == study.finding(values, [LOWER]).tables
-    assert "Values by 'another judge' were passed over" in found.says[0]
+    assert "Values by 'another judge' were ignored" in found.says[0]
 
 
 def test_values_of_other_items_change_nothing():
-    study = Convergence([made(number) for number in range(6)], scored_anew=0)
+    study = Convergence([made(number) for number in range(6)], rescored=0)
     values = noisy(study.items, LEVELS)
     assert study.finding(
         [*values, value("elsewhere", "good", 0.1), value("q0", "control", 0.1)], [LOWER]
@@ -510,12 +509,10 @@ def test_values_of_other_items_change_nothing():
 
 
 def test_fewer_conditioning_answers_are_compared_on_the_same_questions():
-    study = Convergence(
-        [made(number) for number in range(12)], conditioning=(1, 2), shuffles=0, scored_anew=6
-    )
+    study = Convergence([made(number) for number in range(12)], conditioning=(1, 2), shuffles=0, rescored=6)
     values = []
     for item in study.items:
-        # one answer turns the order round, and so do the questions that are not scored anew
+        # one answer turns the order round, and so do the questions that have no variants
         turned = "[1 conditioning]" in item.id or item.id in {f"q{number}" for number in range(6, 12)}
         for place, name in enumerate(item.summaries):
             values.append(value(item.id, name, 0.2 * (2 - place) if turned else 0.1 * (place + 1)))
@@ -526,9 +523,9 @@ def test_fewer_conditioning_answers_are_compared_on_the_same_questions():
         for count, share in ((1, 0.0), (2, 1.0), (6, 1.0))
         for name in ("bad", "mid", "good")
     ]
-    assert [row[2] for row in rows[-3:]] == pytest.approx([0.3, 0.2, 0.1])  # of the questions scored anew
+    assert [row[2] for row in rows[-3:]] == pytest.approx([0.3, 0.2, 0.1])  # of the rescored questions
     assert any(
-        "By number of conditioning answers of each question, with 6 questions: the ranking is stable from 2 on"
+        "By number of conditioning answers per question (6 questions): the ranking is stable from 2 on"
         in said
         for said in found.says
     )
@@ -546,22 +543,19 @@ def test_few_questions_give_no_advice_however_alike_they_are():
     )
     assert not any("stable from" in said for said in found.says)
     assert {row[-2] for row in table(found, "Same ranking").rows} == {None}
-    for axis in ("questions", "conditioning answers"):
-        assert (
-            f"By number of {axis}: 5 questions are too few to tell a stable ranking from a chance one."
-            in found.says
-        )
+    for axis in ("questions", "conditioning answers per question"):
+        assert f"By number of {axis} (5 questions): too few questions" in " ".join(found.says)
 
 
 def test_that_all_answers_agree_with_themselves_is_no_stability():
-    study = Convergence([made(number, names=("good", "bad")) for number in range(6)], scored_anew=0)
+    study = Convergence([made(number, names=("good", "bad")) for number in range(6)], rescored=0)
     # one answer of three is for the bad one
     parts = {"good": (((0.0,),), ((0.9,),), ((0.0,),)), "bad": (((0.5,),), ((0.0,),), ((0.5,),))}
     values = [
         value(item.id, name, flat_mean(own), own) for item in study.items for name, own in parts.items()
     ]
     found = study.finding(values, [LOWER])
-    said = "By number of masked-out answers of each question, with 6 questions: no fewer than all (up to 3) give the ranking by all in 95%"
+    said = "By number of masked-out answers per question (6 questions): only all of them (up to 3) give"
     assert any(one.startswith(said) for one in found.says)
 
 
@@ -590,15 +584,12 @@ def test_what_another_order_moves_is_reported_for_every_metric():
     assert rows["selfreflect", "masked-out"] == (0, 0, None, 6)
     assert rows["rouge_l", "conditioning"] == (0, 0, 0, 6)
     [said] = [said for said in found.says if said.startswith("Another order of the conditioning answers")]
-    assert (
-        "by 0.0217 on average and 0.1100 at most (n = 6), and orders two summaries of one question otherwise in 17% of cases"
-        in said
-    )
+    assert "by 0.0217 on average and 0.1100 at most (n = 6), and reverses 17% of the pairs" in said
 
 
 def test_names_from_files_are_shown_as_they_are_and_do_no_harm():
     evil = "[red]{x}\x1b[2J|<b>%s"
-    study = Convergence([made(number, names=(evil, "b")) for number in range(4)], scored_anew=0)
+    study = Convergence([made(number, names=(evil, "b")) for number in range(4)], rescored=0)
     found = study.finding(noisy(study.items, {evil: 0.0, "b": 0.1}), [LOWER])
     for one in found.tables:
         assert "\x1b" not in to_markdown(one) + to_csv(one)

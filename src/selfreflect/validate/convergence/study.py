@@ -1,66 +1,79 @@
-"""How many questions, conditioning answers, masked-out answers and masked words a ranking of strategies
-needs."""
+"""Study ``convergence``: how many questions, conditioning answers, masked-out answers and masked words does a
+ranking of strategies need?
+
+Fewer questions, masked-out answers and masked words are drawn from existing scores. Fewer conditioning
+answers, or another order of them, change what the judge reads, so variants of the first items are scored.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from statistics import fmean
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from selfreflect.errors import ConfigError, DataError
-from selfreflect.render.table import Cell, Column, Table
+from selfreflect.render.table import Cell, Table
 from selfreflect.sources.files import listed
 from selfreflect.sources.items import Item
-from selfreflect.validate.base import MetricInfo, Parts, Value
-from selfreflect.validate.convergence.power import FEWEST
-from selfreflect.validate.convergence.ranking import Scored, one_judge, scored
-from selfreflect.validate.convergence.reordering import moved, moved_table
-from selfreflect.validate.convergence.separating import advice, pair_table, pairs
-from selfreflect.validate.convergence.subsampling import (
+from selfreflect.validate.base import MetricInfo, Value
+from selfreflect.validate.convergence.resampling import (
     DRAWS,
     STABLE,
+    Ranking,
     Step,
-    Units,
     answer_units,
-    budgets,
+    counts_up_to,
     fewer_questions,
     fewer_units,
-    resampled_step,
+    make_step,
+    rank,
+    resampled_means,
     stable_from,
     word_units,
 )
-from selfreflect.validate.convergence.variants import Variant, Variants
-from selfreflect.validate.study import Curve, Finding, Plot, counted, values_by_metric
+from selfreflect.validate.convergence.separation import StrategyPair, advise, pair_table, strategy_pairs
+from selfreflect.validate.study import Curve, Finding, Plot, columns, one_judge, values_by_metric
+from selfreflect.validate.worsening import FEWEST
 
 MAIN = "selfreflect"
-"""The metric that keeps the parts of its values."""
+"""The metric whose values have parts."""
 CONDITIONING = (1, 2, 5, 10)
 SHUFFLES = 2
-SCORED_ANEW = 10
-"""Items with variants. Each costs as many new scores as it has variants, while the other axes cost none."""
+RESCORED = 10
+"""Items with variants: each variant costs as much as an item, the other axes cost nothing."""
 _REVERSED = 3
-"""Items whose masked-out answers are also scored in another order: a check, not an estimate."""
-_SCORE, _SHARE = ".4f", ".0%"
+"""Items whose masked-out answers are also scored in reverse: a check, not an estimate."""
+_TRIES = 20
+"""Draws after which another order is assumed not to exist: few answers have few orders."""
 
-RESAMPLED = "so many questions, drawn with replacement from those at hand"
-SUBSAMPLED = "so many of each question, drawn without replacement; compared with the ranking by all of them on the same questions"
-FEWER_SHOWN = "the first so many, on the questions scored anew, drawn with replacement; compared with the ranking by all these answers"
-
-
+_RESAMPLED = "questions drawn with replacement"
+_SUBSAMPLED = "drawn without replacement from each question; compared with the ranking by all of them"
+_TRUNCATED = "the first ones, rescored questions drawn with replacement; compared with the ranking by all"
 _LIMITS = (
-    "Each ranking is compared with that by all there is at hand. This need not be the true one: other questions, or more answers than "
-    "there are, may change it."
+    "Each ranking is compared with the ranking by everything that was scored, which need not be the true one: "
+    "other questions, or more answers, may change it."
 )
 
 
+class Variant(NamedTuple):
+    """An item with fewer answers, or with its answers in another order."""
+
+    original: Item
+    item: Item
+
+
 class Convergence:
-    """Study ``convergence``.
+    """Rank the strategies (the names of summaries) from less than everything that was scored.
 
     Args:
-        conditioning: numbers of conditioning answers to try, beside all.
-        shuffles: other orders of the conditioning answers.
-        scored_anew: how many items get such variants, the first ones; every variant is scored anew.
+        conditioning: numbers of conditioning answers to try, besides all.
+        shuffles: other orders of the conditioning answers to try.
+        rescored: how many items get such variants, from the first.
 
     Raises:
         ConfigError: a number is out of range.
@@ -75,223 +88,314 @@ class Convergence:
         seed: int = 0,
         conditioning: Sequence[int] = CONDITIONING,
         shuffles: int = SHUFFLES,
-        scored_anew: int = SCORED_ANEW,
+        rescored: int = RESCORED,
     ) -> None:
-        if min((*conditioning, 1)) < 1 or shuffles < 0 or scored_anew < 0:
-            given = f"{list(conditioning)}, {shuffles} and {scored_anew}"
+        if min((*conditioning, 1)) < 1 or shuffles < 0 or rescored < 0:
             raise ConfigError(
-                f"conditioning must be counts of 1 or more, shuffles and scored_anew 0 or more; got {given}"
+                "conditioning must be counts of 1 or more, shuffles and rescored 0 or more; "
+                f"got {list(conditioning)}, {shuffles} and {rescored}"
             )
         self._seed = seed
         self._strategies = tuple(dict.fromkeys(name for item in items for name in item.summaries))
-        self._base = [item for item in items if len(item.summaries) == len(self._strategies)]
-        if len(self._strategies) < 2 or len(self._base) < 2:
+        self._complete = [item for item in items if len(item.summaries) == len(self._strategies)]
+        if len(self._strategies) < 2 or len(self._complete) < 2:
             raise DataError(
-                "convergence ranks strategies over questions: give it two items or more that all hold the same summaries, two or more; "
-                f"{len(self._base)} of {len(items)} hold all of {listed(self._strategies) or 'none'}"
+                "convergence ranks strategies over questions: give it at least two items that all hold the same "
+                f"summaries, at least two; {len(self._complete)} of {len(items)} hold all of "
+                f"{listed(self._strategies) or 'none'}"
             )
-        self._left_out = len(items) - len(self._base)
-        made = Variants(items, seed)
+        self._left_out = len(items) - len(self._complete)
+        self._ids = {item.id for item in items}
         self._variants: list[Variant] = []
-        for number, item in enumerate(self._base[:scored_anew]):
-            self._variants += [
-                *made.shorter(item, sorted(set(conditioning))),
-                *made.reordered(item, shuffles),
-            ]
-            self._variants += made.reversed(item) if number < _REVERSED else ()
+        for index, item in enumerate(self._complete[:rescored]):
+            for count in sorted(set(conditioning)):
+                if count < len(item.conditioning):
+                    self._vary(item, f"{count} conditioning", conditioning=item.conditioning[:count])
+            for number, order in enumerate(_other_orders(item, shuffles, seed), 1):
+                self._vary(item, f"conditioning order {number}", conditioning=order)
+            reverse = item.masked_out[::-1]
+            if index < _REVERSED and reverse != item.masked_out:
+                self._vary(item, "masked-out reversed", masked_out=reverse)
+
+    def _vary(self, original: Item, change: str, **answers: tuple[str, ...]) -> None:
+        name = f"{original.id} [{change}]"
+        while name in self._ids:
+            name += "*"
+        self._ids.add(name)
+        self._variants.append(Variant(original, msgspec.structs.replace(original, id=name, **answers)))
 
     @property
     def items(self) -> Sequence[Item]:
-        """The items that hold all summaries, and the variants of the first of them."""
-        return [*self._base, *(variant.item for variant in self._variants)]
+        """The items that hold all summaries, then the variants."""
+        return [*self._complete, *(variant.item for variant in self._variants)]
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        kept, others = one_judge(values)
-        found = [
-            scored(kept, metric, [item.id for item in self._base], self._strategies) for metric in metrics
-        ]
-        usable = [one for one in found if len(one.questions) > 1]
-        steps = {
-            one.metric.name: fewer_questions(one.values, budgets(len(one.questions)), self._seed)
-            for one in usable
-        }
-        tables, plots, says = (
-            [_ranking_table(usable, steps)],
-            [_ranking_plot(steps)],
-            [self._coverage(found, others)],
-        )
-        main = next((one for one in usable if one.metric.name == MAIN), None)
+        values, other_judges = one_judge(values)
+        ids = [item.id for item in self._complete]
+        rankings = [rank(values, metric, ids, self._strategies) for metric in metrics]
+        says = [self._coverage(rankings, other_judges)]
+        rankings = [ranking for ranking in rankings if len(ranking.questions) > 1]
+        steps: dict[str, list[Step]] = {}
+        for ranking in rankings:
+            counts = counts_up_to(len(ranking.questions))
+            steps[ranking.metric.name] = fewer_questions(ranking.values, counts, self._seed)
+        tables = [_ranking_table(rankings, steps)]
+        plots = [_ranking_plot(steps)]
+        main = next((ranking for ranking in rankings if ranking.metric.name == MAIN), None)
         if main is None:
             says.append(f"There is no advice: {MAIN} did not score every strategy on two questions or more.")
         else:
-            axes = [_Axis("questions", steps[MAIN], RESAMPLED, len(main.questions)), *self._axes(main, kept)]
-            made = pairs(main, self._seed)
-            tables += [pair_table(main, made), *(axis.table(main) for axis in axes)]
-            plots += [axis.plot(main) for axis in axes]
-            says += [advice(main, made), *(axis.sentence for axis in axes)]
-        orders = [moved(metric, self._variants, kept) for metric in metrics]
-        tables += [moved_table(orders)] if self._variants else []
-        says += [sentence for one in orders if one.metric.name == MAIN for sentence in one.sentences]
+            pairs = strategy_pairs(main, self._seed)
+            axes = [_Axis(main, "questions", steps[MAIN], _RESAMPLED, len(main.questions))]
+            axes += self._axes(main, values)
+            tables += [pair_table(pairs, MAIN), *(axis.table() for axis in axes)]
+            plots += [axis.plot() for axis in axes]
+            says += [self._advice(main, pairs), *(axis.sentence() for axis in axes)]
+        if self._variants:
+            changes = [_order_changes(metric, self._variants, values) for metric in metrics]
+            tables.append(_order_table(changes))
+            for change in changes:
+                if change.metric.name == MAIN:
+                    says += change.sentences()
         return Finding(self.name, tuple(tables), (*says, _LIMITS, *self._cost()), tuple(plots))
 
-    def _axes(self, main: Scored, values: Sequence[Value]) -> list[_Axis]:
-        shown, asked = self._fewer_shown(main, values)
-        axes = [_Axis("conditioning answers", shown, FEWER_SHOWN, asked)] if shown else []
-        if main.parts:
-            for name, units in (("masked-out answers", answer_units), ("masked words", word_units)):
-                axes.append(_Axis(name, _fewer(main, units, self._seed), SUBSAMPLED, len(main.parts)))
-        return axes
-
-    def _fewer_shown(self, main: Scored, values: Sequence[Value]) -> tuple[list[Step], int]:
-        """Steps over the items with variants, each against the ranking of the same items by all conditioning
-        answers; and the smallest number of items behind a step."""
-        known = values_by_metric(values)[MAIN]
-        full = dict(zip(main.questions, main.values, strict=True))
-        rows: dict[int, dict[str, list[float]]] = {}
-        for variant in self._variants:
-            row = [
-                known[variant.item.id, name] for name in self._strategies if (variant.item.id, name) in known
-            ]
-            if (
-                variant.conditioning is not None
-                and variant.original in full
-                and len(row) == len(self._strategies)
-            ):
-                rows.setdefault(variant.conditioning, {})[variant.original] = row
-        steps = []
-        for count in sorted(count for count, found in rows.items() if len(found) > 1):
-            reference = np.mean([full[id_] for id_ in rows[count]], axis=0)
-            steps.append(resampled_step(np.array(list(rows[count].values())), reference, count, self._seed))
+    def _axes(self, main: Ranking, values: Sequence[Value]) -> Iterator[_Axis]:
+        steps, questions = self._fewer_conditioning(main, values)
         if steps:
-            most = {
-                item.id: len(item.conditioning) for item in self._base if item.id in rows[steps[0].budget]
-            }
-            whole = np.array([full[id_] for id_ in most])
-            steps.append(resampled_step(whole, whole.mean(axis=0), max(most.values()), self._seed))
-        return steps, min((len(rows[step.budget]) for step in steps[:-1]), default=0)
+            yield _Axis(main, "conditioning answers", steps, _TRUNCATED, questions)
+        if main.parts:
+            for of, make_units in (("masked-out answers", answer_units), ("masked words", word_units)):
+                units = [make_units(parts) for parts in main.parts.values()]
+                counts = counts_up_to(max(len(question.sizes) for question in units))
+                yield _Axis(main, of, fewer_units(units, counts, self._seed), _SUBSAMPLED, len(units))
 
-    def _coverage(self, found: Sequence[Scored], others: Sequence[str]) -> str:
-        total = len(self._base)
-        short = [f"{one.metric.name} has {len(one.questions)}" for one in found if len(one.questions) < total]
-        said = f"{total} questions with {len(self._strategies)} strategies each: {listed(self._strategies)}."
+    def _fewer_conditioning(self, main: Ranking, values: Sequence[Value]) -> tuple[list[Step], int]:
+        """Steps by number of conditioning answers, each against the ranking of the same items by all of them,
+        and the smallest number of items behind a step."""
+        numbers = values_by_metric(values)[MAIN]
+        complete = dict(zip(main.questions, main.values.tolist(), strict=True))
+        rows: dict[int, dict[str, list[float]]] = {}
+        for original, item in self._variants:
+            row = [numbers[item.id, name] for name in self._strategies if (item.id, name) in numbers]
+            count = len(item.conditioning)
+            whole = original.id in complete and len(row) == len(self._strategies)
+            if whole and count < len(original.conditioning):
+                rows.setdefault(count, {})[original.id] = row
+        steps = [(count, rows[count]) for count in sorted(rows) if len(rows[count]) > 1]
+        if not steps:
+            return [], 0
+        _, first = steps[0]
+        most = max(len(item.conditioning) for item in self._complete if item.id in first)
+        steps.append((most, {question: complete[question] for question in first}))
+        made = []
+        for count, by_question in steps:
+            reference = np.mean([complete[question] for question in by_question], axis=0)
+            means = resampled_means(np.array(list(by_question.values())), len(by_question), self._seed)
+            made.append(make_step(count, means, reference))
+        return made, min(len(by_question) for _, by_question in steps)
+
+    def _advice(self, main: Ranking, pairs: Sequence[StrategyPair]) -> str:
+        """One sentence for each two neighbours in the ranking: separating these gives the whole ranking."""
+        answers = max((len(answers) for parts in main.parts.values() for answers in parts), default=0)
+        return " ".join(advise(pair, len(main.questions), answers) for pair in pairs if pair.adjacent)
+
+    def _coverage(self, rankings: Sequence[Ranking], other_judges: Sequence[str]) -> str:
+        total = len(self._complete)
+        sentence = (
+            f"{total} questions with {len(self._strategies)} strategies each: {listed(self._strategies)}."
+        )
         if self._left_out:
-            said += f" Items that do not hold all of them were left out: {self._left_out}."
+            sentence += f" Items that do not hold all of them were left out: {self._left_out}."
+        short = [ranking for ranking in rankings if len(ranking.questions) < total]
         if short:
-            said += f" Questions without a value for every strategy were left out: {', '.join(short)}."
-        if others:
-            said += f" Values by {listed(others)} were passed over: this study is about one judge at a time."
-        return said
+            counts = ", ".join(f"{ranking.metric.name} has {len(ranking.questions)}" for ranking in short)
+            sentence += f" Questions without a value for every strategy were left out: {counts}."
+        if other_judges:
+            sentence += (
+                f" Values by {listed(other_judges)} were ignored: this study takes one judge at a time."
+            )
+        return sentence
 
     def _cost(self) -> list[str]:
         if not self._variants:
             return []
-        count = len({variant.original for variant in self._variants})
+        questions = len({variant.original.id for variant in self._variants})
         return [
-            "Questions, masked-out answers and masked words were taken from scores at hand. Fewer conditioning answers, or another order, "
-            f"had to be scored anew, on the first {count} questions only ({len(self._variants)} more items): what they show is rougher."
+            "Fewer conditioning answers, or another order, had to be scored, on the first "
+            f"{questions} questions only ({len(self._variants)} more items), so these results are rougher."
         ]
 
 
-@dataclass(frozen=True)
-class _Axis:
-    """One thing of which there may be fewer, with the scores of the main metric."""
-
-    of: str
-    steps: Sequence[Step]
-    method: str
-    questions: int
-    """Behind each step, unless the questions are what there are fewer of."""
-
-    def table(self, main: Scored) -> Table:
-        sizes = (Column("mean score", _SCORE), Column("sd", _SCORE), Column("same ranking", _SHARE))
-        rows: list[tuple[Cell, ...]] = [
-            (step.budget, main.strategies[place], step.means[place], step.sds[place], step.same)
-            for step in self.steps
-            for place in main.ranking
-        ]
-        note = f"{self.method}; mean, sd and same ranking: over {DRAWS} draws"
-        return Table(
-            f"{MAIN} by number of {self.of}",
-            (Column(self.of, "d"), Column("strategy"), *sizes),
-            tuple(rows),
-            (note,),
-        )
-
-    def plot(self, main: Scored) -> Plot:
-        x = tuple(float(step.budget) for step in self.steps)
-        curves = []
-        for place in main.ranking:
-            sizes = [(step.means[place], step.sds[place]) for step in self.steps]
-            low, high = tuple(mean - sd for mean, sd in sizes), tuple(mean + sd for mean, sd in sizes)
-            curves.append(Curve(main.strategies[place], x, tuple(mean for mean, _ in sizes), low, high))
-        name = f"convergence_{self.of.replace(' ', '_').replace('-', '_')}"
-        return Plot(
-            name, f"{MAIN}: mean score and its standard deviation", self.of, "mean score", tuple(curves)
-        )
-
-    @property
-    def sentence(self) -> str:
-        last = self.steps[-1]
-        of = (
-            self.of
-            if self.of == "questions"
-            else f"{self.of} of each question, with {self.questions} questions"
-        )
-        if last.same is None:
-            return f"By number of {of}: all strategies have the same mean score, so there is no ranking."
-        if self.method == SUBSAMPLED:
-            return f"By number of {of}: {self._within_all}."
-        if self.questions < FEWEST:
-            return f"By number of {self.of}: {counted(self.questions, 'question')} are too few to tell a stable ranking from a chance one."
-        stable = stable_from(self.steps)
-        if stable is None:
-            return (
-                f"By number of {of}: the ranking is not stable even with {last.budget}; {last.same:.0%} of draws give it, and "
-                f"{STABLE:.0%} would be stable."
-            )
-        return f"By number of {of}: the ranking is stable from {stable} on, where at least {STABLE:.0%} of draws give it."
-
-    @property
-    def _within_all(self) -> str:
-        """WordSample without replacement, all there is always gives its own ranking: that alone shows no
-        stability."""
-        most, stable = self.steps[-1].budget, stable_from(self.steps)
-        if most == 1:
-            return "there is only one, so fewer cannot be tried"
-        if stable == most:
-            return f"no fewer than all (up to {most}) give the ranking by all in {STABLE:.0%} of draws"
-        return f"the ranking by all (up to {most}) is stable from {stable} on, where at least {STABLE:.0%} of draws give it"
+def _other_orders(item: Item, orders: int, seed: int) -> Iterator[tuple[str, ...]]:
+    """The conditioning answers in up to ``orders`` other orders, drawn at random; fewer if fewer exist."""
+    rng = np.random.default_rng([seed, *item.id.encode("utf-8", "surrogatepass")])
+    seen = {item.conditioning}
+    for _ in range(orders):
+        for _ in range(_TRIES):
+            order = tuple(item.conditioning[index] for index in rng.permutation(len(item.conditioning)))
+            if order not in seen:
+                break
+        else:
+            return
+        seen.add(order)
+        yield order
 
 
-def _fewer(main: Scored, units: Callable[[Sequence[Parts]], Units], seed: int) -> list[Step]:
-    questions = [units(parts) for parts in main.parts.values()]
-    return fewer_units(questions, budgets(max(len(one.sizes) for one in questions)), seed)
-
-
-def _ranking_table(usable: Sequence[Scored], steps: Mapping[str, Sequence[Step]]) -> Table:
-    counts = sorted({step.budget for found in steps.values() for step in found})
+def _ranking_table(rankings: Sequence[Ranking], steps: Mapping[str, Sequence[Step]]) -> Table:
+    counts = sorted({step.count for of_metric in steps.values() for step in of_metric})
     rows: list[tuple[Cell, ...]] = []
-    for one in usable:
-        found = {step.budget: step.same for step in steps[one.metric.name]}
-        ranking = " > ".join(one.strategies[place] for place in one.ranking)
-        stable = stable_from(steps[one.metric.name]) if len(one.questions) >= FEWEST else None
-        rows.append((one.metric.name, *(found.get(count) for count in counts), stable, ranking))
-    shares = [Column(str(count), _SHARE) for count in counts]
-    notes = (
-        f"share of {DRAWS} draws in which so many questions, drawn with replacement, rank all strategies as all questions do",
-        f"stable from: the number from which on that share is at least {STABLE:.0%}; a dash for fewer than {FEWEST} questions",
-        "strategies with the same mean are not ranked",
+    for ranking in rankings:
+        name = ranking.metric.name
+        same = {step.count: step.same for step in steps[name]}
+        stable = stable_from(steps[name]) if len(ranking.questions) >= FEWEST else None
+        best_first = " > ".join(ranking.strategies[index] for index in ranking.order)
+        rows.append((name, *(same.get(count) for count in counts), stable, best_first))
+    headings = (
+        *columns("", "metric"),
+        *columns(".0%", *map(str, counts)),
+        *columns("d", "stable from"),
+        *columns("", "ranking, best first"),
     )
-    columns = (Column("metric"), *shares, Column("stable from", "d"), Column("ranking, best first"))
-    return Table("Same ranking by number of questions", columns, tuple(rows), notes)
+    notes = (
+        f"share of {DRAWS} draws of this many questions, with replacement, that rank all strategies as all "
+        "questions do; strategies with the same mean are not ranked",
+        f"stable from: the number from which on that share is at least {STABLE:.0%}; a dash for fewer than "
+        f"{FEWEST} questions",
+    )
+    return Table("Same ranking by number of questions", headings, tuple(rows), notes)
 
 
 def _ranking_plot(steps: Mapping[str, Sequence[Step]]) -> Plot:
     curves = []
-    for metric, found in steps.items():
-        known = [(float(step.budget), step.same) for step in found if step.same is not None]
-        if known:
-            curves.append(Curve(metric, tuple(x for x, _ in known), tuple(y for _, y in known)))
-    return Plot(
-        "convergence_ranking", "Same ranking of all strategies", "questions", "share of draws", tuple(curves)
+    for metric, of_metric in steps.items():
+        points = [(float(step.count), step.same) for step in of_metric if step.same is not None]
+        if points:
+            x, y = zip(*points, strict=True)
+            curves.append(Curve(metric, x, y))
+    title = "Same ranking of all strategies"
+    return Plot("convergence_ranking", title, "questions", "share of draws", tuple(curves))
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """Scores of the main metric by the number of questions, answers or words."""
+
+    ranking: Ranking
+    of: str
+    steps: Sequence[Step]
+    method: str
+    questions: int
+
+    def table(self) -> Table:
+        rows: list[tuple[Cell, ...]] = []
+        for step in self.steps:
+            for index in self.ranking.order:
+                strategy = self.ranking.strategies[index]
+                rows.append((step.count, strategy, step.means[index], step.sds[index], step.same))
+        headings = (
+            *columns("d", self.of),
+            *columns("", "strategy"),
+            *columns(".4f", "mean score", "sd"),
+            *columns(".0%", "same ranking"),
+        )
+        note = f"{self.method}; mean, sd and same ranking: over {DRAWS} draws"
+        return Table(f"{MAIN} by number of {self.of}", headings, tuple(rows), (note,))
+
+    def plot(self) -> Plot:
+        x = tuple(float(step.count) for step in self.steps)
+        curves = []
+        for index in self.ranking.order:
+            means = tuple(step.means[index] for step in self.steps)
+            low = tuple(step.means[index] - step.sds[index] for step in self.steps)
+            high = tuple(step.means[index] + step.sds[index] for step in self.steps)
+            curves.append(Curve(self.ranking.strategies[index], x, means, low, high))
+        name = f"convergence_{self.of.replace(' ', '_').replace('-', '_')}"
+        title = f"{MAIN}: mean score and its standard deviation"
+        return Plot(name, title, self.of, "mean score", tuple(curves))
+
+    def sentence(self) -> str:
+        of = self.of if self.of == "questions" else f"{self.of} per question"
+        return f"By number of {of} ({self.questions} questions): {self._verdict()}."
+
+    def _verdict(self) -> str:
+        last = self.steps[-1]
+        stable = stable_from(self.steps)
+        if last.same is None:
+            return "all strategies have the same mean score, so there is no ranking"
+        if self.questions < FEWEST:
+            return "too few questions to tell a stable ranking from a chance one"
+        if stable is None:
+            return f"the ranking is not stable even with {last.count}, where {last.same:.0%} of draws give it"
+        if self.method == _SUBSAMPLED and stable == last.count:
+            # without replacement all of them always give their own ranking, which shows no stability
+            return f"only all of them (up to {last.count}) give the ranking by all in {STABLE:.0%} of draws"
+        return f"the ranking is stable from {stable} on, where at least {STABLE:.0%} of draws give it"
+
+
+@dataclass(frozen=True)
+class _OrderChanges:
+    """Absolute changes of single scores when answers come in another order."""
+
+    metric: MetricInfo
+    conditioning: list[float] = field(default_factory=list)
+    masked_out: list[float] = field(default_factory=list)
+    flips: list[bool] = field(default_factory=list)
+    """For each other order of the conditioning answers and each pair of summaries: are the two ordered
+    otherwise? A tie is an order."""
+
+    def sentences(self) -> Iterator[str]:
+        if self.conditioning:
+            flips = f"{fmean(self.flips):.0%}" if self.flips else "none"
+            yield (
+                f"Another order of the conditioning answers moves a value of {self.metric.name} by "
+                f"{fmean(self.conditioning):.4f} on average and {max(self.conditioning):.4f} at most "
+                f"(n = {len(self.conditioning)}), and reverses {flips} of the pairs of summaries of one question."
+            )
+        if self.masked_out:
+            yield (
+                "The order of the masked-out answers must not matter, except for rounding in the judge: "
+                f"reversing it moves a value of {self.metric.name} by {max(self.masked_out):.1e} at most "
+                f"(n = {len(self.masked_out)})."
+            )
+
+
+def _order_changes(metric: MetricInfo, variants: Sequence[Variant], values: Sequence[Value]) -> _OrderChanges:
+    numbers = values_by_metric(values).get(metric.name, {})
+    changes = _OrderChanges(metric)
+    for original, item in variants:
+        if len(item.conditioning) < len(original.conditioning):
+            continue
+        names = [name for name in item.summaries if {(original.id, name), (item.id, name)} <= numbers.keys()]
+        before = [numbers[original.id, name] for name in names]
+        after = [numbers[item.id, name] for name in names]
+        moved = [abs(new - old) for new, old in zip(after, before, strict=True)]
+        if item.masked_out != original.masked_out:
+            changes.masked_out.extend(moved)
+            continue
+        changes.conditioning.extend(moved)
+        for first, second in combinations(range(len(names)), 2):
+            order = np.sign(before[first] - before[second])
+            changes.flips.append(bool(order != np.sign(after[first] - after[second])))
+    return changes
+
+
+def _order_table(changes: Sequence[_OrderChanges]) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for change in changes:
+        name, moved, reverse = change.metric.name, change.conditioning, change.masked_out
+        if moved:
+            flips = fmean(change.flips) if change.flips else None
+            rows.append((name, "conditioning", fmean(moved), max(moved), flips, len(moved)))
+        if reverse:
+            rows.append((name, "masked-out", fmean(reverse), max(reverse), None, len(reverse)))
+    headings = (
+        *columns("", "metric", "answers in another order"),
+        *columns(".2g", "mean change", "largest change"),
+        *columns(".0%", "order changed"),
+        *columns("d", "n"),
     )
+    note = (
+        "changes: absolute, of one value; order changed: share of pairs of summaries of one question that are "
+        "ordered otherwise"
+    )
+    return Table("The same answers in another order", headings, tuple(rows), (note,))

@@ -21,10 +21,8 @@ from selfreflect.render.table import Cell, Column, Table
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
 from selfreflect.validate.base import MetricInfo, Value
-from selfreflect.validate.convergence.power import FEWEST
 from selfreflect.validate.edits.edits import CannotEditError, Elsewhere, foreign_texts
 from selfreflect.validate.edits.possibilities import Grouping, Possibility, Statement, statements
-from selfreflect.validate.edits.worsening import Worsening, clear_sign
 from selfreflect.validate.statistics import bounded_mean, spearman
 from selfreflect.validate.study import (
     Curve,
@@ -36,6 +34,7 @@ from selfreflect.validate.study import (
     values_by_metric,
     with_interval,
 )
+from selfreflect.validate.worsening import FEWEST, Worsening, clear_sign
 
 SHIFTS = (10, 20, 30, 40, 50)
 """Percentage points."""

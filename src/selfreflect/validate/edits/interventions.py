@@ -16,7 +16,6 @@ from selfreflect.models.base import Generator, seed_for
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import MetricInfo, Undefined, Value
-from selfreflect.validate.convergence.power import FEWEST
 from selfreflect.validate.edits.edits import (
     PAD,
     STATEMENT_EDITS,
@@ -27,7 +26,6 @@ from selfreflect.validate.edits.edits import (
     foreign_texts,
 )
 from selfreflect.validate.edits.possibilities import FRAME, Grouping, Statement, statements
-from selfreflect.validate.edits.worsening import Worsening
 from selfreflect.validate.edits.writer import frames
 from selfreflect.validate.statistics import bounded_mean, detectable_rate
 from selfreflect.validate.study import (
@@ -40,6 +38,7 @@ from selfreflect.validate.study import (
     percent,
     values_by_metric,
 )
+from selfreflect.validate.worsening import FEWEST, Worsening
 
 BASE, QUESTION = "template", "repeat the question"
 OWN = " (own summaries)"

@@ -10,10 +10,10 @@ from statistics import fmean
 
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.validate.base import MetricInfo
-from selfreflect.validate.edits.worsening import Worsening
 from selfreflect.validate.ranked.outcomes import Outcomes, outcomes
 from selfreflect.validate.ranked.padding import Padding
 from selfreflect.validate.study import ByMetric, interval_cells, joined
+from selfreflect.validate.worsening import Worsening
 
 WORSE, BETTER = "worse", "better"
 

@@ -12,7 +12,6 @@ from selfreflect.sources.files import listed
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
 from selfreflect.validate.base import MetricInfo, Value
-from selfreflect.validate.convergence.ranking import one_judge
 from selfreflect.validate.raters.agreement import (
     ORDERS,
     Level,
@@ -24,7 +23,7 @@ from selfreflect.validate.raters.agreement import (
 )
 from selfreflect.validate.raters.ratings import Pair, Ratings, summary_orders
 from selfreflect.validate.statistics import FEWEST, bounded_mean, detectable_rate
-from selfreflect.validate.study import Finding, Plot, dot_plot, interval_cells, values_by_metric
+from selfreflect.validate.study import Finding, Plot, dot_plot, interval_cells, one_judge, values_by_metric
 
 _ALPHA, _SHARE = "+z.3f", ".1%"
 Orders = Mapping[Pair, int]

@@ -1,4 +1,4 @@
-"""How much worse a metric finds one summary than another, over items, and what may be said of it."""
+"""How much worse a metric finds one summary than another, over items."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from functools import cached_property
 from selfreflect.stats import Estimate, mean_interval, sign_flip_p
 from selfreflect.validate.statistics import ALPHA
 
+FEWEST = 6
+"""On fewer items no sign-flip test can reach p < 0.05: the most extreme of 2^5 patterns and its mirror have
+2/32."""
+
 
 @dataclass(frozen=True)
 class Worsening:
-    """By how much something made summaries worse: one difference in
-    :meth:`MetricInfo.badness` for each of the items
-    that have it, of ``total``."""
+    """Changes in :meth:`MetricInfo.badness`, one for each item that has both values, of ``total`` items."""
 
     changes: Sequence[float]
     total: int
@@ -25,16 +27,14 @@ class Worsening:
 
     @cached_property
     def direction(self) -> int:
-        """1 where the change is clearly for the worse, -1 where it is clearly for the better, else 0, see
-        :func:`clear_sign`."""
+        """1 if the change is clearly for the worse, -1 if clearly for the better, else 0."""
         return clear_sign(self.mean, self.changes)
 
 
 def clear_sign(mean: Estimate, values: Sequence[float]) -> int:
-    """1 where the mean of the values is clearly above 0, -1 where it is clearly below, else 0.
+    """1 if the mean of the values is clearly above 0, -1 if clearly below, else 0.
 
-    Clear is what the reports call clear: the interval leaves out 0 and the sign-flip test agrees, which a
-    handful of items never passes.
+    A mean is clear, as in the reports, if its interval excludes 0 and the sign-flip test agrees.
     """
     if (
         mean.mean is None

@@ -168,9 +168,7 @@ def test_there_are_no_cycles_between_modules() -> None:
     graph: dict[str, set[str]] = {module: set() for module in MODULES}
     for one in IMPORTS:
         target = one.target.removeprefix("selfreflect.")
-        # the executors choose Ray, whose executor and driver use what all executors share
-        chosen = (one.importer, target) == ("pipeline.executors", "pipeline.ray_executor")
-        if target in MODULES and target != one.importer and not chosen:
+        if target in MODULES and target != one.importer:
             graph[one.importer].add(target)
     assert list(TopologicalSorter(graph).static_order())
 
@@ -233,7 +231,7 @@ def test_only_the_experiment_joins_settings_and_disk() -> None:
     } == set()
 
 
-@pytest.mark.parametrize("module", ["options", "stages", "executors", "ray_executor", "ray_driver"])
+@pytest.mark.parametrize("module", ["options", "stages", "wire", "executors", "ray_executor", "ray_driver"])
 def test_work_elsewhere_never_sees_the_run_directory(module: str) -> None:
     higher = ("store", "pipeline.experiment", "report", "cli", "app")
     assert {target for target in ours(f"pipeline.{module}") if under(target, *higher)} == set()

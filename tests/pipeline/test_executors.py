@@ -23,16 +23,17 @@ from pooling import pooling
 
 from selfreflect.config import Config, load_config
 from selfreflect.errors import BackendError, ConfigError, JudgeError, MissingExtraError, StoreError
-from selfreflect.pipeline.executors import Executors, batches, each_once, environment_of
+from selfreflect.pipeline.executors import Executors, environment_of
 from selfreflect.pipeline.experiment import ExecutionOptions, Experiment, Quiet, load_judge
-from selfreflect.pipeline.stages import (
+from selfreflect.pipeline.stages import StageSpec, StageTask
+from selfreflect.pipeline.wire import (
     Batch,
     BatchOutcome,
-    StageSpec,
-    StageTask,
     StageWorker,
-    decoded,
-    encoded,
+    decode,
+    each_once,
+    encode,
+    split_into_batches,
 )
 from selfreflect.prompts import load_prompts
 from selfreflect.records import STAGES, AnswerSet, Failure, Question, Score, Summary, WordDistance
@@ -319,12 +320,12 @@ def test_records_arrive_as_they_were_sent(first: str, second: str, values: list[
             ),
         ),
     )
-    assert decoded(Batch, encoded(batch)) == batch
+    assert decode(Batch, encode(batch)) == batch
     failure = Failure(question_id="q", stage="scores", kind="backend", message=second)
     outcome = BatchOutcome(
         number=3, facts={"name": first}, scores=(score,), failures=(failure,), notes=(second,)
     )
-    assert decoded(BatchOutcome, encoded(outcome)) == outcome
+    assert decode(BatchOutcome, encode(outcome)) == outcome
     assert outcome.results == [score, failure]
 
 
@@ -333,7 +334,7 @@ def test_batches_hold_every_task_once_and_go_round_all_workers(
     count: int, workers: int, at_most: int
 ) -> None:
     tasks = [StageTask(question=Question(id=f"{number}", text="")) for number in range(count)]
-    found = [decoded(Batch, data) for data in batches(tasks, workers, at_most)]
+    found = [decode(Batch, data) for data in split_into_batches(tasks, workers, at_most)]
     assert [task for batch in found for task in batch.tasks] == tasks
     assert [batch.number for batch in found] == list(range(len(found)))
     assert max(len(batch.tasks) for batch in found) <= at_most
@@ -342,7 +343,7 @@ def test_batches_hold_every_task_once_and_go_round_all_workers(
 
 
 def outcomes(*numbers: int) -> Iterator[bytes]:
-    return (encoded(BatchOutcome(number=number)) for number in numbers)
+    return (encode(BatchOutcome(number=number)) for number in numbers)
 
 
 def test_a_batch_that_was_repeated_counts_once_and_a_lost_one_is_told() -> None:
@@ -361,20 +362,20 @@ def test_an_error_of_a_worker_keeps_its_class_its_message_and_what_was_done_befo
         MissingExtraError,
         match=r"^A model needs an optional package. Install it with: pip install 'selfreflect\[openai\]'$",
     ):
-        missing.check()
-    BatchOutcome(number=0).check()
+        missing.raise_error()
+    BatchOutcome(number=0).raise_error()
     worker = StageWorker(
         StageSpec(
             "answers", settings(tmp_path / "none", "bundled"), load_prompts(), ExecutionOptions(device="cpu")
         )
     )
-    failed = decoded(
+    failed = decode(
         BatchOutcome,
-        worker(encoded(Batch(number=7, tasks=(StageTask(question=Question(id="q", text="?")),)))),
+        worker(encode(Batch(number=7, tasks=(StageTask(question=Question(id="q", text="?")),)))),
     )
     assert (failed.number, failed.results, failed.facts) == (7, [], None)
     with pytest.raises(BackendError, match="is not a directory with a model"):
-        failed.check()
+        failed.raise_error()
 
 
 def test_a_server_that_gives_up_halfway_costs_no_answer_that_was_there(tmp_path: Path) -> None:
@@ -389,10 +390,10 @@ def test_a_server_that_gives_up_halfway_costs_no_answer_that_was_there(tmp_path:
             StageSpec("answers", config, load_prompts(), ExecutionOptions(max_connections=1))
         )
         tasks = tuple(StageTask(question=Question(id=f"{number}", text=f"{number}?")) for number in range(4))
-        outcome = decoded(BatchOutcome, worker(encoded(Batch(number=0, tasks=tasks))))
+        outcome = decode(BatchOutcome, worker(encode(Batch(number=0, tasks=tasks))))
     assert [drawn.question_id for drawn in outcome.answers] == ["0", "1"]
     with pytest.raises(BackendError, match="401"):
-        outcome.check()
+        outcome.raise_error()
 
 
 # --- options

@@ -19,7 +19,7 @@ from selfreflect.errors import BackendError
 from selfreflect.models.local import loading
 from selfreflect.pipeline import experiment
 from selfreflect.pipeline.experiment import ExecutionOptions, Experiment, Quiet
-from selfreflect.pipeline.stages import BatchOutcome
+from selfreflect.pipeline.wire import BatchOutcome
 from selfreflect.store.run import Run
 
 DATA = ("questions.jsonl", "answers.jsonl", "summaries.jsonl", "scores.jsonl")

@@ -6,15 +6,13 @@ every batch's outcome once.
 
 from __future__ import annotations
 
-import math
 import multiprocessing
 import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import pairwise
 from multiprocessing.connection import Connection, wait
 from typing import Protocol, cast
 
@@ -22,15 +20,8 @@ from msgspec.structs import replace
 
 from selfreflect.errors import BackendError, ConfigError, excerpt
 from selfreflect.pipeline.options import ExecutionOptions
-from selfreflect.pipeline.stages import (
-    Batch,
-    BatchOutcome,
-    StageSpec,
-    StageTask,
-    StageWorker,
-    decoded,
-    encoded,
-)
+from selfreflect.pipeline.stages import StageSpec, StageTask
+from selfreflect.pipeline.wire import BatchOutcome, StageWorker, each_once, split_into_batches
 from selfreflect.text import without_credentials
 
 
@@ -110,33 +101,6 @@ class Executors:
         return visible_gpus()
 
 
-def batches(tasks: Sequence[StageTask], workers: int, at_most: int) -> list[bytes]:
-    """The tasks in numbered batches of even size, enough of them that no worker is without one while there
-    are tasks."""
-    count = max(math.ceil(len(tasks) / at_most), min(workers, len(tasks)))
-    bounds = [len(tasks) * number // count for number in range(count + 1)]
-    return [
-        encoded(Batch(number=number, tasks=tuple(tasks[start:end])))
-        for number, (start, end) in enumerate(pairwise(bounds))
-    ]
-
-
-def each_once(given: Iterable[bytes], count: int) -> Iterator[BatchOutcome]:
-    """The outcomes of ``count`` batches: one that comes again, because a batch was repeated, is dropped.
-
-    Raises:
-        BackendError: some are missing at the end.
-    """
-    missing = set(range(count))
-    for data in given:
-        outcome = decoded(BatchOutcome, data)
-        if outcome.number in missing:
-            missing.remove(outcome.number)
-            yield outcome
-    if missing:
-        raise BackendError(f"The workers gave back {count - len(missing)} of {count} batches.")
-
-
 class ProcessExecutor:
     """Processes on this machine with a copy of the model each, on a device each, that take batches from one
     queue.
@@ -152,7 +116,7 @@ class ProcessExecutor:
         self._replicas: list[_Replica] = []
 
     def outcomes(self, job: StageSpec, tasks: Sequence[StageTask]) -> Generator[BatchOutcome, None, None]:
-        waiting = deque(batches(tasks, len(self._devices), job.batch_size))
+        waiting = deque(split_into_batches(tasks, len(self._devices), job.batch_size))
         yield from each_once(self._done(job, waiting), len(waiting))
 
     def close(self) -> None:

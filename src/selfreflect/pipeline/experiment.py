@@ -18,7 +18,6 @@ from selfreflect.errors import BackendError, JudgeError, StoreError
 from selfreflect.pipeline.executors import Executors
 from selfreflect.pipeline.options import Counter, ExecutionOptions, Progress, Quiet
 from selfreflect.pipeline.stages import (
-    BatchOutcome,
     Result,
     StageSpec,
     StageTask,
@@ -27,6 +26,7 @@ from selfreflect.pipeline.stages import (
     load_metric,
     stage_fn,
 )
+from selfreflect.pipeline.wire import BatchOutcome
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.records import RETRIED, Failure, Question, Score, Stage, Summary
 from selfreflect.report.overview import RunRecords
@@ -253,7 +253,7 @@ class Experiment:
                 )
             if outcome.results:
                 yield outcome.results
-            outcome.check()
+            outcome.raise_error()
 
     def _store(self, stage: Stage, results: Iterable[list[Result]], total: int) -> None:
         done = 0

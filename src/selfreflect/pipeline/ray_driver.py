@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from selfreflect.config import Placement
 from selfreflect.errors import BackendError, ConfigError, MissingExtraError, excerpt
 from selfreflect.models.spec import kind_of
-from selfreflect.pipeline.executors import batches
-from selfreflect.pipeline.stages import BatchOutcome, StageSpec, StageTask, StageWorker, encoded
+from selfreflect.pipeline.stages import StageSpec, StageTask
+from selfreflect.pipeline.wire import BatchOutcome, StageWorker, encode, split_into_batches
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,7 +58,7 @@ class Tally:
 
 
 class Actor:
-    """A :class:`~selfreflect.pipeline.stages.StageWorker` as Ray Data calls it, with one batch in a row.
+    """A :class:`~selfreflect.pipeline.wire.StageWorker` as Ray Data calls it, with one batch in a row.
 
     Args:
         tally: handle of a :class:`Tally`, for which ``stage`` tells batches of this pipeline from those of
@@ -89,10 +89,10 @@ class Actor:
                 f"Actors ended again and again while they loaded {excerpt(self._model)}, mostly for lack of memory. "
                 "Use fewer actors, more memory or a smaller dtype."
             )
-            return encoded(BatchOutcome(number=number, error=("BackendError", told)))
+            return encode(BatchOutcome(number=number, error=("BackendError", told)))
         if _counted(self._tally.begin, self._stage, number) > TRIES:
             told = f"{TRIES} actors in a row ended while they worked on the same questions, mostly for lack of memory."
-            return encoded(BatchOutcome(number=number, error=("BackendError", told)))
+            return encode(BatchOutcome(number=number, error=("BackendError", told)))
         return self._worker(batch)
 
 
@@ -164,7 +164,7 @@ class Driver:
         """
         with _losses_told():
             placement = placed(job, [node["Resources"] for node in self._ray.nodes() if node["Alive"]])
-            prepared = batches(tasks, placement.actors or 1, placement.batch_questions or 1)
+            prepared = split_into_batches(tasks, placement.actors or 1, placement.batch_questions or 1)
             yield len(prepared)
             yield from self._outcomes(job, prepared, placement)
 

@@ -16,8 +16,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from selfreflect.errors import BackendError, SelfReflectError, revived
-from selfreflect.pipeline.executors import each_once
-from selfreflect.pipeline.stages import BatchOutcome, StageSpec, StageTask
+from selfreflect.pipeline.stages import StageSpec, StageTask
+from selfreflect.pipeline.wire import BatchOutcome, each_once
 
 SECONDS_TO_END = 30
 """How long a driver may take to end its actors, and the cluster that it started."""

@@ -6,7 +6,6 @@ records, is the experiment's.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -14,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from msgspec.structs import replace
 
 from selfreflect.answers import draw_answers
-from selfreflect.errors import SelfReflectError, revived
 from selfreflect.models import load
 from selfreflect.models.base import Generator, Sampling
 from selfreflect.models.spec import ModelSpec, kind_of
-from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet
+from selfreflect.pipeline.options import ExecutionOptions, Progress
 from selfreflect.prompts import Prompts
-from selfreflect.records import AnswerSet, Failure, Question, R, Record, Score, Summary, dump_line, from_plain
+from selfreflect.records import AnswerSet, Failure, Question, Record, Score, Summary
 from selfreflect.strategies.driver import Named, summarize
 from selfreflect.strategies.task import GREEDY, THINKING
 
@@ -234,100 +232,3 @@ def load_metric(judge: Judge, config: Config, options: ExecutionOptions, progres
         cache=options.cache,
         warn=progress.note,
     )
-
-
-# --- across a process boundary
-
-
-class Batch(Record, frozen=True, kw_only=True):
-    """Tasks on their way to a worker in another process."""
-
-    number: int
-    tasks: tuple[StageTask, ...]
-
-
-class BatchOutcome(Record, frozen=True, kw_only=True):
-    """What became of a batch: all of its results, or those up to an error that ends the run."""
-
-    number: int
-    facts: dict[str, Any] | None = None
-    """What a manifest says of the worker's model; None where it could not be loaded."""
-    answers: tuple[AnswerSet, ...] = ()
-    summaries: tuple[Summary, ...] = ()
-    scores: tuple[Score, ...] = ()
-    failures: tuple[Failure, ...] = ()
-    notes: tuple[str, ...] = ()
-    error: tuple[str, str] | None = None
-    """Class and message of a SelfReflectError."""
-
-    @property
-    def results(self) -> list[Result]:
-        return [*self.answers, *self.summaries, *self.scores, *self.failures]
-
-    def check(self) -> None:
-        """Raise the worker's error, if there was one, as it was raised there."""
-        if self.error is not None:
-            raise revived(*self.error)
-
-
-class Notes(Quiet):
-    """Keeps what a worker says until the next outcome takes it along."""
-
-    def __init__(self) -> None:
-        self._lines: list[str] = []
-
-    def note(self, line: str) -> None:
-        self._lines.append(line)
-
-    def taken(self) -> tuple[str, ...]:
-        lines, self._lines = tuple(self._lines), []
-        return lines
-
-
-class StageWorker:
-    """A worker in a process of its own: loads its model when it is made, then turns batches into outcomes,
-    both as JSON.
-
-    An expected error travels in the outcome, so that the command reports it as if it had happened there.
-    """
-
-    def __init__(self, job: StageSpec) -> None:
-        self._stage = job.stage
-        self._notes = Notes()
-        self._facts: dict[str, Any] | None = None
-        self._error: SelfReflectError | None = None
-        try:
-            model = load_model(job, self._notes)
-            self._work = stage_fn(job, model, self._notes)
-            self._facts = model.facts
-        except SelfReflectError as error:
-            self._error = error
-
-    def __call__(self, data: bytes) -> bytes:
-        batch = decoded(Batch, data)
-        results: list[Result] = []
-        error = self._error
-        if error is None:
-            try:
-                for some in self._work(batch.tasks):
-                    results += some
-            except SelfReflectError as found:
-                error = found
-        made: dict[str, Any] = {
-            self._stage: tuple(one for one in results if not isinstance(one, Failure)),
-            "failures": tuple(one for one in results if isinstance(one, Failure)),
-        }
-        told = None if error is None else (type(error).__name__, str(error))
-        return encoded(
-            BatchOutcome(
-                number=batch.number, facts=self._facts, notes=self._notes.taken(), error=told, **made
-            )
-        )
-
-
-def encoded(record: Record) -> bytes:
-    return dump_line(record).encode()
-
-
-def decoded(kind: type[R], data: bytes) -> R:
-    return from_plain(kind, json.loads(data))

@@ -18,7 +18,7 @@ from statistics import mean
 
 from transformers import Qwen2Config
 
-from selfreflect.bench.flops import Shape, read_shape, trees_flops
+from selfreflect.bench.flops import Shape, count_flops, read_shape
 from selfreflect.bench.random_model import SHAPES, random_judge
 from selfreflect.bench.work import work_of
 from selfreflect.metric.tasks import masked_words
@@ -77,21 +77,21 @@ def main() -> None:
     shapes = {name: _shape(name) for name in ("smollm2", "qwen2.5-7b")}
     found = [work_of(judge, item) for item in items]
     operations = {
-        name: mean(trees_flops(one.plans, shape).total for one in found) for name, shape in shapes.items()
+        name: mean(count_flops(one.trees, shape).total for one in found) for name, shape in shapes.items()
     }
     words = mean(len(list(masked_words(one.item.masked_out))) for one in found)
     print(
         json.dumps(
             {
                 "questions": len(found),
-                "summaries": mean(len(one.plans) - 1 for one in found),
+                "summaries": mean(len(one.trees) - 1 for one in found),
                 "words_of_an_answer": round(
                     mean(len(text.split()) for one in found for text in one.item.masked_out), 1
                 ),
                 "masked_words": round(words),
-                "token_tasks_per_context": round(mean(one.requests / len(one.plans) for one in found)),
+                "token_tasks_per_context": round(mean(one.requests / len(one.trees) for one in found)),
                 "nodes": round(mean(one.tree_tokens for one in found)),
-                "nodes_of_reference": round(mean(one.plans[0].computed_tokens for one in found)),
+                "nodes_of_reference": round(mean(one.trees[0].computed_tokens for one in found)),
                 **{f"tflop_{name}": float(f"{count / 1e12:.4g}") for name, count in operations.items()},
                 "h200_seconds_computed": float(f"{operations['qwen2.5-7b'] / (SHARE * PEAK):.3g}"),
             }

@@ -51,7 +51,7 @@ TORCH = {
     *(f"models.{name}" for name in "judge smollm2 linear".split()),
     *(f"models.local.{name}" for name in "loading threads generator decode sampling devices".split()),
     *(f"models.vllm.{name}" for name in "judge lm_head".split()),
-    *(f"bench.{name}" for name in "schedules peak memory machine measure random_model".split()),
+    *(f"bench.{name}" for name in "schedules peak memory measure random_model".split()),
 }
 OPTIONAL = (
     "pandas",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 import tiny
 import torch
 from command import Outcome, run, written
+from msgspec.structs import replace
 
 from selfreflect.bench import measure, peak, scaling
 from selfreflect.models.judge import Judge
@@ -72,7 +72,7 @@ TITLES = (
     "median",
     "(b) runs",
     "Work",
-    "Speed against the machine's peak",
+    "of the peak",
     "How cost grows",
 )
 
@@ -86,18 +86,18 @@ def bench(model: Path, items: object, folder: Path, *more: object) -> Outcome:
 def test_json_is_one_line_with_every_figure(model: Path, tmp_path: Path) -> None:
     outcome = bench(model, [ITEM, {**ITEM, "id": "i2"}], tmp_path, "--no-scaling", "--json")
     assert outcome.code == 0
-    [found] = outcome.json
-    assert found.keys() == KEYS
-    assert [one["id"] for one in found["items"]] == ["i1", "i2"]
-    assert found["n_items"] == 2
-    assert found["tokens_engine"] == found["tokens_tree"] > 0
-    assert found["speedup_against_requests"] > 0
-    assert found["speedup_against_batched"] > 0
-    assert 0 < found["efficiency_with_text"] < 1
-    assert 0 <= found["difference_largest"] <= found["tolerance"] == 1e-5
-    assert found["batch_size"] in [trial["size"] for trial in found["batch_trials"]]
-    assert found["machine"]["dtype"] == "float32"
-    assert {"cores", "threads", "torch", "processor", "device"} <= found["machine"].keys()
+    [figures] = outcome.json
+    assert figures.keys() == KEYS
+    assert [item["id"] for item in figures["items"]] == ["i1", "i2"]
+    assert figures["n_items"] == 2
+    assert figures["tokens_engine"] == figures["tokens_tree"] > 0
+    assert figures["speedup_against_requests"] > 0
+    assert figures["speedup_against_batched"] > 0
+    assert 0 < figures["efficiency_with_text"] < 1
+    assert 0 <= figures["difference_largest"] <= figures["tolerance"] == 1e-5
+    assert figures["batch_size"] in [trial["size"] for trial in figures["batch_trials"]]
+    assert figures["machine"]["dtype"] == "float32"
+    assert {"cores", "threads", "torch", "processor", "device"} <= figures["machine"].keys()
     assert "1e-05 is allowed" in outcome.said
 
 
@@ -134,22 +134,24 @@ def test_without_matplotlib_the_numbers_are_written(
 def test_only_some_schedules_run(model: Path, tmp_path: Path, only: str) -> None:
     outcome = bench(model, [ITEM], tmp_path, "--no-scaling", "--json", "--only", only)
     assert outcome.code == 0
-    [found] = outcome.json
+    [figures] = outcome.json
     ran = {
         letter
         for letter, name in (("a", "requests"), ("b", "batched"), ("c", "engine"))
-        if found[f"seconds_{name}"] is not None
+        if figures[f"seconds_{name}"] is not None
     }
     assert ran == {letter.strip() for letter in only.split(",")}
-    assert (found["speedup_against_requests"] is not None) is ({"a", "c"} <= ran)
-    assert (found["difference_largest"] is None) is (len(ran) == 1)
+    assert (figures["speedup_against_requests"] is not None) is ({"a", "c"} <= ran)
+    assert (figures["difference_largest"] is None) is (len(ran) == 1)
 
 
 def test_distances_that_differ_are_an_error(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right = measure.one_by_one
-    monkeypatch.setattr(measure, "one_by_one", lambda *given: [values + 2e-5 for values in right(*given)])
+    monkeypatch.setattr(
+        measure, "one_by_one", lambda *arguments: [values + 2e-5 for values in right(*arguments)]
+    )
     outcome = bench(model, [ITEM], tmp_path, "--no-scaling", "--json")
     assert outcome.code == 1
     assert outcome.json[0]["difference_largest"] > 1e-5
@@ -163,31 +165,30 @@ def test_distances_that_are_no_numbers_end_it_and_keep_what_there_is(
     right = measure.one_by_one
     calls: list[int] = []
 
-    def sometimes(*given: Any) -> Any:
+    def sometimes(*arguments: Any) -> Any:
         calls.append(1)
         # the first call only warms up
-        return [values * (float("nan") if len(calls) > 2 else 1) for values in right(*given)]
+        return [values * (float("nan") if len(calls) > 2 else 1) for values in right(*arguments)]
 
     monkeypatch.setattr(measure, "one_by_one", sometimes)
     outcome = bench(
         model, [ITEM, {**ITEM, "id": "i2"}], tmp_path, "--no-scaling", "--json", "--output", tmp_path / "out"
     )
     assert outcome.code == 2
-    assert [one["id"] for one in outcome.json[0]["items"]] == ["i1"]
+    assert [item["id"] for item in outcome.json[0]["items"]] == ["i1"]
     assert "item 'i2' cannot be timed: (a) gives distances that are not finite numbers" in outcome.said
     assert (tmp_path / "out" / "bench.json").exists()
 
 
-def test_progress_counts_schedules_and_batch_sizes(tiny_judge: Callable[..., Judge]) -> None:
+def test_progress_counts_items_and_the_points_that_fit(tiny_judge: Callable[..., Judge]) -> None:
     item = Item(id="i1", question="What?", masked_out=("a b",), conditioning=("c",), summaries={"s": "d"})
+    long = replace(item, conditioning=("c " * 3000,))
+    points = [scaling.ScalingPoint("context", 1, item), scaling.ScalingPoint("context", 3000, long)]
     for only in (["c"], ["a", "b", "c"]):
-        timed = measure.Bench(tiny_judge("llama"), only)
-        seen: list[str] = []
-        timed.advance, timed.keep = partial(seen.append, "step"), partial(seen.append, "kept")
-        timed.run([item, item], [])
-        assert seen.count("step") == measure.steps(only, 2)
-        assert seen.count("kept") == 2
-        assert seen[-1] == "kept"
+        bench = measure.Bench(tiny_judge("llama"), [item, item], points, only)
+        assert [measured.id for measured in bench.run()] == ["i1"] * 3
+        assert len(bench) == 3
+        assert (len(bench.result.items), len(bench.result.scaling)) == (2, 1)
 
 
 def test_an_interrupted_run_shows_what_it_has(
@@ -203,7 +204,7 @@ def test_an_interrupted_run_shows_what_it_has(
     monkeypatch.setattr(measure.Bench, "_measure", stopped)
     outcome = bench(model, [ITEM, {**ITEM, "id": "i2"}], tmp_path, "--json", "--only", "c")
     assert outcome.code == 130
-    assert [one["id"] for one in outcome.json[0]["items"]] == ["i1"]
+    assert [item["id"] for item in outcome.json[0]["items"]] == ["i1"]
     outcome = bench(model, [{**ITEM, "id": "i2"}], tmp_path, "--only", "c")
     assert (outcome.code, outcome.stdout) == (130, "")
     assert "before the first item" in outcome.said

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path as FilePath
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from selfreflect.bench.measure import Bench, counted_tokens, engine, through_model
-from selfreflect.bench.schedules import Path, batched, one_by_one, shared_prefix
+from selfreflect.bench.measure import Bench, compare_trees, counted_tokens, score
+from selfreflect.bench.schedules import RewindableCache, batched, one_by_one, shared_prefix
 from selfreflect.bench.work import Ids, encode, requests, visiting_order, work_of
 from selfreflect.errors import DataError, JudgeError
 from selfreflect.metric.scorer import SelfReflect
@@ -60,14 +60,14 @@ def test_all_schedules_give_the_same_distances(
 ) -> None:
     metric = tiny_metric(architecture)
     judge, contexts = metric.judge, encode(metric.judge, ITEM)
-    expected = engine(metric, ITEM)
+    expected = score(metric, ITEM)
     assert max(values.max() for values in expected) > 0.01
-    for found in (
+    for distances in (
         one_by_one(judge, contexts, 5.0),
         *(batched(judge, contexts, 5.0, size) for size in (1, 3, 64)),
     ):
-        assert [len(values) for values in found] == [len(values) for values in expected]
-        np.testing.assert_allclose(np.concatenate(found), np.concatenate(expected), rtol=0, atol=1e-5)
+        assert [len(values) for values in distances] == [len(values) for values in expected]
+        np.testing.assert_allclose(np.concatenate(distances), np.concatenate(expected), rtol=0, atol=1e-5)
 
 
 def test_the_published_schedule_computes_each_token_once(tiny_judge: Callable[..., Judge]) -> None:
@@ -98,7 +98,7 @@ def test_batches_compute_what_requests_share_once_and_their_tails_padded(
 def test_the_engine_computes_the_nodes_of_its_trees(tiny_metric: Callable[..., SelfReflect]) -> None:
     metric = tiny_metric("llama")
     work = work_of(metric.judge, ITEM)
-    for run in (lambda: engine(metric, ITEM), lambda: through_model(metric, work)):
+    for run in (lambda: score(metric, ITEM), lambda: compare_trees(metric, work)):
         with counted_tokens(metric.judge) as tokens:
             run()
         assert tokens.count == work.tree_tokens
@@ -109,18 +109,18 @@ IDS = st.lists(st.integers(0, 3), min_size=1, max_size=8).map(tuple)
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(IDS, st.lists(IDS, min_size=0, max_size=3)), min_size=1, max_size=5))
-def test_wherever_a_path_has_been_it_gives_the_states_of_a_fresh_model(
+def test_wherever_a_cache_has_been_it_gives_the_states_of_a_fresh_model(
     walks: list[tuple[Ids, list[Ids]]],
 ) -> None:
     decoder = JUDGE.decoder
-    path = Path(JUDGE, 3, 16)
+    cache = RewindableCache(JUDGE, 3, 16)
     with torch.inference_mode():
         for ids, tails in walks:
             np.testing.assert_allclose(
-                path.walk(ids), decoder(torch.tensor([ids])).last_hidden_state[:, -1], atol=1e-4
+                cache.go_to(ids), decoder(torch.tensor([ids])).last_hidden_state[:, -1], atol=1e-4
             )
-            path.spread()
-            states = path.fan(tails) if tails else []
+            cache.copy_to_all_rows()
+            states = cache.peek(tails) if tails else []
             for tail, state in zip(tails, states, strict=True):
                 np.testing.assert_allclose(
                     state, decoder(torch.tensor([ids + tail])).last_hidden_state[0, -1], atol=1e-4
@@ -128,7 +128,7 @@ def test_wherever_a_path_has_been_it_gives_the_states_of_a_fresh_model(
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _path_judge(tiny_judge: Callable[..., Judge]) -> None:
+def _cache_judge(tiny_judge: Callable[..., Judge]) -> None:
     global JUDGE
     JUDGE = tiny_judge("llama")
 
@@ -143,9 +143,8 @@ def test_a_cache_that_cannot_go_back_is_refused_and_the_engine_alone_still_runs(
     judge = tiny_judge(architecture)
     with pytest.raises(JudgeError, match="--only c"):
         one_by_one(judge, encode(judge, ITEM), 5.0)
-    bench = Bench(judge, ["c"])
-    bench.run([ITEM], [])
-    assert bench.result.items[0].timings["c"].seconds > 0
+    [measured] = Bench(judge, [ITEM], [], ["c"]).run()
+    assert measured.timings["c"].seconds > 0
 
 
 @pytest.mark.parametrize(
@@ -170,13 +169,13 @@ def test_an_item_without_a_score_is_refused_by_name(
         work_of(tiny_judge("llama"), Item(**{**fields, **changes}))  # type: ignore[arg-type]
 
 
-def test_a_random_model_has_the_shape_and_a_tokenizer_of_another(tmp_path: FilePath) -> None:
+def test_a_random_model_has_the_shape_and_a_tokenizer_of_another(tmp_path: Path) -> None:
     from selfreflect.bench.random_model import random_judge
     from selfreflect.errors import ConfigError
 
     tiny.tokenizer().save_pretrained(tmp_path)
     judge = random_judge("tiny", device="cpu", dtype="bfloat16", tokenizer=tmp_path)
     assert (judge.lm.dtype, judge.lm.model.config.num_key_value_heads) == ("bfloat16", 2)
-    assert engine(SelfReflect(judge), ITEM)[0].size == work_of(judge, ITEM).requests // 4
-    with pytest.raises(ConfigError, match=r"there are tiny, qwen2\.5-7b"):
+    assert score(SelfReflect(judge), ITEM)[0].size == work_of(judge, ITEM).requests // 4
+    with pytest.raises(ConfigError, match=r"Choose one of tiny, qwen2\.5-7b"):
         random_judge("qwen2.5-8b")

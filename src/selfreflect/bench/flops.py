@@ -1,8 +1,8 @@
-"""How many floating-point operations a prefix tree costs where nothing is computed twice. A multiplication
-and an addition are two.
+"""Counts the floating-point operations of prefix trees when nothing is computed twice. A multiplication and an
+addition are two operations.
 
-Only what grows with the size of the model is counted: matrix products and attention. Norms, rotary embeddings
-and softmaxes are not.
+Only what grows with the size of the model is counted: matrix products and attention, but not norms, rotary
+embeddings and softmaxes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ import numpy as np
 from selfreflect.metric.engine.tree import PrefixTree
 
 COUNTED = ("llama", "mistral", "qwen2", "qwen3")
-"""Model types whose layers have the matrices of :class:`Shape` and nothing else."""
+"""Model types whose layers have exactly the matrices of :class:`Shape`."""
+
+Matrix = tuple[int, int]
+"""(in, out) features."""
 
 
 @dataclass(frozen=True)
@@ -32,31 +35,25 @@ class Shape:
     vocabulary: int
 
     @property
-    def key_value(self) -> tuple[tuple[int, int], ...]:
-        """(in, out) of the matrices that every node needs in every layer."""
-        return ((self.hidden, self.kv_heads * self.head_dim),) * 2
+    def key_value(self) -> list[Matrix]:
+        """The key and value matrices of a layer, which every node needs in every layer."""
+        return [(self.hidden, self.kv_heads * self.head_dim)] * 2
 
     @property
-    def rest(self) -> tuple[tuple[int, int], ...]:
-        """(in, out) of the other matrices of a layer: query, output, gate, up, down."""
+    def rest(self) -> list[Matrix]:
+        """The other matrices of a layer: query, output, gate, up, down."""
         attention = self.heads * self.head_dim
-        return (
-            (self.hidden, attention),
-            (attention, self.hidden),
-            *((self.hidden, self.ffn),) * 2,
-            (self.ffn, self.hidden),
-        )
+        up = (self.hidden, self.ffn)
+        return [(self.hidden, attention), (attention, self.hidden), up, up, (self.ffn, self.hidden)]
 
     @property
-    def head(self) -> tuple[int, int]:
-        """(in, out) of the vocabulary projection."""
+    def head(self) -> Matrix:
+        """The vocabulary projection."""
         return (self.hidden, self.vocabulary)
 
 
 @dataclass(frozen=True)
 class Flops:
-    """What trees cost."""
-
     decoder: int
     head: int
 
@@ -66,8 +63,7 @@ class Flops:
 
 
 def read_shape(config: Any) -> Shape | None:
-    """The shape that a (text) configuration describes; None for architectures whose operations are not
-    counted here."""
+    """Read a (text) configuration; None for architectures whose operations are not counted."""
     if config.model_type not in COUNTED:
         return None
     heads = config.num_attention_heads
@@ -82,29 +78,31 @@ def read_shape(config: Any) -> Shape | None:
     )
 
 
-def tree_flops(plan: PrefixTree, shape: Shape) -> Flops:
-    """One context: every node once in all layers but the last.
-
-    There, every node gives keys and values, and only the wanted ones go on. A node sees itself and all before
-    it on its path; each key that it sees costs a product with the query and one with the weight, so ``4 *
-    heads * head_dim``.
-    """
-    prefix, wanted = len(plan.prefix), len(plan.wanted)
-    seen = prefix * (prefix + 1) // 2 + int(np.sum(prefix + plan.depth + 1))
-    seen_by_wanted = int(np.sum(prefix + plan.depth[plan.wanted] + 1))
-    nodes, earlier = plan.computed_tokens, shape.layers - 1
-    key_value, rest = _weights(shape.key_value), _weights(shape.rest)
-    matrices = 2 * (nodes * shape.layers * key_value + (nodes * earlier + wanted) * rest)
-    attention = 4 * shape.heads * shape.head_dim * (seen * earlier + seen_by_wanted)
-    return Flops(decoder=matrices + attention, head=2 * wanted * _weights([shape.head]))
-
-
-def trees_flops(plans: Sequence[PrefixTree], shape: Shape) -> Flops:
-    """All contexts of an item. Each keeps its own head rows: those of the reference count once, whatever the
-    number of summaries."""
-    parts = [tree_flops(plan, shape) for plan in plans]
+def count_flops(trees: Sequence[PrefixTree], shape: Shape) -> Flops:
+    """Add up the operations of an item's contexts. The reference's head rows count once, because the engine
+    keeps them for all summaries."""
+    parts = [_tree_flops(tree, shape) for tree in trees]
     return Flops(decoder=sum(part.decoder for part in parts), head=sum(part.head for part in parts))
 
 
-def _weights(matrices: Sequence[tuple[int, int]]) -> int:
+def _tree_flops(tree: PrefixTree, shape: Shape) -> Flops:
+    """Every node passes through all layers but the last. There, every node gives keys and values, and only the
+    wanted ones go on.
+
+    A node sees itself and all before it on its path. Each key that it sees costs a product with the query and
+    one with the attention weight: ``4 * heads * head_dim`` operations.
+    """
+    prefix = len(tree.prefix)
+    wanted = len(tree.wanted)
+    seen = prefix * (prefix + 1) // 2 + int(np.sum(prefix + tree.depth + 1))
+    seen_by_wanted = int(np.sum(prefix + tree.depth[tree.wanted] + 1))
+    nodes = tree.computed_tokens
+    earlier = shape.layers - 1
+    key_value = nodes * shape.layers * _weights(shape.key_value)
+    rest = (nodes * earlier + wanted) * _weights(shape.rest)
+    attention = 4 * shape.heads * shape.head_dim * (seen * earlier + seen_by_wanted)
+    return Flops(decoder=2 * (key_value + rest) + attention, head=2 * wanted * _weights([shape.head]))
+
+
+def _weights(matrices: Sequence[Matrix]) -> int:
     return sum(rows * columns for rows, columns in matrices)

@@ -1,59 +1,58 @@
-"""The most memory that a piece of work takes: of the GPU where it runs on one, else of the process."""
+"""Measures the peak memory of a piece of work: the GPU's where it runs on one, else the process's."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
-import os
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import torch
 
-_STATUS, _RESET, _MACHINE = Path("/proc/self/status"), Path("/proc/self/clear_refs"), Path("/proc/meminfo")
-_GROUP = Path("/sys/fs/cgroup")
+_STATUS = Path("/proc/self/status")
+_RESET = Path("/proc/self/clear_refs")
+_CONTROL_GROUP = Path("/sys/fs/cgroup")
 
 
-class Watch:
-    """What was highest between entering and leaving :func:`watch`; None where this system does not tell."""
-
+@dataclass
+class Memory:
     peak: int | None = None
+    """Most bytes in use while :func:`watch` ran its body. None where the system does not tell."""
 
 
-def allocated(device: torch.device) -> int | None:
-    """Bytes in use now: tensors on a GPU, else the resident set of the process, after giving back what is
-    free."""
+def allocated(device: torch.device) -> int:
+    """Bytes in use, after freeing what can be freed: tensors on a GPU, else the process's resident memory."""
     gc.collect()
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
-    # glibc keeps freed memory, which would count for whoever comes next
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
-    return _status("VmRSS")
+    # glibc keeps freed memory, which would count for the next schedule
+    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if malloc_trim is not None:
+        malloc_trim(0)
+    return int(psutil.Process().memory_info().rss)
 
 
 @contextmanager
-def watch(device: torch.device) -> Iterator[Watch]:
-    """Watch the memory while the body runs."""
-    found = Watch()
+def watch(device: torch.device) -> Iterator[Memory]:
+    """Measure the peak while the body runs."""
+    memory = Memory()
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-        yield found
-        found.peak = torch.cuda.max_memory_allocated(device)
+        yield memory
+        memory.peak = torch.cuda.max_memory_allocated(device)
     elif _reset_high_water():
-        yield found
-        found.peak = _status("VmHWM")
+        yield memory
+        memory.peak = _high_water()
     else:
-        with _sampled(found):
-            yield found
+        yield memory
 
 
 def _reset_high_water() -> bool:
-    """Make VmHWM start again from here. Linux allows it, some containers do not."""
+    """Restart the kernel's high-water mark. Linux allows it, some containers and other systems do not."""
     try:
         _RESET.write_text("5")
     except OSError:
@@ -61,51 +60,24 @@ def _reset_high_water() -> bool:
     return True
 
 
-@contextmanager
-def _sampled(found: Watch) -> Iterator[None]:
-    """Look every few milliseconds; what comes and goes in between is missed."""
-    done = threading.Event()
-
-    def look() -> None:
-        while True:
-            if (now := _status("VmRSS")) is not None:
-                found.peak = max(found.peak or 0, now)
-            if done.wait(0.005):
-                return
-
-    thread = threading.Thread(target=look, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-
-
-def _status(field: str) -> int | None:
-    """A field of /proc/self/status in bytes."""
-    return _kilobytes(_STATUS, field)
+def _high_water() -> int:
+    match = re.search(r"^VmHWM:\s*(\d+) kB$", _STATUS.read_text(encoding="ascii"), re.MULTILINE)
+    assert match is not None
+    return 1024 * int(match[1])
 
 
 def available(device: torch.device) -> int:
-    """Bytes that can still be had of the GPU, or of the machine and, in a container, of its share."""
+    """Bytes that are still free on the GPU, or in the machine and in the container's limit."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    free = _kilobytes(_MACHINE, "MemAvailable")
-    if free is None:
-        # macOS does not tell: what other programs leave, as a guess
-        free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    free = int(psutil.virtual_memory().available)
     try:
-        limit, used = (int((_GROUP / name).read_text()) for name in ("memory.max", "memory.current"))
-        cached = re.search(r"^inactive_file (\d+)$", (_GROUP / "memory.stat").read_text(), re.MULTILINE)
-    except (OSError, ValueError):  # no such group, or "max": no limit
+        limit = int((_CONTROL_GROUP / "memory.max").read_text())
+        used = int((_CONTROL_GROUP / "memory.current").read_text())
+        cached = re.search(
+            r"^inactive_file (\d+)$", (_CONTROL_GROUP / "memory.stat").read_text(), re.MULTILINE
+        )
+    except (OSError, ValueError):  # no control group, or no limit ("max")
         return free
-    return max(0, min(free, limit - used + (int(cached[1]) if cached else 0)))
-
-
-def _kilobytes(path: Path, field: str) -> int | None:
-    try:
-        lines = path.read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    return next((1024 * int(line.split()[1]) for line in lines if line.startswith(field + ":")), None)
+    reclaimable = int(cached[1]) if cached else 0
+    return max(0, min(free, limit - used + reclaimable))

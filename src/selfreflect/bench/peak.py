@@ -1,79 +1,80 @@
-"""How fast this machine multiplies matrices of the model's shapes: what an engine could reach at most."""
+"""Measures how fast this machine multiplies matrices of the model's shapes, the most an engine could reach."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from operator import itemgetter
 
 import torch
 
-from selfreflect.bench.flops import Flops, Shape
+from selfreflect.bench.flops import Flops, Matrix, Shape
 from selfreflect.metric.engine.tree_engine import ROWS_OF_LOGITS
 from selfreflect.models.linear import linear
 
 SECONDS = 0.2
-"""How long each shape is tried."""
+"""How long each shape is timed."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """In FLOP/s."""
+    """Operations per second."""
 
     decoder: float
-    """The matrices of one layer in turn, each as often as it occurs."""
+    """Over the matrices of one layer, each as often as it occurs."""
     head: float
 
-    def seconds(self, work: Flops) -> float:
-        """How long the work takes at these rates; attention counts as matrix products."""
-        return work.decoder / self.decoder + work.head / self.head
+    def seconds(self, flops: Flops) -> float:
+        """How long the operations take at these rates; attention counts as matrix products."""
+        return flops.decoder / self.decoder + flops.head / self.head
 
 
 @dataclass(frozen=True)
 class Peak:
-    """What the machine reached at most."""
-
     best: Rates
-    """Each shape by the kernel that was fastest at it."""
-    usual: Rates
-    """By the kernel that torch chooses."""
+    """Each shape with its fastest kernel."""
+    torch_gemm: Rates
+    """Each shape with the kernel that torch chooses."""
 
 
 @torch.inference_mode()
 def measure_peak(shape: Shape, rows: int, dtype: torch.dtype, device: torch.device) -> Peak:
-    """Time products for ``rows`` tokens a pass, and keep the best repetition of each shape."""
-    layer = (*shape.key_value, *shape.rest)
+    """Time products for ``rows`` tokens a pass. The fastest repetition of each shape counts."""
+    layer = [*shape.key_value, *shape.rest]
     head_rows = ROWS_OF_LOGITS if device.type == "cpu" else 16 * ROWS_OF_LOGITS  # as the engine does it
-    seconds: dict[tuple[int, int, int], tuple[float, ...]] = {}
-    for key in {*((rows, *matrix) for matrix in layer), (head_rows, *shape.head)}:
-        seconds[key] = tuple(_best(product, device) for product in _products(*key, dtype, device))
+    seconds = {matrix: _time_product(rows, matrix, dtype, device) for matrix in set(layer)}
+    head_seconds = _time_product(head_rows, shape.head, dtype, device)
 
-    def rates(choice: Callable[[tuple[float, ...]], float]) -> Rates:
+    def rates(choose: Callable[[tuple[float, float]], float]) -> Rates:
+        operations = sum(_operations(rows, matrix) for matrix in layer)
         return Rates(
-            decoder=sum(2 * rows * inner * outer for inner, outer in layer)
-            / sum(choice(seconds[rows, *matrix]) for matrix in layer),
-            head=2 * head_rows * shape.head[0] * shape.head[1] / choice(seconds[head_rows, *shape.head]),
+            decoder=operations / sum(choose(seconds[matrix]) for matrix in layer),
+            head=_operations(head_rows, shape.head) / choose(head_seconds),
         )
 
-    return Peak(best=rates(min), usual=rates(itemgetter(0)))
+    return Peak(best=rates(min), torch_gemm=rates(lambda pair: pair[0]))
 
 
-def _products(
-    rows: int, inner: int, outer: int, dtype: torch.dtype, device: torch.device
-) -> tuple[Callable[[], torch.Tensor], ...]:
-    """``rows`` tokens times a weight that lies as a linear layer has it: torch's own choice of a kernel, and
-    ours."""
+def _operations(rows: int, matrix: Matrix) -> int:
+    return 2 * rows * matrix[0] * matrix[1]
+
+
+def _time_product(rows: int, matrix: Matrix, dtype: torch.dtype, device: torch.device) -> tuple[float, float]:
+    """Seconds of ``rows`` tokens times a weight stored as in a linear layer: with torch's choice of a kernel,
+    and with ours."""
+    inner, outer = matrix
     x = torch.randn(rows, inner, device=device).to(dtype)
     weight = torch.randn(outer, inner, device=device).to(dtype)
     out = torch.empty(rows, outer, device=device, dtype=dtype)
-    return (lambda: torch.mm(x, weight.t(), out=out)), (lambda: linear(x, weight))
+    by_torch = _fastest(lambda: torch.mm(x, weight.t(), out=out), device)
+    return by_torch, _fastest(lambda: linear(x, weight), device)
 
 
-def _best(product: Callable[[], torch.Tensor], device: torch.device) -> float:
+def _fastest(product: Callable[[], torch.Tensor], device: torch.device) -> float:
     """Seconds of the fastest repetition, after one that does not count."""
     product()
-    best, end = float("inf"), time.perf_counter() + SECONDS
+    best = float("inf")
+    end = time.perf_counter() + SECONDS
     while time.perf_counter() < end or best == float("inf"):
         synchronise(device)
         start = time.perf_counter()
@@ -84,7 +85,7 @@ def _best(product: Callable[[], torch.Tensor], device: torch.device) -> float:
 
 
 def synchronise(device: torch.device) -> None:
-    """Wait until a GPU has done what it was given."""
+    """Wait until a GPU has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":

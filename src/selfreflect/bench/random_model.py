@@ -1,5 +1,4 @@
-"""Judges with random weights in the shape of known models: enough to time an engine where the weights are not
-at hand."""
+"""Judges with random weights in the shape of known models, to time an engine without downloading weights."""
 
 from __future__ import annotations
 
@@ -37,34 +36,34 @@ SHAPES: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": False,
     },
 }
-"""Settings of a Qwen2 decoder. Each vocabulary holds the ids of the embedded model's tokenizer."""
+"""Settings of Qwen2 decoders. Each vocabulary contains the ids of the embedded model's tokenizer."""
 
 
 def random_judge(
     shape: str, *, device: Device = "auto", dtype: DType = "auto", tokenizer: Path | None = None
 ) -> Judge:
-    """A judge that knows nothing, made on its device, with the tokenizer of the embedded model or of another
-    model directory.
+    """Make a judge with random weights, and the tokenizer of the embedded model or of a model directory.
 
     Raises:
-        ConfigError: no such shape.
-        BackendError: no such device.
+        ConfigError: unknown shape.
+        BackendError: unknown device.
     """
     if shape not in SHAPES:
         known = list(SHAPES)
         raise ConfigError(
-            f"unknown shape {excerpt(shape)} for --random-model; there are {', '.join(known)}.{nearest(shape, known)}"
+            f"unknown shape {excerpt(shape)} for --random-model. Choose one of {', '.join(known)}."
+            f"{nearest(shape, known)}"
         )
     import transformers
 
     where = pick_device(device)
-    kind = pick_dtype(dtype, where)
+    torch_dtype = pick_dtype(dtype, where)
     add_up_in_float32(where)
     usage = read_usage()
     config = transformers.Qwen2Config(**SHAPES[shape], max_position_embeddings=_WINDOW)
     torch.manual_seed(0)
     with torch.device(where):
-        model = transformers.AutoModelForCausalLM.from_config(config, dtype=kind).eval()
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch_dtype).eval()
     if where == "cpu":
         apply_threads(usage)
     return Judge(
@@ -74,7 +73,7 @@ def random_judge(
             name=f"{shape}, random weights",
             revision="",
             device=where,
-            dtype=str(kind).removeprefix("torch."),
+            dtype=str(torch_dtype).removeprefix("torch."),
             window=_WINDOW,
         )
     )

@@ -1,4 +1,4 @@
-"""Made-up items in which one size is varied and the others stay: how cost grows."""
+"""Makes up items that differ in one size, to show how cost grows."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from selfreflect.sources.items import Item
 
 @dataclass(frozen=True)
 class Size:
-    """What an item's cost depends on."""
+    """The sizes of an item that its cost depends on."""
 
     answers: int = 4
-    """N, for each half."""
+    """N, of each half."""
     words: int = 8
     """Words of a masked-out answer."""
     summaries: int = 2
     context: int = 64
-    """Words that the judge has said before: those of a summary, and those of all conditioning answers
+    """Words that precede the masked answer: those of a summary, and those of all conditioning answers
     together."""
 
 
@@ -29,7 +29,7 @@ AXES: dict[str, tuple[int, ...]] = {
     "summaries": (1, 2, 4, 8),
     "context": (32, 128, 512, 1024),
 }
-"""Each field of :class:`Size` and the values that it takes while the others keep their defaults."""
+"""Each field of :class:`Size` with its values; the other fields keep their defaults."""
 
 LABELS = {
     "answers": "answers per half (N)",
@@ -47,35 +47,35 @@ class ScalingPoint:
 
 
 def points(source: Sequence[Item]) -> Iterator[ScalingPoint]:
-    """An item for each value of each axis, out of the words of ``source``."""
+    """Make up an item for each value of each axis, from the words of ``source``."""
     for axis, values in AXES.items():
         for value in values:
-            yield ScalingPoint(
-                axis, value, made_up(source, replace(Size(), **{axis: value}), f"{axis}-{value}")
-            )
+            size = replace(Size(), **{axis: value})
+            yield ScalingPoint(axis, value, made_up_item(source, size, f"{axis}-{value}"))
 
 
-def made_up(source: Sequence[Item], size: Size, name: str) -> Item:
-    """An item of exactly this size. A larger one goes on where a smaller one ends, so that curves do not jump
-    by chance.
+def made_up_item(source: Sequence[Item], size: Size, name: str) -> Item:
+    """Make up an item of exactly this size from random words.
 
-    Words are drawn at random: no two answers share more than chance has it.
+    A larger item begins with the texts of a smaller one, so that curves do not jump by chance.
     """
-    known = [
-        word
-        for item in source
-        for answer in (*item.masked_out, *item.conditioning)
-        for word in answer.split()
-    ]
+    vocabulary: list[str] = []
+    for item in source:
+        for answer in (*item.masked_out, *item.conditioning):
+            vocabulary += answer.split()
 
     def text(part: str, number: int, words: int) -> str:
-        return " ".join(random.Random(f"{part} {number}").choices(known, k=words))
+        return " ".join(random.Random(f"{part} {number}").choices(vocabulary, k=words))
 
-    told = [size.context // size.answers + (i < size.context % size.answers) for i in range(size.answers)]
+    share, remainder = divmod(size.context, size.answers)
+    conditioning = []
+    for i in range(size.answers):
+        words = share + 1 if i < remainder else share
+        conditioning.append(text("conditioning", i, max(1, words)))
     return Item(
         id=name,
         question=source[0].question,
         masked_out=tuple(text("masked out", i, size.words) for i in range(size.answers)),
-        conditioning=tuple(text("conditioning", i, max(1, words)) for i, words in enumerate(told)),
+        conditioning=tuple(conditioning),
         summaries={f"summary {i}": text("summary", i, size.context) for i in range(1, size.summaries + 1)},
     )

@@ -1,134 +1,141 @@
-"""A benchmark as tables for people."""
+"""Presents a benchmark to people: tables, a sentence on agreement, and the curves as a picture."""
 
 from __future__ import annotations
 
-from selfreflect.bench.result import NAMES, SCHEDULES, TOLERANCE, Measured, Result, figures, most_memory
-from selfreflect.bench.scaling import LABELS
+from pathlib import Path
+from typing import Any
+
+from selfreflect.bench import scaling
+from selfreflect.bench.result import LABELS, SCHEDULES, TOLERANCE, Result, to_json
 from selfreflect.errors import excerpt
+from selfreflect.render.plots import LINE, drawing
 from selfreflect.render.table import Cell, Column, Table
+from selfreflect.render.text import one_line
 
 
 def item_table(result: Result) -> Table:
     """Seconds of each schedule, and how many times faster the engine is; the last row has the medians."""
-    found = figures(result)
-    columns = [
-        Column("item"),
-        Column("requests", "d"),
-        *(Column(f"({letter}) s", ".2f") for letter in result.only),
-    ]
-    others = [letter for letter in result.only if letter != "c"] if "c" in result.only else []
+    figures = to_json(result)
+    others = [letter for letter in result.only if letter != "c" and "c" in result.only]
+    columns = [Column("item"), Column("requests", "d")]
+    columns += [Column(f"({letter}) s", ".2f") for letter in result.only]
     columns += [Column(f"({letter})/(c)", ".2f") for letter in others]
-    rows = [_item_row(one, result.only, others) for one in result.items]
-    middle: list[Cell] = ["median", None, *(found[f"seconds_{SCHEDULES[letter]}"] for letter in result.only)]
-    middle += [found[f"speedup_against_{SCHEDULES[letter]}"] for letter in others]
-    return Table(
-        title="Time per item",
-        columns=tuple(columns),
-        rows=(*rows, tuple(middle)),
-        notes=tuple(_batch_note(result)),
-    )
+    rows: list[tuple[Cell, ...]] = []
+    for item in result.items:
+        seconds = [item.seconds(letter) for letter in result.only]
+        speedups = [item.speedup(letter) for letter in others]
+        rows.append((item.id, item.requests, *seconds, *speedups))
+    seconds = [figures[f"seconds_{SCHEDULES[letter]}"] for letter in result.only]
+    speedups = [figures[f"speedup_against_{SCHEDULES[letter]}"] for letter in others]
+    rows.append(("median", None, *seconds, *speedups))
+    return Table("Time per item", tuple(columns), tuple(rows), notes=_batch_note(result))
 
 
-def _item_row(one: Measured, only: tuple[str, ...], others: list[str]) -> tuple[Cell, ...]:
-    return (
-        one.id,
-        one.requests,
-        *(one.seconds(letter) for letter in only),
-        *(one.speedup(letter) for letter in others),
-    )
-
-
-def _batch_note(result: Result) -> list[str]:
+def _batch_note(result: Result) -> tuple[str, ...]:
     if result.batch_size is None:
-        return []
-    tried = ", ".join(f"{size} took {seconds:.2f} s" for size, seconds in result.batch_trials.items())
-    return [
-        f"(b) runs {result.batch_size} requests at a time, the fastest size on part of an item of middling size: {tried}."
-    ]
+        return ()
+    trials = ", ".join(f"{size} took {seconds:.2f} s" for size, seconds in result.batch_trials.items())
+    return (
+        f"(b) runs {result.batch_size} requests at a time, the fastest size on part of an item of median "
+        f"size: {trials}.",
+    )
 
 
-def schedule_table(result: Result) -> Table:
-    """Tokens computed against those of the trees, and memory."""
-    tree = sum(one.tree_tokens for one in result.items)
+def work_table(result: Result) -> Table:
+    """Tokens computed by each schedule, its memory, and the engine's share of the machine's peak."""
+    figures = to_json(result)
+    nodes = figures["tokens_tree"]
     rows: list[tuple[Cell, ...]] = []
     for letter in result.only:
-        tokens = sum(one.timings[letter].tokens for one in result.items)
-        memory = most_memory(result.items, letter)
-        rows.append((NAMES[letter], tokens, tokens / tree, None if memory is None else memory / 2**20))
+        tokens = figures[f"tokens_{SCHEDULES[letter]}"]
+        memory = figures[f"memory_{SCHEDULES[letter]}_bytes"]
+        rows.append((LABELS[letter], tokens, tokens / nodes, None if memory is None else memory / 2**20))
     notes = [
-        f"The trees have {tree} nodes, one tree for each context. (a) can have fewer: it also shares what contexts begin with."
+        f"The trees have {nodes} nodes, one tree for each context. (a) can compute fewer tokens, because it also "
+        "shares prefixes between contexts.",
+        "Memory is the highest of any item, above the loaded model.",
     ]
-    notes += ["Memory is the highest of any item, above the loaded model."]
+    if "c" in result.only:
+        notes.append(_efficiency_note(figures))
     columns = (
         Column("schedule"),
         Column("tokens computed", ",d"),
         Column("per tree node", ".3f"),
         Column("peak memory MiB", ",.0f"),
     )
-    return Table(title="Work", columns=columns, rows=tuple(rows), notes=tuple(notes))
+    return Table("Work", columns, tuple(rows), notes=tuple(notes))
 
 
-def efficiency_table(result: Result) -> Table:
-    """How close the engine is to the machine's own speed; medians over the items."""
-    found = figures(result)
-    peak, usual = found["flop_per_second_gemm_peak"], found["flop_per_second_torch_gemm"]
-    rows: list[tuple[Cell, ...]] = [
-        ("matrix products alone, at the model's shapes (the peak)", _giga(peak), 1.0),
-        (
-            "the same with torch's own choice of a kernel",
-            _giga(usual),
-            None if usual is None else usual / peak,
-        ),
-        (
-            "engine, from trees to distances",
-            _giga(found["flop_per_second_engine"]),
-            found["efficiency_of_gemm_peak"],
-        ),
+def _efficiency_note(figures: dict[str, Any]) -> str:
+    if figures["flop_per_second_gemm_peak"] is None:
+        return "The engine's rate is unknown: the operations of this judge's architecture are not counted."
+    engine, peak, torch_gemm = [
+        figures[f"flop_per_second_{name}"] / 1e9 for name in ("engine", "gemm_peak", "torch_gemm")
     ]
-    share = found["efficiency_with_text"]
-    overall = None if share is None else share * peak
-    rows.append(("engine, from texts to scores", _giga(overall), share))
-    note = "Only operations that the trees need are counted: no padding, no repetition."
-    if peak is None:
-        note = "The operations of this judge's architecture are not counted, so there is no rate."
-    columns = (Column("what"), Column("GFLOP/s", ",.1f"), Column("share of peak", ".1%"))
-    return Table(title="Speed against the machine's peak", columns=columns, rows=tuple(rows), notes=(note,))
+    return (
+        f"From trees to distances, the engine reaches {engine:,.1f} GFLOP/s, "
+        f"{figures['efficiency_of_gemm_peak']:.1%} of the peak: matrix products alone reach {peak:,.1f} GFLOP/s "
+        f"at the model's shapes ({torch_gemm:,.1f} with torch's own kernels). From texts to scores it reaches "
+        f"{figures['efficiency_with_text']:.1%}. Only operations that the trees need are counted."
+    )
 
 
 def scaling_table(result: Result) -> Table:
     """How cost grows with one size of an item, the others staying the same."""
+    columns = [Column("what grows"), Column("to", "d"), Column("requests", ",d"), Column("tree nodes", ",d")]
+    columns += [Column(f"({letter}) s", ".2f") for letter in result.only]
     rows: list[tuple[Cell, ...]] = []
     for point in result.scaling:
-        one = point.measured
-        rows.append(
-            (
-                LABELS[point.axis],
-                point.value,
-                one.requests,
-                one.tree_tokens,
-                *(one.seconds(letter) for letter in result.only),
-            )
+        item = point.measured
+        seconds = [item.seconds(letter) for letter in result.only]
+        rows.append((scaling.LABELS[point.axis], point.value, item.requests, item.tree_tokens, *seconds))
+    return Table("How cost grows", tuple(columns), tuple(rows))
+
+
+def draw_scaling(result: Result, folder: Path) -> list[Path]:
+    """Write ``scaling.svg`` and ``scaling.png``. Both axes are logarithmic, so proportional growth is a line
+    of slope one.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    paths = [folder / "scaling.svg", folder / "scaling.png"]
+    machine = result.machine
+    with drawing("scaling", "paper", 5) as figure:
+        panels = figure.subplots(2, 2, sharey=True)
+        for (axis, label), panel in zip(scaling.LABELS.items(), panels.flat, strict=True):
+            points = [point for point in result.scaling if point.axis == axis]
+            sizes = [point.value for point in points]
+            for letter in result.only:
+                seconds = [point.measured.timings[letter].seconds for point in points]
+                panel.plot(sizes, seconds, marker="o", markersize=3, linewidth=1.2, label=LABELS[letter])
+            panel.set_xscale("log", base=2)
+            panel.set_yscale("log")
+            panel.set_xticks(sizes, [str(size) for size in sizes])
+            panel.minorticks_off()
+            panel.yaxis.set_major_formatter("{x:g}")
+            panel.set_xlabel(label)
+            panel.grid(color=LINE, linewidth=0.6)
+        figure.supylabel("seconds per question")
+        panels[0][0].legend(frameon=False)
+        title = (
+            f"{machine['judge']}, {machine['dtype']}, {machine['processor']}, threads: {machine['threads']}"
         )
-    columns = (Column("what grows"), Column("to", "d"), Column("requests", ",d"), Column("tree nodes", ",d"))
-    return Table(
-        title="How cost grows",
-        columns=(*columns, *(Column(f"({x}) s", ".2f") for x in result.only)),
-        rows=tuple(rows),
-    )
+        figure.suptitle(one_line(title))
+        for path in paths:
+            figure.savefig(path, dpi=150, facecolor="white")
+    return paths
 
 
 def agreement(result: Result) -> str:
-    """One sentence on whether the schedules gave the same distances."""
+    """Say whether the schedules gave the same distances."""
     if result.difference is None:
-        return "One schedule alone ran, so there is nothing to compare its distances with."
-    apart = f"Distances of the schedules differ by at most {result.difference:.1e}"
-    if result.machine["dtype"] != "float32":
-        return f"{apart}. Only float32 is held to {TOLERANCE:.0e}; this is {result.machine['dtype']}."
+        return "Only one schedule ran, so there are no distances to compare."
+    dtype = result.machine["dtype"]
+    message = f"Distances of the schedules differ by at most {result.difference:.1e}"
+    if dtype != "float32":
+        return f"{message}. The limit of {TOLERANCE:.0e} holds for float32 only; this is {dtype}."
     if not result.disagreeing:
-        return f"{apart}; {TOLERANCE:.0e} is allowed."
-    names = ", ".join(f"{excerpt(one.id)} ({one.difference:.1e})" for one in result.disagreeing[:5])
-    return f"{apart}, and {TOLERANCE:.0e} is allowed, so one of them is wrong. Too far apart: {names}."
-
-
-def _giga(value: float | None) -> float | None:
-    return None if value is None else value / 1e9
+        return f"{message}; {TOLERANCE:.0e} is allowed."
+    items = ", ".join(f"{excerpt(item.id)} ({item.difference:.1e})" for item in result.disagreeing[:5])
+    return f"{message}, and {TOLERANCE:.0e} is allowed, so one of them is wrong. Too far apart: {items}."

@@ -1,5 +1,4 @@
-"""What a benchmark does with one item, as token ids: the prompts of its contexts, and the requests that they
-mean."""
+"""An item as token ids: the prompts of its contexts, and the requests of the published schedule."""
 
 from __future__ import annotations
 
@@ -23,57 +22,53 @@ class Work:
     """One item and the size of its work."""
 
     item: Item
-    plans: tuple[PrefixTree, ...]
-    """The reference first, then the summaries in their order, equal ones once."""
+    trees: tuple[PrefixTree, ...]
+    """The reference first, then the summaries; equal contexts occur once."""
     requests: int
-    """Token tasks of all contexts: what the published schedule asks for one by one."""
+    """Token tasks of all contexts. The published schedule sends one request for each."""
 
     @property
     def tree_tokens(self) -> int:
-        """Nodes of the trees, one tree for each context."""
-        return sum(plan.computed_tokens for plan in self.plans)
+        """Nodes of all trees."""
+        return sum(tree.computed_tokens for tree in self.trees)
 
 
 def encode(judge: Judge, item: Item) -> list[list[Prompt]]:
-    """The prompts of every context: the reference first, then the summaries in their order.
+    """Tokenise the prompts of every context: the reference first, then the summaries in their order.
 
     Raises:
-        DataError: the item has no score, so there is nothing to time.
+        DataError: the item cannot be scored.
     """
     try:
         task = prepare(judge, item.question_record, item.answer_set)
-        return [task.reference, *(summary_prompts(judge, task, summary) for summary in item.summary_records)]
+        summaries = [summary_prompts(judge, task, summary) for summary in item.summary_records]
     except CannotScoreError as error:
         raise DataError(f"item {excerpt(item.id)} cannot be timed: {error}") from error
+    return [task.reference, *summaries]
 
 
 def work_of(judge: Judge, item: Item) -> Work:
-    """Look at an item before anything is timed. Raises as :func:`encode`."""
+    """Build the trees of an item and count its requests. Raises as :func:`encode`."""
     contexts = encode(judge, item)
     targets = sum(len(prompt.ids) - prompt.first for prompt in contexts[0])
-    distinct = [prompts for place, prompts in enumerate(contexts) if prompts not in contexts[:place]]
-    return Work(item=item, plans=tuple(map(build_tree, distinct)), requests=len(contexts) * targets)
+    distinct = dict.fromkeys(tuple(prompts) for prompts in contexts)
+    return Work(item, tuple(build_tree(prompts) for prompts in distinct), requests=len(contexts) * targets)
 
 
 def requests(prompts: Sequence[Prompt]) -> list[Ids]:
-    """One for each target token, in order: everything before it."""
-    return [prompt.ids[:end] for prompt in prompts for end in range(prompt.first, len(prompt.ids))]
+    """One request for each target token, in order: everything before it."""
+    sequences = []
+    for prompt in prompts:
+        sequences += [prompt.ids[:end] for end in range(prompt.first, len(prompt.ids))]
+    return sequences
 
 
 def visiting_order(contexts: Sequence[Sequence[Prompt]]) -> list[list[int]]:
-    """The reference, then the summaries in lexicographic order, equal ones together: what contexts share,
-    neighbours share."""
+    """Indices of the reference, then of the summaries in lexicographic order, so that neighbours share long
+    prefixes. Equal contexts are together."""
     groups: dict[tuple[Prompt, ...], list[int]] = {}
     for index, prompts in enumerate(contexts):
         groups.setdefault(tuple(prompts), []).append(index)
-    first, *others = groups.items()
-    return [
-        first[1],
-        *(indices for _, indices in sorted(others, key=lambda group: min(prompt.ids for prompt in group[0]))),
-    ]
-
-
-def common(a: Ids, b: Ids) -> int:
-    """Length of the longest common prefix."""
-    shorter = min(len(a), len(b))
-    return next((i for i in range(shorter) if a[i] != b[i]), shorter)
+    reference, *summaries = groups
+    summaries.sort(key=lambda prompts: min(prompt.ids for prompt in prompts))
+    return [groups[prompts] for prompts in (reference, *summaries)]

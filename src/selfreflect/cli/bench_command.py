@@ -21,8 +21,11 @@ Items = Annotated[
     typer.Option(
         "--items",
         metavar="FILE",
-        help="Items as `score --items` reads them; - for stdin. [default: four that are bundled]",
+        help="Items as `score --items` reads them; - for stdin. [default: four bundled items]",
     ),
+]
+NumAnswers = Annotated[
+    int | None, typer.Option("--num-answers", metavar="N", help="Use the first N answers of each half.")
 ]
 Only = Annotated[
     str,
@@ -31,6 +34,10 @@ Only = Annotated[
         metavar="A,B,C",
         help="a: one request per target token; b: the same in batches; c: this engine.",
     ),
+]
+Scaling = Annotated[
+    bool,
+    typer.Option("--scaling/--no-scaling", help="Also vary the size of made-up items, for some minutes."),
 ]
 Output = Annotated[
     Path | None,
@@ -41,7 +48,7 @@ RandomModel = Annotated[
     typer.Option(
         "--random-model",
         metavar="SHAPE",
-        help="Random weights in the shape of qwen2.5-7b (or tiny) instead of a judge's.",
+        help="Use random weights in the shape of qwen2.5-7b (or tiny) instead of a judge.",
     ),
 ]
 
@@ -53,14 +60,9 @@ def command(
     judge_dtype: o.JudgeDtype = None,
     random_model: RandomModel = None,
     limit: o.Limit = None,
-    num_answers: Annotated[
-        int | None, typer.Option("--num-answers", metavar="N", help="Use the first N answers of each half.")
-    ] = None,
+    num_answers: NumAnswers = None,
     only: Only = "a,b,c",
-    scaling: Annotated[
-        bool,
-        typer.Option("--scaling/--no-scaling", help="Also vary the size of made-up items, for some minutes."),
-    ] = True,
+    scaling: Scaling = True,
     output: Output = None,
     device: o.Device = "auto",
     trust_remote_code: o.TrustRemoteCode = False,
@@ -84,54 +86,43 @@ def command(
         raise typer.BadParameter(
             "bench times the engine of this package, and --judge vllm... runs another one"
         )
-    found = _items(items, limit, num_answers)
+    timed_items = _items(items, limit, num_answers)
     if output is not None:
-        _made(output)
+        _make_folder(output)
     watcher = Watcher()
-    chosen = _judge(
-        random_model,
-        {"judge": judge, "revision": judge_revision, "dtype": judge_dtype},
-        device,
-        trust_remote_code,
-        watcher,
-    )
-    from selfreflect.bench.measure import Bench, steps
+    settings = {"judge": judge, "revision": judge_revision, "dtype": judge_dtype}
+    loaded = _judge(random_model, settings, device, trust_remote_code, watcher)
+    from selfreflect.bench.measure import Bench
     from selfreflect.bench.scaling import points
 
-    bench = Bench(chosen, letters)
-    curves = list(points(_items(None, None, None))) if scaling else []
+    bench = Bench(loaded, timed_items, list(points(_items(None, None, None))) if scaling else [], letters)
+    result = bench.result
     try:
-        with watcher.stage("bench", steps(letters, len(found) + len(curves))) as counter:
-
-            def keep() -> None:
+        with watcher.stage("bench", len(bench)) as counter:
+            for _ in bench.run():
+                counter.advance()
                 if output is not None:
-                    _write_figures(bench.result, output)
-
-            bench.advance, bench.keep = counter.advance, keep
-            bench.run(found, curves)
+                    _write_json(result, output)
     except KeyboardInterrupt:
-        say(
-            "interrupted; what had been measured:"
-            if bench.result.items
-            else "interrupted before the first item was measured."
-        )
-        _show(bench.result, json, output)
+        say("Interrupted. Finished items:" if result.items else "Interrupted before the first item finished.")
+        _show(result, json, output)
         raise typer.Exit(130) from None
     except DataError:
-        _show(bench.result, json, output)
+        _show(result, json, output)
         raise
-    _show(bench.result, json, output)
-    if bench.result.disagreeing:
+    _show(result, json, output)
+    if result.disagreeing:
         raise typer.Exit(1)
 
 
 def _letters(only: str) -> tuple[str, ...]:
     from selfreflect.bench.result import SCHEDULES
 
-    given = [letter.strip() for letter in only.split(",")]
-    if unknown := [letter for letter in given if letter not in SCHEDULES]:
-        raise typer.BadParameter(f"--only takes some of {', '.join(SCHEDULES)}, not {unknown[0]!r}")
-    return tuple(letter for letter in SCHEDULES if letter in given)
+    chosen = [letter.strip() for letter in only.split(",")]
+    for letter in chosen:
+        if letter not in SCHEDULES:
+            raise typer.BadParameter(f"--only takes some of {', '.join(SCHEDULES)}, not {letter!r}")
+    return tuple(letter for letter in SCHEDULES if letter in chosen)
 
 
 def _items(source: str | None, limit: int | None, num_answers: int | None) -> list[Item]:
@@ -145,7 +136,7 @@ def _items(source: str | None, limit: int | None, num_answers: int | None) -> li
 
 def _judge(
     random_model: str | None,
-    wanted: dict[str, str | None],
+    settings: dict[str, str | None],
     device: str,
     trust_remote_code: bool,
     watcher: Watcher,
@@ -154,7 +145,7 @@ def _judge(
     from selfreflect.pipeline.experiment import ExecutionOptions, load_judge
 
     options = ExecutionOptions(device=device, trust_remote_code=trust_remote_code)
-    config = load_config(None, {"scores": wanted})
+    config = load_config(None, {"scores": settings})
     if random_model is None:
         return load_judge(config, options, watcher)
     from selfreflect.bench.random_model import random_judge
@@ -166,27 +157,29 @@ def _judge(
     )
 
 
+def _make_folder(folder: Path) -> None:
+    """Make the folder before hours of timing, not after them."""
+    from selfreflect.errors import DataError
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be made: {error.strerror}") from error
+
+
 def _show(result: Result, json: bool, output: Path | None) -> None:
-    from selfreflect.bench.result import figures
-    from selfreflect.bench.tables import (
-        agreement,
-        efficiency_table,
-        item_table,
-        scaling_table,
-        schedule_table,
-    )
+    from selfreflect.bench.result import to_json
+    from selfreflect.bench.tables import agreement, item_table, scaling_table, work_table
     from selfreflect.cli.console import emit, say
     from selfreflect.cli.show import print_table
 
     if not result.items:
         return
     if json:
-        emit(figures(result))
+        emit(to_json(result))
     else:
         print_table(item_table(result))
-        print_table(schedule_table(result))
-        if "c" in result.only:
-            print_table(efficiency_table(result))
+        print_table(work_table(result))
         if result.scaling:
             print_table(scaling_table(result))
     say(("error: " if result.disagreeing else "") + agreement(result))
@@ -196,39 +189,28 @@ def _show(result: Result, json: bool, output: Path | None) -> None:
 
 
 def _write(result: Result, folder: Path) -> None:
-    from selfreflect.bench.figure import draw
-    from selfreflect.bench.tables import scaling_table
+    from selfreflect.bench.tables import draw_scaling, scaling_table
     from selfreflect.cli.console import say
     from selfreflect.cli.show import where
     from selfreflect.errors import MissingExtraError
     from selfreflect.render.table import to_csv
 
-    written = [_write_figures(result, folder)]
+    paths = [_write_json(result, folder)]
     if result.scaling:
         (folder / "scaling.csv").write_text(to_csv(scaling_table(result)), encoding="utf-8", newline="")
-        written.append(folder / "scaling.csv")
+        paths.append(folder / "scaling.csv")
         try:
-            written += draw(result, folder)
+            paths += draw_scaling(result, folder)
         except MissingExtraError as error:
             say(f"no picture: {error}")
-    say("wrote " + ", ".join(map(where, written)))
+    say("wrote " + ", ".join(map(where, paths)))
 
 
-def _write_figures(result: Result, folder: Path) -> Path:
-    """All figures so far: written after each item, so that hours of timing survive whatever ends them."""
-    from selfreflect.bench.result import figures
+def _write_json(result: Result, folder: Path) -> Path:
+    """Write all figures so far. After each item, so that hours of timing survive a crash."""
+    from selfreflect.bench.result import to_json
     from selfreflect.records import dump_line
 
     path = folder / "bench.json"
-    path.write_text(dump_line(figures(result)) + "\n", encoding="utf-8")
+    path.write_text(dump_line(to_json(result)) + "\n", encoding="utf-8")
     return path
-
-
-def _made(folder: Path) -> None:
-    """Before hours of timing, not after them."""
-    from selfreflect.errors import DataError
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be made: {error.strerror}") from error

@@ -17,12 +17,11 @@ from selfreflect.validate.edits.choice import (
     QUESTIONS,
     ChoiceQuestion,
     MultipleChoice,
-    ShiftedSummary,
-    distributions,
     evenly,
     shapes,
     total_variation,
 )
+from selfreflect.validate.edits.percentages import Point
 from selfreflect.validate.statistics import correlation_interval, interaction
 
 LOWER = MetricInfo(name="distance", better="lower", group="control", about="")
@@ -30,12 +29,10 @@ HIGHER = MetricInfo(name="agreement", better="higher", group="control", about=""
 TWO = ChoiceQuestion("coin", "Which side is up", ("heads", "tails"))
 
 
-def values(
-    study: MultipleChoice, metric: MetricInfo, score: Callable[[ShiftedSummary], float | None]
-) -> list[Value]:
+def values(study: MultipleChoice, metric: MetricInfo, score: Callable[[Point], float | None]) -> list[Value]:
     found = [(point, score(point)) for point in study.points]
     return [
-        Value(metric=metric.name, item=point.item, summary=point.summary, digest="", value=number)
+        Value(metric=metric.name, item=point.item, summary=point.summaries[0], digest="", value=number)
         for point, number in found
         if number is not None
     ]
@@ -72,10 +69,12 @@ def test_every_distribution_is_true_once_and_stated_of_all():
         assert len(items) == 8
         assert all(item.summaries == items[0].summaries for item in items)
         right = [
-            point.summary for point in study.points if point.question == question.id and point.distance == 0
+            point.summaries[0]
+            for point in study.points
+            if point.question == question.id and point.distance == 0
         ]
         assert sorted(right) == sorted(items[0].summaries)
-        distances = {(point.item, point.summary): point.distance for point in study.points}
+        distances = {(point.item, point.summaries[0]): point.distance for point in study.points}
         assert {
             distances[item.id, name] == 0 for item, name in zip(items, items[0].summaries, strict=True)
         } == {True}
@@ -104,12 +103,12 @@ def test_distances_are_those_of_the_answers_that_are_there(answers: int):
         for point in (point for point in study.points if point.item == item.id):
             stated = [
                 (part.split()[0], int(part.split()[1].removesuffix("%")) / 100)
-                for part in point.summary.split(", ")
+                for part in point.summaries[0].split(", ")
             ]
             found = sum(abs(share - counts[option] / answers) for option, share in stated) / 2
             assert point.distance == pytest.approx(found, abs=0.015)  # whole percentages
             for option, share in stated:
-                assert f"“{option}” ({share * 100:.0f}%)" in item.summaries[point.summary]
+                assert f"“{option}” ({share * 100:.0f}%)" in item.summaries[point.summaries[0]]
 
 
 def test_the_seed_decides_everything():
@@ -125,9 +124,9 @@ def test_stated_and_true_may_change_places(seed: int, grid: int, answers: int):
         mine = [point for point in study.points if point.question == question.id]
         items, names = (
             list(dict.fromkeys(point.item for point in mine)),
-            list(dict.fromkeys(point.summary for point in mine)),
+            list(dict.fromkeys(point.summaries[0] for point in mine)),
         )
-        distance = {(point.item, point.summary): point.distance for point in mine}
+        distance = {(point.item, point.summaries[0]): point.distance for point in mine}
         assert len(mine) == len(items) ** 2 == len(names) ** 2
         for a, one in enumerate(items):
             for b, other in enumerate(items):
@@ -140,13 +139,6 @@ def test_shapes_of_few_answers_are_those_that_exist():
     assert shapes(2, 3) == [(3, 0), (2, 1)]
     assert len(shapes(4, 10)) == 23
     assert (shapes(4, 10)[0], shapes(4, 10)[-1]) == ((10, 0, 0, 0), (3, 3, 2, 2))
-
-
-def test_the_grid_holds_every_distribution_once():
-    found = distributions(4)
-    assert len(found) == len(set(found)) == 286  # thirteen choose three
-    assert (found[0], found[-1]) == ((10, 0, 0, 0), (0, 0, 0, 10))
-    assert distributions(2) == [(10 - tenths, tenths) for tenths in range(11)]
 
 
 def test_total_variation_of_different_totals():
@@ -193,7 +185,7 @@ def test_a_metric_that_reads_only_the_form_seems_to_have_a_relation_and_has_none
     wrong statements."""
     study = MultipleChoice()
     finding = study.finding(
-        values(study, LOWER, lambda point: -point.summary.count(" 0%") + len(point.item)), [LOWER]
+        values(study, LOWER, lambda point: -point.summaries[0].count(" 0%") + len(point.item)), [LOWER]
     )
     net, _, within = finding.tables
     assert within.rows[0][1] == pytest.approx(-0.38, abs=0.01)
@@ -202,32 +194,35 @@ def test_a_metric_that_reads_only_the_form_seems_to_have_a_relation_and_has_none
     assert net.rows[0][10] == pytest.approx(1)
     assert (
         finding.says[1]
-        == "distance gives each statement the same value whatever is true, but for a level of each true distribution."
+        == "distance gives each statement the same value whatever is true, except for a level of each truth."
     )
 
 
-@pytest.mark.parametrize(("turn", "said"), [(1, "follows"), (-1, "goes AGAINST")])
-def test_a_metric_without_exception_says_which_way(turn: int, said: str):
+@pytest.mark.parametrize(
+    ("turn", "verdict"),
+    [(1, "gets worse with the true distance, as it must"), (-1, "gets BETTER with the true distance")],
+)
+def test_a_metric_without_exception_says_which_way(turn: int, verdict: str):
     study = MultipleChoice()
     finding = study.finding(values(study, LOWER, lambda point: turn * point.distance), [LOWER])
     assert finding.says[1].startswith(
-        f"distance {said} the true distance without exception: rank correlation {turn:+}.00 (p = 0.0005) over 128 statements"
+        f"distance {verdict}: rank correlation {turn:+}.00 (p = 0.0005) over 128 statements"
     )
 
 
 @pytest.mark.parametrize("turn", [1, -1])
-def test_few_statements_allow_no_conclusion_however_well_they_agree(turn: int):
+def test_few_statements_show_no_clear_relation_however_well_they_agree(turn: int):
     study = MultipleChoice(questions=[TWO], grid=3)
     finding = study.finding(values(study, LOWER, lambda point: turn * point.distance), [LOWER])
     assert finding.says[1].startswith(
-        f"distance allows no conclusion: rank correlation {turn:+}.00 (p = 0.17) over 9 statements"
+        f"distance shows no clear relation to the true distance: rank correlation {turn:+}.00 (p = 0.17) over 9"
     )
 
 
 def test_form_does_not_hide_a_relation():
     study = MultipleChoice()
     finding = study.finding(
-        values(study, LOWER, lambda point: point.distance / 10 - point.summary.count(" 0%")), [LOWER]
+        values(study, LOWER, lambda point: point.distance / 10 - point.summaries[0].count(" 0%")), [LOWER]
     )
     net, _, within = finding.tables
     assert within.rows[0][1] < 0
@@ -260,7 +255,7 @@ def test_the_interval_draws_whole_items():
     _, _, low, high, *_ = study.finding(values(study, LOWER, score.__getitem__), [LOWER]).tables[0].rows[0]
     items, columns = (
         [point.item for point in study.points],
-        [(point.question, point.summary) for point in study.points],
+        [(point.question, point.summaries[0]) for point in study.points],
     )
     x, y = (
         interaction(side, items, columns)
@@ -283,10 +278,10 @@ def test_noise_has_no_clear_relation():
 def test_a_quirk_of_one_statement_with_some_truths_is_no_reading():
     """A bootstrap over true distributions holds it for certain, since it is in all of them."""
     study = MultipleChoice(questions=QUESTIONS[:1])
-    odd = study.points[1].summary
+    odd = study.points[1].summaries[0]
     turn = {item.id: 1 if place % 2 else -1 for place, item in enumerate(study.items)}
     net = study.finding(
-        values(study, LOWER, lambda point: float(turn[point.item] * (point.summary == odd))), [LOWER]
+        values(study, LOWER, lambda point: float(turn[point.item] * (point.summaries[0] == odd))), [LOWER]
     ).tables[0]
     assert net.rows[0][9] > 0.05
 
@@ -313,7 +308,7 @@ def test_missing_values_show_in_n_and_a_metric_without_any_says_so():
     assert finding.tables[0].rows[0][7:9] == (112, 128)
     assert finding.tables[0].rows[0][4] == pytest.approx(1)
     assert finding.tables[0].rows[1] == ("agreement", None, None, None, None, None, None, 0, 128, None, None)
-    assert finding.says[2] == "agreement has no value for any statement, so nothing can be said of it."
+    assert finding.says[2] == "agreement has no value for any statement."
     assert [plot.name for plot in finding.plots] == ["choice-distance"]
 
 

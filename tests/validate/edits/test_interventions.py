@@ -19,9 +19,9 @@ from selfreflect.render.table import Table, to_csv, to_markdown
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import MetricInfo, Undefined, Value, digest
 from selfreflect.validate.edits.dose import SHIFTS, ShiftedPercentages
-from selfreflect.validate.edits.edits import DETAIL, FILLER, PAD, STATEMENT_EDITS, CannotEditError, Elsewhere
-from selfreflect.validate.edits.interventions import BASE, OWN, QUESTION, Interventions
-from selfreflect.validate.edits.possibilities import (
+from selfreflect.validate.edits.edits import DETAIL, FILLER, PAD, STATEMENT_EDITS, CannotEditError, Material
+from selfreflect.validate.edits.interventions import BASE, OWN, QUESTION, Interventions, write_frames
+from selfreflect.validate.edits.statements import (
     LIST,
     NAMED,
     Possibility,
@@ -30,7 +30,6 @@ from selfreflect.validate.edits.possibilities import (
     short,
     stated,
 )
-from selfreflect.validate.edits.writer import frames
 
 LOWER = MetricInfo(name="distance", better="lower", group="control", about="")
 HIGHER = MetricInfo(name="agreement", better="higher", group="control", about="")
@@ -237,15 +236,15 @@ def test_answers_that_are_spelt_alike_once_cut_count_together():
 
 
 def test_a_detail_is_a_number_or_a_name_and_not_the_start_of_a_sentence():
-    elsewhere = Elsewhere(("The river has 12 arms.",), [], random.Random(0))
-    changed = elsewhere.detail_replaced("The river has 12 arms.")
+    material = Material(("The river has 12 arms.",), [], random.Random(0))
+    changed = material.replace_detail("The river has 12 arms.")
     assert re.fullmatch(r"The river has [1-9]{2} arms\.", changed)
     assert "12" not in changed
     with pytest.raises(CannotEditError, match="no number or name"):
-        elsewhere.detail_replaced("The river is wide. “It has arms.”")
+        material.replace_detail("The river is wide. “It has arms.”")
     every = tuple(str(number) for number in range(10))
     with pytest.raises(CannotEditError, match="no number or name"):
-        Elsewhere(every, [], random.Random(0)).detail_replaced("there are 7")
+        Material(every, [], random.Random(0)).replace_detail("there are 7")
 
 
 def test_a_name_of_a_given_summary_is_never_overwritten():
@@ -355,9 +354,10 @@ def test_a_shift_moves_exactly_its_points(answers: list[str], seed: int):
         assert study.borrowed == 1
         names.append("Paris." if "“Paris.” (0%)" in texts["0 points"] else "Nobody has ever found out")
     base = parsed(texts["0 points"], names)
-    assert list(study.shifts["i"]) == [shift for shift in SHIFTS if shift <= base[0]]
+    shifts = list(study.points["i"])[1:]
+    assert shifts == [shift for shift in SHIFTS if shift <= base[0]]
     turned = [names[1], names[0], *names[2:]]
-    for shift in study.shifts["i"]:
+    for shift in shifts:
         assert parsed(texts[f"{shift} points"], names) == [base[0] - shift, base[1] + shift, *base[2:]]
         assert parsed(texts[f"{shift} points, turned"], turned) == [
             base[1] + shift,
@@ -402,11 +402,13 @@ def test_a_metric_that_notices_every_edit_is_told_from_one_that_is_blind_and_one
     assert noticing.startswith(
         "distance clearly marks down: drop most frequent, drop least frequent, swap two frequencies,"
     )
-    assert "pad with filler (+1.0000) is clearly for the worse" in noticing
+    assert noticing.endswith(
+        "repeat the question, pad with filler (own summaries) and replace a detail (own summaries)."
+    )
     assert seeing_nothing.startswith("agreement shows no clear response to: ")
-    assert "pad with filler (own summaries) (+0.0000) is not clear" in seeing_nothing
+    assert "pad with filler (own summaries)" in seeing_nothing
     assert preferring.startswith("contrary clearly PREFERS, against what was done: ")
-    assert "can be gamed by length" in preferring
+    assert "one that prefers it can be gamed by length" in limits
     assert "With 12 items" in limits
     assert [plot.name for plot in finding.plots] == [
         "interventions-distance",
@@ -422,7 +424,7 @@ def test_edits_of_a_handful_of_items_are_not_judged(n: int, judged: bool):
     says = study.finding(measured(study, LOWER, lambda one, name: float(":" in name)), [LOWER]).says[1]
     assert (
         "clearly marks down" in says,
-        "cannot be judged by edits that have values for fewer than 6 items: " in says,
+        "has values for fewer than 6 items, too few to judge, of: " in says,
     ) == (
         judged,
         not judged,
@@ -453,8 +455,8 @@ def test_pairs_without_two_values_are_left_out_of_n_and_values_of_others_are_pas
         cells["agreement", PAD]["change"],
     ) == (0, None, None)
     says = study.finding(found, [LOWER, HIGHER]).says
-    assert says[2] == "agreement has no value for both sides of any edit, so nothing can be said of it."
-    assert "With 3 items not even an edit that is always noticed could be told from a coin toss." in says[-1]
+    assert says[2] == "agreement has no value for both sides of any edit."
+    assert "With 3 items even an edit that is always noticed cannot be told from a coin toss." in says[-1]
 
 
 @pytest.mark.parametrize("study", [Interventions, ShiftedPercentages])
@@ -501,7 +503,7 @@ def test_a_writer_gives_the_sentence_and_the_edits_stay_the_same():
     "reply", [f"{LIST} or {LIST}", "", f"{'word ' * 70}{LIST}", Refusal(kind="backend", message="down")]
 )
 def test_a_writer_that_fails_is_a_typed_failure(reply: str | Refusal):
-    [found] = frames([CAPITAL], Scripted([reply]), 0)
+    [found] = write_frames([CAPITAL], Scripted([reply]), 0)
     assert isinstance(found, Undefined)
     assert found.reason == ("backend" if isinstance(reply, Refusal) else "unparsed")
 
@@ -529,7 +531,7 @@ def test_a_metric_that_counts_the_shift_rises_with_it_and_a_constant_one_has_no_
     assert finding.says[1].startswith(
         "distance gets worse with the shift, as it must: mean rank correlation +1.00 [+"
     )
-    assert finding.says[2].startswith("agreement: no item has values that differ")
+    assert finding.says[2] == "agreement has no item whose values differ with at least two shifts."
     [plot] = finding.plots
     curve, flat = plot.curves
     assert curve.x == (0.0, 10.0, 20.0, 30.0, 40.0, 50.0)
@@ -562,20 +564,18 @@ def test_an_equal_step_is_no_rise_and_noise_is_no_response():
     assert sum("shows no clear response" in says for says in said) >= 18
     few = ShiftedPercentages(DOSE_ITEMS[:5])
     says = few.finding(measured(few, LOWER, lambda one, name: points(name)), [LOWER]).says[1]
-    assert says.startswith(
-        "distance cannot be judged by 5 items, which are too few: mean rank correlation +1.00 ["
-    )
+    assert says.startswith("distance cannot be judged by 5 items: mean rank correlation +1.00 [")
 
 
 def test_items_have_the_shifts_that_they_have_room_for():
     crowded = item(["pea", "pea", "leek", "kale", "bean", "beet", "chard", "rocket"], "crowded")
     scattered = item([f"word{place}" for place in range(12)], "scattered")
     study = ShiftedPercentages([crowded, scattered])
-    assert study.shifts == {"crowded": (10, 20)}
+    assert {item: list(points) for item, points in study.points.items()} == {"crowded": [0, 10, 20]}
     assert study.skipped == {"no possibility has 10%": 1}
     one = study.finding(measured(study, LOWER, lambda one, name: points(name)), [LOWER])
     assert [row[1:3] for row in one.tables[1].rows] == [(10, 10.0), (20, 20.0)]
-    assert "one item allows no conclusion" in one.says[1]
+    assert "cannot be judged by 1 item: mean rank correlation +1.00 within 1 of 1 item" in one.says[1]
     assert "1 item left out: no possibility has 10%." in one.says[0]
     assert one.plots[0].curves[0].low == ()
 
@@ -588,7 +588,7 @@ def test_a_metric_that_likes_the_smaller_number_in_front_shows_no_response():
 
     finding = study.finding(measured(study, LOWER, first_number), [LOWER])
     assert all(row[2] == 0 for row in finding.tables[1].rows)
-    assert "no item has values that differ" in finding.says[1]
+    assert "no item whose values differ" in finding.says[1]
 
 
 def test_items_whose_words_only_the_percentages_can_tell_are_named_and_counted():
@@ -615,8 +615,5 @@ def test_an_item_with_a_gap_has_no_rank_correlation_but_keeps_its_changes():
     finding = study.finding(found, [LOWER, HIGHER])
     assert finding.tables[0].rows[0][4:6] == (7, 8)
     assert [row[5] for row in finding.tables[1].rows[:5]] == [8, 8, 7, 8, 8]
-    assert (
-        finding.says[2]
-        == "agreement: no shifted statement has a value, so nothing can be said of its response."
-    )
+    assert finding.says[2] == "agreement has no value for any shifted statement."
     assert [curve.label for curve in finding.plots[0].curves] == ["distance"]

@@ -1,25 +1,25 @@
-"""Multiple choice, where the true distribution is known and a summary states another one: does a metric
-follow the distance of the two?"""
+"""Study ``choice``: multiple choice, where the true distribution is known and a summary states another one.
+Does a metric follow the distance of the two?"""
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import combinations, pairwise
+from itertools import combinations_with_replacement
 
 import numpy as np
 
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.models.base import seed_for
-from selfreflect.render.table import Cell, Column, Table
+from selfreflect.render.table import Cell, Table
 from selfreflect.report.length import ranks
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
 from selfreflect.validate.base import MetricInfo, Value
-from selfreflect.validate.edits.possibilities import Possibility, Statement, apportioned
+from selfreflect.validate.edits.percentages import Point, badness, correlations
+from selfreflect.validate.edits.statements import Possibility, Statement, apportioned
 from selfreflect.validate.statistics import (
     ALPHA,
     Kind,
@@ -34,6 +34,7 @@ from selfreflect.validate.study import (
     Curve,
     Finding,
     Plot,
+    columns,
     interval_cells,
     percent,
     values_by_metric,
@@ -46,15 +47,16 @@ STEPS = 10
 """Distributions are in steps of one tenth."""
 _FEWEST = 2
 _MOST_OPTIONS = 6  # eight would have 20,000 distributions
+_CORRELATION = "+z.2f"
 
 
 @dataclass(frozen=True)
 class ChoiceQuestion:
-    """``id`` names it in tables. The question ends where its options follow.
+    """``id`` names it in tables; the options follow its text.
 
-    An option is one word: of two, one would give the other away to a judge that fills in one of them,
-    whatever the summary says. It should be a single token too, since later tokens are predicted from the
-    first and not from what was stated; common short words mostly are.
+    An option is one word: of two, one would give away the other to a judge that fills in either, whatever the
+    summary says. It should be a single token too, as common short words mostly are, since later tokens are
+    predicted from the first and not from what was stated.
     """
 
     id: str
@@ -71,63 +73,47 @@ QUESTIONS = (
     ),
 )
 
-_CORRELATION, _SHARE = "+z.2f", ".0%"
-_COLUMNS = (
-    Column("metric"),
-    Column("Spearman", _CORRELATION),
-    Column("Spearman low", _CORRELATION),
-    Column("Spearman high", _CORRELATION),
-    Column("Pearson", _CORRELATION),
-    Column("Pearson low", _CORRELATION),
-    Column("Pearson high", _CORRELATION),
-    Column("n", "d"),
-    Column("of", "d"),
+COLUMNS = (
+    *columns("", "metric"),
+    *columns(_CORRELATION, "Spearman", "Spearman low", "Spearman high"),
+    *columns(_CORRELATION, "Pearson", "Pearson low", "Pearson high"),
+    *columns("d", "n", "of"),
 )
-NET_COLUMNS = (*_COLUMNS, Column("p", ".2g"), Column("form", _SHARE))
+NET_COLUMNS = (*COLUMNS, *columns(".2g", "p"), *columns(".0%", "form"))
 NET_NOTES = (
-    "correlation of the value, its sign turned where higher is better, with the total variation between the true and the stated "
-    "distribution, after what each statement and each true distribution has on average is taken out of both (two-way centring): a judge "
-    "may like some numbers better than others, and that is no reading; 1 is best",
-    "p: share of random exchanges of statements within a question that give a rank correlation at least as far from 0; the interval is too "
-    "narrow where a statement is liked or disliked with some true distributions only",
-    "form: share of the differences between statements about one true distribution that is the same whatever is true",
-    "n: stated distributions that have a value; intervals: 95% percentile bootstrap over items, each with all that is stated of it",
+    "correlation of the value, its sign turned where higher is better, with the total variation between the "
+    "true and the stated distribution; 1 is best. The mean of each statement and of each true distribution is "
+    "subtracted from both (two-way centring): a judge may like some numbers better, and that is no reading",
+    "p: share of random exchanges of statements within a question that give a rank correlation at least as far "
+    "from 0; the interval is too narrow if a statement is liked or disliked with some true distributions only",
+    "form: share of the differences between statements about one true distribution that is the same whatever "
+    "is true",
+    "n: stated distributions that have a value; intervals: 95% percentile bootstrap over items, each with all "
+    "that is stated of it",
 )
-OVERALL_NOTES = ("nothing is taken out; undefined where all values are equal",)
+OVERALL_NOTES = ("nothing is subtracted; undefined if all values are equal",)
 WITHIN_NOTES = (
     "mean over items of the correlation among what is stated of one true distribution; n: items that have one",
-    "what a judge makes of the form of a statement is still in it: near truths tend to have other numbers in them than far ones",
-    "intervals: 95% BCa bootstrap over items; where all items agree, they are exact",
+    "still holds what a judge makes of the form of a statement: near truths tend to have other numbers in them "
+    "than far ones",
+    "intervals: 95% BCa bootstrap over items; exact where all items agree",
 )
-
-
-@dataclass(frozen=True)
-class ShiftedSummary:
-    """One stated distribution and its total variation from that of the answers, 0 to 1."""
-
-    question: str
-    item: str
-    summary: str
-    distance: float
 
 
 class MultipleChoice:
-    """A few distributions over the options of each question. Each is true once, and each is stated of every
-    true one.
+    """A few distributions over the options of each question. Each is true once, and stated of every true one.
 
-    Both halves of the answers have the same composition, in an order of their own. Every statement names all
-    options in their order, so that nothing but its percentages differs. Percentages differ in form too, in
-    digits and in how even they are, and a judge may like one form better whatever it says. As each statement
-    is right of one true distribution and wrong of all others, this can be taken out.
+    Both halves of the answers have the same composition. Every statement names all options in their order, so
+    that only its percentages differ. A judge may like the form of some percentages better (round, even),
+    whatever they say. As each statement is right once and wrong otherwise, this can be subtracted.
 
     Args:
-        grid: how many distributions of each question, from certain to even; fewer where so few answers have
-            fewer.
-        answers: answers in each half. Where it is no multiple of 10 frequencies are rounded, and what is
-            stated are the rounded ones.
+        grid: distributions of each question, from certain to even; fewer if so few answers have fewer.
+        answers: answers in each half. Unless it is a multiple of 10, frequencies are rounded, and the rounded
+            ones are stated.
 
     Raises:
-        ConfigError: a number out of range, or a question that cannot be used.
+        ConfigError: a number is out of range, or a question cannot be used.
     """
 
     name = "multiple_choice"
@@ -141,257 +127,189 @@ class MultipleChoice:
         answers: int = 10,
     ) -> None:
         _check(questions, grid, answers)
-        self._seed, self._answers = seed, answers
-        self.points: list[ShiftedSummary] = []
-        self.items = [item for question in questions for item in self._of(question, grid)]
+        self._answers = answers
+        self.points: list[Point] = []
+        self.items: list[Item] = []
+        for question in questions:
+            self._add(question, grid, random.Random(seed_for(seed, question.id)))
 
-    def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        known = values_by_metric(values)
-        results = [_ChoiceResult(metric, self.points, known.get(metric.name, {})) for metric in metrics]
-        tables = (
-            Table(
-                "Stated against true distributions, net of form",
-                NET_COLUMNS,
-                tuple(result.net for result in results),
-                NET_NOTES,
-            ),
-            Table(
-                "The same as measured", _COLUMNS, tuple(result.overall for result in results), OVERALL_NOTES
-            ),
-            Table(
-                "The same as measured, within one true distribution",
-                _COLUMNS,
-                tuple(result.within for result in results),
-                WITHIN_NOTES,
-            ),
-        )
-        plots = tuple(result.plot for result in results if result.found)
-        return Finding(
-            self.name, tables, (self._extent(), *(result.says for result in results), self._limits()), plots
-        )
-
-    def _of(self, question: ChoiceQuestion, grid: int) -> Iterator[Item]:
+    def _add(self, question: ChoiceQuestion, grid: int, rng: random.Random) -> None:
         """One item for each true distribution. The options take turns in being the likeliest."""
         options = question.options
-        rng = random.Random(seed_for(self._seed, question.id))
-        known = shapes(len(options), self._answers)
-        true = [known[place] for place in evenly(min(grid, len(known)), len(known))]
+        possible = shapes(len(options), self._answers)
+        chosen = [possible[index] for index in evenly(min(grid, len(possible)), len(possible))]
         leading = rng.sample(range(len(options)), len(options))
-        counts = [_placed(shape, leading[turn % len(options)], rng) for turn, shape in enumerate(true)]
-        names = {
-            _name(options, stated): Statement(tuple(map(Possibility, options, stated))).text()
-            for stated in counts
-        }
-        for shape, own in zip(true, counts, strict=True):
+        distributions = []
+        for index, shape in enumerate(chosen):
+            distributions.append(_arranged(shape, leading[index % len(options)], rng))
+        summaries = {}
+        for counts in distributions:
+            statement = Statement(tuple(map(Possibility, options, counts)))
+            shares = zip(options, statement.percentages, strict=False)  # the rest, which is 0, is left out
+            summaries[", ".join(f"{option} {share}%" for option, share in shares)] = statement.text()
+        for shape, true in zip(chosen, distributions, strict=True):
             id_ = f"choice-{question.id}-{'-'.join(map(str, shape))}"
-            self.points += [
-                ShiftedSummary(question.id, id_, name, total_variation(own, stated))
-                for name, stated in zip(names, counts, strict=True)
-            ]
-            drawn = [option for option, count in zip(options, own, strict=True) for _ in range(count)]
-            yield Item(
+            for name, counts in zip(summaries, distributions, strict=True):
+                self.points.append(Point(id_, total_variation(true, counts), (name,), question.id))
+            answers = [option for option, count in zip(options, true, strict=True) for _ in range(count)]
+            item = Item(
                 id=id_,
                 question=f"{question.text}: {', '.join(options[:-1])} or {options[-1]}?",
-                masked_out=tuple(rng.sample(drawn, len(drawn))),
-                conditioning=tuple(rng.sample(drawn, len(drawn))),
-                summaries=dict(names),
+                masked_out=tuple(rng.sample(answers, len(answers))),
+                conditioning=tuple(rng.sample(answers, len(answers))),
+                summaries=dict(summaries),
             )
+            self.items.append(item)
+
+    def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
+        numbers = values_by_metric(values)
+        readings = [_Reading(metric, self.points, numbers.get(metric.name, {})) for metric in metrics]
+        title = "Stated against true distributions, net of form"
+        within = "The same as measured, within one true distribution"
+        tables = (
+            Table(title, NET_COLUMNS, tuple(reading.net_row() for reading in readings), NET_NOTES),
+            Table(
+                "The same as measured", COLUMNS, tuple(reading.row() for reading in readings), OVERALL_NOTES
+            ),
+            Table(within, COLUMNS, tuple(reading.within_row() for reading in readings), WITHIN_NOTES),
+        )
+        says = (self._extent(), *(reading.sentence() for reading in readings), self._limits())
+        return Finding(
+            self.name, tables, says, tuple(reading.plot() for reading in readings if reading.points)
+        )
 
     def _extent(self) -> str:
         return (
-            f"{len(self.points)} statements: of {len(self.items)} true distributions, with {self._answers} answers in each half, every one "
-            "is stated of all that belong to the same question. The frequencies of the answers are the true distribution, without sampling "
-            "error."
+            f"{len(self.points)} statements: {len(self.items)} true distributions, with {self._answers} answers "
+            "in each half and without sampling error; each is stated of all that belong to the same question."
         )
 
     def _limits(self) -> str:
-        form = _form(self.points, [point.distance for point in self.points])
+        form = _form(self.points, [point.distance for point in self.points]) or 0
         return (
-            f"Of the true distance itself {percent(form or 0)} is form in this sense: an even distribution is nearer to most others. The "
-            "answers are made up and of one word each, so this shows whether a metric reads stated percentages, and nothing about free "
-            "text. No clear relation may also come from a judge that is too weak to read percentages. Nothing is adjusted for the number "
-            "of metrics."
+            f"Of the true distance itself {percent(form)} is form: an even distribution is nearer to most "
+            "others. The answers are made up, of one word each, so this shows whether a metric reads stated "
+            "percentages, and nothing about free text. No clear relation may also come from a judge that is too "
+            "weak to read percentages. Nothing is adjusted for the number of metrics."
         )
 
 
-def distributions(options: int) -> list[Weights]:
-    """Every way to share out ten tenths among the options, from certainty of the first to certainty of the
-    last."""
-    slots = STEPS + options - 1
-    bars = [(-1, *chosen, slots) for chosen in combinations(range(slots), options - 1)]
-    return sorted((tuple(b - a - 1 for a, b in pairwise(ends)) for ends in bars), reverse=True)
-
-
-def evenly(count: int, size: int) -> list[int]:
-    """``count`` different places of ``size``, from the first to the last."""
-    return [place * (size - 1) // max(1, count - 1) for place in range(count)]
-
-
-def total_variation(a: Sequence[int], b: Sequence[int]) -> float:
-    """Half the sum of the absolute differences of two distributions, given as weights."""
-    whole, other = sum(a), sum(b)
-    return sum(abs(one * other - two * whole) for one, two in zip(a, b, strict=True)) / (2 * whole * other)
-
-
-def shapes(options: int, answers: int) -> list[Weights]:
-    """How answers can be shared out in steps of one tenth, rounded, the largest part first; from certain to
-    even."""
-    falling = [
-        weights for weights in distributions(options) if list(weights) == sorted(weights, reverse=True)
-    ]
-    return list(dict.fromkeys(apportioned(weights, answers) for weights in falling))
-
-
-def _placed(shape: Weights, leading: int, rng: random.Random) -> Weights:
-    """The shape with its largest part at the place ``leading`` and the others in any order."""
-    largest, *others = shape
-    rng.shuffle(others)
-    return (*others[:leading], largest, *others[leading:])
-
-
-def _form(points: Sequence[ShiftedSummary], values: Sequence[float]) -> float | None:
-    """The share of the variance of values within their items that their statements have on average. None
-    where there is no variance."""
-    within = math.fsum(
-        value**2 for value in interaction(values, [point.item for point in points], [""] * len(points))
-    )
-    left = math.fsum(value**2 for value in _net(points, values))
-    return max(0.0, 1 - left / within) if within else None
-
-
-def _net(points: Sequence[ShiftedSummary], values: Sequence[float]) -> list[float]:
-    return interaction(
-        values, [point.item for point in points], [(point.question, point.summary) for point in points]
-    )
-
-
-class _ChoiceResult:
-    """What one metric makes of the points."""
+class _Reading:
+    """How one metric's values follow the true distance; ``net``: without the levels of statements and true
+    distributions."""
 
     def __init__(
-        self, metric: MetricInfo, points: Sequence[ShiftedSummary], known: Mapping[tuple[str, str], float]
+        self, metric: MetricInfo, points: Sequence[Point], values: Mapping[tuple[str, str], float]
     ) -> None:
-        self.metric, self.total = metric, len(points)
-        self.items = len({point.item for point in points})
-        self.found = [
-            (point, metric.badness(known[point.item, point.summary]))
-            for point in points
-            if (point.item, point.summary) in known
-        ]
+        self.metric = metric
+        self.total, self.items = len(points), len({point.item for point in points})
+        self.bad = badness(metric, points, values)
+        self.points = list(self.bad)
+        self.sides = [point.distance for point in self.points], list(self.bad.values())
+        self.net_sides = _net(self.points, self.sides[0]), _net(self.points, self.sides[1])
+        self.net_spearman = self._correlation(self.net_sides, "spearman")
+        self.form = _form(self.points, self.sides[1])
+        self.p: float | None = None
+        if self.points:
+            labels = (point.item for point in self.points), (point.summaries for point in self.points)
+            blocks = [point.question for point in self.points]
+            x, y = (ranks(np.asarray(side)) for side in self.net_sides)
+            self.p = column_shuffle_p(x, y, list(labels[0]), list(labels[1]), blocks)
 
-        self._points, self._bad = [point for point, _ in self.found], [bad for _, bad in self.found]
-        self._distances = [point.distance for point in self._points]
+    def _correlation(self, sides: tuple[list[float], list[float]], kind: Kind) -> Estimate:
+        return correlation_interval(*sides, kind, groups=[point.item for point in self.points])
 
-    @cached_property
-    def sides(self) -> tuple[list[float], list[float]]:
-        """Distances and values net of what each statement and each true distribution has on average."""
-        return _net(self._points, self._distances), _net(self._points, self._bad)
+    def net_row(self) -> tuple[Cell, ...]:
+        return (*self._row(self.net_sides, self.net_spearman), self.p, self.form)
 
-    @cached_property
-    def spearman(self) -> Estimate:
-        return self._correlation(*self.sides, "spearman")
+    def row(self) -> tuple[Cell, ...]:
+        return self._row(self.sides, self._correlation(self.sides, "spearman"))
 
-    @property
-    def net(self) -> tuple[Cell, ...]:
-        cells = (*interval_cells(self.spearman), *interval_cells(self._correlation(*self.sides, "pearson")))
-        return (self.metric.name, *cells, len(self.found), self.total, self.p, self.form)
+    def _row(self, sides: tuple[list[float], list[float]], rank: Estimate) -> tuple[Cell, ...]:
+        linear = self._correlation(sides, "pearson")
+        numbers = (*interval_cells(rank), *interval_cells(linear))
+        return (self.metric.name, *numbers, len(self.points), self.total)
 
-    @cached_property
-    def p(self) -> float | None:
-        x, y = (ranks(np.asarray(side)) for side in self.sides)
-        labels = [(point.item, point.summary, point.question) for point in self._points]
-        return (
-            column_shuffle_p(x, y, *([label[place] for label in labels] for place in range(3)))
-            if labels
-            else None
-        )
+    def within_row(self) -> tuple[Cell, ...]:
+        rank = bounded_mean(list(correlations(self.bad, spearman).values()), -1, 1)
+        linear = bounded_mean(list(correlations(self.bad, pearson).values()), -1, 1)
+        return (self.metric.name, *interval_cells(rank), *interval_cells(linear), rank.n, self.items)
 
-    @property
-    def form(self) -> float | None:
-        return _form(self._points, self._bad)
-
-    @property
-    def overall(self) -> tuple[Cell, ...]:
-        sides = self._distances, self._bad
-        cells = (
-            *interval_cells(self._correlation(*sides, "spearman")),
-            *interval_cells(self._correlation(*sides, "pearson")),
-        )
-        return (self.metric.name, *cells, len(self.found), self.total)
-
-    @property
-    def within(self) -> tuple[Cell, ...]:
-        ranks = self._within(spearman)
-        return (
-            self.metric.name,
-            *interval_cells(ranks),
-            *interval_cells(self._within(pearson)),
-            ranks.n,
-            self.items,
-        )
-
-    @property
-    def says(self) -> str:
-        rho, name, form = self.spearman, self.metric.name, self.form
-        if not self.found:
-            return f"{name} has no value for any statement, so nothing can be said of it."
-        if form is None:
+    def sentence(self) -> str:
+        name, rho = self.metric.name, self.net_spearman
+        if not self.points:
+            return f"{name} has no value for any statement."
+        if self.form is None:
             return (
                 f"{name} gives all statements of one true distribution the same value, as a metric that reads "
                 "only length or wording must."
             )
         if rho.mean is None:
-            return f"{name} gives each statement the same value whatever is true, but for a level of each true distribution."
-        shown = len({point.item for point in self._points})
-        p = "" if self.p is None else f" (p = {self.p:.2g})"
-        number = (
-            f"rank correlation {with_interval(rho, _CORRELATION)}{p} over {rho.n} statements of {shown} true "
-            "distributions, net of form"
+            return f"{name} gives each statement the same value whatever is true, except for a level of each truth."
+        number = f"{with_interval(rho, _CORRELATION)}" + ("" if self.p is None else f" (p = {self.p:.2g})")
+        return (
+            f"{name} {self._verdict(rho.mean)}: rank correlation {number} over {rho.n} statements of "
+            f"{len({point.item for point in self.points})} true distributions, net of form. "
+            f"{percent(self.form)} of what it tells apart within one true distribution is form."
         )
-        if rho.low is None or rho.high is None:
-            sure = abs(rho.mean) == 1 and self.p is not None and self.p <= ALPHA
-            way = "follows" if rho.mean > 0 else "goes AGAINST"
-            said = f"{way} the true distance without exception" if sure else "allows no conclusion"
-        elif rho.low <= 0 <= rho.high or self.p is None or self.p > ALPHA:
-            said = "shows no clear relation to the true distance"
-        else:
-            said = (
-                "gets worse with the true distance, as it must"
-                if rho.mean > 0
-                else "gets BETTER with the true distance"
-            )
-        return f"{name} {said}: {number}. {percent(form)} of what it tells apart within one true distribution is form."
 
-    @property
+    def _verdict(self, rho: float) -> str:
+        low, high = self.net_spearman.low, self.net_spearman.high
+        beyond_zero = abs(rho) == 1 if low is None or high is None else not low <= 0 <= high
+        if not beyond_zero or self.p is None or self.p > ALPHA:
+            return "shows no clear relation to the true distance"
+        if rho < 0:
+            return "gets BETTER with the true distance"
+        return "gets worse with the true distance, as it must"
+
     def plot(self) -> Plot:
-        name, turned = self.metric.name, "" if self.metric.better == "lower" else " (negative)"
-        x, y = (tuple(side) for side in self.sides)
-        title, label = (
-            f"{name}: stated against true distributions, net of form",
-            "total variation, net of form",
-        )
-        return Plot(
-            f"choice-{name}", title, label, f"{name}{turned}, net of form", (Curve(name, x, y),), points=True
-        )
-
-    def _correlation(self, x: Sequence[float], y: Sequence[float], kind: Kind) -> Estimate:
-        return correlation_interval(x, y, kind, groups=[point.item for point in self._points])
-
-    def _within(self, correlation: Callable[[Sequence[float], Sequence[float]], float | None]) -> Estimate:
-        sides: dict[str, tuple[list[float], list[float]]] = {}
-        for point, bad in self.found:
-            x, y = sides.setdefault(point.item, ([], []))
-            x.append(point.distance)
-            y.append(bad)
-        return bounded_mean(
-            [value for x, y in sides.values() if (value := correlation(x, y)) is not None], -1, 1
-        )
+        name = self.metric.name
+        title = f"{name}: stated against true distributions, net of form"
+        label = f"{name}{'' if self.metric.better == 'lower' else ' (negative)'}, net of form"
+        x, y = map(tuple, self.net_sides)
+        curve = Curve(name, x, y)
+        return Plot(f"choice-{name}", title, "total variation, net of form", label, (curve,), points=True)
 
 
-def _name(options: Sequence[str], weights: Weights) -> str:
-    return ", ".join(
-        f"{option} {share}%" for option, share in zip(options, apportioned(weights, 100), strict=True)
-    )
+def evenly(count: int, size: int) -> list[int]:
+    """``count`` different indices below ``size``, from the first to the last."""
+    return [index * (size - 1) // max(1, count - 1) for index in range(count)]
+
+
+def total_variation(a: Sequence[int], b: Sequence[int]) -> float:
+    """Half the sum of the absolute differences of two distributions, given as weights."""
+    total, other_total = sum(a), sum(b)
+    differences = [abs(one * other_total - other * total) for one, other in zip(a, b, strict=True)]
+    return sum(differences) / (2 * total * other_total)
+
+
+def shapes(options: int, answers: int) -> list[Weights]:
+    """How answers can be shared out in steps of one tenth, rounded, the largest part first; from certain to
+    even."""
+    falling = combinations_with_replacement(range(STEPS, -1, -1), options)
+    rounded = [apportioned(weights, answers) for weights in falling if sum(weights) == STEPS]
+    return list(dict.fromkeys(rounded))
+
+
+def _arranged(shape: Weights, leading: int, rng: random.Random) -> Weights:
+    """The shape with its largest part at index ``leading`` and the others in any order."""
+    largest, *others = shape
+    rng.shuffle(others)
+    return (*others[:leading], largest, *others[leading:])
+
+
+def _form(points: Sequence[Point], values: Sequence[float]) -> float | None:
+    """The share of the variance of values within their items that their statements have on average. None if
+    there is no variance."""
+    within = interaction(values, [point.item for point in points], [""] * len(points))
+    total = math.fsum(value**2 for value in within)
+    net = math.fsum(value**2 for value in _net(points, values))
+    return max(0.0, 1 - net / total) if total else None
+
+
+def _net(points: Sequence[Point], values: Sequence[float]) -> list[float]:
+    statements = [(point.question, point.summaries) for point in points]
+    return interaction(values, [point.item for point in points], statements)
 
 
 def _check(questions: Sequence[ChoiceQuestion], grid: int, answers: int) -> None:
@@ -401,11 +319,8 @@ def _check(questions: Sequence[ChoiceQuestion], grid: int, answers: int) -> None
         raise ConfigError(f"'answers' must be at least 1, not {answers}")
     for question in questions:
         size = len(question.options)
-        if (
-            len(set(question.options)) < size
-            or not 2 <= size <= _MOST_OPTIONS
-            or any(len(option.split()) != 1 for option in question.options)
-        ):
+        single_words = all(len(option.split()) == 1 for option in question.options)
+        if len(set(question.options)) < size or not 2 <= size <= _MOST_OPTIONS or not single_words:
             raise ConfigError(
                 f"the question {excerpt(question.id)} needs 2 to {_MOST_OPTIONS} different options of one word each"
             )

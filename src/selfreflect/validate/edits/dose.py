@@ -1,13 +1,11 @@
-"""Stated percentages that are wrong by a known number of points: the dose-response curve of a metric."""
+"""Study ``dose``: stated percentages that are wrong by a known number of points, and how a metric responds."""
 
 from __future__ import annotations
 
 import math
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
 
@@ -17,17 +15,18 @@ from selfreflect.errors import DataError
 from selfreflect.grouping import group_indices
 from selfreflect.metric.tasks import masked_words
 from selfreflect.models.base import seed_for
-from selfreflect.render.table import Cell, Column, Table
+from selfreflect.render.table import Cell, Table
 from selfreflect.sources.items import Item
-from selfreflect.stats import Estimate
 from selfreflect.validate.base import MetricInfo, Value
-from selfreflect.validate.edits.edits import CannotEditError, Elsewhere, foreign_texts
-from selfreflect.validate.edits.possibilities import Grouping, Possibility, Statement, statements
+from selfreflect.validate.edits.edits import CannotEditError, Material, other_possibilities
+from selfreflect.validate.edits.percentages import Point, badness, correlations
+from selfreflect.validate.edits.statements import Grouping, Possibility, Statement, statements
 from selfreflect.validate.statistics import bounded_mean, spearman
 from selfreflect.validate.study import (
     Curve,
     Finding,
     Plot,
+    columns,
     counted,
     interval_cells,
     percent,
@@ -39,42 +38,38 @@ from selfreflect.validate.worsening import FEWEST, Worsening, clear_sign
 SHIFTS = (10, 20, 30, 40, 50)
 """Percentage points."""
 
-_CHANGE, _CORRELATION = "+z.4f", "+z.2f"
+_CORRELATION = "+z.2f"
 RESPONSE_COLUMNS = (
-    Column("metric"),
-    Column("rank correlation", _CORRELATION),
-    Column("95% low", _CORRELATION),
-    Column("95% high", _CORRELATION),
-    Column("n", "d"),
-    Column("of", "d"),
-    Column("rises at every step", ".0%"),
-    Column("rises low", ".0%"),
-    Column("rises high", ".0%"),
-    Column("open items", _CORRELATION),
-    Column("n open", "d"),
+    *columns("", "metric"),
+    *columns(_CORRELATION, "rank correlation", "95% low", "95% high"),
+    *columns("d", "n", "of"),
+    *columns(".0%", "rises at every step", "rises low", "rises high"),
+    *columns(_CORRELATION, "open items"),
+    *columns("d", "n open"),
 )
 CURVE_COLUMNS = (
-    Column("metric"),
-    Column("shift", "d"),
-    Column("change", _CHANGE),
-    Column("95% low", _CHANGE),
-    Column("95% high", _CHANGE),
-    Column("n", "d"),
-    Column("of", "d"),
+    *columns("", "metric"),
+    *columns("d", "shift"),
+    *columns("+z.4f", "change", "95% low", "95% high"),
+    *columns("d", "n", "of"),
 )
 RESPONSE_NOTES = (
-    "rank correlation: mean over items of Spearman's correlation, within the item, of the shift with the value, its sign turned where "
-    "higher is better: 1 where every larger shift is worse; undefined where all values of an item are equal",
-    "rises at every step: share of items in which each larger shift is worse than the one before; equal values are no rise",
+    "rank correlation: mean over items of Spearman's correlation, within the item, of the shift with the value, "
+    "its sign turned where higher is better: 1 if every larger shift is worse; undefined if all values of an "
+    "item are equal",
+    "rises at every step: share of items in which each larger shift is worse than the one before; equal values "
+    "are no rise",
     "n: items that have a rank correlation, of those with at least two shifts",
-    "open items: the mean among items with a masked word that only the two percentages can tell; in the others the rest of the answer "
-    "gives it away, so that even a metric which reads masked words and percentages perfectly need not respond",
-    "intervals: 95% BCa bootstrap over items; where all items agree, they are exact",
+    "open items: the mean among items with a masked word that only the two percentages can tell; in the others "
+    "the rest of the answer gives it away, so even a perfect reader of masked words need not respond",
+    "intervals: 95% BCa bootstrap over items; exact where all items agree",
 )
 CURVE_NOTES = (
-    "change: mean change against the unshifted statement, its sign turned where higher is better, so that above 0 is worse for each metric",
-    "each value is the mean of two statements, with either of the two possibilities in front",
-    "an item has a shift where its most frequent possibility has at least as many points, so that larger shifts are means over fewer items",
+    "change: mean change against the unshifted statement, its sign turned where higher is better, so that above "
+    "0 is worse for every metric",
+    "each value is the mean of two statements, one with each of the two possibilities in front",
+    "an item has a shift if its most frequent possibility has at least as many points, so larger shifts are "
+    "means over fewer items",
 )
 
 
@@ -82,65 +77,60 @@ class ShiftedPercentages:
     """For each item the statement of its answers, and the same with 10 to 50 points moved from the most
     frequent possibility to the next.
 
-    Where there is no next one, a possibility from another item takes its place, at 0%. Both halves are made
-    of all answers, since all are
-    stated: the distance between the stated and the true distribution is then the shift itself, in total
-    variation. Each statement is measured twice, with either of the two possibilities in front, and the mean
-    of the two counts: else a judge that likes a small number in front would seem to like the shift.
+    If there is no next one, a possibility from another item takes its place, at 0%. Both halves are made of
+    all answers, since all are stated: the total variation between the stated and the true distribution is
+    then the shift itself. Each statement is measured twice, with each of the two possibilities in front, and
+    the mean counts: else a judge that likes a small number in front would seem to like the shift.
 
     Raises:
-        DataError: there are no items, two have one id, or none has a possibility of 10% or more.
+        DataError: there are no items, two have the same id, or none has a possibility of 10% or more.
     """
 
     name = "shifted_percentages"
 
     def __init__(self, items: Sequence[Item], seed: int = 0, grouping: Grouping = group_indices) -> None:
-        found = statements(items, grouping)
+        self._statements = statements(items, grouping)
+        self._seed = seed
         self.skipped: Counter[str] = Counter()
         """Why an item has no shifts -> how often."""
         self.borrowed = 0
         """Items with one possibility, whose points go to one that nobody gave."""
-        self.shifts: dict[str, tuple[int, ...]] = {}
-        """Item -> the shifts that it has room for."""
+        self.points: dict[str, dict[int, Point]] = {}
+        """Item -> shift -> point, for 0 and the shifts that the item has room for."""
         self.open: set[str] = set()
-        """Items with a masked word that only the two percentages can tell, see :func:`opened`."""
+        """Items with a masked word that only the two percentages can tell, see :func:`is_open`."""
         self.items: list[Item] = []
         for item in items:
             try:
-                statement = self._with_two(item, found, seed)
+                self._add(item)
             except CannotEditError as error:
                 self.skipped[str(error)] += 1
-            else:
-                self._add(item, statement)
         if not self.items:
             reasons = ", ".join(sorted(self.skipped))
             raise DataError(f"percentages can be shifted in none of the {len(items)} items ({reasons})")
 
-    def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        known = values_by_metric(values)
-        responses = [
-            _Response(metric, self.shifts, self.open, known.get(metric.name, {})) for metric in metrics
-        ]
-        tables = (
-            Table(
-                "Response to shifted percentages",
-                RESPONSE_COLUMNS,
-                tuple(response.row for response in responses),
-                RESPONSE_NOTES,
-            ),
-            Table(
-                "Change by shift",
-                CURVE_COLUMNS,
-                tuple(row for response in responses for row in response.rows),
-                CURVE_NOTES,
-            ),
+    def _add(self, item: Item) -> None:
+        statement = self._in_points(item)
+        answers = item.masked_out + item.conditioning
+        if is_open(answers, *statement.named[:2]):
+            self.open.add(item.id)
+        points: dict[int, Point] = {}
+        summaries = {}
+        for shift in (0, *SHIFTS):
+            if shift <= statement.named[0].weight:
+                first, second, *others = shifted(statement, shift).named
+                names = f"{shift} points", f"{shift} points, turned"
+                summaries[names[0]] = Statement((first, second, *others), statement.rest).text()
+                summaries[names[1]] = Statement((second, first, *others), statement.rest).text()
+                points[shift] = Point(item.id, shift / 100, names)
+        self.points[item.id] = points
+        self.items.append(
+            replace(item, masked_out=answers, conditioning=answers, summaries=summaries, order=())
         )
-        says = (self._extent(), *(response.says for response in responses), self._limits())
-        return Finding(self.name, tables, says, (_plot(responses),))
 
-    def _with_two(self, item: Item, found: Mapping[str, Statement | None], seed: int) -> Statement:
-        """The statement in percentage points, with a possibility that points can be moved to."""
-        statement = found[item.id]
+    def _in_points(self, item: Item) -> Statement:
+        """The item's statement in percentage points, with a possibility that points can be moved to."""
+        statement = self._statements[item.id]
         if statement is None:
             raise CannotEditError("no answers that can be stated")
         *shares, rest = statement.percentages
@@ -148,198 +138,158 @@ class ShiftedPercentages:
         if named[0].weight < SHIFTS[0]:
             raise CannotEditError(f"no possibility has {SHIFTS[0]}%")
         if len(named) == 1:
-            rng = random.Random(seed_for(seed, item.id, "shift"))
-            elsewhere = Elsewhere(item.masked_out + item.conditioning, foreign_texts(found, item.id), rng)
-            named.append(Possibility(elsewhere.foreign(), 0))
+            others = other_possibilities(self._statements, item.id)
+            rng = random.Random(seed_for(self._seed, item.id, "shift"))
+            material = Material(item.masked_out + item.conditioning, others, rng)
+            named.append(Possibility(material.new_possibility(), 0))
             self.borrowed += 1
         return Statement(tuple(named), rest)
 
-    def _add(self, item: Item, statement: Statement) -> None:
-        self.shifts[item.id] = tuple(shift for shift in SHIFTS if shift <= statement.named[0].weight)
-        changed = [(shift, shifted(statement, shift)) for shift in (0, *self.shifts[item.id])]
-        made = {
-            name: text
-            for shift, one in changed
-            for name, text in zip(summary_names(shift), _both_ways(one), strict=True)
-        }
-        answers = item.masked_out + item.conditioning
-        if opened(answers, *statement.named[:2]):
-            self.open.add(item.id)
-        self.items.append(replace(item, masked_out=answers, conditioning=answers, summaries=made, order=()))
+    def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
+        numbers = values_by_metric(values)
+        responses = [_Response(metric, self, numbers.get(metric.name, {})) for metric in metrics]
+        rows = tuple(response.row() for response in responses)
+        shifts = tuple(row for response in responses for row in response.shift_rows())
+        tables = (
+            Table("Response to shifted percentages", RESPONSE_COLUMNS, rows, RESPONSE_NOTES),
+            Table("Change by shift", CURVE_COLUMNS, shifts, CURVE_NOTES),
+        )
+        says = (self._extent(), *(response.sentence() for response in responses), self._limits())
+        return Finding(self.name, tables, says, (_plot(responses),))
 
     def _extent(self) -> str:
-        full = sum(SHIFTS[-1] in shifts for shifts in self.shifts.values())
-        done = f"Percentages were shifted in {counted(len(self.items), 'item')}, in {full} of them by up to {SHIFTS[-1]} points."
-        done += (
-            f" In {len(self.open)} of them a masked-out answer has a word that only the two percentages can tell; in the others the rest "
-            "of the answer gives it away, and metrics that read masked words need not respond."
+        full = sum(SHIFTS[-1] in points for points in self.points.values())
+        sentence = (
+            f"Percentages were shifted in {counted(len(self.items), 'item')}, in {full} of them by up to "
+            f"{SHIFTS[-1]} points. In {len(self.open)} of them a masked-out answer has a word that only the two "
+            "percentages can tell; in the others the rest of the answer gives it away, and metrics that read "
+            "masked words need not respond."
         )
         if self.borrowed:
-            done += f" In {self.borrowed} of them only one possibility is named, and the points go to one that nobody gave."
-        return done + "".join(
-            f" {counted(count, 'item')} left out: {reason}." for reason, count in sorted(self.skipped.items())
-        )
+            sentence += f" In {self.borrowed} of them the points go to a possibility that nobody gave."
+        for reason, count in sorted(self.skipped.items()):
+            sentence += f" {counted(count, 'item')} left out: {reason}."
+        return sentence
 
     def _limits(self) -> str:
         return (
-            "No clear response may come from a metric that does not read percentages, from a judge that is too weak to, or from too few "
-            "items, where the interval is wide. Where the answers were grouped by spelling, the two possibilities may mean the same, and "
-            "the shift between them is none: groups by meaning are the better test. All items pass through similar numbers, so that a "
-            "judge that likes some of them, such as a 0%, whatever they say, shows a small response in all items alike; only the study of "
-            "multiple choice takes that out. How a metric reads words such as “probably” is another matter."
+            "No clear response may come from a metric that does not read percentages, a judge that is too weak "
+            "to, or too few items. If answers were grouped by spelling, the two possibilities may mean the same: "
+            "group by meaning. A judge that likes some numbers, such as 0%, whatever they say, shows a small "
+            "response in all items alike; only multiple choice subtracts that. How a metric reads words such as "
+            "“probably” is another matter."
         )
 
 
-def summary_names(shift: int) -> tuple[str, str]:
-    """With the possibility in front that loses the points, and with the other one there."""
-    return f"{shift} points", f"{shift} points, turned"
-
-
-def _both_ways(statement: Statement) -> tuple[str, str]:
+def shifted(statement: Statement, points: int) -> Statement:
+    """Move ``points`` from the first possibility to the second. Weights are percentage points."""
     first, second, *others = statement.named
-    return statement.text(), Statement((second, first, *others), statement.rest).text()
+    less = Possibility(first.text, first.weight - points)
+    more = Possibility(second.text, second.weight + points)
+    return Statement((less, more, *others), statement.rest)
 
 
-def opened(masked_out: Sequence[str], one: Possibility, other: Possibility) -> bool:
+def is_open(masked_out: Sequence[str], one: Possibility, other: Possibility) -> bool:
     """Whether the same word of the same masked-out answer could be that of either possibility: in ``The _
     bridge.`` both ``mill`` and ``church``, in ``The wood _ in damp air.`` only one."""
-    known = [
-        {masked.masked: masked.text for masked in masked_words([text], every=True)}
-        for text in (one.text, other.text)
-    ]
-    fillings = [[words.get(task.masked) for words in known] for task in masked_words(masked_out)]
-    return any(None not in both and both[0] != both[1] for both in fillings)
+    word_of, other_word_of = (
+        {task.masked: task.text for task in masked_words([possibility.text], every=True)}
+        for possibility in (one, other)
+    )
+    for task in masked_words(masked_out):
+        words = word_of.get(task.masked), other_word_of.get(task.masked)
+        if None not in words and words[0] != words[1]:
+            return True
+    return False
 
 
-def shifted(statement: Statement, points: int) -> Statement:
-    """``points`` moved from the first possibility to the second. Weights are percentage points."""
-    first, second, *others = statement.named
-    moved = (Possibility(first.text, first.weight - points), Possibility(second.text, second.weight + points))
-    return Statement((*moved, *others), statement.rest)
-
-
-_SAID = {
+_VERDICTS = {
     1: "gets worse with the shift, as it must",
     0: "shows no clear response to the shift",
     -1: "gets BETTER with the shift",
 }
 
 
-@dataclass(frozen=True)
 class _Response:
-    """What one metric makes of the shifts."""
+    """How one metric responds to the shifts."""
 
-    metric: MetricInfo
-    shifts: Mapping[str, Sequence[int]]
-    open: Set[str]
-    known: Mapping[tuple[str, str], float]
-
-    def _bad(self, item: str, shift: int) -> float | None:
-        values = [self.known[item, name] for name in summary_names(shift) if (item, name) in self.known]
-        return self.metric.badness(fmean(values)) if len(values) == 2 else None
-
-    @cached_property
-    def lines(self) -> dict[str, list[tuple[int, float]]]:
-        """Item -> its shifts with their badness, for those items where every shift has a value."""
-        found = {
-            id_: [(shift, self._bad(id_, shift)) for shift in (0, *shifts)]
-            for id_, shifts in self.shifts.items()
-        }
-        whole = {id_: [(shift, bad) for shift, bad in line if bad is not None] for id_, line in found.items()}
-        return {id_: line for id_, line in whole.items() if len(line) == len(found[id_])}
-
-    @cached_property
-    def changes(self) -> dict[int, Worsening]:
-        """Shift -> changes against the unshifted statement."""
-        found: dict[int, Worsening] = {}
+    def __init__(
+        self, metric: MetricInfo, study: ShiftedPercentages, values: Mapping[tuple[str, str], float]
+    ) -> None:
+        self.metric = metric
+        curves = {item: list(points.values()) for item, points in study.points.items()}
+        bad = badness(metric, (point for curve in curves.values() for point in curve), values)
+        whole = [
+            curve for curve in curves.values() if len(curve) > 2 and all(point in bad for point in curve)
+        ]
+        by_item = correlations({point: bad[point] for curve in whole for point in curve}, spearman)
+        rises = [all(bad[a] < bad[b] for a, b in pairwise(curve)) for curve in whole]
+        self.rises = bounded_mean(list(map(float, rises)), 0, 1)
+        self.correlations = list(by_item.values())
+        self.correlation = bounded_mean(self.correlations, -1, 1)
+        self.of_open = [value for item, value in by_item.items() if item in study.open]
+        self.total = sum(len(curve) > 2 for curve in curves.values())
+        self.changes: dict[int, Worsening] = {}
+        """By shift, against the unshifted statement."""
         for shift in SHIFTS:
-            having = [id_ for id_, shifts in self.shifts.items() if shift in shifts]
-            pairs = [(self._bad(id_, 0), self._bad(id_, shift)) for id_ in having]
-            found[shift] = Worsening(
-                [after - before for before, after in pairs if before is not None and after is not None],
-                len(having),
-            )
-        return found
+            pairs = [(points[0], points[shift]) for points in study.points.values() if shift in points]
+            changes = [bad[after] - bad[before] for before, after in pairs if before in bad and after in bad]
+            if pairs:
+                self.changes[shift] = Worsening(changes, len(pairs))
 
-    @property
-    def ranked(self) -> int:
-        """Items with enough shifts for a rank correlation."""
-        return sum(len(shifts) > 1 for shifts in self.shifts.values())
-
-    @cached_property
-    def correlations(self) -> dict[str, float]:
-        """By item."""
-        found = {id_: spearman(*zip(*line, strict=True)) for id_, line in self.lines.items() if len(line) > 2}
-        return {id_: rho for id_, rho in found.items() if rho is not None}
-
-    @cached_property
-    def correlation(self) -> Estimate:
-        return bounded_mean(list(self.correlations.values()), -1, 1)
-
-    @cached_property
-    def rises(self) -> Estimate:
-        lines = [line for line in self.lines.values() if len(line) > 2]
-        return bounded_mean([float(all(b > a for (_, a), (_, b) in pairwise(line))) for line in lines], 0, 1)
-
-    @property
     def row(self) -> tuple[Cell, ...]:
-        among_open = [rho for id_, rho in self.correlations.items() if id_ in self.open]
-        mean = fmean(among_open) if among_open else None
         return (
-            self.metric.name,
-            *interval_cells(self.correlation),
-            self.correlation.n,
-            self.ranked,
+            *(self.metric.name, *interval_cells(self.correlation), self.correlation.n, self.total),
             *interval_cells(self.rises),
-            mean,
-            len(among_open),
+            *(fmean(self.of_open) if self.of_open else None, len(self.of_open)),
         )
 
-    @property
-    def rows(self) -> list[tuple[Cell, ...]]:
-        found = [(shift, change.mean) for shift, change in self.changes.items() if change.total]
-        return [(self.metric.name, shift, *interval_cells(mean), mean.n, mean.total) for shift, mean in found]
+    def shift_rows(self) -> list[tuple[Cell, ...]]:
+        rows: list[tuple[Cell, ...]] = []
+        for shift, change in self.changes.items():
+            mean = change.mean
+            rows.append((self.metric.name, shift, *interval_cells(mean), mean.n, mean.total))
+        return rows
 
-    @property
-    def says(self) -> str:
-        rho, name = self.correlation, self.metric.name
+    def sentence(self) -> str:
+        rho = self.correlation
+        if not any(change.changes for change in self.changes.values()):
+            return f"{self.metric.name} has no value for any shifted statement."
         if rho.mean is None:
-            flat = any(change.changes for change in self.changes.values())
-            return f"{name}: " + (
-                "no item has values that differ with at least two shifts, so it has no response that could be ranked."
-                if flat
-                else "no shifted statement has a value, so nothing can be said of its response."
-            )
-        if rho.low is None or rho.high is None:
-            return f"{name}: the rank correlation with the shift is {rho.mean:+z.2f} in one item, and one item allows no conclusion."
-        few = f"cannot be judged by {rho.n} items, which are too few"
-        said = few if rho.n < FEWEST else _SAID[clear_sign(rho, list(self.correlations.values()))]
+            return f"{self.metric.name} has no item whose values differ with at least two shifts."
+        verdict = f"cannot be judged by {counted(rho.n, 'item')}"
+        if rho.n >= FEWEST:
+            verdict = _VERDICTS[clear_sign(rho, self.correlations)]
         return (
-            f"{name} {said}: mean rank correlation {with_interval(rho, _CORRELATION)} within {rho.n} of {counted(self.ranked, 'item')}; "
-            f"it gets worse at every step in {percent(self.rises.mean or 0)} of those with all values."
+            f"{self.metric.name} {verdict}: mean rank correlation {with_interval(rho, _CORRELATION)} within "
+            f"{rho.n} of {counted(self.total, 'item')}; it gets worse at every step in "
+            f"{percent(self.rises.mean or 0)} of those with all values."
         )
 
-    @property
     def curve(self) -> Curve | None:
         """Mean changes in units of the root mean square of all changes, so that metrics of any unit share an
-        axis. None without values."""
-        found = {shift: change.mean for shift, change in self.changes.items() if change.changes}
-        every = [change for worsening in self.changes.values() for change in worsening.changes]
-        if not every:
+        axis; None without values."""
+        changes = [change for of_shift in self.changes.values() for change in of_shift.changes]
+        if not changes:
             return None
-        unit = math.sqrt(math.fsum(change**2 for change in every) / len(every)) or 1.0
-        ends = [(mean.mean or 0.0, mean.low, mean.high) for mean in found.values()]
-        whole = all(low is not None and high is not None for _, low, high in ends)
-        return Curve(
-            self.metric.name,
-            (0.0, *map(float, found)),
-            (0.0, *(mean / unit for mean, _, _ in ends)),
-            (0.0, *((low or 0.0) / unit for _, low, _ in ends)) if whole else (),
-            (0.0, *((high or 0.0) / unit for _, _, high in ends)) if whole else (),
-        )
+        unit = math.sqrt(math.fsum(change**2 for change in changes) / len(changes)) or 1.0
+        means = {shift: change.mean for shift, change in self.changes.items() if change.changes}
+        low = [mean.low for mean in means.values() if mean.low is not None]
+        high = [mean.high for mean in means.values() if mean.high is not None]
+
+        def scaled(numbers: Sequence[float]) -> tuple[float, ...]:
+            return (0.0, *(number / unit for number in numbers))
+
+        x = (0.0, *map(float, means))
+        y = scaled([mean.mean or 0.0 for mean in means.values()])
+        if len(low) < len(means):
+            return Curve(self.metric.name, x, y)
+        return Curve(self.metric.name, x, y, scaled(low), scaled(high))
 
 
 def _plot(responses: Sequence[_Response]) -> Plot:
-    curves = tuple(curve for response in responses if (curve := response.curve))
-    y = "mean change for the worse (of its root mean square)"
-    return Plot("dose-response", "Response to shifted percentages", "shift in percentage points", y, curves)
+    curves = tuple(curve for response in responses if (curve := response.curve()))
+    y_label = "mean change for the worse (of its root mean square)"
+    return Plot(
+        "dose-response", "Response to shifted percentages", "shift in percentage points", y_label, curves
+    )

@@ -1,5 +1,4 @@
-"""Edits that make a statement or a summary worse in a known way. Each is labelled, and decided by its seed
-alone."""
+"""Edits that make a statement or a summary worse in a known way. Each has a label, and its seed decides it."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from selfreflect.validate.edits.possibilities import Possibility, Statement
+from selfreflect.validate.edits.statements import Possibility, Statement
 
 PAD, DETAIL = "pad with filler", "replace a detail"
 
@@ -16,11 +15,11 @@ FILLER = (
     "This is a matter that can be looked at from more than one side, and it is worth a moment of thought. "
     "There is of course more to say, and others may well put it in their own way."
 )
-_FOREIGN = "Nobody has ever found out"
+_NEW = "Nobody has ever found out"
 _NAMES = ("Lisbon", "Nairobi", "Hanoi", "Quito", "Oslo", "Perth")
 
-_ADDED = 4
-"""The added possibility weighs a quarter of all others together: 20% of the statement."""
+_SCALE = 4
+"""Makes an added possibility weigh a quarter of all others together: 20% of the statement."""
 _TRIES = 20
 _ONE = "it names one possibility only"
 
@@ -29,127 +28,133 @@ _DETAIL = re.compile(r"(?P<number>\d+(?:[.,]\d+)*)|(?P<name>[^\W\d_]{2,})")
 
 
 class CannotEditError(Exception):
-    """An edit that does not apply; its message is the reason, in words that are the same for all items."""
+    """An edit does not apply. Its message is the reason, in the same words for all items."""
 
 
 @dataclass(frozen=True)
-class Elsewhere:
-    """What an edit may take from outside the item. ``given`` holds the item's own texts: what is new must not
-    be in them."""
+class Material:
+    """What an edit may add to an item: nothing that is in the item's ``own`` texts."""
 
-    given: tuple[str, ...]
+    own: tuple[str, ...]
     possibilities: Sequence[str]
-    """Of other items, in an order that does not depend on that of the items."""
+    """Of other items, in an order that does not depend on the order of items."""
     rng: random.Random
 
-    def foreign(self) -> str:
-        """A possibility that no text of the item gives, nor gives in part.
+    def new_possibility(self) -> str:
+        """A possibility that no text of the item gives, not even in part.
 
         Raises:
-            CannotEditError: every one at hand is given.
+            CannotEditError: the item gives all of them.
         """
-        given = [words for text in self.given if (words := _words(text))]
-        for text in (*self.rng.sample(self.possibilities, len(self.possibilities)), _FOREIGN):
+        own = [words for words in map(_words, self.own) if words]
+        for text in (*self._shuffled(), _NEW):
             words = _words(text)
-            if words and not any(words <= own or own <= words for own in given):
+            if words and not any(words <= answer or answer <= words for answer in own):
                 return text
         raise CannotEditError("every possibility at hand was given")
 
-    def detail_replaced(self, text: str) -> str:
-        """``text`` with one number or name changed to one that the item does not have.
+    def replace_detail(self, text: str) -> str:
+        """Change one number or name in ``text`` to one that the item does not have.
 
         Raises:
-            CannotEditError: there is none, or none to take its place.
+            CannotEditError: there is none, or none to replace it.
         """
-        found = details(text)
-        taken = _words(text).union(*map(_words, self.given))
-        for match in self.rng.sample(found, len(found)):
+        matches = _details(text)
+        taken = _words(text).union(*map(_words, self.own))
+        for match in self.rng.sample(matches, len(matches)):
             other = self._number(match[0], taken) if match["number"] else self._name(taken)
             if other:
                 return text[: match.start()] + other + text[match.end() :]
         raise CannotEditError("it has no number or name to replace")
 
+    def _shuffled(self) -> list[str]:
+        return self.rng.sample(self.possibilities, len(self.possibilities))
+
     def _number(self, number: str, taken: set[str]) -> str | None:
-        """Another number of the same shape: its last two digits are drawn anew."""
-        places = [place for place, letter in enumerate(number) if letter.isdigit()][-2:]
+        """Another number of the same shape: its last two digits are drawn again."""
+        digits = [index for index, letter in enumerate(number) if letter.isdigit()]
         for _ in range(_TRIES):
             letters = list(number)
-            for place in places:
-                letters[place] = self.rng.choice("123456789")
+            for index in digits[-2:]:
+                letters[index] = self.rng.choice("123456789")
             other = "".join(letters)
             if not _words(other) <= taken:
                 return other
         return None
 
     def _name(self, taken: set[str]) -> str | None:
-        for text in self.rng.sample(self.possibilities, len(self.possibilities)):
-            if free := [
-                match["name"]
-                for match in details(text)
-                if match["name"] and match["name"].casefold() not in taken
-            ]:
+        for text in self._shuffled():
+            names = [match["name"] for match in _details(text) if match["name"]]
+            free = [name for name in names if name.casefold() not in taken]
+            if free:
                 return self.rng.choice(free)
         free = [name for name in _NAMES if name.casefold() not in taken]
         return self.rng.choice(free) if free else None
 
 
-def details(text: str) -> list[re.Match[str]]:
-    """Numbers, and words with a capital letter that no sentence start explains. A text of one word is a name
-    where it has a capital."""
-    alone = len(text.split()) == 1
-    return [
-        match
-        for match in _DETAIL.finditer(text)
-        if match["number"] or (match[0][0].isupper() and (alone or not _opens(match, text)))
-    ]
+def other_possibilities(statements: Mapping[str, Statement | None], item: str) -> list[str]:
+    """The most frequent possibility of every other item, sorted."""
+    others = {id_: statement for id_, statement in statements.items() if id_ != item}
+    return sorted({statement.named[0].text for statement in others.values() if statement})
 
 
-def padded(text: str) -> str:
-    return f"{text.rstrip()} {FILLER}"
+def _details(text: str) -> list[re.Match[str]]:
+    """Numbers, and words whose capital letter no sentence start explains; the only word of a text is a name
+    if it has a capital."""
+    single = len(text.split()) == 1
+    details = []
+    for match in _DETAIL.finditer(text):
+        before = text[: match.start()].rstrip("\"'“‘(*_ \t\n")
+        opens_sentence = not before or before[-1] in ".!?:…。！？"
+        if match["number"] or (match[0][0].isupper() and (single or not opens_sentence)):
+            details.append(match)
+    return details
 
 
-def drop_most_frequent(statement: Statement, elsewhere: Elsewhere) -> Statement:
-    _uneven(statement)
+def _words(text: str) -> set[str]:
+    return set(_WORD.findall(text.casefold()))
+
+
+def drop_most_frequent(statement: Statement, material: Material) -> Statement:
+    _check_uneven(statement)
     return replace(statement, named=statement.named[1:])
 
 
-def drop_least_frequent(statement: Statement, elsewhere: Elsewhere) -> Statement:
-    _uneven(statement)
+def drop_least_frequent(statement: Statement, material: Material) -> Statement:
+    _check_uneven(statement)
     return replace(statement, named=statement.named[:-1])
 
 
-def swap_two_frequencies(statement: Statement, elsewhere: Elsewhere) -> Statement:
-    """Of the most and the least frequent possibility. Their places stay, so that nothing but two numbers
-    differs."""
-    _uneven(statement)
+def swap_two_frequencies(statement: Statement, material: Material) -> Statement:
+    """Of the most and the least frequent possibility. They stay in place, so that only two numbers differ."""
+    _check_uneven(statement)
     first, *middle, last = statement.named
-    return replace(
-        statement, named=(replace(first, weight=last.weight), *middle, replace(last, weight=first.weight))
-    )
+    swapped = replace(first, weight=last.weight), *middle, replace(last, weight=first.weight)
+    return replace(statement, named=swapped)
 
 
-def add_a_possibility(statement: Statement, elsewhere: Elsewhere) -> Statement:
+def add_a_possibility(statement: Statement, material: Material) -> Statement:
     """One that nobody gave, at 20%; the others keep their proportions."""
-    total = sum(one.weight for one in statement.named) + statement.rest
-    scaled = (Possibility(one.text, one.weight * _ADDED) for one in statement.named)
-    return Statement((*scaled, Possibility(elsewhere.foreign(), total)), statement.rest * _ADDED)
+    total = sum(possibility.weight for possibility in statement.named) + statement.rest
+    scaled = [replace(possibility, weight=possibility.weight * _SCALE) for possibility in statement.named]
+    added = Possibility(material.new_possibility(), total)
+    return Statement((*scaled, added), statement.rest * _SCALE)
 
 
-def replace_a_detail(statement: Statement, elsewhere: Elsewhere) -> Statement:
+def replace_a_detail(statement: Statement, material: Material) -> Statement:
     """In the most frequent possibility that has one."""
-    for place, one in enumerate(statement.named):
+    named = list(statement.named)
+    for index, possibility in enumerate(named):
         try:
-            changed = replace(one, text=elsewhere.detail_replaced(one.text))
+            named[index] = replace(possibility, text=material.replace_detail(possibility.text))
         except CannotEditError as error:
             reason = error
         else:
-            return replace(
-                statement, named=(*statement.named[:place], changed, *statement.named[place + 1 :])
-            )
+            return replace(statement, named=tuple(named))
     raise reason
 
 
-def cut_to_the_majority(statement: Statement, elsewhere: Elsewhere) -> Statement:
+def cut_to_the_majority(statement: Statement, material: Material) -> Statement:
     if len(statement.named) < 2:
         raise CannotEditError(_ONE)
     if statement.named[0].weight == statement.named[1].weight:
@@ -157,7 +162,14 @@ def cut_to_the_majority(statement: Statement, elsewhere: Elsewhere) -> Statement
     return Statement(statement.named[:1])
 
 
-StatementEdit = Callable[[Statement, Elsewhere], Statement]
+def _check_uneven(statement: Statement) -> None:
+    if len(statement.named) < 2:
+        raise CannotEditError(_ONE)
+    if statement.named[0].weight == statement.named[-1].weight:
+        raise CannotEditError("all its possibilities are equally frequent")
+
+
+StatementEdit = Callable[[Statement, Material], Statement]
 STATEMENT_EDITS: Mapping[str, StatementEdit] = {
     "drop most frequent": drop_most_frequent,
     "drop least frequent": drop_least_frequent,
@@ -167,32 +179,8 @@ STATEMENT_EDITS: Mapping[str, StatementEdit] = {
     "cut to the majority": cut_to_the_majority,
 }
 
-TEXT_EDITS: Mapping[str, Callable[[str, Elsewhere], str]] = {
-    PAD: lambda text, elsewhere: padded(text),
-    DETAIL: lambda text, elsewhere: elsewhere.detail_replaced(text),
+TEXT_EDITS: Mapping[str, Callable[[str, Material], str]] = {
+    PAD: lambda text, material: f"{text.rstrip()} {FILLER}",
+    DETAIL: lambda text, material: material.replace_detail(text),
 }
-"""Those that need no statement, for summaries of any wording."""
-
-
-def foreign_texts(statements: Mapping[str, Statement | None], item: str) -> list[str]:
-    """The most frequent possibility of every other item, sorted."""
-    return sorted(
-        {statement.named[0].text for id_, statement in statements.items() if statement and id_ != item}
-    )
-
-
-def _uneven(statement: Statement) -> None:
-    if len(statement.named) < 2:
-        raise CannotEditError(_ONE)
-    if statement.named[0].weight == statement.named[-1].weight:
-        raise CannotEditError("all its possibilities are equally frequent")
-
-
-def _words(text: str) -> set[str]:
-    return set(_WORD.findall(text.casefold()))
-
-
-def _opens(match: re.Match[str], text: str) -> bool:
-    """Whether a word stands where a sentence starts."""
-    before = text[: match.start()].rstrip("\"'“‘(*_ \t\n")
-    return not before or before[-1] in ".!?:…。！？"
+"""Edits of summaries in any wording."""

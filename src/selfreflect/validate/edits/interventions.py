@@ -1,4 +1,4 @@
-"""Edits of summaries whose effect is known: does a metric notice what was done?"""
+"""Study ``interventions``: edits of summaries whose effect is known. Does a metric notice them?"""
 
 from __future__ import annotations
 
@@ -7,30 +7,32 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import fmean
 
 from msgspec.structs import replace
 
 from selfreflect.errors import DataError
 from selfreflect.grouping import group_indices
-from selfreflect.models.base import Generator, seed_for
-from selfreflect.render.table import Cell, Column, Table
+from selfreflect.models.base import Generator, Message, Refusal, Reply, Request, Sampling, seed_for
+from selfreflect.render.table import Cell, Table
 from selfreflect.sources.items import Item
+from selfreflect.text import normalise_question
 from selfreflect.validate.base import MetricInfo, Undefined, Value
 from selfreflect.validate.edits.edits import (
     PAD,
     STATEMENT_EDITS,
     TEXT_EDITS,
     CannotEditError,
-    Elsewhere,
+    Material,
     StatementEdit,
-    foreign_texts,
+    other_possibilities,
 )
-from selfreflect.validate.edits.possibilities import FRAME, Grouping, Statement, statements
-from selfreflect.validate.edits.writer import frames
+from selfreflect.validate.edits.statements import FRAME, LIST, Grouping, Statement, statements
 from selfreflect.validate.statistics import bounded_mean, detectable_rate
 from selfreflect.validate.study import (
     Finding,
     Plot,
+    columns,
     counted,
     dot_plot,
     interval_cells,
@@ -44,27 +46,26 @@ BASE, QUESTION = "template", "repeat the question"
 OWN = " (own summaries)"
 
 _NOT_MADE = "Edits that could not be made"
+_LONGEST = 60
+"""Words of a writer's sentence. A longer one would drown the edits."""
 
-Edit = Callable[[Elsewhere], str]
+Edit = Callable[[Material], str]
+"""Makes the edited text of a summary."""
 
-_SHARE, _CHANGE = ".0%", "+z.4f"
 COLUMNS = (
-    Column("metric"),
-    Column("edit"),
-    Column("worse", _SHARE),
-    Column("worse low", _SHARE),
-    Column("worse high", _SHARE),
-    Column("change", _CHANGE),
-    Column("change low", _CHANGE),
-    Column("change high", _CHANGE),
-    Column("n", "d"),
-    Column("of", "d"),
+    *columns("", "metric", "edit"),
+    *columns(".0%", "worse", "worse low", "worse high"),
+    *columns("+z.4f", "change", "change low", "change high"),
+    *columns("d", "n", "of"),
 )
 NOTES = (
-    "worse: share of items in which the metric finds the edited summary worse than the one before the edit; ties are losses",
-    "change: mean change of the value, with its sign turned where higher is better, so that above 0 is worse for every metric",
-    "of: items that have the edit, n: those with a value for both; several own summaries of one item count as one, by their mean",
-    "intervals: 95% BCa bootstrap over items; where all items agree, the share's is exact",
+    "worse: share of items in which the metric finds the edited summary worse than the one before; a tie is a "
+    "loss",
+    "change: mean change of the value, its sign turned where higher is better, so that above 0 is worse for "
+    "every metric",
+    "of: items that have the edit, n: those with a value for both; several own summaries of one item count as "
+    "one, by their mean",
+    "intervals: 95% BCa bootstrap over items; if all items agree, the share's is exact",
 )
 
 
@@ -79,15 +80,16 @@ class EditedPair:
 
 
 class Interventions:
-    """A template's statement of every item's answers and the items' own summaries, each with labelled edits.
+    """The template's statement of every item's answers and the items' own summaries, each with labelled
+    edits.
 
     Args:
-        grouping: which answers say the same; by spelling unless given.
-        writer: puts the statement into a sentence of its own for each item. Items for which it fails have no
+        grouping: which answers say the same; by default those with the same spelling.
+        writer: words the sentence around the statement for each item. Items for which it fails have no
             statement.
 
     Raises:
-        DataError: there are no items, two have one id, or nothing can be edited.
+        DataError: there are no items, two have the same id, or nothing can be edited.
     """
 
     name = "interventions"
@@ -101,235 +103,215 @@ class Interventions:
     ) -> None:
         self._seed = seed
         self._statements = statements(items, grouping)
-        self._frames = self._written(items, writer)
+        stating = [item for item in items if self._statements[item.id]]
+        self._frames: dict[str, str | Undefined] = {item.id: FRAME for item in stating}
+        if writer is not None:
+            self._frames = dict(zip(self._frames, write_frames(stating, writer, seed), strict=True))
         self.pairs: list[EditedPair] = []
         self.skipped: Counter[tuple[str, str]] = Counter()
         """(edit, why it could not be made) -> how often."""
-        self.items = [made for item in items if (made := self._made(item)).summaries]
+        edited = [replace(item, summaries=self._summaries(item), order=()) for item in items]
+        self.items = [item for item in edited if item.summaries]
         if not self.items:
             reasons = ", ".join(sorted({reason for _, reason in self.skipped}))
             raise DataError(
-                f"none of the {len(items)} items has a summary that can be edited or answers that can be stated ({reasons})"
+                f"none of the {len(items)} items has a summary that can be edited or answers that can be stated "
+                f"({reasons})"
             )
 
-    def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        known = values_by_metric(values)
-        results = [
-            _EditResult(metric, edit, pairs, known.get(metric.name, {}))
-            for metric in metrics
-            for edit, pairs in self._edits().items()
-        ]
-        tables = [
-            Table("Interventions", COLUMNS, tuple(result.row for result in results), NOTES),
-            self._example(),
-        ]
-        if self.skipped:
-            rows = tuple((edit, reason, count) for (edit, reason), count in sorted(self.skipped.items()))
-            tables.append(Table(_NOT_MADE, (Column("edit"), Column("why"), Column("count", "d")), rows))
-        plots = [plot for metric in metrics for plot in _plot(metric, results)]
-        return Finding(
-            self.name,
-            tuple(tables),
-            (self._extent(), *(_says(metric, results) for metric in metrics), self._limits()),
-            tuple(plots),
-        )
-
-    def _written(self, items: Sequence[Item], writer: Generator | None) -> dict[str, str | Undefined]:
-        stating = [item for item in items if self._statements[item.id]]
-        if writer is None:
-            return {item.id: FRAME for item in stating}
-        return {
-            item.id: frame for item, frame in zip(stating, frames(stating, writer, self._seed), strict=True)
-        }
-
-    def _made(self, item: Item) -> Item:
-        """The item with the summaries to be measured in place of its own."""
-        made: dict[str, str] = {}
-        statement, frame = self._statements[item.id], self._frames.get(item.id, "")
+    def _summaries(self, item: Item) -> dict[str, str]:
+        """The summaries to measure: the statement and the item's own ones, with their edits."""
+        summaries: dict[str, str] = {}
+        statement = self._statements[item.id]
+        frame = self._frames.get(item.id, "")
         if statement is None:
             self.skipped[BASE, "no answers that can be stated"] += 1
         elif isinstance(frame, Undefined):
             self.skipped[BASE, f"writer: {frame.reason}: {frame.message}"] += 1
         else:
-            self._add(item, made, BASE, statement.text(frame), _statement_edits(item, statement, frame))
+            text = statement.text(frame)
+            edits: dict[str, Edit] = {}
+            for edit, change in STATEMENT_EDITS.items():
+                edits[edit] = partial(_restate, change, statement, frame)
+            edits[PAD] = partial(TEXT_EDITS[PAD], text)
+            edits[QUESTION] = partial(_repeat_question, item)
+            summaries |= self._edited(item, BASE, text, edits)
         for name, text in item.summaries.items():
-            taken = {name, *(f"{name}: {edit}" for edit in TEXT_EDITS)} & made.keys()
-            if taken or not text.strip():
-                self.skipped["all" + OWN, "its name is that of a made one" if taken else "it is blank"] += 1
+            if {name, *(f"{name}: {edit}" for edit in TEXT_EDITS)} & summaries.keys():
+                self.skipped["all" + OWN, "its name is that of a made one"] += 1
+            elif not text.strip():
+                self.skipped["all" + OWN, "it is blank"] += 1
             else:
                 edits = {edit: partial(change, text) for edit, change in TEXT_EDITS.items()}
-                self._add(item, made, name, text, edits, OWN)
-        return replace(item, summaries=made, order=())
+                summaries |= self._edited(item, name, text, edits, OWN)
+        return summaries
 
-    def _add(
-        self,
-        item: Item,
-        made: dict[str, str],
-        name: str,
-        text: str,
-        edits: Mapping[str, Edit],
-        label: str = "",
-    ) -> None:
-        """Whatever can be made of one summary, and the summary itself, if anything can."""
-        foreign = foreign_texts(self._statements, item.id)
+    def _edited(
+        self, item: Item, name: str, text: str, edits: Mapping[str, Edit], label: str = ""
+    ) -> dict[str, str]:
+        """A summary and its edits; empty if none can be made."""
+        summaries: dict[str, str] = {}
+        others = other_possibilities(self._statements, item.id)
         for edit, change in edits.items():
             rng = random.Random(seed_for(self._seed, item.id, name, edit))
             try:
-                edited = change(Elsewhere(item.masked_out + item.conditioning, foreign, rng))
+                edited = change(Material(item.masked_out + item.conditioning, others, rng))
                 if edited == text:
                     raise CannotEditError("it would change nothing")
             except CannotEditError as error:
                 self.skipped[edit + label, str(error)] += 1
             else:
-                made |= {name: text, f"{name}: {edit}": edited}
+                summaries |= {name: text, f"{name}: {edit}": edited}
                 self.pairs.append(EditedPair(edit + label, item.id, name, f"{name}: {edit}"))
+        return summaries
 
-    def _edits(self) -> dict[str, list[EditedPair]]:
-        """Edit -> its pairs, in the order of the tables."""
-        found: dict[str, list[EditedPair]] = {
-            edit: [] for edit in (*STATEMENT_EDITS, PAD, QUESTION, *(edit + OWN for edit in TEXT_EDITS))
-        }
-        for pair in self.pairs:
-            found[pair.edit].append(pair)
-        return {edit: pairs for edit, pairs in found.items() if pairs}
+    def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
+        numbers = values_by_metric(values)
+        pairs: dict[str, list[EditedPair]] = {}
+        for edit in (*STATEMENT_EDITS, PAD, QUESTION, *(edit + OWN for edit in TEXT_EDITS)):
+            pairs[edit] = [pair for pair in self.pairs if pair.edit == edit]
+        results: dict[str, list[_EditResult]] = {}
+        for metric in metrics:
+            known = numbers.get(metric.name, {})
+            results[metric.name] = [_EditResult(metric, e, own, known) for e, own in pairs.items() if own]
+        rows = tuple(result.row() for of_metric in results.values() for result in of_metric)
+        tables = [Table("Interventions", COLUMNS, rows, NOTES), self._example()]
+        if self.skipped:
+            reasons = tuple((edit, why, count) for (edit, why), count in sorted(self.skipped.items()))
+            headings = (*columns("", "edit", "why"), *columns("d", "count"))
+            tables.append(Table(_NOT_MADE, headings, reasons))
+        says = (self._extent(), *(_sentence(name, own) for name, own in results.items()), self._limits())
+        plots = [plot for name, own in results.items() for plot in _plots(name, own)]
+        return Finding(self.name, tuple(tables), says, tuple(plots))
 
     def _example(self) -> Table:
-        """All that was made of the item with the most edits, so that a reader can see what the labels
-        mean."""
+        """All summaries of the item with the most edits, to show what the labels mean."""
         item = max(self.items, key=lambda item: len(item.summaries))
-        return Table(
-            "What was made of one item",
-            (Column("summary"), Column("text")),
-            tuple(item.summaries.items()),
-            (item.question,),
-        )
+        rows = tuple(item.summaries.items())
+        return Table("What was made of one item", columns("", "summary", "text"), rows, (item.question,))
 
     def _extent(self) -> str:
-        with_statement = sum(BASE in item.summaries for item in self.items)
-        skipped = sum(self.skipped.values())
-        left_out = (
-            f" {counted(skipped, 'edit')} could not be made; the table “{_NOT_MADE}” says why."
-            if skipped
-            else ""
+        stated = sum(BASE in item.summaries for item in self.items)
+        sentence = (
+            f"{counted(len(self.pairs), 'edit')} of {counted(len(self.items), 'item')} compared with what they "
+            f"were made from; {stated} of the items have a statement of their answers."
         )
-        made = f"{counted(len(self.pairs), 'edit')} of {counted(len(self.items), 'item')} compared with what they were made from"
-        return f"{made}; {with_statement} of the items have a statement of their answers.{left_out}"
+        if skipped := sum(self.skipped.values()):
+            sentence += f" {counted(skipped, 'edit')} could not be made; the table “{_NOT_MADE}” says why."
+        return sentence
 
     def _limits(self) -> str:
-        n = max(len({pair.item for pair in pairs}) for pairs in self._edits().values())
-        rate = detectable_rate(n)
-        power = (
-            f"With {counted(n, 'item')} not even an edit that is always noticed could be told from a coin toss."
-            if rate is None
-            else f"With {counted(n, 'item')} an edit has to be noticed in {percent(rate)} of them to be told from a coin toss "
-            "with a power of 80%."
-        )
+        items = max(Counter(edit for edit, _ in {(pair.edit, pair.item) for pair in self.pairs}).values())
+        rate = detectable_rate(items)
+        power = "even an edit that is always noticed cannot be told from a coin toss."
+        if rate is not None:
+            power = (
+                f"an edit must be noticed in {percent(rate)} to be told from a coin toss with a power of 80%."
+            )
         return (
-            f"{power} The tests are not adjusted for their number. Where the answers were grouped by spelling, two possibilities may "
-            "mean the same, so that an edit of one of them changes little: groups by meaning are the better test. Where nearly every "
-            "answer is worded anew, most of the statement is “something else”, and an edit of a rare possibility is a small one. "
-            "A possibility that only the masked-out half holds is unknown to the conditioning one: with few answers a metric that reads "
-            "both may be right not to mind that it is dropped. An edit is wrong about the answers at hand: a possibility that nobody gave "
-            "may still be true."
+            f"With {counted(items, 'item')} {power} The tests are not adjusted for their number. Padding takes "
+            "nothing away, so a metric need not mind it; one that prefers it can be gamed by length. If answers "
+            "were grouped by spelling, two possibilities may mean the same, and an edit of one changes little: "
+            "group by meaning. Where most of the statement is “something else”, an edit of a rare possibility is "
+            "a small one. With few answers a metric that reads both halves may be right not to mind that a "
+            "possibility is dropped: the conditioning half may not hold it."
         )
+
+
+def _restate(change: StatementEdit, statement: Statement, frame: str, material: Material) -> str:
+    return change(statement, material).text(frame)
+
+
+def _repeat_question(item: Item, material: Material) -> str:
+    if not item.question.strip():
+        raise CannotEditError("the question is blank")
+    return item.question.strip()
+
+
+def write_frames(items: Sequence[Item], writer: Generator, seed: int) -> list[str | Undefined]:
+    """Ask a model for a sentence around each item's statement, or say why it gave none.
+
+    The list of possibilities stays the template's, marked by :data:`LIST`, so that edits stay controlled.
+    """
+    requests = []
+    for item in items:
+        prompt = (
+            f"{normalise_question(item.question)}\n\n"
+            f'Somebody answers this question with "{FRAME}", where {LIST} stands for a list of possible answers '
+            "that you do not see. Write that reply in your own words, in one sentence that suits the question. "
+            f"Keep {LIST} exactly as it is, once, and name no answer yourself. Reply with the sentence only."
+        )
+        request = Request(
+            messages=(Message(role="user", content=prompt),),
+            sampling=Sampling(max_new_tokens=256),
+            seed=seed_for(seed, item.id, "writer"),
+        )
+        requests.append(request)
+    return [_frame(reply) for reply in writer.generate(requests)]
+
+
+def _frame(reply: Reply | Refusal) -> str | Undefined:
+    if isinstance(reply, Refusal):
+        return Undefined(reason=reply.kind, message=reply.message)
+    text = reply.text.strip()
+    if text.count(LIST) != 1:
+        return Undefined(reason="unparsed", message=f"the writer's reply does not hold {LIST} once")
+    if len(text.split()) > _LONGEST:
+        return Undefined(reason="unparsed", message=f"the writer's reply has more than {_LONGEST} words")
+    return text
 
 
 class _EditResult:
-    """What one metric makes of one edit."""
+    """How one metric responds to one edit."""
 
     def __init__(
         self,
         metric: MetricInfo,
         edit: str,
         pairs: Sequence[EditedPair],
-        known: Mapping[tuple[str, str], float],
+        values: Mapping[tuple[str, str], float],
     ) -> None:
         self.metric, self.edit = metric, edit
         changes: dict[str, list[float]] = defaultdict(list)
         worse: dict[str, list[bool]] = defaultdict(list)
         for pair in pairs:
-            before, after = known.get((pair.item, pair.before)), known.get((pair.item, pair.after))
+            before, after = values.get((pair.item, pair.before)), values.get((pair.item, pair.after))
             if before is not None and after is not None:
                 changes[pair.item].append(metric.badness(after) - metric.badness(before))
                 worse[pair.item].append(metric.wins(before, after))
-        self.worse = bounded_mean([sum(found) / len(found) for found in worse.values()], 0, 1)
-        self.change = Worsening(
-            [sum(found) / len(found) for found in changes.values()], len({pair.item for pair in pairs})
-        )
+        self.worse = bounded_mean([fmean(of_item) for of_item in worse.values()], 0, 1)
+        self.change = Worsening(list(map(fmean, changes.values())), len({pair.item for pair in pairs}))
 
-    @property
     def row(self) -> tuple[Cell, ...]:
         change = self.change.mean
-        return (
-            self.metric.name,
-            self.edit,
-            *interval_cells(self.worse),
-            *interval_cells(change),
-            change.n,
-            change.total,
-        )
+        numbers = (*interval_cells(self.worse), *interval_cells(change), change.n, change.total)
+        return (self.metric.name, self.edit, *numbers)
 
 
-def _plot(metric: MetricInfo, results: Sequence[_EditResult]) -> tuple[Plot, ...]:
+def _plots(metric: str, results: Sequence[_EditResult]) -> tuple[Plot, ...]:
     return dot_plot(
-        f"interventions-{metric.name}",
-        f"{metric.name}: how often an edit is marked down",
+        f"interventions-{metric}",
+        f"{metric}: how often an edit is marked down",
         "share of items (0.5: chance)",
-        [(result.edit, result.worse) for result in results if result.metric == metric],
+        [(result.edit, result.worse) for result in results],
         against=0.5,
     )
 
 
-def _says(metric: MetricInfo, results: Sequence[_EditResult]) -> str:
-    """One paragraph. Padding is told apart from the rest: it takes nothing away, so that a metric need not
-    mind it."""
-    mine = [result for result in results if result.metric == metric]
-    found: dict[int, list[str]] = {1: [], 0: [], -1: []}
-    padding, few = [], []
-    for result in mine:
-        change = result.change.mean
-        if change.mean is None:
-            continue
-        if change.n < FEWEST:
-            few.append(result.edit)
-        elif result.edit.startswith(PAD):
-            said = {
-                1: "is clearly for the worse",
-                0: "is not clear",
-                -1: "is clearly for the better: it can be gamed by length",
-            }
-            padding.append(
-                f"The change by {result.edit} ({change.mean:+z.4f}) {said[result.change.direction]}."
-            )
-        else:
-            found[result.change.direction].append(result.edit)
-    if not any(found.values()) and not padding and not few:
-        return f"{metric.name} has no value for both sides of any edit, so nothing can be said of it."
-    heads = {
-        1: "clearly marks down",
-        0: "shows no clear response to",
-        -1: "clearly PREFERS, against what was done",
+def _sentence(metric: str, results: Sequence[_EditResult]) -> str:
+    edits: dict[str, list[str]] = {
+        "clearly marks down": [],
+        "shows no clear response to": [],
+        "clearly PREFERS, against what was done": [],
+        f"has values for fewer than {FEWEST} items, too few to judge, of": [],
     }
-    parts = [f"{heads[direction]}: {joined(edits)}" for direction, edits in found.items() if edits]
-    if few:
-        parts.append(
-            f"cannot be judged by edits that have values for fewer than {FEWEST} items: {joined(few)}"
-        )
-    return " ".join([f"{metric.name} {'; '.join(parts)}." if parts else f"{metric.name}:", *padding])
-
-
-def _statement_edits(item: Item, statement: Statement, frame: str) -> dict[str, Edit]:
-    made: dict[str, Edit] = {
-        edit: partial(_restated, change, statement, frame) for edit, change in STATEMENT_EDITS.items()
-    }
-    return made | {PAD: partial(TEXT_EDITS[PAD], statement.text(frame)), QUESTION: partial(_repeated, item)}
-
-
-def _restated(change: StatementEdit, statement: Statement, frame: str, elsewhere: Elsewhere) -> str:
-    return change(statement, elsewhere).text(frame)
-
-
-def _repeated(item: Item, elsewhere: Elsewhere) -> str:
-    if not item.question.strip():
-        raise CannotEditError("the question is blank")
-    return item.question.strip()
+    marks_down, unclear, prefers, too_few = edits.values()
+    for result in results:
+        if 0 < result.change.mean.n < FEWEST:
+            too_few.append(result.edit)
+        elif result.change.mean.n:
+            {1: marks_down, 0: unclear, -1: prefers}[result.change.direction].append(result.edit)
+    parts = [f"{verdict}: {joined(names)}" for verdict, names in edits.items() if names]
+    if not parts:
+        return f"{metric} has no value for both sides of any edit."
+    return f"{metric} {'; '.join(parts)}."

@@ -1,5 +1,4 @@
-"""Which possibilities the answers of an item hold and how often, and the plain statement of it that the
-studies edit."""
+"""What the answers of an item say and how often, as a plain statement that the studies edit."""
 
 from __future__ import annotations
 
@@ -12,15 +11,15 @@ from selfreflect.grouping import group_indices, normal_form
 from selfreflect.sources.items import Item
 
 Grouping = Callable[[Sequence[str]], list[list[int]]]
-"""Which answers say the same, as indices with the index of the group's text in front: by spelling
-(``report.groups.group_indices``), or by meaning (``embedding.MeaningGroups``)."""
+"""Indices of the answers that say the same, the one to quote first: by spelling
+(:func:`~selfreflect.grouping.group_indices`) or by meaning (``models.embedder.MeaningGroups``)."""
 
 NAMED = 5
-"""A statement names at most so many possibilities. What is left is "something else"."""
+"""The most possibilities that a statement names. The others are "something else"."""
 
 LIST = "[LIST]"
 FRAME = f"I would say {LIST}."
-"""How a statement reads. The list of possibilities takes the place of its marker."""
+"""How a statement reads. The list of possibilities replaces its marker."""
 
 _WORDS, _LETTERS = 20, 160
 _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+")
@@ -29,8 +28,7 @@ _SENTENCE_WORDS = 4  # fewer may be an abbreviation, such as "Dr."
 
 @dataclass(frozen=True)
 class Possibility:
-    """``weight`` is a number of answers, or of percentage points: only its share of the statement's total
-    counts."""
+    """``weight`` is a number of answers or of percentage points: only its share of the total counts."""
 
     text: str
     weight: int
@@ -38,8 +36,7 @@ class Possibility:
 
 @dataclass(frozen=True)
 class Statement:
-    """Possibilities with their frequencies, the most frequent first until an edit says otherwise. At least
-    one, and a total above 0."""
+    """At least one possibility, the most frequent first unless edited, with a total weight above 0."""
 
     named: tuple[Possibility, ...]
     rest: int = 0
@@ -48,27 +45,28 @@ class Statement:
     @property
     def percentages(self) -> tuple[int, ...]:
         """Of the named possibilities, then of the rest; they sum to 100."""
-        return apportioned([*(one.weight for one in self.named), self.rest], 100)
+        return apportioned([*(possibility.weight for possibility in self.named), self.rest], 100)
 
     def text(self, frame: str = FRAME) -> str:
-        """``I would say “Paris” (60%), “Lyon” (30%) or something else (10%).`` The texts are quoted as they
-        are.
+        """``I would say “Paris” (60%), “Lyon” (30%) or something else (10%).`` Texts are quoted unchanged.
 
         Args:
             frame: holds :data:`LIST` once.
         """
         *shares, rest = self.percentages
-        parts = [f"“{one.text}” ({share}%)" for one, share in zip(self.named, shares, strict=True)]
+        parts = []
+        for possibility, share in zip(self.named, shares, strict=True):
+            parts.append(f"“{possibility.text}” ({share}%)")
         if rest:
             parts.append(f"something else ({rest}%)")
-        return frame.replace(
-            LIST, " or ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
-        )
+        if len(parts) > 1:
+            parts = [", ".join(parts[:-1]), parts[-1]]
+        return frame.replace(LIST, " or ".join(parts))
 
 
 def apportioned(weights: Sequence[int], total: int) -> tuple[int, ...]:
-    """``total`` shared out in whole parts, in proportion to ``weights``: by largest remainder, the first in
-    order where they are equal."""
+    """Share out ``total`` in whole parts, in proportion to ``weights``, by largest remainder; ties go to the
+    first."""
     whole = sum(weights)
     parts = [weight * total // whole for weight in weights]
     by_remainder = sorted(range(len(weights)), key=lambda index: -(weights[index] * total % whole))
@@ -78,29 +76,26 @@ def apportioned(weights: Sequence[int], total: int) -> tuple[int, ...]:
 
 
 def statements(items: Sequence[Item], grouping: Grouping = group_indices) -> dict[str, Statement | None]:
-    """Item id -> what its answers say, see :func:`stated`.
+    """Map each item's id to what its answers say, see :func:`stated`.
 
     Raises:
-        DataError: there are no items, or two have one id.
+        DataError: there are no items, or two have the same id.
     """
     if not items:
         raise DataError("there are no items to study")
-    found: dict[str, Statement | None] = {}
+    by_item: dict[str, Statement | None] = {}
     for item in items:
-        if item.id in found:
+        if item.id in by_item:
             raise DataError(f"two items have the id {excerpt(item.id)}; give each its own")
-        found[item.id] = stated(item, grouping)
-    return found
+        by_item[item.id] = stated(item, grouping)
+    return by_item
 
 
 def stated(item: Item, grouping: Grouping = group_indices) -> Statement | None:
-    """What all answers of an item say, and how often. None where no possibility has 1% of them, or all are
-    blank.
+    """State what all answers of an item say; None if no possibility has 1% of them, or all are blank.
 
-    Both halves are counted. The distribution is what a summary has to describe, and all answers are the best
-    that is known of it; a statement of one half would be made to measure for the metrics that read that half.
-    Blank answers say nothing and are left out, as the metric leaves them out. Long answers are cut, and those
-    that are then spelt alike are counted together.
+    Both halves count: a statement of one half would favour the metrics that read that half. Blank answers are
+    left out, as by the metric. Long answers are cut, and count together if they are then spelt alike.
     """
     answers = [answer for answer in item.masked_out + item.conditioning if answer.strip()]
     counts: dict[str, int] = {}
@@ -110,17 +105,16 @@ def stated(item: Item, grouping: Grouping = group_indices) -> Statement | None:
         form = normal_form(text)
         texts.setdefault(form, text)
         counts[form] = counts.get(form, 0) + len(group)
-    ranked = sorted(counts, key=lambda form: (-counts[form], texts[form]))
-    named = tuple(
-        Possibility(texts[form], counts[form])
-        for form in ranked[:NAMED]
-        if counts[form] * 100 >= len(answers)
-    )
-    return Statement(named, len(answers) - sum(one.weight for one in named)) if named else None
+    by_count = sorted(counts, key=lambda form: (-counts[form], texts[form]))
+    frequent = [form for form in by_count[:NAMED] if counts[form] * 100 >= len(answers)]
+    if not frequent:
+        return None
+    named = tuple(Possibility(texts[form], counts[form]) for form in frequent)
+    return Statement(named, len(answers) - sum(counts[form] for form in frequent))
 
 
 def short(text: str) -> str:
-    """An answer on one line: all of it where it has at most 20 words, else the sentences that fit, else its
+    """Put an answer on one line: all of it if it has at most 20 words, else the sentences that fit, else its
     beginning and ``…``."""
     words = text.split()
     line = " ".join(words)
@@ -132,9 +126,9 @@ def short(text: str) -> str:
         if not _fits(longer):
             break
         kept = longer
-    return (
-        kept if len(kept.split()) >= _SENTENCE_WORDS else " ".join(words[:_WORDS])[:_LETTERS].rstrip() + "…"
-    )
+    if len(kept.split()) >= _SENTENCE_WORDS:
+        return kept
+    return " ".join(words[:_WORDS])[:_LETTERS].rstrip() + "…"
 
 
 def _fits(line: str) -> bool:

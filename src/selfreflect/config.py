@@ -1,74 +1,226 @@
-"""All settings that change results, in one frozen tree with its defaults. The command line and TOML files are
-two ways to fill it."""
+"""All settings that change results, in one frozen tree. Each field says once what its default is, how the
+command line sets it, and which values it takes; TOML files fill the same fields."""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.metric.sampling.limits import Limits
-from selfreflect.records import Record
+from selfreflect.records import STAGES, Record
 from selfreflect.sources.shards import part_of
 
 
+@dataclass(frozen=True)
+class Flag:
+    """How the command line sets a field, and which values the field takes."""
+
+    name: str
+    metavar: str | None
+    help: str
+    default: str | None = None
+    """What ``--help`` shows if the field's own default does not say it."""
+    choices: tuple[str, ...] = ()
+    at_least: float | None = None
+    negative: str = ""
+    """The flag that turns a field off again."""
+
+
+@cache
+def flags_of(settings: type[msgspec.Struct]) -> dict[str, Flag]:
+    """The flags of a settings class by field; fields that only TOML files set have none."""
+    flags = {}
+    for field, hint in get_type_hints(settings, include_extras=True).items():
+        if get_origin(hint) is Annotated and isinstance(get_args(hint)[1], Flag):
+            flags[field] = get_args(hint)[1]
+    return flags
+
+
+def check_values(settings: msgspec.Struct, section: str = "") -> None:
+    """Check every value against its flag.
+
+    Raises:
+        ConfigError: a value is out of range; the message names the flag, and the key if there is a section.
+    """
+    defaults = {field.name: field.default for field in msgspec.structs.fields(settings)}
+    for field, flag in flags_of(type(settings)).items():
+        value = getattr(settings, field)
+        if value == defaults[field]:
+            continue
+        name = f"{flag.name} ({section}.{field})" if section else flag.name
+        if flag.choices and value not in flag.choices:
+            raise ConfigError(f"{name} must be {_one_of(flag.choices)}, not {excerpt(value)}")
+        if flag.at_least is not None and value < flag.at_least:
+            raise ConfigError(f"{name} must be at least {flag.at_least:g}, not {value}")
+
+
+def _one_of(choices: tuple[str, ...]) -> str:
+    *others, last = choices
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+# Flags that set a field in several sections.
+SEED = Flag("--seed", "N", "Seed of everything random.")
+MODEL = Flag(
+    "--model",
+    "NAME",
+    "Model that answers and summarises: smollm2 (embedded), a hub name, a local directory, vllm:NAME, or "
+    "openai:NAME on a server.",
+)
+REVISION = Flag("--revision", "REF", "Commit, tag or branch of a model from the hub.")
+BASE_URL = Flag(
+    "--base-url",
+    "URL",
+    "Address of the server for openai:NAME, such as http://localhost:8000/v1. The key is read from "
+    "SELFREFLECT_API_KEY, for OpenAI also from OPENAI_API_KEY.",
+    default="https://api.openai.com/v1",
+)
+MAX_NEW_TOKENS = Flag("--max-new-tokens", "N", "Maximum tokens per answer.", at_least=1)
+THINKING = Flag(
+    "--thinking", None, "Let a reasoning model think; its reasoning is cut off.", negative="--no-thinking"
+)
+
+
 class QuestionsConfig(Record, frozen=True, kw_only=True):
-    source: str = "bundled"
-    limit: int | None = None
-    seed: int = 0
-    split: str | None = None
-    subset: str | None = None
-    question_column: str | None = None
-    part: str | None = None
-    """``"3/16"``: of several run directories that share the questions, the third of sixteen."""
+    source: Annotated[
+        str,
+        Flag(
+            "--questions",
+            "SOURCE",
+            "Where questions come from: bundled, a file (json, jsonl, csv, parquet, txt), - for stdin, "
+            "natural_questions, trivia_qa, simpleqa, mmlu, truthful_qa, or hf:NAME from the hub.",
+        ),
+    ] = "bundled"
+    limit: Annotated[
+        int | None, Flag("--limit", "N", "Take only N questions, sampled with --seed.", at_least=1)
+    ] = None
+    part: Annotated[
+        str | None,
+        Flag(
+            "--shard",
+            "K/N",
+            "Take every Nth question from the Kth on, after --limit, so that N jobs share the questions. "
+            "Give each job another --out, and join them with `selfreflect import`.",
+        ),
+    ] = None
+    split: Annotated[str | None, Flag("--split", "NAME", "Split of a data set from the hub.")] = None
+    subset: Annotated[
+        str | None, Flag("--subset", "NAME", "Subset (configuration) of a data set from the hub.")
+    ] = None
+    question_column: Annotated[
+        str | None, Flag("--question-column", "NAME", "Column that holds the question.")
+    ] = None
+    seed: Annotated[int, SEED] = 0
 
 
 class AnswersConfig(Record, frozen=True, kw_only=True):
-    model: str = "smollm2"
-    revision: str | None = None
-    base_url: str | None = None
-    """Where a model ``openai:NAME`` is served."""
-    num_answers: int = 50
-    """Per half: twice as many are drawn."""
+    model: Annotated[str, MODEL] = "smollm2"
+    revision: Annotated[str | None, REVISION] = None
+    base_url: Annotated[str | None, BASE_URL] = None
+    num_answers: Annotated[
+        int,
+        Flag(
+            "--num-answers",
+            "N",
+            "Answers per half; twice as many are drawn. 50 as published, 10 for a quick look.",
+            at_least=1,
+        ),
+    ] = 50
     temperature: float = 1.0
     top_p: float = 1.0
-    max_new_tokens: int = 256
-    thinking: bool = False
-    seed: int = 0
+    max_new_tokens: Annotated[int, MAX_NEW_TOKENS] = 256
+    thinking: Annotated[bool, THINKING] = False
+    seed: Annotated[int, SEED] = 0
 
 
 class SummariesConfig(Record, frozen=True, kw_only=True):
-    model: str = "smollm2"
-    revision: str | None = None
-    base_url: str | None = None
-    num_samples: int = 50
-    """Fresh samples that sampling strategies draw for themselves."""
-    sample_max_new_tokens: int = 256
-    max_new_tokens: int = 4096
-    thinking: bool = False
-    seed: int = 0
+    model: Annotated[str, MODEL] = "smollm2"
+    revision: Annotated[str | None, REVISION] = None
+    base_url: Annotated[str | None, BASE_URL] = None
+    num_samples: Annotated[
+        int,
+        Flag("--num-samples", "N", "Fresh answers that sampling strategies draw per question.", at_least=1),
+    ] = 50
+    sample_max_new_tokens: Annotated[int, MAX_NEW_TOKENS] = 256
+    max_new_tokens: Annotated[
+        int, Flag("--summary-tokens", "N", "Maximum tokens per summary.", at_least=1)
+    ] = 4096
+    thinking: Annotated[bool, THINKING] = False
+    seed: Annotated[int, SEED] = 0
 
 
 class ScoresConfig(Record, frozen=True, kw_only=True):
-    judge: str = "smollm2"
-    revision: str | None = None
-    base_url: str | None = None
-    """Where a judge ``vllm+http:NAME`` is served."""
-    dtype: str = "auto"
-    compat: str = ""
-    budget: str | None = None
-    """Judge tokens (``"20000"``) or time (``"30s"``, ``"2m"``) per question; without a limit every masked
-    word is scored."""
-    standard_error: float | None = None
-    """Score words until the estimate of every summary is this close to its exact score."""
-    race: float | None = None
-    """Stop scoring summaries whose order is certain at this confidence."""
-    seed: int = 0
-    """Which words come first, where there is a limit."""
+    judge: Annotated[
+        str,
+        Flag(
+            "--judge",
+            "NAME",
+            "Model that scores; it must give full logits: smollm2, a hub name, a local directory, vllm:NAME in "
+            "this process, or vllm+http:NAME on a server.",
+        ),
+    ] = "smollm2"
+    revision: Annotated[
+        str | None, Flag("--judge-revision", "REF", "Commit, tag or branch of a judge from the hub.")
+    ] = None
+    base_url: Annotated[
+        str | None,
+        Flag(
+            "--judge-url",
+            "URL",
+            "Address of the server for vllm+http:NAME in pooling mode, such as http://localhost:8000/v1.",
+        ),
+    ] = None
+    dtype: Annotated[
+        str,
+        Flag(
+            "--judge-dtype",
+            "TYPE",
+            "auto, float32, bfloat16 or float16.",
+            default="float32, on CUDA bfloat16",
+            choices=("auto", "float32", "bfloat16", "float16"),
+        ),
+    ] = "auto"
+    compat: Annotated[
+        str,
+        Flag(
+            "--compat",
+            "published",
+            "Add the second BOS token of the published scorer.",
+            choices=("published",),
+        ),
+    ] = ""
+    budget: Annotated[
+        str | None,
+        Flag(
+            "--budget",
+            "TOKENS|TIME",
+            "Estimate scores from random masked words within a limit per question: judge tokens (20000) or "
+            "time (30s, 2m).",
+            default="score every word",
+        ),
+    ] = None
+    standard_error: Annotated[
+        float | None,
+        Flag("--se", "X", "Score random words until the standard error of every estimate is at most X."),
+    ] = None
+    race: Annotated[
+        float | None,
+        Flag(
+            "--race",
+            "CONFIDENCE",
+            "Score random words until the order of a question's summaries is certain at this confidence "
+            "(0.95); only close summaries cost more.",
+        ),
+    ] = None
+    seed: Annotated[int, SEED] = 0
+    """Decides which words come first, if there is a limit."""
 
     @property
     def limits(self) -> Limits | None:
@@ -81,15 +233,14 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
 
 
 class Placement(Record, frozen=True, kw_only=True):
-    """How the actors of a stage are laid out on a Ray cluster. What is left out is chosen for the model and
-    the cluster."""
+    """How the actors of a stage are laid out on a Ray cluster; None lets model and cluster decide."""
 
     actors: int | None = None
     """Workers, each with its own copy of the model."""
     gpus: float | None = None
-    """Of each actor. A fraction shares a GPU."""
+    """Per actor. A fraction shares a GPU."""
     cpus: float | None = None
-    """Of each actor."""
+    """Per actor."""
     batch_questions: int | None = None
     """Questions that an actor takes at a time."""
 
@@ -103,12 +254,12 @@ class RayConfig(Record, frozen=True, kw_only=True):
 
 
 class Price(Record, frozen=True, kw_only=True):
-    """What a model costs, in any one currency; ``--dry-run`` reckons with it."""
+    """What a model costs, in any currency; ``--dry-run`` uses it."""
 
     input_per_million: float
-    """For a million prompt tokens."""
+    """Per million prompt tokens."""
     output_per_million: float
-    """For a million completion tokens."""
+    """Per million completion tokens."""
 
 
 class Config(Record, frozen=True, kw_only=True):
@@ -134,174 +285,144 @@ def load_config(
     overrides: Mapping[str, Mapping[str, Any]],
     base: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Config:
-    """The defaults, overlaid by ``base`` (what a run directory was made with), by the TOML file at ``path``,
-    and by ``overrides``.
+    """Merge the defaults, ``base`` (what a run directory was made with), the TOML file at ``path``, and
+    ``overrides``; the later one wins.
 
     Both mappings are section -> key -> value; an override of None leaves its key alone.
 
     Raises:
         ConfigError: the file cannot be read, or a key is unknown or has the wrong type or range.
     """
-    merged = _read(path) if path else {}
-    known = {field.name: field.type for field in msgspec.structs.fields(Config)}
-    for section, values in merged.items():
-        where = str(path)
-        _check_known(where, "section", section, list(known))
-        if not isinstance(values, dict):
-            raise ConfigError(f"{where}: [{section}] must be a table, not {excerpt(values)}")
-        if section == "prices":
-            _check_prices(where, values)
-            continue
-        if section == "ray":
-            _check_ray(where, values)
-            continue
-        for key in values:
-            _check_known(where, f"key in [{section}]", key, _keys(known[section]))
-    merged = {name: {**(base or {}).get(name, {}), **merged.get(name, {})} for name in known}
-    for section, given in overrides.items():
-        merged.setdefault(section, {}).update(
-            {key: value for key, value in given.items() if value is not None}
-        )
+    file = _read(path) if path else {}
+    merged: dict[str, dict[str, Any]] = {}
+    for section in _keys(Config):
+        given = {key: value for key, value in overrides.get(section, {}).items() if value is not None}
+        merged[section] = {**(base or {}).get(section, {}), **file.get(section, {}), **given}
     try:
         config = msgspec.convert(merged, Config)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{path or 'settings'}: {error}") from None
-    _check_ranges(config)
-    if not limited(config.scores):
-        # Exact scores have no seed: a directory of theirs goes on with any --seed.
-        config = msgspec.structs.replace(
-            config, scores=msgspec.structs.replace(config.scores, seed=ScoresConfig().seed)
-        )
+    _check(config)
+    if config.scores.limits is None:
+        # Exact scores have no seed: a directory of exact scores can be resumed with any --seed.
+        scores = msgspec.structs.replace(config.scores, seed=ScoresConfig().seed)
+        config = msgspec.structs.replace(config, scores=scores)
     return config
 
 
-def limited(scores: ScoresConfig) -> bool:
-    """Whether scores are estimated from a part of the words."""
-    return (scores.budget, scores.standard_error, scores.race) != (None, None, None)
-
-
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, dict[str, Any]]:
+    """A TOML file whose sections and keys are known."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        file = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: is not a TOML file: {error}") from error
+    types = {field.name: field.type for field in msgspec.structs.fields(Config)}
+    for section, values in file.items():
+        _check_known(path, "section", section, list(types))
+        if section == "prices":
+            _check_table(path, section, values)
+            for model, price in values.items():
+                _check_price(path, model, price)
+        elif section == "ray":
+            _check_table(path, section, values, RayConfig)
+            for stage, placement in values.items():
+                _check_table(path, f"ray.{stage}", placement, Placement)
+        else:
+            _check_table(path, section, values, types[section])
+    return file
 
 
-def _check_known(where: str, what: str, name: str, known: list[str]) -> None:
+def _check_table(path: Path, name: str, values: Any, settings: type[Record] | None = None) -> None:
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: [{name}] must be a table, not {excerpt(values)}")
+    if settings is not None:
+        for key in values:
+            _check_known(path, f"key in [{name}]", key, _keys(settings))
+
+
+def _check_known(path: Path, what: str, name: str, known: list[str]) -> None:
     if name not in known:
         raise ConfigError(
-            f"{where}: unknown {what}: {excerpt(name)}. Known: {', '.join(known)}.{nearest(name, known)}"
+            f"{path}: unknown {what}: {excerpt(name)}. Known: {', '.join(known)}.{nearest(name, known)}"
         )
 
 
-def _keys(section: type[Record]) -> list[str]:
-    return [field.name for field in msgspec.structs.fields(section)]
+def _keys(settings: type[Record]) -> list[str]:
+    return [field.name for field in msgspec.structs.fields(settings)]
 
 
-def _check_ray(where: str, stages: dict[str, Any]) -> None:
-    for stage, values in stages.items():
-        _check_known(where, "section of [ray]", stage, _keys(RayConfig))
-        if not isinstance(values, dict):
-            raise ConfigError(f"{where}: [ray.{stage}] must be a table, not {excerpt(values)}")
-        for key in values:
-            _check_known(where, f"key in [ray.{stage}]", key, _keys(Placement))
-
-
-def _check_prices(where: str, prices: dict[str, Any]) -> None:
-    for model, price in prices.items():
-        if not isinstance(price, dict):
+def _check_price(path: Path, model: str, price: Any) -> None:
+    _check_table(path, f"prices.{excerpt(model)}", price, Price)
+    for key in _keys(Price):
+        value = price.get(key)
+        if value is None:
+            raise ConfigError(f"{path}: {key} in the price of {excerpt(model)} is missing")
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
             raise ConfigError(
-                f"{where}: the price of {excerpt(model)} must be a table [prices.{excerpt(model)}], not {excerpt(price)}"
+                f"{path}: {key} in the price of {excerpt(model)} must be 0 or more, not {excerpt(value)}"
             )
-        for key in price:
-            _check_known(where, f"key in the price of {excerpt(model)}", key, _keys(Price))
-        for key in _keys(Price):
-            value = price.get(key)
-            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
-                given = "is missing" if value is None else f"must be 0 or more, not {excerpt(value)}"
-                raise ConfigError(f"{where}: {key} in the price of {excerpt(model)} {given}")
 
 
-def _check_ranges(config: Config) -> None:
-    counts = {
-        "questions.limit": 1 if config.questions.limit is None else config.questions.limit,
-        "answers.num_answers": config.answers.num_answers,
-        "answers.max_new_tokens": config.answers.max_new_tokens,
-        "summaries.num_samples": config.summaries.num_samples,
-        "summaries.max_new_tokens": config.summaries.max_new_tokens,
-        "summaries.sample_max_new_tokens": config.summaries.sample_max_new_tokens,
-    }
-    for name, count in counts.items():
-        if count < 1:
-            raise ConfigError(f"{name} must be at least 1, not {count}")
+def _check(config: Config) -> None:
+    for stage in STAGES:
+        check_values(getattr(config, stage), stage)
+    if config.questions.part is not None:
+        part_of(config.questions.part)
     if not 0 <= config.answers.temperature < float("inf"):
         raise ConfigError(f"answers.temperature must be 0 or more, not {config.answers.temperature}")
     if not 0 < config.answers.top_p <= 1:
         raise ConfigError(f"answers.top_p must be in (0, 1], not {config.answers.top_p}")
-    for stage in _keys(RayConfig):
-        _check_placement(f"ray.{stage}", getattr(config.ray, stage))
-    for name, section in (("answers", config.answers), ("summaries", config.summaries)):
-        _check_server(name, section)
-    if config.questions.part is not None:
-        part_of(config.questions.part)
-    _check_judge(config.scores)
+    _check_generator_url(config.answers)
+    _check_generator_url(config.summaries)
+    _check_judge_url(config.scores)
     _check_limits(config.scores)
-    for name, value, choices in (
-        ("scores.dtype", config.scores.dtype, ["auto", "float32", "bfloat16", "float16"]),
-        ("scores.compat", config.scores.compat, ["", "published"]),
-    ):
-        if value not in choices:
-            raise ConfigError(f"{name} must be one of {choices}, not {value!r}")
+    for section in _keys(RayConfig):
+        _check_placement(f"ray.{section}", getattr(config.ray, section))
 
 
-def _check_placement(name: str, wanted: Placement) -> None:
-    for key, count in (("actors", wanted.actors), ("batch_questions", wanted.batch_questions)):
-        if count is not None and count < 1:
-            raise ConfigError(f"{name}.{key} must be at least 1, not {count}")
-    if wanted.cpus is not None and not 0 < wanted.cpus < float("inf"):
-        raise ConfigError(f"{name}.cpus must be above 0, not {wanted.cpus}")
-    if wanted.gpus is not None and not (
-        0 <= wanted.gpus <= 1 or (wanted.gpus > 1 and wanted.gpus.is_integer())
-    ):
-        raise ConfigError(f"{name}.gpus must be a fraction of one GPU or a whole number, not {wanted.gpus}")
-
-
-def _check_server(name: str, section: AnswersConfig | SummariesConfig) -> None:
+def _check_generator_url(section: AnswersConfig | SummariesConfig) -> None:
     from selfreflect.models.openai.endpoint import endpoint
     from selfreflect.models.spec import kind_of
 
     if kind_of(section.model) == "openai":
         endpoint(section.base_url)
         if section.revision is not None:
-            raise ConfigError(
-                f"{name}.revision: a server says nothing of revisions. Leave --revision out with openai:NAME."
-            )
+            raise ConfigError("--revision does not apply on a server; leave it out with openai:NAME")
     elif section.base_url is not None:
-        raise ConfigError(
-            f"{name}.base_url is for a model openai:NAME, and {excerpt(section.model)} is none. Leave one of them out."
-        )
+        raise ConfigError(f"--base-url goes with --model openai:NAME, not with {excerpt(section.model)}")
 
 
-def _check_judge(scores: ScoresConfig) -> None:
+def _check_judge_url(scores: ScoresConfig) -> None:
     from selfreflect.models.openai.endpoint import endpoint
     from selfreflect.models.spec import kind_of
 
     if kind_of(scores.judge) == "vllm+http":
         if scores.base_url is None:
             raise ConfigError(
-                "a judge vllm+http:NAME needs the address of its server: --judge-url http://localhost:8000/v1"
+                "--judge vllm+http:NAME needs the address of its server: --judge-url http://localhost:8000/v1"
             )
         endpoint(scores.base_url)
     elif scores.base_url is not None:
-        raise ConfigError(
-            f"--judge-url is for a judge vllm+http:NAME, and {excerpt(scores.judge)} is none. Leave one of them out."
-        )
+        raise ConfigError(f"--judge-url goes with --judge vllm+http:NAME, not with {excerpt(scores.judge)}")
 
 
 def _check_limits(scores: ScoresConfig) -> None:
-    try:
-        _ = scores.limits
-    except ConfigError as error:
-        raise ConfigError(f"scores: {error}") from None
+    for field in ("budget", "standard_error", "race"):
+        try:
+            Limits.parse(**{field: getattr(scores, field)})
+        except ConfigError as error:
+            raise ConfigError(f"{flags_of(ScoresConfig)[field].name} (scores.{field}): {error}") from None
+
+
+def _check_placement(name: str, placement: Placement) -> None:
+    for key in ("actors", "batch_questions"):
+        count = getattr(placement, key)
+        if count is not None and count < 1:
+            raise ConfigError(f"{name}.{key} must be at least 1, not {count}")
+    cpus, gpus = placement.cpus, placement.gpus
+    if cpus is not None and not 0 < cpus < float("inf"):
+        raise ConfigError(f"{name}.cpus must be above 0, not {cpus}")
+    if gpus is not None and not (0 <= gpus <= 1 or (gpus > 1 and gpus.is_integer())):
+        raise ConfigError(f"{name}.gpus must be a fraction of one GPU or a whole number, not {gpus}")

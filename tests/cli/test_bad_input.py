@@ -107,7 +107,7 @@ def test_an_unknown_strategy_is_said_before_anything_is_drawn(questions: Path, t
         ("gredy", "Did you mean 'greedy'?"),
         ("no_such_module:f", "cannot import"),
         ("json:nothing", "no function"),
-        (",", "none"),
+        (",", "--strategies needs at least one name"),
     ):
         refused(run("run", "--questions", questions, "--strategies", name, "--out", tmp_path / "r"), hint)
         assert not (tmp_path / "r").exists()
@@ -158,12 +158,15 @@ def test_a_mistyped_name_does_not_stick_to_the_directory(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--limit", "0"], "questions.limit must be at least 1"),
-        (["--num-answers", "0"], "answers.num_answers must be at least 1"),
+        (["--limit", "0"], "--limit (questions.limit) must be at least 1, not 0"),
+        (["--num-answers", "0"], "--num-answers (answers.num_answers) must be at least 1, not 0"),
         (["--device", "gpu"], "--device must be auto, cuda, mps or cpu"),
         (["--batch-size", "0"], "--batch-size must be at least 1"),
-        (["--judge-dtype", "int8"], "scores.dtype must be one of"),
-        (["--compat", "no"], "scores.compat must be one of"),
+        (
+            ["--judge-dtype", "int8"],
+            "--judge-dtype (scores.dtype) must be auto, float32, bfloat16 or float16, not 'int8'",
+        ),
+        (["--compat", "no"], "--compat (scores.compat) must be published, not 'no'"),
         (["--config", "/nowhere.toml"], "/nowhere.toml: cannot be read"),
         (["--prompts", "/nowhere.toml"], "/nowhere.toml"),
     ],

@@ -58,7 +58,7 @@ def test_help_shows_the_options_their_defaults_and_an_example(name: str) -> None
     assert f"Example: {COMMANDS[name]}" in words
     assert COMMANDS[name].startswith(f"selfreflect {name}")
     if "--num-answers" in words and name in ("run", "answers"):
-        assert "[default: 50, as published; quick: 10]" in words
+        assert "[default: 50]" in words
 
 
 def test_the_overview_lists_commands_exit_codes_and_completion() -> None:

@@ -627,7 +627,7 @@ def test_a_judge_behind_a_server_is_not_asked(server: socket.socket, tmp_path: P
             "[prices.m]\ninput_per_million = true\noutput_per_million = 1\n",
             ["input_per_million", "must be 0 or more"],
         ),
-        ("[prices.m]\ninput = 1\n", ["unknown key in the price of 'm'", "'input'"]),
+        ("[prices.m]\ninput = 1\n", ["unknown key in [prices.'m']", "'input'"]),
     ],
 )
 def test_a_wrong_price_is_named(tmp_path: Path, text: str, parts: list[str]) -> None:

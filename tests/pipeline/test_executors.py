@@ -403,7 +403,7 @@ def test_a_server_that_gives_up_halfway_costs_no_answer_that_was_there(tmp_path:
     ("options", "part"),
     [
         ({"executor": "rai"}, "--executor must be local or ray, not 'rai'"),
-        ({"ray_address": "auto"}, "--ray-address is that of a Ray cluster and goes with --executor ray"),
+        ({"ray_address": "auto"}, "--ray-address needs --executor ray"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any], part: str) -> None:

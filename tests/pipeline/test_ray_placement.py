@@ -128,7 +128,7 @@ def test_the_layout_comes_from_the_settings_and_is_not_remembered(tmp_path: Path
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("[ray.answer]\n", ["unknown section of [ray]", "'answer'", "Did you mean 'answers'?"]),
+        ("[ray.answer]\n", ["unknown key in [ray]", "'answer'", "Did you mean 'answers'?"]),
         ("[ray.scores]\nactor = 2\n", ["unknown key in [ray.scores]", "'actor'", "Did you mean 'actors'?"]),
         ("[ray]\nscores = 3\n", ["[ray.scores] must be a table, not '3'"]),
         ("ray = 3\n", ["[ray] must be a table"]),
@@ -181,7 +181,7 @@ def test_rays_client_is_refused_with_the_way_out(tmp_path: Path) -> None:
     ("options", "part"),
     [
         (["--executor", "rai"], "--executor must be local or ray, not 'rai'"),
-        (["--ray-address", "auto"], "--ray-address is that of a Ray cluster and goes with --executor ray"),
+        (["--ray-address", "auto"], "--ray-address needs --executor ray"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(tmp_path: Path, options: list[str], part: str) -> None:

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from selfreflect.cli import options as o
+from selfreflect.cli.settings import takes
+from selfreflect.pipeline.options import ExecutionOptions
 
 TOKEN = "SELFREFLECT_APP_TOKEN"
 
@@ -36,21 +37,22 @@ Offered = Annotated[
 Browser = Annotated[bool, typer.Option("--open/--no-browser", help="Open the page in a browser.")]
 
 
+@takes(execution=("--device",))
 def command(
+    *,
     root: Root = Path("runs"),
     model: Offered = None,
     host: Host = "127.0.0.1",
     port: Port = 8765,
     allow_remote: AllowRemote = False,
     browser: Browser = False,
-    device: o.Device = "auto",
+    options: ExecutionOptions,
 ) -> None:
     """A page in the browser: type a question, watch answers, summaries and scores come, compare strategies,
     look at earlier runs."""
     from selfreflect.cli.console import say
     from selfreflect.cli.show import where
     from selfreflect.errors import MissingExtraError
-    from selfreflect.pipeline.experiment import ExecutionOptions
 
     try:
         from selfreflect.app.serve import access, listen, serve, url
@@ -60,7 +62,6 @@ def command(
             raise
         raise MissingExtraError("The app", "app") from None
     token = _token(host, allow_remote)
-    options = ExecutionOptions(device=device)
     bound = listen(host, port)
     address = url(host, bound.getsockname()[1], token)
 

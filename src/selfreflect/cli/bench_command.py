@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from selfreflect.cli import options as o
+from selfreflect.cli.settings import Overrides, takes
+from selfreflect.pipeline.options import ExecutionOptions
 
 if TYPE_CHECKING:
     from selfreflect.bench.result import Result
     from selfreflect.cli.console import Watcher
+    from selfreflect.config import Config
     from selfreflect.models.judge import Judge
     from selfreflect.sources.items import Item
 
@@ -23,9 +26,6 @@ Items = Annotated[
         metavar="FILE",
         help="Items as `score --items` reads them; - for stdin. [default: four bundled items]",
     ),
-]
-NumAnswers = Annotated[
-    int | None, typer.Option("--num-answers", metavar="N", help="Use the first N answers of each half.")
 ]
 Only = Annotated[
     str,
@@ -53,19 +53,22 @@ RandomModel = Annotated[
 ]
 
 
+@takes(
+    "scores",
+    only=("--judge", "--judge-revision", "--judge-dtype"),
+    execution=("--device", "--trust-remote-code"),
+)
 def command(
+    *,
     items: Items = None,
-    judge: o.Judge = None,
-    judge_revision: o.JudgeRevision = None,
-    judge_dtype: o.JudgeDtype = None,
+    limit: o.NumItems = None,
+    num_answers: o.NumAnswers = None,
+    overrides: Overrides,
     random_model: RandomModel = None,
-    limit: o.Limit = None,
-    num_answers: NumAnswers = None,
     only: Only = "a,b,c",
     scaling: Scaling = True,
     output: Output = None,
-    device: o.Device = "auto",
-    trust_remote_code: o.TrustRemoteCode = False,
+    options: ExecutionOptions,
     json: o.Json = False,
 ) -> None:
     """Time three schedules on the same items and judge, and check that they give the same distances.
@@ -80,22 +83,20 @@ def command(
     from selfreflect.models.spec import kind_of
 
     letters = _letters(only)
-    if random_model is not None and (judge is not None or judge_revision is not None):
+    if random_model is not None and {"judge", "revision"} & overrides.section("scores").keys():
         raise typer.BadParameter("--random-model takes the place of --judge")
-    if judge is not None and kind_of(judge) in ("vllm", "vllm+http"):
-        raise typer.BadParameter(
-            "bench times the engine of this package, and --judge vllm... runs another one"
-        )
+    config = overrides.config()
+    if kind_of(config.scores.judge) != "local":
+        raise typer.BadParameter("bench times this package's engine; --judge vllm... runs another one")
     timed_items = _items(items, limit, num_answers)
     if output is not None:
         _make_folder(output)
     watcher = Watcher()
-    settings = {"judge": judge, "revision": judge_revision, "dtype": judge_dtype}
-    loaded = _judge(random_model, settings, device, trust_remote_code, watcher)
+    judge = _judge(random_model, config, options, watcher)
     from selfreflect.bench.measure import Bench
     from selfreflect.bench.scaling import points
 
-    bench = Bench(loaded, timed_items, list(points(_items(None, None, None))) if scaling else [], letters)
+    bench = Bench(judge, timed_items, list(points(_items(None, None, None))) if scaling else [], letters)
     result = bench.result
     try:
         with watcher.stage("bench", len(bench)) as counter:
@@ -134,18 +135,9 @@ def _items(source: str | None, limit: int | None, num_answers: int | None) -> li
         return read_items(bundled, limit=limit, num_answers=num_answers)
 
 
-def _judge(
-    random_model: str | None,
-    settings: dict[str, str | None],
-    device: str,
-    trust_remote_code: bool,
-    watcher: Watcher,
-) -> Judge:
-    from selfreflect.config import load_config
-    from selfreflect.pipeline.experiment import ExecutionOptions, load_judge
+def _judge(random_model: str | None, config: Config, options: ExecutionOptions, watcher: Watcher) -> Judge:
+    from selfreflect.pipeline.stages import load_judge
 
-    options = ExecutionOptions(device=device, trust_remote_code=trust_remote_code)
-    config = load_config(None, {"scores": settings})
     if random_model is None:
         return load_judge(config, options, watcher)
     from selfreflect.bench.random_model import random_judge

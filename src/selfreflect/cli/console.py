@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -49,6 +50,13 @@ def emit(value: Any) -> None:
     """One line of JSON on stdout, flushed, so that a reader of the pipe has it at once."""
     sys.stdout.write(dump_line(value) + "\n")
     sys.stdout.flush()
+
+
+def exit_with(failures: int) -> None:
+    """Exit code 1 where failures were recorded."""
+    if failures:
+        say(f"done, with {failures} failure{'' if failures == 1 else 's'} recorded.")
+        raise typer.Exit(1)
 
 
 class _Rate(ProgressColumn):

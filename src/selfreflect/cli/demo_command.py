@@ -6,7 +6,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from selfreflect.cli.options import Fresh, Json, Out
+from selfreflect.cli import options as o
 
 if TYPE_CHECKING:
     from selfreflect.report.overview import RunRecords
@@ -20,7 +20,7 @@ DEMO: dict[str, dict[str, Any]] = {
 """Small numbers, so that it takes a minute or two on two cores; `selfreflect run` has the published ones."""
 
 
-def command(out: Out = Path("runs/demo"), fresh: Fresh = False, json: Json = False) -> None:
+def command(out: o.Out = Path("runs/demo"), fresh: o.Fresh = False, json: o.Json = False) -> None:
     """Questions, answers, summaries and scores with a 135M-parameter model, in about a minute. Run again, it
     reuses what is done."""
     from selfreflect.cli.console import Watcher, say, stdout

@@ -24,8 +24,8 @@ def command(
     run: RunDirectory, output: Output, suffix: Suffix = "_summary", overwrite: Overwrite = False
 ) -> None:
     """Write questions.json, test_answers.json and summaries.json as the published scorer reads them."""
-    from selfreflect.cli.console import say
-    from selfreflect.cli.show import exit_with, where
+    from selfreflect.cli.console import exit_with, say
+    from selfreflect.cli.show import where
     from selfreflect.sources.published import write_published
     from selfreflect.store.run import Run
 

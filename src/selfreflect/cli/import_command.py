@@ -53,7 +53,7 @@ def command(
     num_answers: Annotated[
         int | None, typer.Option("--num-answers", metavar="N", help="With --items: first N of each half.")
     ] = None,
-    limit: o.Limit = None,
+    limit: o.NumItems = None,
     leave_out: LeaveOut = None,
 ) -> None:
     """Turn existing files into a run directory, to be scored resumably and compared with other runs; or join

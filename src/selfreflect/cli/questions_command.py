@@ -3,58 +3,41 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from selfreflect.cli import options as o
+from selfreflect.cli.settings import Overrides, takes
+from selfreflect.pipeline.options import ExecutionOptions
 
 MaybeOut = Annotated[
     Path | None,
-    typer.Option("--out", metavar="DIR", help="Put them into this run directory instead of showing them."),
+    typer.Option("--out", metavar="DIR", help="Store the questions in this run directory; show nothing."),
 ]
 
 
-def command(
-    questions: o.Questions = "bundled",
-    limit: o.Limit = None,
-    shard: o.Shard = None,
-    split: o.Split = None,
-    subset: o.Subset = None,
-    question_column: o.QuestionColumn = None,
-    seed: o.Seed = None,
-    out: MaybeOut = None,
-    fresh: o.Fresh = False,
-    json: o.Json = False,
-) -> None:
+@takes("questions")
+def command(overrides: Overrides, out: MaybeOut = None, fresh: o.Fresh = False, json: o.Json = False) -> None:
     """Show the questions of a source, or store them. Sampling with --limit is seeded and recorded."""
-    from selfreflect.cli.console import emit, say, stdout
-    from selfreflect.cli.stages import experiment, finish
-    from selfreflect.sources.questions import load_questions
-
-    chosen: dict[str, Any] = {
-        "limit": limit,
-        "split": split,
-        "subset": subset,
-        "question_column": question_column,
-        "part": shard,
-    }
     if out is not None:
-        with experiment(
-            out, ["questions"], {"questions": {"source": questions, "seed": seed, **chosen}}, fresh=fresh
-        ) as opened:
-            opened.questions()
-            finish(opened, json)
+        from selfreflect.cli.stages import run_stages
+
+        run_stages(out, ["questions"], overrides, ExecutionOptions(), fresh=fresh, json=json)
         return
     from rich.text import Text
 
+    from selfreflect.cli.console import emit, say, stdout
     from selfreflect.render.text import one_line
+    from selfreflect.sources.questions import load_questions
 
-    found = load_questions(questions or "bundled", seed=seed or 0, **chosen)
-    for question in found.questions:
+    loaded = load_questions(**overrides.config().section("questions"))
+    for question in loaded.questions:
         if json:
             emit(question)
-        else:
-            kind = f"  [{one_line(question.kind)}]" if question.kind else ""
-            stdout.print(Text(one_line(question.text)).append(kind, style="dim"), soft_wrap=True)
-    say(f"{len(found.questions)} of {found.total} questions of {found.source}")
+            continue
+        line = Text(one_line(question.text))
+        if question.kind:
+            line.append(f"  [{one_line(question.kind)}]", style="dim")
+        stdout.print(line, soft_wrap=True)
+    say(f"{len(loaded.questions)} of {loaded.total} questions of {loaded.source}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import Any
 
 import typer
@@ -33,7 +34,7 @@ def _new_name(argument: str, renamed: dict[str, str]) -> str:
 
 def _refuse_shard_without_numbers(args: list[str]) -> None:
     """``--shard`` used to spread a model over GPUs and took no value."""
-    for argument, following in zip(args, [*args[1:], ""], strict=True):
+    for argument, following in pairwise([*args, ""]):
         if argument == "--shard" and not re.match(r"\d", following):
             raise typer.BadParameter(
                 "to spread a model over all visible GPUs, use --device-map auto. "

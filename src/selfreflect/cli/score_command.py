@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from selfreflect.cli import options as o
+from selfreflect.cli.settings import JUDGING, Overrides, takes
+from selfreflect.pipeline.options import ExecutionOptions
 
 if TYPE_CHECKING:
     from selfreflect.config import Config
-    from selfreflect.pipeline.options import ExecutionOptions
     from selfreflect.records import AnswerSet, Failure, Question, Score, Summary
+    from selfreflect.report.overview import RunRecords
     from selfreflect.sources.items import Item
 
 Items = Annotated[
@@ -26,157 +29,101 @@ Items = Annotated[
 MaybeOut = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="Score the summaries of this run directory.")
 ]
-Devices = Annotated[
-    str,
-    typer.Option(
-        "--device",
-        help="auto, cuda, mps or cpu. With --out, each of several visible GPUs (CUDA_VISIBLE_DEVICES) gets a copy of a local judge "
-        "and a part of the questions.",
-    ),
-]
 Words = Annotated[bool, typer.Option("--words", help="With --json: add the distance of every masked word.")]
 
 
+@takes("scores", config_file=True, execution=JUDGING)
 def command(
+    *,
     items: Items = None,
     out: MaybeOut = None,
-    judge: o.Judge = None,
-    judge_url: o.JudgeUrl = None,
-    judge_revision: o.JudgeRevision = None,
-    judge_dtype: o.JudgeDtype = None,
-    compat: o.Compat = None,
-    limit: o.Limit = None,
-    num_answers: Annotated[
-        int | None, typer.Option("--num-answers", metavar="N", help="Use the first N answers of each half.")
-    ] = None,
+    limit: o.NumItems = None,
+    num_answers: o.NumAnswers = None,
     words: Words = False,
-    budget: o.Budget = None,
-    standard_error: o.StandardError = None,
-    race: o.Race = None,
-    seed: o.Seed = None,
-    guesses: o.Guesses = 0,
-    cache: o.Cache = None,
-    config: o.ConfigFile = None,
-    device: Devices = "auto",
-    device_map: o.DeviceMap = None,
-    executor: o.Executor = "local",
-    ray_address: o.RayAddress = None,
-    timeout: o.Timeout = 600.0,
-    trust_remote_code: o.TrustRemoteCode = False,
+    overrides: Overrides,
+    options: ExecutionOptions,
     dry_run: o.DryRun = False,
     json: o.Json = False,
 ) -> None:
     """Score how faithfully summaries describe an answer distribution: 0 is perfect, lower is better.
 
-    With --items FILE, nothing is stored; each record is {"id"?, "question", "answers": [...], "summaries":
-    {name: text}}, or has "masked_out_task_answers" and "conditioning_answers" in place of "answers". With
-    --out DIR, the summaries of a run directory are scored into it, and an interrupted run goes on where it
-    stopped.
+    With --items FILE, nothing is stored. Each record is {"id"?, "question", "answers": [...], "summaries":
+    {name: text}}; "masked_out_task_answers" and "conditioning_answers" may replace "answers". With --out DIR,
+    the scores go to a run directory, and an interrupted command resumes there.
 
-    With --budget, --se or --race a random part of the masked words is scored, the same for all summaries of a
-    question, so that their differences stay sharp. Such scores are estimates: they are shown behind ≈, and
-    say in "estimate" how many words they come from.
+    With --budget, --se or --race, a random part of the masked words is scored: the same words for all summaries
+    of a question, so that their differences stay sharp. Such scores are estimates. They are marked with ≈, and
+    "estimate" in the JSON says how many words they come from.
     """
-    from selfreflect.cli.stages import experiment, finish
-    from selfreflect.config import load_config
-    from selfreflect.pipeline.options import ExecutionOptions
-
-    wanted: dict[str, Any] = {
-        "judge": judge,
-        "base_url": judge_url,
-        "revision": judge_revision,
-        "dtype": judge_dtype,
-        "compat": compat,
-    }
-    wanted |= {"budget": budget, "standard_error": standard_error, "race": race, "seed": seed}
     if (items is None) == (out is None):
         raise typer.BadParameter("give either --items FILE or --out DIR")
-    if items is not None and (executor != "local" or ray_address is not None):
-        raise typer.BadParameter("--executor and --ray-address belong to --out DIR")
-    if out is not None and (limit is not None or num_answers is not None or words):
-        raise typer.BadParameter("--limit, --num-answers and --words belong to --items FILE")
     if out is not None:
-        with experiment(
-            out,
-            ["scores"],
-            {"scores": wanted},
-            config=config,
-            device=device,
-            device_map=device_map,
-            executor=executor,
-            ray_address=ray_address,
-            timeout=timeout,
-            trust_remote_code=trust_remote_code,
-            guesses=guesses,
-            cache=cache,
-            dry_run=dry_run,
-        ) as opened:
-            opened.scores()
-            finish(opened, json)
+        if limit is not None or num_answers is not None or words:
+            raise typer.BadParameter("--limit, --num-answers and --words belong to --items FILE")
+        from selfreflect.cli.stages import run_stages
+
+        run_stages(out, ["scores"], overrides, options, dry_run=dry_run, json=json)
         return
     assert items is not None
-    options = ExecutionOptions(
-        device=device,
-        device_map=device_map,
-        timeout=timeout,
-        trust_remote_code=trust_remote_code,
-        guesses=guesses,
-        cache=cache,
-    )
-    _score_items(
-        items, limit, num_answers, load_config(config, {"scores": wanted}), options, words, dry_run, json
-    )
-
-
-def _score_items(
-    source: str,
-    limit: int | None,
-    num_answers: int | None,
-    settings: Config,
-    options: ExecutionOptions,
-    words: bool,
-    dry_run: bool,
-    json: bool,
-) -> None:
-    from selfreflect.cli.console import Watcher, emit
-    from selfreflect.cli.costs import show_costs
-    from selfreflect.cli.show import exit_with, print_report
-    from selfreflect.pipeline.dry_run import dry_run_items
-    from selfreflect.pipeline.experiment import load_judge, load_metric
-    from selfreflect.records import Failure, Score
+    if options.executor != "local":
+        raise typer.BadParameter("--executor and --ray-address belong to --out DIR")
     from selfreflect.sources.items import read_items
 
-    found = read_items(source, limit=limit, num_answers=num_answers)
-    watcher = Watcher()
+    config = overrides.config()
+    records = read_items(items, limit=limit, num_answers=num_answers)
     if dry_run:
-        records: list[Question | AnswerSet | Summary] = []
-        for item in found:
-            records += [item.question_record, item.answer_set, *item.summary_records]
-        show_costs(dry_run_items(records, settings, options, watcher), json)
-        return
-    metric = load_metric(load_judge(settings, options, watcher), settings, options, watcher)
-    results: list[Score | Failure] = []
-    with watcher.stage("scores", sum(len(item.summaries) for item in found)) as counter:
-        for item in found:
+        _show_costs(records, config, options, json)
+    else:
+        _score(Path(items), records, config, options, words=words, json=json)
+
+
+def _show_costs(items: Sequence[Item], config: Config, options: ExecutionOptions, json: bool) -> None:
+    from selfreflect.cli.console import Watcher
+    from selfreflect.cli.costs import show_costs
+    from selfreflect.pipeline.dry_run import dry_run_items
+
+    records: list[Question | AnswerSet | Summary] = []
+    for item in items:
+        records += [item.question_record, item.answer_set, *item.summary_records]
+    show_costs(dry_run_items(records, config, options, Watcher()), json)
+
+
+def _score(
+    source: Path,
+    items: Sequence[Item],
+    config: Config,
+    options: ExecutionOptions,
+    *,
+    words: bool,
+    json: bool,
+) -> None:
+    from selfreflect.cli.console import Watcher, emit, exit_with
+    from selfreflect.pipeline.stages import load_judge, load_metric
+    from selfreflect.records import Failure
+
+    watcher = Watcher()
+    metric = load_metric(load_judge(config, options, watcher), config, options, watcher)
+    scores: list[Score] = []
+    failures: list[Failure] = []
+    with watcher.stage("scores", sum(len(item.summaries) for item in items)) as counter:
+        for item in items:
             for result in metric.score_records(item.question_record, item.answer_set, item.summary_records):
-                results.append(result)
+                if isinstance(result, Failure):
+                    failures.append(result)
+                else:
+                    scores.append(result)
                 if json:
                     emit(_line(result, words))
             counter.advance(len(item.summaries))
     if not json:
-        print_report(
-            _records(
-                source,
-                found,
-                [r for r in results if isinstance(r, Score)],
-                [r for r in results if isinstance(r, Failure)],
-            )
-        )
-    exit_with(sum(isinstance(result, Failure) for result in results))
+        from selfreflect.cli.show import print_report
+
+        print_report(_run_records(source, items, scores, failures))
+    exit_with(len(failures))
 
 
 def _line(result: Score | Failure, words: bool) -> dict[str, Any]:
-    """What ``--json`` prints of one summary."""
+    """The JSON line of one summary."""
     import msgspec
 
     from selfreflect.records import Failure
@@ -208,12 +155,15 @@ def _line(result: Score | Failure, words: bool) -> dict[str, Any]:
     return line
 
 
-def _records(source: str, items: list[Item], scores: list[Score], failures: list[Failure]) -> Any:
+def _run_records(
+    source: Path, items: Sequence[Item], scores: Sequence[Score], failures: list[Failure]
+) -> RunRecords:
+    """The records of a report about items."""
     from selfreflect.report.overview import RunRecords
 
     summaries = [summary for item in items for summary in item.summary_records]
     return RunRecords(
-        label="standard input" if source == "-" else Path(source).name,
+        label="standard input" if str(source) == "-" else source.name,
         strategies=list(dict.fromkeys(summary.name for summary in summaries)),
         questions={item.id: item.question_record for item in items},
         answers={},

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
-from selfreflect.cli.console import emit, say, stdout
+from selfreflect.cli.console import emit, stdout
 from selfreflect.pipeline.experiment import run_records
 from selfreflect.render.table import Table, to_rich
 from selfreflect.render.text import one_line, printable
@@ -115,13 +114,6 @@ def _score_text(detail: SummaryDetail) -> str:
 def _cut(text: str, limit: int) -> str:
     shown = one_line(text) or "(blank)"
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
-
-
-def exit_with(failures: int) -> None:
-    """Exit code 1 where failures were recorded."""
-    if failures:
-        say(f"done, with {failures} failure{'' if failures == 1 else 's'} recorded.")
-        raise typer.Exit(1)
 
 
 def where(path: Path) -> str:

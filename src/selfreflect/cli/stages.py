@@ -1,77 +1,69 @@
-"""From command-line options to an experiment: shared by ``run`` and the commands of single stages."""
+"""Run stages of an experiment, or their dry run, for the commands that fill a run directory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from selfreflect.cli.console import Watcher
+from selfreflect.cli.settings import Overrides
+from selfreflect.pipeline.options import ExecutionOptions
 
 if TYPE_CHECKING:
     from selfreflect.pipeline.experiment import Experiment
     from selfreflect.records import Stage
 
 
-@contextmanager
-def experiment(
+def run_stages(
     out: Path,
     stages: Sequence[Stage],
-    overrides: Mapping[str, Mapping[str, Any]],
+    overrides: Overrides,
+    options: ExecutionOptions,
     *,
-    config: Path | None = None,
+    strategies: str = "",
     fresh: bool = False,
-    device: str = "auto",
-    device_map: str | None = None,
-    executor: str = "local",
-    ray_address: str | None = None,
-    from_nothing: bool = False,
-    batch_size: int | None = None,
-    trust_remote_code: bool = False,
-    max_connections: int = 16,
-    timeout: float = 600.0,
-    prompts: Path | None = None,
-    guesses: int = 0,
-    cache: Path | None = None,
     dry_run: bool = False,
-) -> Iterator[Experiment]:
-    """The run directory ``out``, opened for ``stages`` with the settings of the file and the options.
+    json: bool = False,
+) -> None:
+    """Fill the run directory ``out`` with some stages, and show what it then holds; or only show the cost.
 
-    A directory that exists keeps the settings it was made with where neither says otherwise, so a command
-    need not repeat them. With ``dry_run`` it is a rehearsal, which only counts.
+    A directory that exists keeps its settings unless ``overrides`` change them, so that a command need not repeat
+    them.
+
+    Raises:
+        SelfReflectError: a setting, the directory or a model cannot be used.
+        Exit: with 1 if failures are recorded.
     """
-    from selfreflect.config import load_config
     from selfreflect.pipeline.dry_run import DryRun
-    from selfreflect.pipeline.experiment import ExecutionOptions, Experiment, settings_of
+    from selfreflect.pipeline.experiment import Experiment, settings_of
     from selfreflect.store.run import Run
 
-    if stages[0] != "questions" and not from_nothing:
+    names = strategy_names(strategies) if "summaries" in stages else []
+    if stages[0] != "questions":
         Run.load(out)  # a mistyped name is an error, not a new directory
-    options = ExecutionOptions(
-        device=device,
-        devices=None,
-        device_map=device_map,
-        executor=executor,
-        ray_address=ray_address,
-        batch_size=batch_size,
-        trust_remote_code=trust_remote_code,
-        max_connections=max_connections,
-        timeout=timeout,
-        prompts=prompts,
-        guesses=guesses,
-        cache=cache,
-    )
     base = {} if fresh else settings_of(out)
     kind = DryRun if dry_run else Experiment
     with kind.open(
-        out, load_config(config, overrides, base), stages, fresh=fresh, options=options, progress=Watcher()
-    ) as opened:
-        yield opened
+        out,
+        overrides.config(base),
+        stages,
+        fresh=fresh,
+        options=replace(options, devices=None),
+        progress=Watcher(),
+    ) as experiment:
+        for stage in stages:
+            if stage == "summaries":
+                experiment.summaries(names)
+            else:
+                getattr(experiment, stage)()
+        _finish(experiment, json)
 
 
-def names(strategies: str) -> list[str]:
-    """``a,b`` as a list, checked before anything costly begins.
+def strategy_names(strategies: str) -> list[str]:
+    """Split ``a,b``, and check the names before anything costly begins.
 
     Raises:
         ConfigError: one is unknown or given twice, or there is none.
@@ -79,40 +71,39 @@ def names(strategies: str) -> list[str]:
     from selfreflect.errors import ConfigError, excerpt
     from selfreflect.strategies import load_strategy
 
-    found = [name.strip() for name in strategies.split(",") if name.strip()]
-    if not found:
-        raise ConfigError("--strategies names none")
-    for place, name in enumerate(found):
+    names = [name.strip() for name in strategies.split(",") if name.strip()]
+    if not names:
+        raise ConfigError("--strategies needs at least one name")
+    for index, name in enumerate(names):
         load_strategy(name)
-        if name in found[:place]:
+        if name in names[:index]:
             raise ConfigError(f"--strategies names {excerpt(name)} twice")
-    return found
+    return names
 
 
-def finish(opened: Experiment, json: bool) -> None:
-    """Show where the run stands, and exit with 1 if failures are recorded; of a rehearsal, what the rest of
-    the run takes."""
-    from selfreflect.cli.console import say
+def _finish(experiment: Experiment, json: bool) -> None:
+    """Show what the run holds, or what a dry run would cost; exit with 1 if failures are recorded."""
+    from selfreflect.cli.console import exit_with, say
     from selfreflect.cli.costs import show_costs
-    from selfreflect.cli.show import emit_overview, exit_with, print_report, where
+    from selfreflect.cli.show import emit_overview, print_report, where
     from selfreflect.pipeline.dry_run import DryRun
     from selfreflect.pipeline.experiment import run_records
     from selfreflect.render.text import one_line
 
-    if isinstance(opened, DryRun):
-        show_costs(opened, json)
+    if isinstance(experiment, DryRun):
+        show_costs(experiment, json)
         return
-    records = run_records(opened.run)
+    records = run_records(experiment.run)
     if json:
         emit_overview(records)
     elif records.scores:
         print_report(records)
-    run = opened.run
+    run = experiment.run
     say(
         f"{where(run.path)}: {len(run.questions)} questions, {len(run.answers)} answer sets, {len(run.summaries)} summaries, "
         f"{len(run.scores)} scores"
     )
-    if records.failures and not records.scores:  # otherwise the report has told them
+    if records.failures and not records.scores:  # the report, which lists failures, was not shown
         first = records.failures[0]
         say(one_line(f"{first.stage}, question {first.question_id}: {first.message}"))
     exit_with(len(records.failures))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import msgspec
 
-from selfreflect.errors import ConfigError, excerpt
-
-EXECUTORS = ("local", "ray")
+from selfreflect.config import Flag, check_values
+from selfreflect.errors import ConfigError
 
 
 class Counter(Protocol):
@@ -39,46 +38,106 @@ class Quiet:
 
 
 class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings that change speed and place but not results; they are not part of a run's configuration."""
+    """How and where the work is done. A run directory does not record it, because it changes no results.
 
-    device: str = "auto"
+    Raises:
+        ConfigError: a value is out of range, or two options contradict each other.
+    """
+
+    prompts: Annotated[Path | None, Flag("--prompts", "FILE", "TOML file that replaces some prompts.")] = None
+    guesses: Annotated[
+        int,
+        Flag(
+            "--guesses",
+            "K",
+            "Keep the judge's K likeliest tokens in both contexts for every masked token, for the report page.",
+            at_least=0,
+        ),
+    ] = 0
+    cache: Annotated[
+        Path | None,
+        Flag(
+            "--cache",
+            "DIR",
+            "Keep the judge's states after the conditioning answers here (about 1 MB a question for smollm2, 4 GB "
+            "at most), so that another summary of a question costs only itself.",
+        ),
+    ] = None
+    device: Annotated[
+        str,
+        Flag(
+            "--device",
+            "DEVICE",
+            "auto, cuda, mps or cpu. A run directory is filled by all visible GPUs (CUDA_VISIBLE_DEVICES), each "
+            "with a copy of a local model.",
+            choices=("auto", "cuda", "mps", "cpu"),
+        ),
+    ] = "auto"
     devices: tuple[str, ...] | None = ()
-    """Each gets a process with a copy of a local model, such as ``("cuda:0", "cuda:1")``; None for all GPUs
-    that are visible."""
-    device_map: str | None = None
-    """``"auto"`` spreads one local model over all visible GPUs."""
-    executor: str = "local"
-    """``"ray"`` lets actors of a Ray cluster work."""
-    ray_address: str | None = None
-    """An existing cluster; else one is started on this machine."""
-    batch_size: int | None = None
+    """One process with a copy of a local model for each, such as ``("cuda:0", "cuda:1")``; None for all
+    visible GPUs."""
+    device_map: Annotated[
+        str | None,
+        Flag(
+            "--device-map",
+            "auto",
+            "Spread one copy of a local model over all visible GPUs, for models too large for one of them.",
+            choices=("auto",),
+        ),
+    ] = None
+    executor: Annotated[
+        str,
+        Flag(
+            "--executor",
+            "local|ray",
+            "Work on this machine, or with actors of a Ray cluster; [ray.answers], [ray.summaries] and [ray.scores] "
+            "in --config set their number (actors), gpus and cpus of each, and batch_questions. A run can be "
+            "resumed with either.",
+            choices=("local", "ray"),
+        ),
+    ] = "local"
+    ray_address: Annotated[
+        str | None,
+        Flag(
+            "--ray-address",
+            "HOST:PORT",
+            "A running Ray cluster; auto finds the one on this machine. Its machines need selfreflect, the models, "
+            "and API keys in the environment in which Ray was started.",
+            default="a new cluster on this machine",
+        ),
+    ] = None
+    batch_size: Annotated[
+        int | None,
+        Flag("--batch-size", "N", "Sequences decoded together; does not change results.", at_least=1),
+    ] = None
     batch_questions: int = 8
-    trust_remote_code: bool = False
-    max_connections: int = 16
-    """Calls to a server under way at a time, from each worker."""
-    timeout: float = 600.0
-    """Seconds that a server has for one try of a call."""
-    prompts: Path | None = None
-    guesses: int = 0
-    """For each token task, how many of the judge's likeliest tokens in either context are kept beside its
-    distance."""
-    cache: Path | None = None
-    """Where reference states are kept."""
+    """Questions that a worker elsewhere takes at a time."""
+    trust_remote_code: Annotated[
+        bool, Flag("--trust-remote-code", None, "Run code that comes with a model from the hub.")
+    ] = False
+    max_connections: Annotated[
+        int,
+        Flag(
+            "--max-connections",
+            "N",
+            "Concurrent calls to a server; with --executor ray, per actor.",
+            at_least=1,
+        ),
+    ] = 16
+    timeout: Annotated[
+        float,
+        Flag(
+            "--timeout",
+            "SECONDS",
+            "Time limit for one response of a server; with retries a call takes up to three times as long.",
+        ),
+    ] = 600.0
 
     def __post_init__(self) -> None:
-        if self.device not in ("auto", "cuda", "mps", "cpu"):
-            raise ConfigError(f"--device must be auto, cuda, mps or cpu, not {excerpt(self.device)}")
-        if self.device_map not in (None, "auto"):
-            raise ConfigError(f"--device-map must be auto, not {excerpt(self.device_map)}")
-        if self.executor not in EXECUTORS:
-            raise ConfigError(f"--executor must be {' or '.join(EXECUTORS)}, not {excerpt(self.executor)}")
+        check_values(self)
         if self.ray_address is not None and self.executor != "ray":
-            raise ConfigError("--ray-address is that of a Ray cluster and goes with --executor ray")
-        if self.batch_size is not None and self.batch_size < 1:
-            raise ConfigError(f"--batch-size must be at least 1, not {self.batch_size}")
-        if self.max_connections < 1:
-            raise ConfigError(f"--max-connections must be at least 1, not {self.max_connections}")
+            raise ConfigError("--ray-address needs --executor ray")
         if not 0 < self.timeout < float("inf"):
             raise ConfigError(f"--timeout must be a number of seconds above 0, not {self.timeout}")
-        if not 0 <= self.guesses <= 100:
-            raise ConfigError(f"--guesses must be between 0 and 100, not {self.guesses}")
+        if self.guesses > 100:
+            raise ConfigError(f"--guesses must be at most 100, not {self.guesses}")

@@ -157,8 +157,11 @@ def test_a_whole_run_through_a_server(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        ("--model smollm2 --base-url http://x/v1", "answers.base_url is for a model openai:NAME"),
-        ("--model openai:m --revision main", "a server says nothing of revisions"),
+        (
+            "--model smollm2 --base-url http://x/v1",
+            "--base-url goes with --model openai:NAME, not with 'smollm2'",
+        ),
+        ("--model openai:m --revision main", "--revision does not apply on a server"),
         ("--model openai: --base-url http://127.0.0.1:1/v1", "needs the name"),
         (
             "--model openai:m --base-url http://127.0.0.1:1/v1 --max-connections 0",

@@ -1,0 +1,200 @@
+"""Make a command's options from the settings' own classes.
+
+Every field of :mod:`selfreflect.config` and of :class:`ExecutionOptions` carries its flag, help and default. A command
+says which of them it takes, and gets two frozen objects in place of many parameters::
+
+    @takes("answers", "scores", execution=("--device", "--timeout"))
+    def command(*, out: o.Out, overrides: Overrides, options: ExecutionOptions, json: o.Json = False) -> None:
+        config = overrides.config()
+
+``--help`` lists the flags where ``overrides`` and ``options`` stand among the parameters. A flag that several sections
+share, such as ``--model``, is listed once and sets its field in each of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+import msgspec
+import typer
+
+from selfreflect.config import Config, Flag, flags_of, load_config
+from selfreflect.pipeline.options import ExecutionOptions
+
+T = TypeVar("T")
+
+GENERATING = (
+    "--prompts",
+    "--device",
+    "--device-map",
+    "--executor",
+    "--ray-address",
+    "--batch-size",
+    "--trust-remote-code",
+    "--max-connections",
+    "--timeout",
+)
+"""Execution options of stages whose texts a model generates."""
+JUDGING = (
+    "--guesses",
+    "--cache",
+    "--device",
+    "--device-map",
+    "--executor",
+    "--ray-address",
+    "--trust-remote-code",
+    "--timeout",
+)
+"""Execution options of the stage that scores."""
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """The settings that a user gave: on the command line, by section and key, and in a TOML file."""
+
+    sections: Mapping[str, Mapping[str, Any]]
+    file: Path | None = None
+
+    def config(self, base: Mapping[str, Mapping[str, Any]] | None = None) -> Config:
+        """All settings, where neither the user nor ``base`` says otherwise by default.
+
+        Raises:
+            ConfigError: a setting is unknown or out of range.
+        """
+        return load_config(self.file, self.sections, base)
+
+    def section(self, name: str) -> Mapping[str, Any]:
+        """What the command line gives for one section."""
+        return self.sections.get(name, {})
+
+    def plus(self, section: str, **values: Any) -> Overrides:
+        """A copy with more settings in a section."""
+        return replace(self, sections={**self.sections, section: {**self.section(section), **values}})
+
+
+@dataclass
+class _Option:
+    """An option of a command, and the (section, field) pairs that it sets."""
+
+    flag: Flag
+    type: Any
+    default: Any
+    """What ``--help`` shows."""
+    fields: list[tuple[str, str]]
+    value: Any = None
+    """What the fields get if the user gives nothing; None leaves them alone."""
+
+    @property
+    def name(self) -> str:
+        """The name of the parameter."""
+        return self.flag.name.removeprefix("--").replace("-", "_")
+
+    def parameter(self) -> inspect.Parameter:
+        text = self.flag.help
+        default = self.flag.default or self.default
+        if isinstance(default, float):
+            default = f"{default:g}"
+        if default not in (None, "") and not isinstance(default, bool):
+            text += f" [default: {default}]"
+        names = f"{self.flag.name}/{self.flag.negative}" if self.flag.negative else self.flag.name
+        option = typer.Option(names, metavar=self.flag.metavar, help=text)
+        return inspect.Parameter(
+            self.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[self.type | None, option],
+        )
+
+
+_CONFIG = _Option(Flag("--config", "FILE", "TOML file with settings; options override it."), Path, None, [])
+
+
+def takes(
+    *sections: str,
+    only: Collection[str] | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    config_file: bool = False,
+    execution: Collection[str] = (),
+) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Give a command options for some settings.
+
+    Args:
+        sections: sections of the settings, for a parameter that is annotated with ``Overrides``.
+        only: flags of the sections that the command takes, if not all.
+        defaults: by flag, what the command takes in place of a field's own default.
+        config_file: whether the command takes ``--config``.
+        execution: flags for a parameter that is annotated with ``ExecutionOptions``.
+    """
+    classes = get_type_hints(Config)
+    settings = _options({name: classes[name] for name in sections}, only)
+    for flag, default in (defaults or {}).items():
+        settings[flag].default = settings[flag].value = default
+    options = _options({"execution": ExecutionOptions}, execution)
+
+    def decorate(command: Callable[..., T]) -> Callable[..., T]:
+        signature = inspect.signature(command, eval_str=True)
+        parameters: list[inspect.Parameter] = []
+        objects: dict[str, Callable[[dict[str, Any]], object]] = {}
+        for name, parameter in signature.parameters.items():
+            if parameter.annotation is Overrides:
+                objects[name] = lambda values: _overrides(settings, values)
+                parameters += [option.parameter() for option in settings.values()]
+                if config_file:
+                    parameters.append(_CONFIG.parameter())
+            elif parameter.annotation is ExecutionOptions:
+                objects[name] = lambda values: _execution_options(options, values)
+                parameters += [option.parameter() for option in options.values()]
+            else:
+                parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+        @functools.wraps(command)
+        def with_objects(**values: Any) -> T:
+            made = {name: make(values) for name, make in objects.items()}
+            return command(**values, **made)
+
+        with_objects.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return with_objects
+
+    return decorate
+
+
+def _options(classes: Mapping[str, type[msgspec.Struct]], only: Collection[str] | None) -> dict[str, _Option]:
+    """The options for the fields of some classes, by flag."""
+    options: dict[str, _Option] = {}
+    for section, settings in classes.items():
+        types = get_type_hints(settings)
+        defaults = {field.name: field.default for field in msgspec.structs.fields(settings)}
+        for field, flag in flags_of(settings).items():
+            if only is None or flag.name in only:
+                option = options.setdefault(flag.name, _Option(flag, types[field], defaults[field], []))
+                option.fields.append((section, field))
+    if unknown := {*(only or ())} - options.keys():
+        raise ValueError(f"{', '.join(classes)} have no {', '.join(sorted(unknown))}")
+    return options
+
+
+def _taken(options: Mapping[str, _Option], values: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Move the values of options out of ``values``, to their sections and fields."""
+    sections: dict[str, dict[str, Any]] = {}
+    for option in options.values():
+        value = values.pop(option.name)
+        if value is None:
+            value = option.value
+        if value is None:
+            continue
+        for section, field in option.fields:
+            sections.setdefault(section, {})[field] = value
+    return sections
+
+
+def _overrides(options: Mapping[str, _Option], values: dict[str, Any]) -> Overrides:
+    return Overrides(_taken(options, values), values.pop(_CONFIG.name, None))
+
+
+def _execution_options(options: Mapping[str, _Option], values: dict[str, Any]) -> ExecutionOptions:
+    return ExecutionOptions(**_taken(options, values).get("execution", {}))

@@ -1,0 +1,140 @@
+"""Options are made from the settings' own classes, and reach a command as two objects."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from selfreflect.cli.settings import GENERATING, JUDGING, Overrides, takes
+from selfreflect.config import AnswersConfig, Config
+from selfreflect.errors import ConfigError
+from selfreflect.pipeline.options import ExecutionOptions
+
+
+class Received:
+    """What the command of :func:`called` was given."""
+
+    overrides: Overrides
+    options: ExecutionOptions
+
+
+def called(arguments: list[str], *sections: str, **settings: Any) -> Received:
+    received = Received()
+
+    @takes(*sections, **settings)
+    def command(*, name: str = "x", overrides: Overrides, options: ExecutionOptions) -> None:
+        received.overrides, received.options = overrides, options
+
+    outcome = CliRunner().invoke(application(command), arguments, catch_exceptions=False)
+    assert outcome.exit_code == 0, outcome.output
+    return received
+
+
+def application(command: Callable[..., None]) -> typer.Typer:
+    app = typer.Typer(rich_markup_mode=None)
+    app.command()(command)
+    return app
+
+
+def test_nothing_given_overrides_nothing() -> None:
+    received = called([], "questions", "answers", "summaries", "scores", execution=(*GENERATING, *JUDGING))
+    assert received.overrides == Overrides({})
+    assert received.options == ExecutionOptions()
+    assert received.overrides.config() == Config()
+
+
+def test_a_shared_flag_sets_its_field_in_every_section() -> None:
+    arguments = ["--model", "m", "--max-new-tokens", "7", "--summary-tokens", "9", "--seed", "3"]
+    overrides = called(arguments, "answers", "summaries", "scores").overrides
+    assert overrides.sections == {
+        "answers": {"model": "m", "max_new_tokens": 7, "seed": 3},
+        "summaries": {"model": "m", "sample_max_new_tokens": 7, "max_new_tokens": 9, "seed": 3},
+        "scores": {"seed": 3},
+    }
+
+
+def test_a_command_lists_only_the_flags_that_it_takes() -> None:
+    @takes("answers", "scores", only=("--model", "--judge"), execution=("--device",))
+    def command(
+        *, out: Path, overrides: Overrides, json: bool = False, options: ExecutionOptions
+    ) -> None: ...
+
+    assert list(inspect.signature(command).parameters) == ["out", "model", "judge", "json", "device"]
+
+
+def test_a_flag_that_no_section_has_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="--judge"):
+        takes("answers", only=("--judge",))
+    with pytest.raises(ValueError, match="--model"):
+        takes(execution=("--model",))
+
+
+def test_a_command_has_defaults_of_its_own() -> None:
+    settings: dict[str, Any] = {"defaults": {"--num-answers": 10}}
+    assert called([], "answers", **settings).overrides.config().answers.num_answers == 10
+    given = called(["--num-answers", "3"], "answers", **settings)
+    assert given.overrides.config().answers.num_answers == 3
+    assert AnswersConfig().num_answers == 50
+
+
+def test_execution_options_keep_their_defaults(tmp_path: Path) -> None:
+    arguments = ["--cache", str(tmp_path), "--timeout", "1.5", "--trust-remote-code"]
+    options = called(arguments, execution=(*GENERATING, *JUDGING)).options
+    assert options == ExecutionOptions(cache=tmp_path, timeout=1.5, trust_remote_code=True)
+
+
+def test_thinking_can_be_turned_on_and_off() -> None:
+    assert called(["--thinking"], "answers").overrides.section("answers") == {"thinking": True}
+    assert called(["--no-thinking"], "answers").overrides.section("answers") == {"thinking": False}
+
+
+def test_options_lie_over_the_file_and_the_file_over_the_directory(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text("[answers]\nnum_answers = 4\ntop_p = 0.5\n", encoding="utf-8")
+    overrides = called(["--config", str(file), "--num-answers", "3"], "answers", config_file=True).overrides
+    answers = overrides.config({"answers": {"top_p": 0.25, "temperature": 0.5}}).answers
+    assert (answers.num_answers, answers.top_p, answers.temperature) == (3, 0.5, 0.5)
+
+
+def test_more_settings_leave_the_first_ones_alone() -> None:
+    overrides = Overrides({"answers": {"seed": 1}})
+    more = overrides.plus("answers", num_answers=2).plus("scores", judge="j")
+    assert more.sections == {"answers": {"seed": 1, "num_answers": 2}, "scores": {"judge": "j"}}
+    assert overrides.sections == {"answers": {"seed": 1}}
+
+
+def test_the_help_shows_each_default_once() -> None:
+    @takes("answers", defaults={"--max-new-tokens": 64}, execution=("--timeout",))
+    def command(*, overrides: Overrides, options: ExecutionOptions) -> None: ...
+
+    words = " ".join(CliRunner().invoke(application(command), ["--help"]).output.split())
+    for part in ("[default: 50]", "[default: 64]", "[default: 600]", "[default: 0]", "[default: smollm2]"):
+        assert words.count(part) == 1, part
+    assert "--thinking / --no-thinking" in words
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"device": "gpu"}, "--device must be auto, cuda, mps or cpu, not 'gpu'"),
+        ({"executor": "rai"}, "--executor must be local or ray, not 'rai'"),
+        ({"device_map": "balanced"}, "--device-map must be auto, not 'balanced'"),
+        ({"ray_address": "auto"}, "--ray-address needs --executor ray"),
+        ({"batch_size": 0}, "--batch-size must be at least 1, not 0"),
+        ({"max_connections": 0}, "--max-connections must be at least 1, not 0"),
+        ({"timeout": 0}, "--timeout must be a number of seconds above 0, not 0"),
+        ({"timeout": float("nan")}, "--timeout must be a number of seconds above 0, not nan"),
+        ({"guesses": -1}, "--guesses must be at least 0, not -1"),
+        ({"guesses": 101}, "--guesses must be at most 100, not 101"),
+    ],
+)
+def test_execution_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ExecutionOptions(**options)
+    assert str(caught.value) == message

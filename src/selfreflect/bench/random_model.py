@@ -10,7 +10,7 @@ import torch
 from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.models.judge import Judge
 from selfreflect.models.local.loading import CausalLM, add_up_in_float32, pick_device, pick_dtype
-from selfreflect.models.local.threads import apply_threads, read_usage
+from selfreflect.models.local.threads import limit_threads, set_library_defaults
 from selfreflect.models.smollm2 import model_directory
 from selfreflect.models.spec import Device, DType
 
@@ -59,13 +59,13 @@ def random_judge(
     where = pick_device(device)
     torch_dtype = pick_dtype(dtype, where)
     add_up_in_float32(where)
-    usage = read_usage()
+    set_library_defaults()
     config = transformers.Qwen2Config(**SHAPES[shape], max_position_embeddings=_WINDOW)
     torch.manual_seed(0)
     with torch.device(where):
         model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch_dtype).eval()
     if where == "cpu":
-        apply_threads(usage)
+        limit_threads()
     return Judge(
         CausalLM(
             model=model,

@@ -14,6 +14,7 @@ from typing import Annotated, ParamSpec, TypeVar
 import typer
 
 from selfreflect.cli.renamed_flags import Command
+from selfreflect.models.local.threads import set_library_defaults
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -39,6 +40,7 @@ COMMANDS = {
 
 def main() -> None:
     """Entry point of the console script."""
+    set_library_defaults()
     # torch and transformers make a million objects when they are imported, and none of them is garbage
     gc.set_threshold(50_000, 20, 100)
     try:

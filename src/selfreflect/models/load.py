@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from selfreflect.errors import ConfigError, excerpt
+from selfreflect.models.local.threads import set_library_defaults
 from selfreflect.models.spec import GENERATORS, JUDGES, LOCAL_NAMES, Compat, ModelSpec
 
 if TYPE_CHECKING:
@@ -56,5 +57,6 @@ def load_judge(
 
 
 def _class(path: str) -> Any:
+    set_library_defaults()  # before torch is imported
     module, _, name = path.partition(":")
     return getattr(import_module(module), name)

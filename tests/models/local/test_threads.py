@@ -1,4 +1,4 @@
-"""Threads: how many cores are free, read from trees that look like /proc and /sys."""
+"""Threads: how many cores may be used, read from trees that look like /proc and /sys; defaults of libraries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreflect.models.local.threads import Threads, Usage, choose_threads, read_usage
+from selfreflect.models.local.threads import Threads, usable_threads
 
 
 def machine(
@@ -36,56 +36,37 @@ def write(path: Path, content: str) -> None:
     path.write_text(content)
 
 
-def count(
-    root: Path,
-    seconds: float,
-    busy: dict[int, float],
-    *,
-    niced: float = 0,
-    own: float = 0,
-    own_nice: int = 0,
-    cores: int = 4,
-) -> Usage:
-    """Counters after ``seconds``, with ``busy`` seconds of each core (all processes), ``niced`` of them on
-    each core from niced jobs."""
-    lines = ["cpu  1 2 3 4"]
-    for cpu in range(cores):
-        user, low = round(100 * (busy.get(cpu, 0) - niced)), round(100 * niced)
-        lines.append(f"cpu{cpu} {user} {low} 0 {round(100 * seconds) - user - low} 0 0 0 0 0 0")
-    write(root / "proc/stat", "\n".join([*lines, "intr 5", "ctxt 7"]) + "\n")
-    before_times = "S " + " ".join(["0"] * 10)
-    write(root / "proc/self/stat", f"7 (a) b) {before_times} {round(100 * own)} 0 0 0 20 {own_nice} 1")
-    found = read_usage(root)
-    assert found is not None
-    return found
+def usable(root: Path, cpus: int = 4) -> Threads:
+    return usable_threads(root, allowed=set(range(cpus)))
 
 
-def choose(root: Path, since: Usage | None = None, cpus: int = 4, **environment: str) -> Threads:
-    return choose_threads(since, root=root, environment=environment, allowed=set(range(cpus)))
+@pytest.fixture(autouse=True)
+def no_explicit_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
 
 
 # --- what is allowed
 
 
 def test_one_thread_for_each_core(tmp_path):
-    chosen = choose(machine(tmp_path))
+    chosen = usable(machine(tmp_path))
     assert (chosen.count, str(chosen)) == (4, "4 threads (4 cores allowed)")
 
 
 def test_hyperthreads_share_a_core(tmp_path):
     root = machine(tmp_path, cores=4, threads_per_core=2)
-    assert choose(root, cpus=8).count == 4
-    assert choose_threads(root=root, environment={}, allowed={1, 5}).count == 1
-    assert choose_threads(root=root, environment={}, allowed={0, 5}).count == 2
+    assert usable(root, cpus=8).count == 4
+    assert usable_threads(root, allowed={1, 5}).count == 1
+    assert usable_threads(root, allowed={0, 5}).count == 2
 
 
 def test_affinity_limits(tmp_path):
-    assert str(choose(machine(tmp_path), cpus=1)) == "1 thread (1 core allowed)"
+    assert str(usable(machine(tmp_path), cpus=1)) == "1 thread (1 core allowed)"
 
 
 def test_the_affinity_of_this_process_is_the_default(tmp_path):
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    assert choose_threads(root=tmp_path, environment={}).count == usable
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    assert usable_threads(tmp_path).count == allowed
 
 
 @pytest.mark.parametrize(
@@ -99,12 +80,12 @@ def test_the_affinity_of_this_process_is_the_default(tmp_path):
     ],
 )
 def test_a_quota_limits(tmp_path, quota, threads):
-    assert choose(machine(tmp_path, cpu_max=quota)).count == threads
+    assert usable(machine(tmp_path, cpu_max=quota)).count == threads
 
 
 def test_the_quota_is_said(tmp_path):
     assert (
-        str(choose(machine(tmp_path, cpu_max="150000 100000")))
+        str(usable(machine(tmp_path, cpu_max="150000 100000")))
         == "2 threads (4 cores allowed, a quota of 1.5)"
     )
 
@@ -117,100 +98,41 @@ def test_the_tightest_group_above_the_process_counts(tmp_path):
         outer__mine__cpu_max="300000 100000",
         other__cpu_max="1000 100000",
     )
-    assert choose(root).count == 1
+    assert usable(root).count == 1
 
 
 def test_a_container_that_sees_the_path_of_its_host(tmp_path):
-    assert choose(machine(tmp_path, groups="0::/../../docker/abc", cpu_max="300000 100000")).count == 3
+    assert usable(machine(tmp_path, groups="0::/../../docker/abc", cpu_max="300000 100000")).count == 3
 
 
-@pytest.mark.parametrize("mount", ["cpu", "cpu,cpuacct"])
+@pytest.mark.parametrize("controllers", ["cpu", "cpu,cpuacct"])
 @pytest.mark.parametrize(("quota", "threads"), [("200000", 2), ("-1", 4)])
-def test_quotas_of_the_first_version(tmp_path, mount, quota, threads):
-    root = machine(tmp_path, groups=f"9:name=systemd:/\n3:cpuset:/x\n4:{mount}:/pod/box\n0::/")
-    write(root / "sys/fs/cgroup" / mount / "pod/cpu.cfs_quota_us", quota)
-    write(root / "sys/fs/cgroup" / mount / "pod/cpu.cfs_period_us", "100000")
-    assert choose(root).count == threads
-
-
-def test_an_explicit_number_wins(tmp_path):
-    root = machine(tmp_path, cpu_max="100000 100000")
-    assert str(choose(root, OMP_NUM_THREADS="3")) == "3 threads (OMP_NUM_THREADS)"
-    assert choose(root, OMP_NUM_THREADS="3,2").count == 3
-    for nothing in ("", "0", "-2", "many"):
-        assert choose(root, OMP_NUM_THREADS=nothing).count == 1
-
-
-# --- what is free
+def test_quotas_of_the_first_version(tmp_path, controllers, quota, threads):
+    root = machine(tmp_path, groups=f"9:name=systemd:/\n3:cpuset:/x\n4:{controllers}:/pod/box\n0::/")
+    write(root / "sys/fs/cgroup/cpu/pod/cpu.cfs_quota_us", quota)
+    write(root / "sys/fs/cgroup/cpu/pod/cpu.cfs_period_us", "100000")
+    assert usable(root).count == threads
 
 
 @pytest.mark.parametrize(
-    ("busy", "threads"),
-    [
-        ({}, 4),
-        ({0: 0.4}, 4),  # a browser
-        ({0: 2.0}, 3),
-        ({0: 1.0, 2: 1.0}, 3),  # the same job on two cores in turn
-        ({0: 2.0, 1: 2.0}, 2),
-        (dict.fromkeys(range(4), 2.0), 1),
-    ],
+    ("value", "threads"), [("3", 3), ("3,2", 3), ("", 1), ("0", 1), ("-2", 1), ("many", 1)]
 )
-def test_busy_cores_are_left_to_others(tmp_path, busy, threads):
-    root = machine(tmp_path)
-    before = count(root, 0, {})
-    count(root, 2, busy)
-    assert choose(root, before).count == threads
-
-
-def test_what_is_busy_is_said(tmp_path):
-    root = machine(tmp_path)
-    before = count(root, 0, {})
-    count(root, 2, {1: 1.8})
-    assert str(choose(root, before)) == "3 threads (4 cores allowed, 0.9 busy)"
-
-
-def test_own_work_is_not_another_process(tmp_path):
-    root = machine(tmp_path)
-    before = count(root, 0, {})
-    count(root, 2, {0: 2.0, 1: 1.5}, own=3.5)
-    assert choose(root, before).count == 4
-
-
-def test_niced_jobs_give_way_unless_this_one_is_niced_too(tmp_path):
-    root = machine(tmp_path)
-    for own_nice, threads in ((0, 4), (19, 1)):
-        before = count(root, 0, {}, own_nice=own_nice)
-        count(root, 2, dict.fromkeys(range(4), 2.0), niced=2.0, own_nice=own_nice)
-        assert choose(root, before).count == threads
-
-
-def test_jobs_on_cores_of_others_do_not_matter(tmp_path):
-    root = machine(tmp_path)
-    before = count(root, 0, {})
-    count(root, 2, {2: 2.0, 3: 2.0})
-    assert choose(root, before, cpus=2).count == 2
-
-
-def test_a_moment_is_too_short_to_tell(tmp_path):
-    root = machine(tmp_path)
-    before = count(root, 0, {})
-    count(root, 0.05, dict.fromkeys(range(4), 0.05))
-    assert str(choose(root, before)) == "4 threads (4 cores allowed)"
+def test_an_explicit_number_wins(tmp_path, monkeypatch, value, threads):
+    monkeypatch.setenv("OMP_NUM_THREADS", value)
+    found = usable(machine(tmp_path, cpu_max="100000 100000"))
+    assert found.count == threads
+    assert (found.reason == "OMP_NUM_THREADS") == (threads == 3)
 
 
 @given(
-    stat=st.text(alphabet="cpu0123 \n-x", max_size=80),
-    own=st.text(alphabet="S() 019", max_size=80),
     groups=st.text(alphabet="0:/.,cpu\n", max_size=40),
     quota=st.text(alphabet="max019 -\n", max_size=12),
 )
-def test_whatever_the_system_says_there_is_an_answer(tmp_path_factory, stat, own, groups, quota):
+def test_whatever_the_system_says_there_is_an_answer(tmp_path_factory, groups, quota):
     root = tmp_path_factory.mktemp("odd")
-    write(root / "proc/stat", stat)
-    write(root / "proc/self/stat", own)
     write(root / "proc/self/cgroup", groups)
     write(root / "sys/fs/cgroup/cpu.max", quota)
-    assert 1 <= choose(root, read_usage(root)).count <= 4
+    assert 1 <= usable(root).count <= 4
 
 
 # --- what torch gets
@@ -233,19 +155,49 @@ def in_a_fresh_process(code: str, **environment: str) -> str:
     return done.stdout.strip()
 
 
-def test_torch_gets_the_threads_that_are_said():
-    code = "from selfreflect.models.local.threads import *; import torch; t = apply_threads(); print(t.count == torch.get_num_threads(), t)"
-    cores = choose_threads(environment={})
-    assert in_a_fresh_process(code) == f"True {cores}"
-    assert in_a_fresh_process(code, OMP_NUM_THREADS="1") == "True 1 thread (OMP_NUM_THREADS)"
-
-
-def test_a_number_that_the_program_has_set_stays():
-    code = """
+LIMIT = """
 import torch
-from selfreflect.models.local.threads import apply_threads
-more = torch.get_num_threads() + 1
-torch.set_num_threads(more)
-print(apply_threads().count == more == torch.get_num_threads())
+from selfreflect.models.local.threads import limit_threads
+torch.set_num_threads({before})
+threads = limit_threads()
+print(threads.count == torch.get_num_threads(), threads)
 """
-    assert in_a_fresh_process(code) == "True"
+
+
+def test_torch_gets_the_threads_that_are_said():
+    assert in_a_fresh_process(LIMIT.format(before=64)) == f"True {usable_threads()}"
+    said = in_a_fresh_process(LIMIT.format(before=64), OMP_NUM_THREADS="3")
+    assert said == "True 3 threads (OMP_NUM_THREADS)"
+
+
+def test_a_lower_number_that_the_program_has_set_stays():
+    said = in_a_fresh_process(LIMIT.format(before=2), OMP_NUM_THREADS="3")
+    assert said == "True 2 threads (as set for torch)"
+
+
+# --- defaults of the libraries
+
+
+NAMES = ("OMP_WAIT_POLICY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
+DEFAULTS = f"""
+import os
+from selfreflect.models.local.threads import set_library_defaults
+set_library_defaults()
+print(*map(os.environ.get, {NAMES}))
+"""
+
+
+@pytest.fixture
+def no_library_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_what_a_user_has_set_stays(no_library_settings):
+    assert in_a_fresh_process(DEFAULTS) == "PASSIVE 64 64"
+    said = in_a_fresh_process(DEFAULTS, OMP_WAIT_POLICY="ACTIVE", LRU_CACHE_CAPACITY="8")
+    assert said == "ACTIVE 64 8"
+
+
+def test_openmp_is_left_alone_once_it_has_read_its_settings(no_library_settings):
+    assert in_a_fresh_process("import torch" + DEFAULTS) == "None 64 64"

@@ -251,13 +251,13 @@ def tree_attention(
 
 
 _NAME = "selfreflect_tree"
-AttentionInterface.register(_NAME, tree_attention)
 
 
 @contextmanager
 def _our_attention(decoder: Any) -> Iterator[None]:
     """Let the decoder's layers call tree attention for a while; generation on the same model keeps its
     own."""
+    AttentionInterface.register(_NAME, tree_attention)
     configs = {id(module.config): module.config for module in decoder.modules() if hasattr(module, "config")}
     before = {key: config._attn_implementation for key, config in configs.items()}
     try:

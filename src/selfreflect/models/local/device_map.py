@@ -89,6 +89,13 @@ def output_device(model: Any) -> Any:
     return input_device(model) if weight is None or weight.is_meta else weight.device
 
 
+def visible_gpus() -> tuple[str, ...]:
+    """``cuda:0``, ``cuda:1``, …: what ``CUDA_VISIBLE_DEVICES`` leaves of the machine's GPUs."""
+    import torch
+
+    return tuple(f"cuda:{index}" for index in range(torch.cuda.device_count()))
+
+
 def _device_map(model: Any) -> dict[str, str | int]:
     found: dict[str, str | int] = getattr(model, "hf_device_map", {})
     return found

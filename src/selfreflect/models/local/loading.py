@@ -15,7 +15,7 @@ import torch
 
 from selfreflect.errors import BackendError, excerpt, nearest
 from selfreflect.models.local.device_map import Parts, check_placed, describe, parts_of, placement
-from selfreflect.models.local.threads import apply_threads, read_usage
+from selfreflect.models.local.threads import limit_threads, set_library_defaults
 from selfreflect.models.spec import LOCAL_NAMES, Device, DType, ModelSpec
 
 ALIASES: dict[str, str] = {"smollm2": "selfreflect.models.smollm2:model_directory"}
@@ -39,7 +39,7 @@ class CausalLM:
 def load_causal_lm(spec: ModelSpec, progress: Callable[[str], None] | None = None) -> CausalLM:
     """Load a model once per process; generator and judge share a model that both use.
 
-    On a CPU, torch gets as many threads as there are free cores, see :mod:`selfreflect.models.local.threads`;
+    On a CPU, torch gets as many threads as it may use cores, see :mod:`selfreflect.models.local.threads`;
     ``progress`` hears how many.
 
     Raises:
@@ -49,7 +49,8 @@ def load_causal_lm(spec: ModelSpec, progress: Callable[[str], None] | None = Non
     where = pick_device(spec.device)
     kind = pick_dtype(spec.dtype, where)
     source = resolve(spec.name, progress)
-    usage, hits = read_usage(), _load.cache_info().hits
+    set_library_defaults()
+    hits = _load.cache_info().hits
     lm = _load(
         spec.name,
         source,
@@ -62,8 +63,7 @@ def load_causal_lm(spec: ModelSpec, progress: Callable[[str], None] | None = Non
     )
     if _load.cache_info().hits > hits:
         return lm
-    # loading takes long enough to see how busy the machine is
-    threads = apply_threads(usage) if where == "cpu" else None
+    threads = limit_threads() if where == "cpu" else None
     if progress and (places := describe(lm.model)):
         progress(places)
     if progress and threads:

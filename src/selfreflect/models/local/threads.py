@@ -1,27 +1,35 @@
-"""How many threads torch gets on a CPU: as many as there are free cores.
+"""CPU threads for torch, and defaults of the libraries below it. Importing this module loads no torch.
 
-OpenMP threads meet at a barrier after every operation, so one that shares its core with another job holds up
-all of them: a pass of seconds becomes a minute. One thread fewer costs its share only.
+OpenMP threads meet at a barrier after every operation, so one that has to wait for its core holds up all of
+them.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Set
+import sys
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-
-import torch
+from pathlib import Path
 
 _ROOT = Path("/")
 
-_SHORTEST_SAMPLE = 10
-"""Ticks (mostly of 10 ms) that a sample of how busy the cores are must span to say anything."""
 
-_initial = torch.get_num_threads()
-_known = _initial
-"""The number that this module last saw or set. Another one was set by the program, and stays."""
+def set_library_defaults() -> None:
+    """Set environment variables for OpenMP and oneDNN. Values that the user has set stay.
+
+    Call it before torch is imported where that is possible: OpenMP reads its variable then. The cache sizes are
+    read at the first oneDNN product, so they also take effect in a program that had imported torch before.
+    """
+    if "torch" not in sys.modules:
+        # Idle OpenMP threads spin by default, so two busy processes starve each other of their cores.
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # oneDNN compiles a kernel for every shape of a product, and both it and torch keep the last 1,024 of them.
+    # Passes have ever new numbers of rows, so memory would grow by some 20 MB with every question, up to
+    # hundreds. A pass asks for a dozen shapes in each layer.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
+    os.environ.setdefault("LRU_CACHE_CAPACITY", "64")
 
 
 @dataclass(frozen=True)
@@ -35,84 +43,36 @@ class Threads:
         return f"{self.count} {'thread' if self.count == 1 else 'threads'} ({self.reason})"
 
 
-@dataclass(frozen=True)
-class Usage:
-    """What the kernel has counted up to a moment, in ticks: of each CPU all time and busy time, and this
-    process's own time."""
+def limit_threads() -> Threads:
+    """Lower torch's number of threads to that of :func:`usable_threads`; a lower one stays."""
+    import torch
 
-    total: Mapping[int, int]
-    busy: Mapping[int, int]
-    own: int
-
-
-def read_usage(root: Path = _ROOT) -> Usage | None:
-    """The kernel's counters now; None where there are none. Stolen time is busy, waiting for a disk is
-    not."""
-    try:
-        own = (root / "proc/self/stat").read_text("utf-8").rpartition(")")[2].split()
-        # Niced jobs give way to this process, unless it is niced itself.
-        idle = (3, 4) if int(own[16]) > 0 else (1, 3, 4)
-        total, busy = {}, {}
-        for line in (root / "proc/stat").read_text("utf-8").splitlines():
-            name, _, counted = line.partition(" ")
-            if name.startswith("cpu") and name != "cpu":
-                ticks = [int(field) for field in counted.split()[:8]]
-                total[int(name[3:])] = sum(ticks)
-                busy[int(name[3:])] = sum(ticks) - sum(ticks[i] for i in idle)
-        return Usage(total, busy, own=int(own[11]) + int(own[12]))
-    except (OSError, ValueError, IndexError):
-        return None
+    usable = usable_threads()
+    current = torch.get_num_threads()
+    if current < usable.count:
+        return Threads(current, "as set for torch")
+    torch.set_num_threads(usable.count)
+    return usable
 
 
-def choose_threads(
-    since: Usage | None = None,
-    *,
-    root: Path = _ROOT,
-    environment: Mapping[str, str] | None = None,
-    allowed: Set[int] | None = None,
-) -> Threads:
-    """As many threads as there are free cores, at least one. ``OMP_NUM_THREADS`` wins.
-
-    Allowed are the physical cores of the process's affinity, at most as many as its control groups' CPU quota
-    pays for. What other processes kept busy since ``since`` is taken off, to the nearest core.
+def usable_threads(root: Path = _ROOT, allowed: Set[int] | None = None) -> Threads:
+    """One thread for each physical core of the process's affinity, at most as many as its CPU quota pays for.
+    ``OMP_NUM_THREADS`` wins.
 
     Args:
-        since: counters of an earlier moment; without them the machine is taken to be idle.
         root: where ``proc`` and ``sys`` are.
         allowed: CPU numbers that the process may run on, by default its affinity.
     """
-    given = (
-        (os.environ if environment is None else environment)
-        .get("OMP_NUM_THREADS", "")
-        .partition(",")[0]
-        .strip()
-    )
-    if given.isdecimal() and int(given) > 0:
-        return Threads(int(given), "OMP_NUM_THREADS")
-    cpus = _affinity() if allowed is None else allowed
-    cores, quota = _cores(root, cpus), min(_quotas(root), default=math.inf)
+    explicit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    if explicit.isdecimal() and int(explicit) > 0:
+        return Threads(int(explicit), "OMP_NUM_THREADS")
+    cores = _cores(root, _affinity() if allowed is None else allowed)
+    reason = f"{cores} {'core' if cores == 1 else 'cores'} allowed"
+    quota = min(_quotas(root), default=math.inf)
+    if quota >= cores:
+        return Threads(cores, reason)
     # A fraction of a core is used too: a quota stops all threads at once, so that none waits for another.
-    limit = min(cores, math.ceil(quota)) if quota < math.inf else cores
-    said = f"{cores} {'core' if cores == 1 else 'cores'} allowed" + (
-        f", a quota of {quota:g}" if quota < cores else ""
-    )
-    if (others := _busy(since, read_usage(root), cpus)) is None:
-        return Threads(limit, said)
-    return Threads(max(1, min(limit, math.floor(cores - others + 0.5))), f"{said}, {others:.1f} busy")
-
-
-def apply_threads(since: Usage | None = None) -> Threads:
-    """Give torch the threads that :func:`choose_threads` says, unless the program has set their number
-    itself."""
-    global _known
-    current = torch.get_num_threads()
-    lowered = _initial < _cores(_ROOT, _affinity()) and "OMP_NUM_THREADS" not in os.environ
-    if current != _known or lowered:
-        return Threads(current, "as set for torch")
-    chosen = choose_threads(since)
-    torch.set_num_threads(chosen.count)
-    _known = chosen.count
-    return chosen
+    return Threads(math.ceil(quota), f"{reason}, a quota of {quota:g}")
 
 
 def _affinity() -> Set[int]:
@@ -126,20 +86,16 @@ def _cores(root: Path, cpus: Set[int]) -> int:
     """Physical cores behind ``cpus``: two hyperthreads of one core share its arithmetic units."""
     siblings = set()
     for cpu in cpus:
+        topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
         try:
-            siblings.add(
-                (root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
-                .read_text("utf-8")
-                .strip()
-            )
+            siblings.add((topology / "thread_siblings_list").read_text("utf-8").strip())
         except (OSError, ValueError):
             return max(1, len(cpus))
     return max(1, len(siblings))
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """CPU quotas, in cores, of the process's control groups and of all groups above them, of both versions of
-    the interface.
+    """CPU quotas, in cores, of the process's control group and of those above it.
 
     In a container the path may be the host's, of which only the upper end is mounted; what is not there
     limits nothing.
@@ -149,38 +105,26 @@ def _quotas(root: Path) -> Iterator[float]:
     except (OSError, ValueError):
         return
     for line in lines:
-        number, _, rest = line.partition(":")
+        _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
-        parts = [part for part in PurePosixPath(path).parts if part not in ("/", "..")]
-        for depth in range(len(parts) + 1):
-            below = Path(*parts[:depth])
-            if number == "0":
-                yield from _quota(root / "sys/fs/cgroup" / below, "cpu.max")
-            elif "cpu" in controllers.split(","):
-                for mount in dict.fromkeys((controllers, "cpu")):
-                    yield from _quota(
-                        root / "sys/fs/cgroup" / mount / below, "cpu.cfs_quota_us", "cpu.cfs_period_us"
-                    )
+        if controllers == "":  # version 2
+            mount, files = root / "sys/fs/cgroup", ["cpu.max"]
+        elif "cpu" in controllers.split(","):
+            mount, files = root / "sys/fs/cgroup/cpu", ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
+        else:
+            continue
+        group = mount / path.lstrip("/")
+        for folder in (group, *group.parents):
+            yield from _quota(folder, files)
+            if folder == mount:
+                break
 
 
-def _quota(group: Path, *files: str) -> Iterator[float]:
-    """Quota and period, each in microseconds, of one group: version 2 keeps both in one file, version 1 in
-    two."""
+def _quota(group: Path, files: list[str]) -> Iterator[float]:
+    """The quota of one group: version 2 keeps quota and period (microseconds) in one file, version 1 in two."""
     try:
         quota, period = " ".join((group / file).read_text("utf-8") for file in files).split()
-        if quota != "max" and int(quota) > 0 and int(period) > 0:
+        if int(quota) > 0 and int(period) > 0:  # ValueError for "max"
             yield int(quota) / int(period)
     except (OSError, ValueError):
         return
-
-
-def _busy(before: Usage | None, after: Usage | None, cpus: Set[int]) -> float | None:
-    """How many of ``cpus`` other processes kept busy on average; None if that is not known."""
-    if before is None or after is None:
-        return None
-    seen = [cpu for cpu in cpus if cpu in before.total and cpu in after.total]
-    span = sum(after.total[cpu] - before.total[cpu] for cpu in seen) / max(1, len(seen))
-    if span < _SHORTEST_SAMPLE:
-        return None
-    busy = sum(after.busy[cpu] - before.busy[cpu] for cpu in seen) - (after.own - before.own)
-    return max(0.0, busy / span)

@@ -23,7 +23,7 @@ from selfreflect.models.local.loading import (
     resolve,
     window_of,
 )
-from selfreflect.models.local.threads import apply_threads, read_usage
+from selfreflect.models.local.threads import limit_threads, set_library_defaults
 from selfreflect.models.spec import ModelSpec
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -60,7 +60,7 @@ def load_lm_head(spec: ModelSpec, progress: Callable[[str], None] | None = None)
     where = pick_device(spec.device)
     kind = pick_dtype(spec.dtype, where)
     add_up_in_float32(where)
-    usage = read_usage()
+    set_library_defaults()
     source = resolve(name, progress)
     options: dict[str, Any] = {"trust_remote_code": spec.trust_remote_code}
     with explained(name, source):
@@ -74,7 +74,7 @@ def load_lm_head(spec: ModelSpec, progress: Callable[[str], None] | None = None)
             LMHead(_linear(skeleton, source, options), config).to(where, kind).eval().requires_grad_(False)
         )
     if where == "cpu":
-        apply_threads(usage)
+        limit_threads()
     lm = CausalLM(
         model=projection,
         tokenizer=tokenizer,

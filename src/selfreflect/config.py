@@ -15,7 +15,7 @@ import msgspec
 from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.metric.sampling.limits import Limits
 from selfreflect.records import STAGES, Record
-from selfreflect.sources.shards import part_of
+from selfreflect.sources.shards import parse_shard
 
 
 @dataclass(frozen=True)
@@ -369,7 +369,7 @@ def _check(config: Config) -> None:
     for stage in STAGES:
         check_values(getattr(config, stage), stage)
     if config.questions.part is not None:
-        part_of(config.questions.part)
+        parse_shard(config.questions.part)
     if not 0 <= config.answers.temperature < float("inf"):
         raise ConfigError(f"answers.temperature must be 0 or more, not {config.answers.temperature}")
     if not 0 < config.answers.top_p <= 1:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.records import Question, dump_line, from_plain
 from selfreflect.sources.questions import QuestionSet, load_questions
-from selfreflect.sources.shards import part_of
+from selfreflect.sources.shards import parse_shard
 from selfreflect.store.run import Run
 
 TEXTS = ["What first?", "Who is it?", "Which pot?", "Why not?", "How deep?"]
@@ -88,12 +88,12 @@ def test_a_part_takes_every_nth_question_and_says_so() -> None:
 )
 def test_what_is_no_part_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="K/N with K from 1 to N"):
-        part_of(text)
+        parse_shard(text)
 
 
 def test_a_part_without_questions_is_an_error() -> None:
     assert len(read(TEXTS, part="5/5").questions) == 1
-    with pytest.raises(DataError, match="part 6/6 of 5 questions is empty"):
+    with pytest.raises(DataError, match="shard 6/6 of 5 questions is empty"):
         read(TEXTS, part="6/6")
 
 

@@ -1,8 +1,8 @@
-"""One question set for several jobs: part 3/16 holds every sixteenth question, from the third one on.
+"""Divide one question set among several jobs: shard 3/16 is every sixteenth question, starting at the third.
 
-By position rather than by a hash of the id: parts then differ by one question at most, and a source that is
-sorted by kind gives every part some of each. That they are disjoint and make up the whole rests on all jobs
-reading the same content, which a run directory records and :mod:`selfreflect.store.merge` compares.
+Shards go by position rather than by a hash of the id: their sizes then differ by at most one question, and a
+source sorted by kind gives every shard some of each. They are disjoint and complete only if all jobs read the
+same content, so a run directory records its hash and :mod:`selfreflect.store.merge` compares the hashes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 _FORM = re.compile(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})", re.ASCII)
 
 
-class Part(NamedTuple):
+class Shard(NamedTuple):
     number: int
     """From 1."""
     of: int
@@ -26,19 +26,20 @@ class Part(NamedTuple):
     def __str__(self) -> str:
         return f"{self.number}/{self.of}"
 
-    def taken(self, everything: Sequence[T]) -> Sequence[T]:
-        """What belongs to this part, in order."""
-        return everything[self.number - 1 :: self.of]
+    def select(self, items: Sequence[T]) -> Sequence[T]:
+        """Return the items of this shard, in order."""
+        return items[self.number - 1 :: self.of]
 
 
-def part_of(text: str) -> Part:
-    """``"3/16"`` as a part.
+def parse_shard(text: str) -> Shard:
+    """Parse ``"3/16"``.
 
     Raises:
-        ConfigError: it is not written like that, or there is no such part.
+        ConfigError: malformed, or K is larger than N.
     """
-    found = _FORM.fullmatch(text)
-    part = Part(int(found[1]), int(found[2])) if found else None
-    if part is None or part.number > part.of:
-        raise ConfigError(f"a part is written K/N with K from 1 to N, such as 3/16, and not {excerpt(text)}")
-    return part
+    match = _FORM.fullmatch(text)
+    if match:
+        shard = Shard(int(match[1]), int(match[2]))
+        if shard.number <= shard.of:
+            return shard
+    raise ConfigError(f"write a shard as K/N with K from 1 to N, such as 3/16, not {excerpt(text)}")

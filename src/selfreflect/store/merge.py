@@ -15,7 +15,7 @@ from typing import Any
 
 from selfreflect.errors import StoreError
 from selfreflect.records import Question, Record, Score, dump_line
-from selfreflect.sources.shards import Part, part_of
+from selfreflect.sources.shards import Shard, parse_shard
 from selfreflect.store.journal import store_errors, sync_directory
 from selfreflect.store.run import Manifest, Run, journals, merge_settings
 from selfreflect.store.trim import lean
@@ -37,7 +37,7 @@ class MergeResult:
     """Ids of questions in several directories: whose records were kept, and another one that has it."""
     expected: int | None = None
     """Questions in the whole set, if known."""
-    absent: tuple[Part, ...] = ()
+    absent: tuple[Shard, ...] = ()
     """Shards that no directory holds, where all were cut alike."""
 
 
@@ -152,15 +152,15 @@ def _write_manifest(run: Run, manifests: Sequence[Manifest]) -> int | None:
     return source.get("count")
 
 
-def _absent_shards(manifests: Collection[Manifest]) -> tuple[Part, ...]:
+def _absent_shards(manifests: Collection[Manifest]) -> tuple[Shard, ...]:
     shards = set()
     for manifest in manifests:
         text = manifest.config.get("questions", {}).get("part")
         if text:
-            shards.add(part_of(text))
+            shards.add(parse_shard(text))
     sizes = {shard.of for shard in shards}
     if len(sizes) != 1:
         return ()
     [of] = sizes
-    whole = [Part(number, of) for number in range(1, of + 1)]
+    whole = [Shard(number, of) for number in range(1, of + 1)]
     return tuple(shard for shard in whole if shard not in shards)

@@ -19,7 +19,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from selfreflect.errors import DataError, MissingExtraError
-from selfreflect.sources.files import PARSERS, Content, Row, RowIds, parse_rows, read_content, read_rows
+from selfreflect.sources.files import PARSERS, Content, Row, RowIds, parse_rows, read_content
 
 TRICKY = [
     'say "hi", twice',
@@ -42,6 +42,10 @@ records = st.lists(
 high_surrogate = st.just("\ud83d")
 """Alone: a high surrogate before a low one would be a pair, which JSON does not tell from the character it
 stands for."""
+
+
+def read_rows(source: str | Path) -> list[Row]:
+    return parse_rows(read_content(source))
 
 
 def save(folder: Path, name: str, data: str | bytes) -> Path:
@@ -207,18 +211,18 @@ def test_broken_jsonl_gives_line_and_column(tmp_path):
 
 
 def test_jsonl_under_the_name_of_json_gets_a_hint(tmp_path):
-    assert "suffix must be .jsonl" in refused(tmp_path, "q.json", '{"a": 1}\n{"a": 2}\n')
+    assert "Use the suffix .jsonl" in refused(tmp_path, "q.json", '{"a": 1}\n{"a": 2}\n')
 
 
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        ('{"question": "Why?"}', "holds an object; expected is a list"),
+        ('{"question": "Why?"}', "holds an object; expected a list"),
         ("3.5", "holds a number"),
         ("null", "holds null"),
-        ("[1, 2]", "record 1: expected an object or a text, found a number"),
-        ('["Why?", ["How?"]]', "record 2: expected an object or a text, found a list"),
-        ("[true]", "record 1: expected an object or a text, found true or false"),
+        ("[1, 2]", "record 1: expected an object or a text, not a number"),
+        ('["Why?", ["How?"]]', "record 2: expected an object or a text, not a list"),
+        ("[true]", "record 1: expected an object or a text, not true or false"),
     ],
 )
 def test_json_of_the_wrong_shape(tmp_path, data, problem):

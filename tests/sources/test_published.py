@@ -199,14 +199,15 @@ class TestWrite:
         assert [answer.masked_out for answer in read_answers] == [("2",), ("1",)]
         assert [summary.text for summary in read_summaries] == ["1"]
 
-    def test_a_full_device_leaves_nothing_half_written(self, tmp_path: Path) -> None:
-        (tmp_path / ".summaries.json.tmp").symlink_to("/dev/full")
-        with pytest.raises(DataError, match="No space left on device"):
-            write_published([Question(id="1", text="Q?")], [], [], tmp_path)
-        assert list(tmp_path.iterdir()) == []
+    def test_a_file_that_cannot_be_written_is_an_error_and_leaves_no_half_file(self, tmp_path: Path) -> None:
+        (tmp_path / "summaries.json").mkdir()
+        with pytest.raises(DataError, match="Is a directory"):
+            write_published([Question(id="1", text="Q?")], [], [], tmp_path, overwrite=True)
+        assert {path.name for path in tmp_path.iterdir()} == {*FILES}
+        assert (tmp_path / "questions.json").read_bytes().endswith(b"]\n")
 
     def test_a_file_is_no_directory(self, tmp_path: Path) -> None:
-        with pytest.raises(DataError, match="directory that can be written"):
+        with pytest.raises(DataError, match="Use a writable directory"):
             write_published([], [], [], put(tmp_path / "file", "x"))
 
 

@@ -1,5 +1,4 @@
-"""Reads the user's files: bytes to rows, each of which knows where it stands, so that every message can say
-so."""
+"""Read users' files into rows that know their place, so that every message can name it."""
 
 from __future__ import annotations
 
@@ -18,11 +17,11 @@ from selfreflect.records import Record, question_id
 
 
 class Row(NamedTuple):
-    """One record of a file. ``fields`` is parsed but not yet checked; a plain text has the single field
+    """One record of a file. ``fields`` is parsed but unchecked; a plain text becomes the field
     ``question``."""
 
     source: str
-    """How messages call the file."""
+    """The file, as messages name it."""
     where: str
     """``"record 3"`` or ``"line 7"``, counted from 1."""
     fields: dict[str, Any]
@@ -31,19 +30,19 @@ class Row(NamedTuple):
         return DataError(f"{self.source}, {self.where}: {problem}")
 
     def get(self, name: str) -> Any:
-        """The value of a field, or of ``inner`` in the object ``outer`` for the name ``"outer.inner"``; None
-        where there is none."""
+        """Look up a field, or field ``inner`` of the object ``outer`` for the name ``"outer.inner"``; else
+        None."""
         outer, _, inner = name.partition(".")
-        value = self.fields.get(outer)
         if name in self.fields or not inner:
             return self.fields.get(name)
+        value = self.fields.get(outer)
         return value.get(inner) if isinstance(value, dict) else None
 
     def text(self, name: str) -> str:
-        """A field that must hold text.
+        """Look up a field that must hold text.
 
         Raises:
-            DataError: it is missing, blank, or something else.
+            DataError: the field is missing, blank, or not a text.
         """
         value = self.get(name)
         if value is None:
@@ -56,37 +55,36 @@ class Row(NamedTuple):
 
 
 class RowIds:
-    """Hands out one id per row, so that no record can silently take the place of another."""
+    """Assigns every row an id of its own, so that no record can silently replace another."""
 
     def __init__(self) -> None:
         self._owners: dict[str, str] = {}
         self._uses: Counter[str] = Counter()
 
     def take(self, row: Row, text: str) -> str:
-        """The row's own ``id``, or else one made from ``text``, with ``-2``, ``-3``, … where that text occurs
-        again.
+        """Return the row's ``id``, or one derived from ``text``, with ``-2``, ``-3``, … if that text repeats.
 
         Raises:
-            DataError: the row's id is neither text nor an integer, or another row has it.
+            DataError: the row's id is neither text nor an integer, or is already taken.
         """
-        name = _own_id(row) or self._made_id(text)
-        if name in self._owners:
+        id_ = _explicit_id(row) or self._derived_id(text)
+        if id_ in self._owners:
             raise row.error(
-                f"the id {excerpt(name)} is already taken by {self._owners[name]}; every record needs its own"
+                f"the id {excerpt(id_)} is already taken by {self._owners[id_]}; give every record its own"
             )
-        self._owners[name] = row.where
-        return name
+        self._owners[id_] = row.where
+        return id_
 
-    def _made_id(self, text: str) -> str:
+    def _derived_id(self, text: str) -> str:
         base = question_id(text)
         while True:
             self._uses[base] += 1
-            name = base if self._uses[base] == 1 else f"{base}-{self._uses[base]}"
-            if name not in self._owners:
-                return name
+            id_ = base if self._uses[base] == 1 else f"{base}-{self._uses[base]}"
+            if id_ not in self._owners:
+                return id_
 
 
-def _own_id(row: Row) -> str | None:
+def _explicit_id(row: Row) -> str | None:
     value = row.fields.get("id")
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
@@ -99,9 +97,9 @@ class Content(Record, frozen=True, kw_only=True):
     """The bytes of one source."""
 
     name: str
-    """How messages call it: quoted, safe to print."""
+    """The source as messages name it: quoted, safe to print."""
     suffix: str
-    """Decides the parser, for example ``".jsonl"``."""
+    """Selects the parser, for example ``".jsonl"``."""
     data: bytes
 
     @property
@@ -109,22 +107,18 @@ class Content(Record, frozen=True, kw_only=True):
         return hashlib.sha256(self.data).hexdigest()
 
 
-def read_rows(source: str | Path) -> list[Row]:
-    """The records of a .json, .jsonl, .csv, .parquet or .txt file, or of standard input for ``"-"``.
+def read_content(source: str | Path, stdin: BinaryIO | None = None) -> Content:
+    """Read a .json, .jsonl, .csv, .parquet or .txt file, or standard input for ``"-"``.
+
+    Args:
+        stdin: read instead of the process's standard input.
 
     Raises:
-        DataError: the source cannot be read, is empty, or is not what its suffix says.
-        MissingExtraError: parquet without pyarrow.
+        DataError: the source cannot be read, is empty, or has an unknown suffix.
     """
-    return parse_rows(read_content(source))
-
-
-def read_content(source: str | Path, stdin: BinaryIO | None = None) -> Content:
-    """The bytes of a file, or of ``stdin`` (the process's own unless given) for ``"-"``; raises as
-    :func:`read_rows` does."""
     if str(source) == "-":
         data = (stdin or sys.stdin.buffer).read()
-        content = Content(name="standard input", suffix=_sniff(data), data=data)
+        content = Content(name="standard input", suffix=_guess_suffix(data), data=data)
     else:
         content = _read_file(Path(source))
     if not content.data or content.data.isspace():
@@ -133,7 +127,8 @@ def read_content(source: str | Path, stdin: BinaryIO | None = None) -> Content:
 
 
 def _read_file(path: Path) -> Content:
-    name, suffix = excerpt(str(path), 200), path.suffix.lower()
+    name = excerpt(str(path), 200)
+    suffix = path.suffix.lower()
     try:
         with path.open("rb") as stream:
             if suffix not in PARSERS:
@@ -151,15 +146,20 @@ def _read_file(path: Path) -> Content:
         raise DataError(f"{name} is not a path: {error}") from None
 
 
-def _sniff(data: bytes) -> str:
-    """Piped input has no suffix: ``[`` starts a JSON list, ``{`` starts JSONL, anything else is one question
-    per line."""
+def _guess_suffix(data: bytes) -> str:
+    """Guess the format of piped input: ``[`` starts a JSON list, ``{`` starts JSONL, else a question per
+    line."""
     start = data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     return {b"[": ".json", b"{": ".jsonl"}.get(start, ".txt")
 
 
 def parse_rows(content: Content) -> list[Row]:
-    """The records in ``content``, at least one; raises as :func:`read_rows` does."""
+    """Parse content into rows, at least one.
+
+    Raises:
+        DataError: there are no records, or the content is not what its suffix says.
+        MissingExtraError: parquet without pyarrow.
+    """
     rows = PARSERS[content.suffix](content)
     if not rows:
         raise DataError(f"{content.name} holds no records")
@@ -167,19 +167,21 @@ def parse_rows(content: Content) -> list[Row]:
 
 
 def _json_rows(content: Content) -> list[Row]:
-    value = _parse_json(_decode(content), content.name)
-    if not isinstance(value, list):
+    values = _parse_json(_decode(content), content.name)
+    if not isinstance(values, list):
         raise DataError(
-            f"{content.name} holds {type_name(value)}; expected is a list of objects or texts (one object per line makes a .jsonl file)"
+            f"{content.name} holds {type_name(values)}; expected a list of objects or texts (for one object "
+            "per line use the suffix .jsonl)"
         )
-    return [_row(content.name, f"record {number}", value) for number, value in enumerate(value, 1)]
+    return [_row(content.name, f"record {number}", value) for number, value in enumerate(values, 1)]
 
 
 def _jsonl_rows(content: Content) -> list[Row]:
     rows = []
     for number, line in _lines(content):
         where = f"line {number}"
-        rows.append(_row(content.name, where, _parse_json(line, f"{content.name}, {where}", one_line=True)))
+        value = _parse_json(line, f"{content.name}, {where}", one_line=True)
+        rows.append(_row(content.name, where, value))
     return rows
 
 
@@ -190,14 +192,17 @@ def _txt_rows(content: Content) -> list[Row]:
 def _csv_rows(content: Content) -> list[Row]:
     reader = csv.reader(io.StringIO(_decode(content), newline=""), strict=True)
     header: list[str] = []
-    rows, line = [], 1
+    rows = []
+    line = 1
     try:
         for cells in reader:
-            where, line = f"line {line}", reader.line_num + 1
+            where = f"line {line}"
+            line = reader.line_num + 1
             if not cells:
                 continue
             if not header:
-                header = _csv_header(content.name, cells)
+                _check_header(content.name, cells)
+                header = cells
             elif len(cells) != len(header):
                 raise DataError(
                     f"{content.name}, {where}: {len(cells)} cells, but the header has {len(header)} columns"
@@ -209,12 +214,12 @@ def _csv_rows(content: Content) -> list[Row]:
     return rows
 
 
-def _csv_header(name: str, cells: list[str]) -> list[str]:
+def _check_header(name: str, cells: list[str]) -> None:
     if not all(cell.strip() for cell in cells) or len(set(cells)) < len(cells):
         raise DataError(
-            f"{name}: the first line must be a header that gives every column its own name; it is {excerpt(cells)}"
+            f"{name}: the first line must be a header that names every column differently; it is "
+            f"{excerpt(cells)}"
         )
-    return cells
 
 
 def _parquet_rows(content: Content) -> list[Row]:
@@ -226,10 +231,8 @@ def _parquet_rows(content: Content) -> list[Row]:
     rows: list[Row] = []
     try:
         for batch in pq.ParquetFile(io.BytesIO(content.data)).iter_batches():
-            rows.extend(
-                Row(content.name, f"record {number}", fields)
-                for number, fields in enumerate(batch.to_pylist(), len(rows) + 1)
-            )
+            for fields in batch.to_pylist():
+                rows.append(Row(content.name, f"record {len(rows) + 1}", fields))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(
             f"{content.name} is not a readable parquet file: {excerpt(str(error), 200)}"
@@ -256,8 +259,8 @@ def _decode(content: Content) -> str:
 
 
 def _lines(content: Content) -> list[tuple[int, str]]:
-    """Non-blank lines with their numbers. Only line feeds end a line: U+2028 and the like may stand inside a
-    JSON string."""
+    """Split into non-blank lines with their numbers. Only line feeds end a line: U+2028 may occur in a JSON
+    string."""
     lines = _decode(content).split("\n")
     return [(number, line.removesuffix("\r")) for number, line in enumerate(lines, 1) if line.strip()]
 
@@ -266,32 +269,33 @@ def _row(name: str, where: str, value: Any) -> Row:
     if isinstance(value, str):
         return Row(name, where, {"question": value})
     if not isinstance(value, dict):
-        raise DataError(f"{name}, {where}: expected an object or a text, found {type_name(value)}")
+        raise DataError(f"{name}, {where}: expected an object or a text, not {type_name(value)}")
     return Row(name, where, value)
 
 
-def _parse_json(text: str, spot: str, one_line: bool = False) -> Any:
+def _parse_json(text: str, where: str, one_line: bool = False) -> Any:
     try:
         return _JSON.decode(text)
     except json.JSONDecodeError as error:
-        place = f"column {error.colno}" if one_line else f"line {error.lineno} column {error.colno}"
-        hint = (
-            " (is it one object per line? Then its suffix must be .jsonl)"
-            if error.msg == "Extra data" and not one_line
-            else ""
-        )
-        raise DataError(f"{spot}: not JSON: {error.msg} at {place}{hint}") from None
+        position = f"column {error.colno}"
+        hint = ""
+        if not one_line:
+            position = f"line {error.lineno} {position}"
+            if error.msg == "Extra data":
+                hint = " (one object per line? Use the suffix .jsonl)"
+        raise DataError(f"{where}: not JSON: {error.msg} at {position}{hint}") from None
     except RecursionError:
-        raise DataError(f"{spot}: nested too deeply") from None
+        raise DataError(f"{where}: nested too deeply") from None
     except ValueError as error:
-        raise DataError(f"{spot}: {error}") from None
+        raise DataError(f"{where}: {error}") from None
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        repeated = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-        raise ValueError(f"an object has the key {excerpt(repeated)} more than once")
+    fields: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in fields:
+            raise ValueError(f"an object has the key {excerpt(key)} more than once")
+        fields[key] = value
     return fields
 
 
@@ -301,21 +305,26 @@ def _refuse_constant(constant: str) -> Any:
 
 _JSON = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
 
+_TYPE_NAMES = {
+    type(None): "null",
+    str: "a text",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    list: "a list",
+    dict: "an object",
+}
+
 
 def type_name(value: object) -> str:
-    """What messages call the type of a parsed value."""
-    names = {
-        str: "a text",
-        bool: "true or false",
-        int: "a number",
-        float: "a number",
-        list: "a list",
-        dict: "an object",
-    }
-    return "null" if value is None else names.get(type(value), type(value).__name__)
+    """Name the type of a parsed value for a message."""
+    return _TYPE_NAMES.get(type(value), type(value).__name__)
 
 
 def listed(names: Iterable[str], limit: int = 12) -> str:
-    """Names of fields, quoted, as messages list them; a file may have any number of them."""
-    shown = [excerpt(name) for name in names]
-    return ", ".join(shown if len(shown) <= limit else [*shown[:limit], f"and {len(shown) - limit} more"])
+    """List names for a message, quoted; only the first ``limit``, because a file may have any number of
+    fields."""
+    quoted = [excerpt(name) for name in names]
+    if len(quoted) > limit:
+        quoted = [*quoted[:limit], f"and {len(quoted) - limit} more"]
+    return ", ".join(quoted)

@@ -1,28 +1,21 @@
-"""The layouts of the published tool: three JSON files, each a list of objects that name their question by its
-text.
+"""Read and write the three JSON files of the published tool.
 
-=====================
-=================================================================================================
-``questions.json``    ``{"question": text}`` ``test_answers.json`` ``{"question": text,
-"masked_out_task_answers": [text, …], "conditioning_answers": [text, …]}`` ``summaries.json``
-``{"question": text, "summaries": {name: text, …}}``, where names often end in ``_summary``
-=====================
-=================================================================================================
-
-They hold no ids, so two questions with one text cannot be told apart, and nothing about how the texts were
-made.
+Each is a list of objects with a ``question``, whose exact text joins them: ``questions.json`` has nothing
+else, ``test_answers.json`` has ``masked_out_task_answers`` and ``conditioning_answers``, and
+``summaries.json`` maps names to texts in ``summaries``. Names there often end in ``_summary``. The files hold
+no ids and no sampling settings.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
+from selfreflect.atomic import write_bytes
 from selfreflect.errors import DataError, excerpt
 from selfreflect.records import AnswerSet, Question, Summary, question_id
 
@@ -53,42 +46,37 @@ def read_published(
     *,
     strip_suffix: bool = True,
 ) -> tuple[list[Question], list[AnswerSet], list[Summary]]:
-    """Records of the files that are given, joined by question text; ids are hashes of it, and other fields of
-    the objects are ignored.
+    """Read some of the three files as records, whose ids are hashes of the question's text.
 
-    Without a questions file the questions are those of the other files. ``_summary`` is cut off the names of
-    summaries, unless two names of the file would then be the same, or ``strip_suffix`` is False: then all
-    names stay as they are.
+    Without a questions file the questions are those of the other files. ``_summary`` is removed from the
+    names of summaries, unless two names of the file would become the same. Other fields are ignored.
 
     Raises:
-        DataError: a file cannot be read or has another shape, holds a question twice, or holds one that the
-            questions file lacks.
+        DataError: a file is unreadable or malformed, repeats a question, or has one that the questions file
+            lacks.
     """
-    asked, answered, summarised = (
-        _read(questions, _Question),
-        _read(answers, _Answers),
-        _read(summaries, _Summaries),
-    )
+    question_rows = _read(questions, _Question)
+    answer_rows = _read(answers, _Answers)
+    summary_rows = _read(summaries, _Summaries)
     if questions is not None:
-        _check_known(answered, answers, asked, questions)
-        _check_known(summarised, summaries, asked, questions)
-    names = _names(summarised.values(), strip_suffix)
-    return (
-        [Question(id=question_id(text), text=text) for text in {**asked, **answered, **summarised}],
-        [
-            AnswerSet(
-                question_id=question_id(text),
-                masked_out=row.masked_out_task_answers,
-                conditioning=row.conditioning_answers,
-            )
-            for text, row in answered.items()
-        ],
-        [
-            Summary(question_id=question_id(text), name=names[name], text=summary)
-            for text, row in summarised.items()
-            for name, summary in row.summaries.items()
-        ],
-    )
+        _check_known(answer_rows, answers, question_rows, questions)
+        _check_known(summary_rows, summaries, question_rows, questions)
+    names = _short_names(summary_rows.values(), strip_suffix)
+
+    texts = {**question_rows, **answer_rows, **summary_rows}
+    answer_records = []
+    for text, answer_row in answer_rows.items():
+        answer_set = AnswerSet(
+            question_id=question_id(text),
+            masked_out=answer_row.masked_out_task_answers,
+            conditioning=answer_row.conditioning_answers,
+        )
+        answer_records.append(answer_set)
+    summary_records = []
+    for text, summary_row in summary_rows.items():
+        for name, summary in summary_row.summaries.items():
+            summary_records.append(Summary(question_id=question_id(text), name=names[name], text=summary))
+    return [Question(id=question_id(text), text=text) for text in texts], answer_records, summary_records
 
 
 def write_published(
@@ -100,48 +88,49 @@ def write_published(
     suffix: str = "",
     overwrite: bool = False,
 ) -> list[str]:
-    """Write the three files and return the ids of the questions that could not go into them, because an
-    earlier one has the same text.
+    """Write the three files and return the ids of questions left out, because an earlier one has the same
+    text.
 
-    An answer set or summary without its question is left out too, and its question id returned. ``suffix`` is
-    added to each name; with ``"_summary"``, or without it but with ``strip_suffix=False``,
-    :func:`read_published` restores any names.
+    An answer set or summary without a question is left out and reported as well. ``suffix`` is appended to
+    each name; with ``"_summary"``, or when reading with ``strip_suffix=False``, all names are restored.
 
     Raises:
-        DataError: one of the files exists (nothing is written then, unless ``overwrite``), or the directory
-            cannot be written.
+        DataError: a file exists (nothing is written then, unless ``overwrite``), or cannot be written.
     """
-    answers, summaries = list(answers), list(summaries)
     owners: dict[str, str] = {}
     left_out: dict[str, None] = {}
     for question in questions:
         if owners.setdefault(question.text, question.id) != question.id:
             left_out[question.id] = None
-    texts = {key: text for text, key in owners.items()}
-    keys = [*(row.question_id for row in answers), *(row.question_id for row in summaries)]
-    left_out |= dict.fromkeys(key for key in keys if key not in texts)
-    answer_rows = [
-        {
-            "question": texts[row.question_id],
-            "masked_out_task_answers": row.masked_out,
-            "conditioning_answers": row.conditioning,
-        }
-        for row in answers
-        if row.question_id in texts
-    ]
-    by_text: dict[str, dict[str, str]] = {}
+    texts = {id_: text for text, id_ in owners.items()}
+
+    answer_rows = []
+    for answer_set in answers:
+        if answer_set.question_id in texts:
+            row = _Answers(texts[answer_set.question_id], answer_set.masked_out, answer_set.conditioning)
+            answer_rows.append(row)
+        else:
+            left_out[answer_set.question_id] = None
+    summary_rows: dict[str, _Summaries] = {}
     for summary in summaries:
         if summary.question_id in texts:
-            by_text.setdefault(texts[summary.question_id], {})[summary.name + suffix] = summary.text
-    summary_rows = [{"question": text, "summaries": named} for text, named in by_text.items()]
-    _write(Path(directory), [[{"question": text} for text in owners], answer_rows, summary_rows], overwrite)
+            text = texts[summary.question_id]
+            summary_rows.setdefault(text, _Summaries(text, {})).summaries[summary.name + suffix] = (
+                summary.text
+            )
+        else:
+            left_out[summary.question_id] = None
+    question_rows = [_Question(text) for text in texts.values()]
+    _write(Path(directory), [question_rows, answer_rows, list(summary_rows.values())], overwrite)
     return list(left_out)
 
 
 def _read(path: str | Path | None, kind: type[Row]) -> dict[str, Row]:
-    """The rows of a file by question text, in order; none for no file."""
+    """Read the rows of a file by question text, in order; no file has no rows."""
     rows: dict[str, Row] = {}
-    for number, value in enumerate([] if path is None else _load(path), 1):
+    if path is None:
+        return rows
+    for number, value in enumerate(_load(path), start=1):
         try:
             row = msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
@@ -168,58 +157,54 @@ def _load(path: str | Path) -> list[Any]:
         raise DataError(f"{path} is not JSON in UTF-8: {error}.") from None
     if not isinstance(rows, list):
         raise DataError(
-            f"{path}: the published layout is one JSON list of objects, and this is something else: {excerpt(rows)}."
+            f"{path}: the published layout is one JSON list of objects, and this is something else: "
+            f"{excerpt(rows)}."
         )
     return rows
 
 
 def _check_known(
-    rows: dict[str, Row], path: str | Path | None, asked: dict[str, _Question], questions: str | Path
+    rows: dict[str, Row], path: str | Path | None, known: dict[str, _Question], questions: str | Path
 ) -> None:
-    for number, text in enumerate(rows, 1):
-        if text not in asked:
+    for number, text in enumerate(rows, start=1):
+        if text not in known:
             raise DataError(
                 f"{path}, record {number}: its question {excerpt(text)} is not in {questions}. "
                 "The texts must be equal; add the question there, or leave out the questions file."
             )
 
 
-def _names(rows: Iterable[_Summaries], strip_suffix: bool) -> dict[str, str]:
-    """Our name for each name in a summaries file; different names stay different."""
-    names = {name for row in rows for name in row.summaries}
-    short = {name: name.removesuffix(SUFFIX) or name for name in names}
-    return (
-        short if strip_suffix and len(set(short.values())) == len(names) else {name: name for name in names}
-    )
+def _short_names(rows: Iterable[_Summaries], strip_suffix: bool) -> dict[str, str]:
+    """Map each name in a summaries file to ours; different names stay different."""
+    short: dict[str, str] = {}
+    for row in rows:
+        for name in row.summaries:
+            short[name] = name.removesuffix(SUFFIX) or name
+    if not strip_suffix or len(set(short.values())) < len(short):
+        return {name: name for name in short}
+    return short
 
 
 def _write(directory: Path, contents: list[list[Any]], overwrite: bool) -> None:
-    """Write the files in the order of ``FILES``. All are complete under other names before the first one gets
-    its own."""
+    """Write the files in the order of ``FILES``."""
     paths = [directory / name for name in FILES]
-    temporaries = [directory / f".{name}.tmp" for name in FILES]
     try:
         existing = [str(path) for path in paths if path.exists()]
         if existing and not overwrite:
             raise DataError(
-                f"There already: {', '.join(existing)}. Nothing was written; use another directory, or ask to overwrite."
+                f"Already there: {', '.join(existing)}. Nothing was written; use another directory, or ask to "
+                "overwrite."
             )
         directory.mkdir(parents=True, exist_ok=True)
-        for temporary, rows in zip(temporaries, contents, strict=True):
-            temporary.write_bytes(_encoded(rows))
-        for temporary, path in zip(temporaries, paths, strict=True):
-            temporary.replace(path)
+        for path, rows in zip(paths, contents, strict=True):
+            write_bytes(path, _encoded(msgspec.to_builtins(rows)))
     except OSError as error:
-        with suppress(OSError):
-            for temporary in temporaries:
-                temporary.unlink(missing_ok=True)
-        raise DataError(
-            f"{directory}: {error.strerror or error}. Use a directory that can be written."
-        ) from error
+        raise DataError(f"{directory}: {error.strerror or error}. Use a writable directory.") from error
 
 
 def _encoded(rows: list[dict[str, Any]]) -> bytes:
-    """Readable UTF-8; lone surrogates, which UTF-8 cannot hold, turn the file into ASCII escapes."""
+    """Encode as readable UTF-8; lone surrogates, which UTF-8 cannot hold, turn the file into ASCII
+    escapes."""
     try:
         return (json.dumps(rows, indent=4, ensure_ascii=False) + "\n").encode()
     except UnicodeEncodeError:

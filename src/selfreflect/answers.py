@@ -1,5 +1,4 @@
-"""The answers stage: draws an answer distribution for every question, in the two disjoint halves that the
-metric needs."""
+"""The answers stage: sample an answer distribution for every question, in two disjoint halves."""
 
 from __future__ import annotations
 
@@ -22,12 +21,11 @@ def draw_answers(
     thinking: bool = False,
     batch_questions: int = 8,
 ) -> Iterator[AnswerSet | Failure]:
-    """Sample ``2 * num_answers`` answers to each question: the first half is masked, the second half
-    conditions.
+    """Sample ``2 * num_answers`` answers per question: the first half is masked, the second conditions.
 
-    Questions are sent in batches of ``batch_questions``; results come in order, each batch as soon as it is
-    done, or within it as they are done from a generator that streams. Seeds depend on the question's id
-    alone, so neither batching nor a resumed run changes the answers.
+    Questions are sent in batches of ``batch_questions``. Batches come in order; within a batch, results come
+    as the generator finishes them. Seeds depend only on the question's id, so neither batching nor resuming a
+    run changes the answers.
     """
     for start in range(0, len(questions), batch_questions):
         batch = questions[start : start + batch_questions]
@@ -49,8 +47,8 @@ _UNUSABLE: dict[Literal["unclosed_reasoning", "content_filter"], str] = {
     "unclosed_reasoning": "never ended their reasoning; allow more new tokens or switch thinking off",
     "content_filter": "were withheld by the server's content filter",
 }
-"""Ends of a completion that leave no answer. A distribution without them would be another one, so the
-question has none."""
+"""Ways to end that leave no answer. Dropping such completions would change the distribution, so the question
+fails instead."""
 
 
 def _record(
@@ -58,19 +56,15 @@ def _record(
 ) -> AnswerSet | Failure:
     if isinstance(reply, Refusal):
         return Failure(question_id=question.id, stage="answers", kind=reply.kind, message=reply.message)
-    for kind, what in _UNUSABLE.items():
+    for kind, problem in _UNUSABLE.items():
         count = sum(completion.finish == kind for completion in reply.completions)
         if count:
-            message = f"{count} of {len(reply.completions)} answers {what}"
+            message = f"{count} of {len(reply.completions)} answers {problem}"
             return Failure(question_id=question.id, stage="answers", kind=kind, message=message)
     texts = tuple(completion.text for completion in reply.completions)
     if not any(text.strip() for text in texts):
-        return Failure(
-            question_id=question.id,
-            stage="answers",
-            kind="no_answers",
-            message=f"all {len(texts)} answers are blank",
-        )
+        message = f"all {len(texts)} answers are blank"
+        return Failure(question_id=question.id, stage="answers", kind="no_answers", message=message)
     half = request.n // 2
     return AnswerSet(
         question_id=question.id,

@@ -1,4 +1,4 @@
-"""All prompt texts: the bundled defaults, with a user's TOML file laid over them."""
+"""Prompt texts: the bundled defaults, overridden by a user's TOML file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class BasicPrompts(Record, frozen=True, kw_only=True):
 class CotPrompts(Record, frozen=True, kw_only=True):
     user: str
     marker: str
-    """Stands between the reasoning and the final part of a reply."""
+    """Separates the reasoning from the final part of a reply."""
 
 
 class TwostepPrompts(Record, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class SamplePrompts(Record, frozen=True, kw_only=True):
 
 
 class Prompts(Record, frozen=True, kw_only=True):
-    """One table of texts for each strategy that prompts for a summary, and ``answers`` for plain answers."""
+    """One table of texts per strategy that prompts for a summary, and ``answers`` for plain answers."""
 
     answers: AnswerPrompts
     basic: BasicPrompts
@@ -57,32 +57,34 @@ class Prompts(Record, frozen=True, kw_only=True):
 
     @property
     def hash(self) -> str:
-        """SHA-256 (hex) of all texts in effect, wherever they came from."""
+        """SHA-256 (hex) of all texts in effect."""
         canonical = json.dumps(msgspec.to_builtins(self), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     def messages(self, question: Question, template: str | None = None, **values: str) -> tuple[Message, ...]:
-        """Open a conversation about a question: system message, then ``template`` (default: the plain
-        question) with its values."""
-        template = self.answers.user if template is None else template
-        user = Message(
-            role="user", content=fill(template, {"question": normalise_question(question.text), **values})
-        )
-        return (Message(role="system", content=self.answers.system), user) if self.answers.system else (user,)
+        """Open a conversation about a question: the system message, then ``template`` (default: the plain
+        question) filled with ``values``."""
+        if template is None:
+            template = self.answers.user
+        content = fill(template, {"question": normalise_question(question.text), **values})
+        user = Message(role="user", content=content)
+        if not self.answers.system:
+            return (user,)
+        return Message(role="system", content=self.answers.system), user
 
 
 def load_prompts(path: Path | None = None) -> Prompts:
-    """The default prompts, overlaid by the TOML file at ``path``.
+    """Load the default prompts, overridden by the TOML file at ``path``.
 
     Raises:
-        ConfigError: the file cannot be read, or holds an unknown name, a value that is not a text, a blank
-            prompt, or a prompt whose placeholders differ from the default's.
+        ConfigError: the file cannot be read, has an unknown name, a value that is not a text, a blank prompt,
+            or a prompt whose placeholders differ from the default's.
     """
-    defaults: Tables = tomllib.loads(
-        (resources.files("selfreflect") / "data" / "prompts.toml").read_text(encoding="utf-8")
-    )
+    bundled = resources.files("selfreflect") / "data" / "prompts.toml"
+    defaults: Tables = tomllib.loads(bundled.read_text(encoding="utf-8"))
     merged = {table: dict(texts) for table, texts in defaults.items()}
-    for table, texts in (_read(path) if path else {}).items():
+    overrides = _read(path) if path else {}
+    for table, texts in overrides.items():
         _check_name(path, "table", table, defaults)
         if not isinstance(texts, dict):
             raise ConfigError(f"{path}: {table} must be a table of texts, not {excerpt(texts)}")
@@ -113,15 +115,16 @@ def _checked_text(where: str, key: str, text: object, default: str) -> str:
         raise ConfigError(f"{where} must be a text, not {excerpt(text)}")
     if key == "marker" and not any(character.isalnum() for character in text):
         raise ConfigError(
-            f"{where} needs at least one letter or digit, or it cannot be told from the reasoning"
+            f"{where} needs at least one letter or digit to be distinguishable from the reasoning"
         )
     if key != "system" and not text.strip():
         raise ConfigError(f"{where} must not be blank")
-    wanted, found = set(PLACEHOLDER.findall(default)), set(PLACEHOLDER.findall(text))
-    for name in sorted(wanted - found):
+    required = set(PLACEHOLDER.findall(default))
+    present = set(PLACEHOLDER.findall(text))
+    for name in sorted(required - present):
         raise ConfigError(f"{where} lacks the placeholder {{{name}}}")
-    for name in sorted(found - wanted):
-        allowed = ", ".join(f"{{{known}}}" for known in sorted(wanted)) or "none"
+    for name in sorted(present - required):
+        allowed = ", ".join(f"{{{placeholder}}}" for placeholder in sorted(required)) or "none"
         raise ConfigError(
             f"{where} has an unknown placeholder {excerpt('{' + name + '}')} (allowed: {allowed})"
         )

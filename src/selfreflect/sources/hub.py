@@ -1,4 +1,4 @@
-"""Question sets of the Hugging Face hub: which columns hold what, and the one call that fetches them."""
+"""Question sets of the Hugging Face hub: their columns, and the call that downloads them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from selfreflect.records import Record
 from selfreflect.sources.files import Row
 
 HubLoader = Callable[[str, str | None, str | None], Any]
-"""``(name, subset, split)`` to a ``datasets.Dataset``."""
+"""Loads a ``datasets.Dataset`` from (name, subset, split)."""
 
 
 class HubSet(Record, frozen=True, kw_only=True):
-    """Where a data set keeps its questions. Without ``question`` the columns are guessed from their names."""
+    """The columns of a data set. Without ``question`` they are guessed from their names."""
 
     name: str
     subset: str | None = None
@@ -25,29 +25,25 @@ class HubSet(Record, frozen=True, kw_only=True):
     gold: str = ""
     kind: str = ""
     reads: tuple[str, ...] = ()
-    """Columns that ``rewrite`` needs besides these."""
+    """Further columns that ``rewrite`` needs."""
     rewrite: Callable[[Row], Row] | None = None
 
 
 def multiple_choice(row: Row) -> Row:
-    """An MMLU row with the whole prompt as its question, and the right letter and choice as its answer."""
-    choices, answer, subject = row.get("choices"), row.get("answer"), row.text("subject").replace("_", " ")
+    """Rewrite an MMLU row: the whole prompt becomes the question, the right letter and choice the answer."""
+    choices = row.get("choices")
+    answer = row.get("answer")
+    subject = row.text("subject").replace("_", " ")
     if not isinstance(choices, list) or not 0 < len(choices) <= len(string.ascii_uppercase):
         raise row.error("the field 'choices' must be a list of texts")
-    lettered = [
-        f"{letter}. {choice}" for letter, choice in zip(string.ascii_uppercase, choices, strict=False)
-    ]
-    prompt = [
-        f"Pick the one right choice for this question about {subject}.",
-        row.text("question"),
-        *lettered,
-        "Answer:",
-    ]
-    known = isinstance(answer, int) and 0 <= answer < len(choices)
-    gold = [string.ascii_uppercase[answer], str(choices[answer])] if known else None
-    return row._replace(
-        fields={**row.fields, "question": "\n".join(prompt), "answer": gold, "subject": subject}
-    )
+    prompt = f"Pick the one right choice for this question about {subject}.\n{row.text('question')}\n"
+    for letter, choice in zip(string.ascii_uppercase, choices, strict=False):
+        prompt += f"{letter}. {choice}\n"
+    prompt += "Answer:"
+    gold = None
+    if isinstance(answer, int) and 0 <= answer < len(choices):
+        gold = [string.ascii_uppercase[answer], str(choices[answer])]
+    return row._replace(fields={**row.fields, "question": prompt, "answer": gold, "subject": subject})
 
 
 HUB_SETS: dict[str, HubSet] = {
@@ -83,23 +79,28 @@ HUB_SETS: dict[str, HubSet] = {
 
 
 def find_hub_set(source: str) -> HubSet | None:
-    """The set for an alias, a full name of the table, or ``hf:NAME`` (also of a local directory); None for
-    anything else."""
+    """Find the set for an alias or full name in :data:`HUB_SETS`, or for ``hf:NAME``; else None.
+
+    NAME may also be a local directory.
+    """
     name = source.removeprefix("hf:")
-    known = next((entry for alias, entry in HUB_SETS.items() if name in (alias, entry.name)), None)
-    if known or not source.startswith("hf:"):
-        return known
+    for alias, hub_set in HUB_SETS.items():
+        if name in (alias, hub_set.name):
+            return hub_set
+    if not source.startswith("hf:"):
+        return None
     if not name:
         raise DataError("'hf:' needs the name of a data set after it, as in 'hf:rajpurkar/squad'")
     return HubSet(name=name)
 
 
 def load_hub(name: str, subset: str | None, split: str | None) -> Any:
-    """A ``datasets.Dataset``, downloaded once and memory-mapped. Without ``split`` the set must have exactly
-    one.
+    """Load a ``datasets.Dataset``, downloaded once and memory-mapped.
+
+    ``split`` may be None for a set that has only one.
 
     Raises:
-        DataError: the hub or the network fails, or there is no such set, subset or split.
+        DataError: the hub or the network fails, or the set, subset or split does not exist.
         MissingExtraError: ``datasets`` is not installed.
     """
     try:
@@ -111,9 +112,9 @@ def load_hub(name: str, subset: str | None, split: str | None) -> Any:
         return datasets.load_dataset(name, subset, split=split or _only_split(name, subset))
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError, HTTPError) as error:
         raise DataError(
-            f"the data set {excerpt(name)} (subset {excerpt(subset or 'default')}, split {excerpt(split or 'the only one')}) "
-            f"could not be loaded: {excerpt(str(error), 200)}. "
-            "Check these names, the network, and whether HF_HUB_OFFLINE is set while it is not cached yet."
+            f"the data set {excerpt(name)} (subset {excerpt(subset or 'default')}, split "
+            f"{excerpt(split or 'the only one')}) could not be loaded: {excerpt(str(error), 200)}. Check these "
+            "names, the network, and whether HF_HUB_OFFLINE is set although it is not cached yet."
         ) from None
 
 
@@ -123,17 +124,15 @@ def _only_split(name: str, subset: str | None) -> str:
     splits: list[str] = datasets.get_dataset_split_names(name, subset)
     if len(splits) != 1:
         raise DataError(
-            f"the data set {excerpt(name)} has the splits {', '.join(map(excerpt, splits))}; choose one with split"
+            f"the data set {excerpt(name)} has the splits {', '.join(map(excerpt, splits))}; choose one "
+            "with split"
         )
     return splits[0]
 
 
 def revision_of(dataset: Any) -> str:
-    """The hub commit that a ``datasets.Dataset`` was downloaded from, as far as its files' addresses tell;
-    else an empty string."""
-    commits = {
-        found[1]
-        for url in dataset.info.download_checksums or ()
-        if (found := re.search(r"@([0-9a-f]{40})/", url))
-    }
+    """Find the hub commit of a ``datasets.Dataset`` in the URLs of its files; an empty string if unclear."""
+    commits: set[str] = set()
+    for url in dataset.info.download_checksums or ():
+        commits.update(re.findall(r"@([0-9a-f]{40})/", url))
     return commits.pop() if len(commits) == 1 else ""

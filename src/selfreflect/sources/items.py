@@ -1,4 +1,5 @@
-"""Items: a question with its answers in two halves and its summaries, and their translation into records."""
+"""Items: questions with answers and summaries to score, from a file or from records, without a run
+directory."""
 
 from __future__ import annotations
 
@@ -10,22 +11,23 @@ from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.records import AnswerSet, Question, Record, Summary, halves, question_id
 from selfreflect.sources.files import Row, RowIds, listed, parse_rows, read_content, type_name
 
-MASKED_OUT, CONDITIONING, ANSWERS = "masked_out_task_answers", "conditioning_answers", "answers"
+MASKED_OUT = "masked_out_task_answers"
+CONDITIONING = "conditioning_answers"
+ANSWERS = "answers"
 
 
 class Item(Record, frozen=True, kw_only=True):
-    """One question to score. A half may be empty, or blank throughout: such an item is a failure of its own,
-    not of the file."""
+    """One question to score. A half may be empty or blank: then scoring the item fails, not reading the
+    file."""
 
     id: str
     question: str
     masked_out: tuple[str, ...]
     conditioning: tuple[str, ...]
     summaries: dict[str, str]
-    """Name to text; at least one."""
+    """Texts by name."""
     order: tuple[tuple[str, ...], ...] = ()
-    """Chains of names of summaries, best first, where the file knows which of them are better; the names are
-    not checked here."""
+    """Known orders: names of summaries, best first. The names are not checked here."""
 
     @classmethod
     def of(
@@ -37,7 +39,7 @@ class Item(Record, frozen=True, kw_only=True):
         masked_out: Sequence[str] = (),
         conditioning: Sequence[str] = (),
     ) -> Item:
-        """An item whose id is the hash of its question. One list ``answers`` is halved.
+        """Make an item whose id is the hash of its question. One list ``answers`` is halved.
 
         Raises:
             ValueError: there are fewer than two ``answers``.
@@ -68,21 +70,24 @@ class Item(Record, frozen=True, kw_only=True):
 def items_from_records(
     questions: Mapping[str, Question], answers: Iterable[AnswerSet], summaries: Iterable[Summary]
 ) -> list[Item]:
-    """One item for each answer set whose question is known, with the summaries of that question."""
+    """Make an item of each answer set whose question is known, with the summaries of that question."""
     texts: dict[str, dict[str, str]] = {}
     for summary in summaries:
         texts.setdefault(summary.question_id, {})[summary.name] = summary.text
-    return [
-        Item(
-            id=answer_set.question_id,
-            question=questions[answer_set.question_id].text,
+    items = []
+    for answer_set in answers:
+        question = questions.get(answer_set.question_id)
+        if question is None:
+            continue
+        item = Item(
+            id=question.id,
+            question=question.text,
             masked_out=answer_set.masked_out,
             conditioning=answer_set.conditioning,
-            summaries=texts.get(answer_set.question_id, {}),
+            summaries=texts.get(question.id, {}),
         )
-        for answer_set in answers
-        if answer_set.question_id in questions
-    ]
+        items.append(item)
+    return items
 
 
 def read_items(
@@ -92,13 +97,18 @@ def read_items(
     num_answers: int | None = None,
     stdin: BinaryIO | None = None,
 ) -> list[Item]:
-    """Items from a JSON list or JSONL file, or from ``stdin`` (the process's own unless given) for ``"-"``.
+    """Read items from a JSON list, a JSONL file, or standard input (``"-"``).
 
-    ``limit`` keeps the first so many items, ``num_answers`` the first so many answers of each half. One list
-    ``answers`` is halved; with fewer than two answers its first half is empty. Unknown keys are ignored.
+    One list ``answers`` is halved; with fewer than two answers the first half is empty. Unknown keys are
+    ignored.
+
+    Args:
+        limit: keep only the first items. The whole file is checked nevertheless.
+        num_answers: keep only the first answers of each half.
+        stdin: read instead of the process's standard input.
 
     Raises:
-        DataError: the file or a record in it is malformed. The whole file is checked, whatever ``limit`` is.
+        DataError: the file or a record in it is malformed.
         ConfigError: ``limit`` or ``num_answers`` is below 1.
     """
     for name, value in (("limit", limit), ("num_answers", num_answers)):
@@ -107,7 +117,7 @@ def read_items(
     content = read_content(source, stdin)
     if content.suffix not in (".json", ".jsonl"):
         raise DataError(
-            f"{content.name}: items come as a JSON list (.json) or as one object per line (.jsonl)"
+            f"{content.name}: write items as a JSON list (.json) or as one object per line (.jsonl)"
         )
     ids = RowIds()
     return [_item(row, ids, num_answers) for row in parse_rows(content)][:limit]
@@ -127,14 +137,15 @@ def _item(row: Row, ids: RowIds, num_answers: int | None) -> Item:
 
 
 def _halves(row: Row) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    given = [name for name in (MASKED_OUT, CONDITIONING, ANSWERS) if name in row.fields]
-    if given == [MASKED_OUT, CONDITIONING]:
+    names = [name for name in (MASKED_OUT, CONDITIONING, ANSWERS) if name in row.fields]
+    if names == [MASKED_OUT, CONDITIONING]:
         return _texts(row, MASKED_OUT), _texts(row, CONDITIONING)
-    if given == [ANSWERS]:
+    if names == [ANSWERS]:
         answers = _texts(row, ANSWERS)
         return halves(answers) if len(answers) > 1 else ((), answers)
     raise row.error(
-        f"give either both {MASKED_OUT!r} and {CONDITIONING!r}, or {ANSWERS!r} alone; its fields are {listed(row.fields)}"
+        f"give either both {MASKED_OUT!r} and {CONDITIONING!r}, or {ANSWERS!r} alone; its fields are "
+        f"{listed(row.fields)}"
     )
 
 
@@ -157,7 +168,8 @@ def _summaries(row: Row) -> dict[str, str]:
     if not isinstance(value, dict):
         problem = "is missing" if value is None else f"is {type_name(value)}"
         raise row.error(
-            f'the field \'summaries\' {problem}; it must give every summary a name, as in {{"mine": "Probably radishes."}}'
+            f"the field 'summaries' {problem}; it must give every summary a name, as in "
+            '{"mine": "Probably radishes."}'
         )
     if not value:
         raise row.error("the field 'summaries' is empty, so there is nothing to score")
@@ -173,11 +185,14 @@ def _order(row: Row) -> tuple[tuple[str, ...], ...]:
     value: Any = row.fields.get("order")
     if value is None:
         return ()
-    chains = [value] if isinstance(value, list) and all(isinstance(name, str) for name in value) else value
-    if isinstance(chains, list) and all(
-        isinstance(chain, list) and all(isinstance(name, str) for name in chain) for chain in chains
-    ):
+    chains = [value] if _is_names(value) else value
+    if isinstance(chains, list) and all(_is_names(chain) for chain in chains):
         return tuple(tuple(chain) for chain in chains if chain)
     raise row.error(
-        'the field \'order\' must list names of summaries, best first, as in ["good", "bad"], or be a list of such lists'
+        'the field \'order\' must list names of summaries, best first, as in ["good", "bad"], or be a '
+        "list of such lists"
     )
+
+
+def _is_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)

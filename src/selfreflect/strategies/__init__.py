@@ -1,8 +1,8 @@
-"""Summary strategies: the ways to ask a model for its own belief.
+"""Summary strategies: ways to ask a model for its own belief.
 
-A strategy is a generator function. It gets a :class:`Task`, yields one request or a list of them, is sent the
-list of replies, and returns the summary. ``STRATEGIES`` names the bundled ones; ``package.module:function``
-names anyone's own.
+A strategy is a generator function: it gets a :class:`Task`, yields a request or a list of them, receives the
+list of replies, and returns the summary. :func:`load_strategy` finds one by its name in ``STRATEGIES`` or as
+``package.module:function``; :func:`selfreflect.strategies.driver.summarize` runs them on many questions.
 """
 
 from __future__ import annotations
@@ -28,22 +28,21 @@ STRATEGIES: dict[str, str] = {
 
 
 def load_strategy(name: str) -> StrategyFunction:
-    """The strategy of that name, or the function that ``package.module:function`` points to.
+    """Load a strategy by its name, or the function at ``package.module:function``.
 
     Raises:
-        ConfigError: unknown name, a module that cannot be imported, or no such function in it.
+        ConfigError: the name is unknown, the module cannot be imported, or it has no such function.
     """
     target = STRATEGIES.get(name, name)
     module, colon, attribute = target.partition(":")
     if not colon:
-        known = ", ".join(STRATEGIES)
-        hint = nearest(name, list(STRATEGIES))
         raise ConfigError(
-            f"unknown strategy {excerpt(name)}. Known: {known}, or your own as package.module:function.{hint}"
+            f"unknown strategy {excerpt(name)}. Known: {', '.join(STRATEGIES)}, or your own as "
+            f"package.module:function.{nearest(name, list(STRATEGIES))}"
         )
     here = str(Path.cwd())
     if here not in sys.path:
-        # a console script, unlike `python -m`, cannot import from the directory it is started in
+        # a console script, unlike `python -m`, does not import from the current directory
         sys.path.append(here)
     imported = guarded(lambda: import_module(module))
     if isinstance(imported, Exception):

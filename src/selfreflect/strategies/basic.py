@@ -1,4 +1,4 @@
-"""One prompt that asks for everything the model deems possible."""
+"""Ask with one prompt for everything the model considers possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fresh samples listed as they are: what a summary could say at best, without the brevity."""
+"""List fresh samples verbatim: as informative as a summary can be, but not short."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reason about the possibilities first; only what follows the marker is the summary."""
+"""Reason about the possibilities first; the text after the marker is the summary."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ def cot(task: Task) -> Strategy:
 
 
 def final_part(text: str, marker: str, cut: bool) -> str:
-    """What follows the last ``marker``, whatever its case and whether or not it is set in bold.
+    """Return the text after the last ``marker``, in any case, bold or not.
 
-    A marker that starts its line is preferred to one within a line. Without any, the final part is the last
-    paragraph; but a text that was ``cut`` off before a line with the marker has none, which the driver
-    reports as cut off.
+    A marker at the start of a line wins over one within a line. Without a marker, the final part is the last
+    paragraph; but if the text was ``cut`` off before a marker line there is none, and the driver reports a
+    cut-off summary.
     """
     words = r"[ \t]+".join(re.escape(word) for word in marker.strip().rstrip(":").split())
-    found = list(
-        re.finditer(rf"^[ \t#>*_]*{words}[ \t*_]*(?::[ \t*_]*|$)", text, re.IGNORECASE | re.MULTILINE)
-    )
-    if cut and not found:
+    starting_line = rf"^[ \t#>*_]*{words}[ \t*_]*(?::[ \t*_]*|$)"
+    matches = list(re.finditer(starting_line, text, re.IGNORECASE | re.MULTILINE))
+    if cut and not matches:
         return ""
-    found = found or list(re.finditer(rf"(?<!\w){words}[ \t*_]*:[ \t*_]*", text, re.IGNORECASE))
-    final = text[found[-1].end() :].strip() if found else text.strip().rpartition("\n\n")[2].strip()
-    # The opening half of bold that spans marker and text went with the marker.
-    return final.removesuffix("**") if final.count("**") % 2 else final
+    if not matches:
+        matches = list(re.finditer(rf"(?<!\w){words}[ \t*_]*:[ \t*_]*", text, re.IGNORECASE))
+    final = text[matches[-1].end() :] if matches else text.strip().rpartition("\n\n")[2]
+    final = final.strip()
+    if final.count("**") % 2:  # bold that was opened before the marker
+        final = final.removesuffix("**")
+    return final

@@ -1,4 +1,4 @@
-"""Runs strategies on many questions in lock step, so that each round is one call of the generator."""
+"""Run strategies on many questions in lock step, so that each round is one call of the generator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from selfreflect.strategies.run import StrategyOutcome, StrategyRun
 from selfreflect.strategies.task import FRESH, GREEDY, THINKING, StrategyFunction, Task
 
 Named: TypeAlias = str | tuple[str, StrategyFunction]
-"""A strategy: a name that ``load_strategy`` knows, or any name and the function it stands for."""
+"""A strategy: a name for ``load_strategy``, or any name with its function."""
 
 
 def summarize(
@@ -32,16 +32,19 @@ def summarize(
     batch_questions: int = 64,
     done: Container[tuple[str, str]] = (),
 ) -> Iterator[StrategyOutcome]:
-    """Every strategy's summary of every question, or why there is none, each given as soon as it is known.
+    """Summarise every question with every strategy, yielding each summary or failure as soon as it is known.
 
-    ``batch_questions`` questions run in lock step at a time. Pairs (question id, strategy name) in ``done``
-    are left out. Seeds depend on neither, so a resumed run gives the same texts. ``sampling`` is that of the
-    summary; its default depends on ``thinking``. A summary that was cut off at the token limit is kept if it
-    has text; strategies with a final part need one that has begun.
+    A summary cut off at the token limit is kept if it has text; strategies with a final part need one that
+    has begun. Seeds depend on neither ``batch_questions`` nor ``done``, so a resumed run gives the same texts.
+
+    Args:
+        sampling: of the summary; by default ``GREEDY``, or ``THINKING`` if ``thinking``.
+        batch_questions: how many questions run in lock step.
+        done: pairs (question id, strategy name) to leave out.
 
     Raises:
         ConfigError: at once, for an unknown or repeated strategy or a count below 1.
-        BackendError: while iterating, when the generator breaks its contract or gives up.
+        BackendError: while iterating, if the generator breaks its contract or gives up.
     """
     functions = _functions(strategies)
     for option, count in (("num_samples", num_samples), ("batch_questions", batch_questions)):
@@ -59,17 +62,11 @@ def summarize(
 
     def outcomes() -> Iterator[StrategyOutcome]:
         for start in range(0, len(questions), batch_questions):
-            batch = questions[start : start + batch_questions]
-            pairs = [
-                (question, name)
-                for question in batch
-                for name in functions
-                if (question.id, name) not in done
-            ]
-            runs = [
-                StrategyRun(task(question=question, name=name), functions[name], generator)
-                for question, name in pairs
-            ]
+            runs = []
+            for question in questions[start : start + batch_questions]:
+                for name, function in functions.items():
+                    if (question.id, name) not in done:
+                        runs.append(StrategyRun(task(question=question, name=name), function, generator))
             yield from _lock_step(runs, generator)
 
     return outcomes()
@@ -78,17 +75,21 @@ def summarize(
 def _functions(strategies: Iterable[Named]) -> dict[str, StrategyFunction]:
     functions: dict[str, StrategyFunction] = {}
     for strategy in strategies:
-        name, function = (strategy, load_strategy(strategy)) if isinstance(strategy, str) else strategy
+        if isinstance(strategy, str):
+            name = strategy
+            function = load_strategy(strategy)
+        else:
+            name, function = strategy
         if name in functions:
             raise ConfigError(
-                f"strategy {excerpt(name)} is given twice; summaries are told apart by its name"
+                f"strategy {excerpt(name)} is given twice; its name must identify its summaries"
             )
         functions[name] = function
     return functions
 
 
 def _lock_step(runs: Sequence[StrategyRun], generator: Generator) -> Iterator[StrategyOutcome]:
-    """Rounds of one generator call for all runs that wait. In the first, no run has asked for anything
+    """Repeat rounds of one generator call for all waiting runs. In the first round no run has requests
     yet."""
     current = list(runs)
     try:
@@ -109,26 +110,26 @@ def _lock_step(runs: Sequence[StrategyRun], generator: Generator) -> Iterator[St
 def _round(
     runs: Sequence[StrategyRun], generator: Generator
 ) -> Iterator[tuple[StrategyRun, list[Reply | Refusal]]]:
-    """Each run with its replies, as soon as all of them are there; equal requests are sent once and share
-    theirs."""
-    places = {
-        request: place
-        for place, request in enumerate(dict.fromkeys(request for run in runs for request in run.requests))
-    }
-    unique = list(places)
-    needs = [[places[request] for request in run.requests] for run in runs]
-    yield from ((run, []) for run, need in zip(runs, needs, strict=True) if not need)
-    lacking = [set(need) for need in needs]
-    users: list[list[int]] = [[] for _ in unique]
-    for number, need in enumerate(lacking):
-        for place in need:
-            users[place].append(number)
-    replies: dict[int, Reply | Refusal] = {}
-    for place, reply in as_done(generator, unique) if unique else ():
-        replies[place] = _complete(unique[place], reply)
-        for number in users[place]:
-            lacking[number].remove(place)
-            if not lacking[number]:
+    """Yield each run with its replies, as soon as all have arrived. Equal requests are sent once and share
+    the reply."""
+    needs = [list(run.requests) for run in runs]  # copies, because an advanced run has new requests
+    missing = [len(set(need)) for need in needs]
+    users: dict[Request, list[int]] = {}
+    for number, need in enumerate(needs):
+        for request in dict.fromkeys(need):
+            users.setdefault(request, []).append(number)
+        if not need:
+            yield runs[number], []
+    requests = list(users)
+    if not requests:
+        return
+    replies: dict[Request, Reply | Refusal] = {}
+    for index, reply in as_done(generator, requests):
+        request = requests[index]
+        replies[request] = _complete(request, reply)
+        for number in users[request]:
+            missing[number] -= 1
+            if not missing[number]:
                 yield runs[number], [replies[needed] for needed in needs[number]]
 
 

@@ -1,4 +1,4 @@
-"""The model's ordinary answer, as if it were a summary: the baseline that hides every other possibility."""
+"""Take the model's ordinary answer as the summary: the baseline that hides every other possibility."""
 
 from __future__ import annotations
 

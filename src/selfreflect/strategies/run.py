@@ -1,9 +1,10 @@
-"""One strategy at work on one question, and what is made of everything it may do wrong."""
+"""Run one strategy on one question, turning everything that can go wrong into a failure."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from traceback import extract_tb
 from types import GeneratorType
@@ -12,7 +13,7 @@ from typing import TypeAlias, TypeVar, cast
 import msgspec
 
 from selfreflect.errors import excerpt
-from selfreflect.models.base import Generator, Refusal, Reply, Request
+from selfreflect.models.base import Completion, Generator, Refusal, Reply, Request
 from selfreflect.records import Failure, FailureKind, Summary, from_plain
 from selfreflect.strategies.task import StrategyFunction, Task
 
@@ -26,41 +27,43 @@ class StrategyRun:
 
     def __init__(self, task: Task, function: StrategyFunction, generator: Generator) -> None:
         self.requests: list[Request] = []
-        """What it waits for; empty before the first :meth:`advance`."""
-        self._task, self._function, self._generator = task, function, generator
+        """The requests it waits for; empty before the first :meth:`advance`."""
+        self._task = task
+        self._function = function
+        self._generator = generator
         self._coroutine: Coroutine | None = None
-        self._tokens = self._calls = 0
+        self._tokens = 0
+        self._calls = 0
         self._cut = False
 
     def advance(self, replies: Sequence[Reply | Refusal]) -> StrategyOutcome | None:
-        """Hand over a reply for each of ``requests``; returns the outcome, or None when there are new
-        ``requests``."""
-        refused = next((reply for reply in replies if isinstance(reply, Refusal)), None)
-        if refused:
-            return self._fail(refused.kind, refused.message)
-        given = [reply for reply in replies if isinstance(reply, Reply)]
-        self._count(given)
-        unusable = _unusable(given)
-        if unusable:
-            return self._fail(*unusable)
-        result = guarded(lambda: self._resume(given))
+        """Send the strategy a reply to each of ``requests``; return the outcome, or None if it has new
+        requests."""
+        usable = []
+        for reply in replies:
+            if isinstance(reply, Refusal):
+                return self._fail(reply.kind, reply.message)
+            usable.append(reply)
+        self._count(usable)
+        problem = _unusable(usable)
+        if problem:
+            return self._fail(*problem)
+        result = guarded(lambda: self._resume(usable))
         if isinstance(result, StopIteration):
             return self._finish(result.value)
         if isinstance(result, Exception):
-            return self._fail(
-                "strategy", f"{type(result).__name__}: {excerpt(str(result), 200)}{self._where(result)}"
-            )
+            message = f"{type(result).__name__}: {excerpt(str(result), 200)}{self._location(result)}"
+            return self._fail("strategy", message)
         self.requests = result
         return None
 
     def close(self) -> None:
-        """Let the strategy clean up; nothing happens if it has ended."""
+        """Let the strategy clean up, if it has not ended."""
         if self._coroutine is not None:
             guarded(self._coroutine.close)
 
     def _count(self, replies: Sequence[Reply]) -> None:
-        """Add up what was drawn."""
-        completions = [completion for reply in replies for completion in reply.completions]
+        completions = _completions(replies)
         self._tokens += sum(completion.tokens for completion in completions)
         self._calls += len(completions)
         self._cut = any(completion.finish == "length" for completion in completions)
@@ -78,12 +81,9 @@ class StrategyRun:
         if not isinstance(text, str):
             return self._fail("strategy", f"returned {type(text).__name__} instead of a text")
         if not text.strip():
-            limit = "the token limit was reached before there was a summary"
-            return (
-                self._fail("cut_off", limit)
-                if self._cut
-                else self._fail("blank_summary", "the summary is blank")
-            )
+            if self._cut:
+                return self._fail("cut_off", "the token limit was reached before there was a summary")
+            return self._fail("blank_summary", "the summary is blank")
         return Summary(
             question_id=self._task.question.id,
             name=self._task.name,
@@ -105,17 +105,17 @@ class StrategyRun:
             message=message,
         )
 
-    def _where(self, error: Exception) -> str:
-        """The line of the strategy's own file at which it failed, if it was running."""
+    def _location(self, error: Exception) -> str:
+        """Name the line of the strategy's own file where it failed, if it was running."""
         file = self._coroutine.gi_code.co_filename if self._coroutine else None
         lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == file]
         return f" (line {lines[-1]} of {Path(str(file)).name})" if lines else ""
 
 
 def _unusable(replies: Sequence[Reply]) -> tuple[FailureKind, str] | None:
-    """Why a strategy cannot go on with what was drawn, if it cannot. Among several samples a refusal is one
-    of the model's answers."""
-    completions = [completion for reply in replies for completion in reply.completions]
+    """Say why the strategy cannot use its replies, if so. Among several samples a refusal is a valid
+    answer."""
+    completions = _completions(replies)
     unclosed = sum(completion.finish == "unclosed_reasoning" for completion in completions)
     if unclosed:
         return (
@@ -134,8 +134,12 @@ def _unusable(replies: Sequence[Reply]) -> tuple[FailureKind, str] | None:
     return None
 
 
+def _completions(replies: Sequence[Reply]) -> list[Completion]:
+    return list(chain.from_iterable(reply.completions for reply in replies))
+
+
 def _requests(yielded: object) -> list[Request]:
-    """What a strategy yielded, checked: one malformed request would fail the whole batch it is sent with."""
+    """Check what a strategy yielded: one malformed request would fail the whole batch it is sent with."""
     requests = list(yielded) if isinstance(yielded, list | tuple) else [yielded]
     if not requests or not all(isinstance(request, Request) for request in requests):
         raise TypeError("a strategy must yield a Request or a list of them")
@@ -146,10 +150,11 @@ def _requests(yielded: object) -> list[Request]:
 
 
 def guarded(call: Callable[[], T]) -> T | Exception:
-    """The result of running a strategy, or what it raised; StopIteration is how it returns.
+    """Call a strategy and return its result or the exception it raised; StopIteration means that it
+    returned.
 
-    A strategy is anyone's code. Whatever it raises must cost one summary and leave the other questions alone,
-    so nothing narrower than Exception will do. KeyboardInterrupt and the like are not Exceptions and pass.
+    A strategy is arbitrary code. An error in it must cost one summary and not affect other questions, so this
+    catches every Exception. KeyboardInterrupt and the like are no Exceptions and pass.
     """
     try:
         return call()

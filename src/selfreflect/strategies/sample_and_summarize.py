@@ -1,4 +1,4 @@
-"""Draw fresh samples, show them to the model, and let it merge them into one answer."""
+"""Draw fresh samples, show them to the model, and ask it to merge them into one answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ def sample_and_summarize(task: Task) -> Strategy:
     if not samples:
         return ""
     template = task.prompts.sample_and_summarize.user
-    [reply] = yield task.request(
-        task.messages(template, n=str(len(samples)), answers=numbered(samples)), "summary"
-    )
+    conversation = task.messages(template, n=str(len(samples)), answers=numbered(samples))
+    [reply] = yield task.request(conversation, "summary")
     return reply.text

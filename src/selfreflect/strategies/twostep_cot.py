@@ -1,4 +1,4 @@
-"""First turn: list the possibilities. Second turn: distil them into one answer."""
+"""List the possibilities in a first turn, distil them into one answer in a second."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from selfreflect.strategies.task import Strategy, Task
 def twostep_cot(task: Task) -> Strategy:
     prompts = task.prompts.twostep_cot
     conversation = task.messages(prompts.possibilities)
-    [listed] = yield task.request(conversation, "possibilities")
-    if not listed.text.strip():
-        return ""  # there is nothing to distil, and chat templates differ in what they make of an empty turn
+    [possibilities] = yield task.request(conversation, "possibilities")
+    if not possibilities.text.strip():
+        return ""  # nothing to distil, and chat templates treat an empty turn differently
     conversation += (
-        Message(role="assistant", content=listed.text),
+        Message(role="assistant", content=possibilities.text),
         Message(role="user", content=prompts.distil),
     )
     [reply] = yield task.request(conversation, "distil")

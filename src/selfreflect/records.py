@@ -124,8 +124,8 @@ class WordDistance(Record, frozen=True, kw_only=True, omit_defaults=True):
     distances: tuple[float, ...]
     """Total variation in [0, 1] for each judge token of the word; 0 is best."""
     guesses: tuple[tuple[Guess, ...], ...] = ()
-    """Likely tokens for each judge token, if the scorer was asked to keep them; sorted by the higher of both
-    probabilities."""
+    """Likely tokens for each judge token, if the scorer was asked to keep them; the highest probability in
+    either context comes first."""
 
     @property
     def mean(self) -> float:

@@ -34,8 +34,8 @@ def fill(template: str, values: Mapping[str, str]) -> str:
 
 
 def numbered(answers: Sequence[str]) -> str:
-    """List answers, one line ``1. "…"`` each. JSON quoting keeps an answer on its line, so that it cannot pose
-    as several."""
+    """List answers, one line ``1. "…"`` each; JSON quoting keeps an answer on one line, so that it cannot
+    pose as several."""
     lines = []
     for number, answer in enumerate(answers, start=1):
         quoted = json.dumps(answer, ensure_ascii=False)
@@ -44,8 +44,7 @@ def numbered(answers: Sequence[str]) -> str:
 
 
 def answer_list(answers: Sequence[str]) -> str:
-    """List answers as the metric does, one line ``x_1 = '…'`` each. Unescaped, because published scores depend
-    on it."""
+    """List answers as the metric does, one line ``x_1 = '…'`` each; unescaped as in the published scorer."""
     return "\n".join(f"x_{number} = '{answer}'" for number, answer in enumerate(answers, start=1))
 
 
@@ -55,9 +54,9 @@ def without_credentials(text: str) -> str:
 
 
 def common_prefix(a: Sequence[object], b: Sequence[object]) -> int:
-    """Length of the longest common prefix of two strings or token sequences.
+    """Measure the longest common prefix of two strings or token sequences.
 
-    That of many sequences is the one of their smallest and greatest.
+    For more than two, compare only the smallest and the greatest.
     """
     shorter = min(len(a), len(b))
     if a[:shorter] == b[:shorter]:  # one fast comparison; only where it fails is the place looked for

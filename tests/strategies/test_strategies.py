@@ -507,7 +507,8 @@ def test_a_function_in_the_working_directory_is_loaded(workdir):
         ("selfreflect_absent:f", "cannot import 'selfreflect_absent': ModuleNotFoundError"),
         (
             "selfreflect_needs:f",
-            "cannot import 'selfreflect_needs': ModuleNotFoundError: \"No module named 'selfreflect_absent'\"",
+            "cannot import 'selfreflect_needs': ModuleNotFoundError: "
+            "\"No module named 'selfreflect_absent'\"",
         ),
         ("selfreflect_broken:f", "SyntaxError"),
         ("selfreflect_typo:f", "cannot import 'selfreflect_typo': NameError"),

@@ -113,8 +113,8 @@ def load_hub(name: str, subset: str | None, split: str | None) -> Any:
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError, HTTPError) as error:
         raise DataError(
             f"the data set {excerpt(name)} (subset {excerpt(subset or 'default')}, split "
-            f"{excerpt(split or 'the only one')}) could not be loaded: {excerpt(str(error), 200)}. Check these "
-            "names, the network, and whether HF_HUB_OFFLINE is set although it is not cached yet."
+            f"{excerpt(split or 'the only one')}) could not be loaded: {excerpt(str(error), 200)}. Check "
+            "these names, the network, and whether HF_HUB_OFFLINE is set although it is not cached yet."
         ) from None
 
 

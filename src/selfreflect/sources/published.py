@@ -192,8 +192,8 @@ def _write(directory: Path, contents: list[list[Any]], overwrite: bool) -> None:
         existing = [str(path) for path in paths if path.exists()]
         if existing and not overwrite:
             raise DataError(
-                f"Already there: {', '.join(existing)}. Nothing was written; use another directory, or ask to "
-                "overwrite."
+                f"Already there: {', '.join(existing)}. Nothing was written; use another directory, or ask "
+                "to overwrite."
             )
         directory.mkdir(parents=True, exist_ok=True)
         for path, rows in zip(paths, contents, strict=True):

@@ -35,7 +35,7 @@ def summarize(
     """Summarise every question with every strategy, yielding each summary or failure as soon as it is known.
 
     A summary cut off at the token limit is kept if it has text; strategies with a final part need one that
-    has begun. Seeds depend on neither ``batch_questions`` nor ``done``, so a resumed run gives the same texts.
+    has begun. Seeds do not depend on ``batch_questions`` or ``done``, so a resumed run gives the same texts.
 
     Args:
         sampling: of the summary; by default ``GREEDY``, or ``THINKING`` if ``thinking``.

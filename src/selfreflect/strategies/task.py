@@ -14,7 +14,7 @@ GREEDY = Sampling(temperature=0.0, max_new_tokens=4096)
 """Sampling of a summary."""
 
 THINKING = Sampling(temperature=0.6, top_p=0.95, top_k=20, max_new_tokens=4096)
-"""Sampling of a summary from a reasoning model; greedy decoding makes such models repeat themselves endlessly."""
+"""Sampling of a summary from a reasoning model; greedy decoding would make it repeat itself endlessly."""
 
 FRESH = Sampling(temperature=1.0, max_new_tokens=256)
 """Sampling of a strategy's fresh answers: as for the answer distribution."""

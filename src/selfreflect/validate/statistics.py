@@ -1,112 +1,139 @@
-"""Statistics that studies share: win rates and their tests, rank correlations, and what a number of pairs can
-show. NumPy only.
+"""Statistics that studies share: win rates and their tests, correlations with intervals, and what a number of
+pairs can show.
 
-What is undefined for the values at hand is None, never NaN.
+What the values leave undefined is None, never NaN.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from selfreflect.report.length import rank_correlation, ranks
+from selfreflect.errors import MissingExtraError
 from selfreflect.stats import Estimate, Floats, mean_interval
 
-Kind = Literal["spearman", "kendall", "pearson"]
+Kind = Literal["spearman", "pearson"]
 Numbers = Sequence[float] | Floats
 Indices = NDArray[np.intp]
 
 ALPHA, POWER = 0.05, 0.8
 RESAMPLES = 2_000
 FEWEST = 5
-"""Of fewer units a bootstrap knows nothing: four have only 35 different resamples."""
+"""Fewer units allow no bootstrap: four have only 35 different resamples."""
 _RELATIVE_DIGITS = 9
 """Smaller parts of the largest value are taken to be rounding."""
 
 
-def win_rate(wins: Sequence[bool], *, confidence: float = 0.95, seed: int = 0) -> Estimate:
+def scipy_stats() -> Any:
+    """Import ``scipy.stats``.
+
+    Raises:
+        MissingExtraError: scipy is not installed.
+    """
+    try:
+        from scipy import stats
+    except ImportError:
+        raise MissingExtraError("validating a metric", "validate") from None
+    return stats
+
+
+def win_rate(wins: Sequence[bool]) -> Estimate:
     """The share of wins with its interval, see :func:`bounded_mean`. ``wins`` holds one entry per item, so
     that they are independent."""
-    return _rate(sum(map(bool, wins)), len(wins), confidence, seed)
+    return _win_rate(sum(wins), len(wins))
 
 
-@lru_cache(maxsize=4096)
-def _rate(wins: int, n: int, confidence: float, seed: int) -> Estimate:
-    return bounded_mean([1.0] * wins + [0.0] * (n - wins), 0, 1, confidence=confidence, seed=seed)
+@lru_cache(maxsize=4096)  # a study asks for the same few counts again and again
+def _win_rate(wins: int, n: int) -> Estimate:
+    return bounded_mean([1.0] * wins + [0.0] * (n - wins), 0, 1)
 
 
-def bounded_mean(
-    values: Sequence[float], lowest: float, highest: float, *, confidence: float = 0.95, seed: int = 0
-) -> Estimate:
-    """Mean of values between two bounds, with a BCa bootstrap interval over them.
+def bounded_mean(values: Sequence[float], lowest: float, highest: float, *, seed: int = 0) -> Estimate:
+    """Mean of values between two bounds, with a 95% BCa bootstrap interval.
 
-    Where all n values are equal to c a bootstrap would be certain. There the ends are exact instead: with the
-    given confidence other values have a share below s = 1 - ((1 - confidence) / 2)^(1/n) (Clopper and Pearson
-    1934, Biometrika 26, 404-413), and those would lie at the bounds. Sixty wins of sixty thus give 94 % to
-    100 %.
+    If all n values are equal, a bootstrap would be certain. The ends are exact then: with 95% confidence
+    other values have a share below 1 - 0.025^(1/n) (Clopper and Pearson 1934, Biometrika 26, 404-413), and
+    those could lie at the bounds. Sixty wins of sixty thus give 94% to 100%.
 
     Raises:
-        ValueError: a value is not finite, or confidence is out of range.
+        ValueError: a value is not finite.
     """
     n = len(values)
-    found = mean_interval(values, n, confidence=confidence, seed=seed)
-    if found.mean is None or found.low is None or found.high is None:
-        return found
-    if min(values) != max(values):
-        # rounding may step over a bound
-        return replace(found, low=max(lowest, found.low), high=min(highest, found.high))
-    other = 1 - ((1 - confidence) / 2) ** (1 / n)
-    low, high = found.mean - other * (found.mean - lowest), found.mean + other * (highest - found.mean)
-    return Estimate(found.mean, low, high, n, n, confidence)
+    estimate = mean_interval(values, n, seed=seed)
+    mean, low, high = estimate.mean, estimate.low, estimate.high
+    if mean is None or low is None or high is None:
+        return estimate
+    if min(values) == max(values):
+        others = 1 - 0.025 ** (1 / n)
+        low = mean - others * (mean - lowest)
+        high = mean + others * (highest - mean)
+    # rounding may step over a bound
+    return replace(estimate, low=max(lowest, low), high=min(highest, high))
 
 
-def win_difference(
-    a: Sequence[bool], b: Sequence[bool], *, confidence: float = 0.95, seed: int = 0
-) -> Estimate:
-    """The win rate of ``a`` less that of ``b`` on the same pairs, with its interval.
+def side_of_chance(rate: Estimate) -> int:
+    """1 if a win rate is clearly above one half, -1 if clearly below, else 0. So few wins as a coin could have
+    won are never clear."""
+    return 0 if detectable_rate(rate.n) is None else rate.side_of(0.5)
 
-    Raises:
-        ValueError: the two differ in length.
+
+def mcnemar(only_a: int, only_b: int) -> float | None:
+    """Two-sided exact p of McNemar's test, from the numbers of pairs that only one of two metrics gets right.
+
+    None without such pairs (McNemar 1947, Psychometrika 12, 153-157; exact by the binomial distribution).
     """
-    differences = [float(one) - float(other) for one, other in zip(a, b, strict=True)]
-    return bounded_mean(differences, -1, 1, confidence=confidence, seed=seed)
-
-
-def paired_win_test(a: Sequence[bool], b: Sequence[bool]) -> float | None:
-    """Two-sided exact p of McNemar's test: of the pairs that one of two metrics gets right alone, each is as
-    likely to have half.
-
-    None where there is no such pair (McNemar 1947, Psychometrika 12, 153-157; exact by the binomial
-    distribution).
-
-    Raises:
-        ValueError: the two differ in length.
-    """
-    alone = [bool(one) for one, other in zip(a, b, strict=True) if bool(one) != bool(other)]
-    n, fewer = len(alone), min(sum(alone), len(alone) - sum(alone))
-    return min(1.0, 2 * sum(math.comb(n, k) for k in range(fewer + 1)) / 2**n) if n else None
+    n = only_a + only_b
+    return float(scipy_stats().binomtest(only_a, n).pvalue) if n else None
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """P-values adjusted for all that are given (Holm 1979, Scand. J. Statist. 6, 65-70); None is no test and
-    stays None."""
-    tested = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
+    """Adjust p-values for multiple tests (Holm 1979, Scand. J. Statist. 6, 65-70); None is no test and stays
+    None."""
+    order = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
     adjusted: list[float | None] = [None] * len(p_values)
-    worst = 0.0
-    for done, (p, place) in enumerate(tested):
-        worst = max(worst, min(1.0, (len(tested) - done) * p))
-        adjusted[place] = worst
+    largest = 0.0
+    for rank, (p, index) in enumerate(order):
+        largest = max(largest, min(1.0, (len(order) - rank) * p))
+        adjusted[index] = largest
     return adjusted
 
 
+def detectable_rate(n: int) -> float | None:
+    """The smallest win rate that n pairs tell from one half with a power of 80%, by the two-sided exact
+    binomial test at 5%.
+
+    None if not even n wins of n would show it.
+    """
+    if not n:
+        return None
+    needed = int(scipy_stats().binom.isf(ALPHA / 2, n, 0.5)) + 1
+    return None if needed > n else _rate_for(needed, n)
+
+
+def detectable_difference(n: int) -> float | None:
+    """The smallest difference in win rate between two metrics that n pairs show with a power of 80% in
+    McNemar's exact test at 5%.
+
+    It is for the most favourable case, in which the worse metric is never right alone; each pair where it is
+    makes the test weaker. None if n pairs can show no difference.
+    """
+    needed = math.ceil(1 - math.log2(ALPHA))  # k pairs, all on one side, have p = 2 * 0.5^k
+    return _rate_for(needed, n) if needed <= n else None
+
+
+def _rate_for(k: int, n: int) -> float:
+    """The chance per event at which k or more of n events happen with a probability of 80%."""
+    return float(scipy_stats().beta.ppf(POWER, k, n - k + 1))
+
+
 def pearson(x: Numbers, y: Numbers) -> float | None:
-    """The product-moment correlation; None for fewer than 3 points or where one side is constant.
+    """The product-moment correlation; None for fewer than 3 points or if one side is constant.
 
     Raises:
         ValueError: the two differ in length.
@@ -114,51 +141,132 @@ def pearson(x: Numbers, y: Numbers) -> float | None:
     a, b = _sides(x, y)
     if len(a) < 3 or a.min() == a.max() or b.min() == b.max():
         return None
-    # squares of very large or small numbers leave the range of floats
-    a, b = a / np.abs(a).max(), b / np.abs(b).max()
-    a, b = a - a.mean(), b - b.mean()
-    scale = math.sqrt(float(a @ a)) * math.sqrt(float(b @ b))
-    return max(-1.0, min(1.0, float(a @ b) / scale)) if scale else None
+    return max(-1.0, min(1.0, float(_unit(a) @ _unit(b))))
+
+
+def _unit(values: Floats) -> Floats:
+    """Centre the values and scale them to length 1."""
+    # twice, because squares of very large or small numbers leave the range of floats
+    scaled = values / np.abs(values).max()
+    centred = scaled - scaled.mean()
+    unit: Floats = centred / math.sqrt(float(centred @ centred))
+    return unit
 
 
 def spearman(x: Numbers, y: Numbers) -> float | None:
     """Spearman's rho with ties at their mean rank; None and ValueError as :func:`pearson`."""
-    a, b = _sides(x, y)
-    return rank_correlation(a.tolist(), b.tolist()).rho if len(a) > 2 else None
+    ranks = scipy_stats().rankdata
+    return pearson(ranks(x), ranks(y))
 
 
 def kendall(x: Numbers, y: Numbers) -> float | None:
     """Kendall's tau-b, which allows for ties (Kendall 1945, Biometrika 33, 239-251); None and ValueError as
-    :func:`pearson`."""
-    a, b = _sides(x, y)
-    if len(a) < 3:
-        return None
-    one, other = _signs(a), _signs(b)
-    pairs = math.sqrt(float(np.count_nonzero(one))) * math.sqrt(float(np.count_nonzero(other)))
-    return max(-1.0, min(1.0, float((one * other).sum(dtype=np.int64)) / pairs)) if pairs else None
+    :func:`pearson`.
+
+    NumPy, because ``scipy.stats.kendalltau`` takes 0.4 ms a call, too long for thousands of resamples.
+    """
+    a, b = map(_signs, _sides(x, y))
+    pairs = math.sqrt(np.count_nonzero(a) * np.count_nonzero(b))
+    return float((a * b).sum()) / pairs if len(x) > 2 and pairs else None
 
 
 def somers(x: Numbers, y: Numbers) -> float | None:
     """Somers' D of y given x: over all pairs that differ in x, how much more often y moves with x than
     against it, -1 to 1.
 
-    Defined from 2 points on, unlike the correlations; None where all of x is equal (Somers 1962, Am. Sociol.
-    Rev. 27, 799-811).
+    Defined from 2 points on, unlike the correlations, and 0 if only x varies; None if x is constant
+    (Somers 1962, Am. Sociol. Rev. 27, 799-811).
 
     Raises:
         ValueError: the two differ in length.
     """
+    a, b = map(_signs, _sides(x, y))
+    pairs = np.count_nonzero(a)
+    return float((a * b).sum()) / pairs if pairs else None
+
+
+def _signs(values: Floats) -> Floats:
+    """For each two values whether the first is larger (1), equal (0) or smaller (-1)."""
+    signs: Floats = np.sign(np.subtract.outer(values, values))
+    return signs
+
+
+def _sides(x: Numbers, y: Numbers) -> tuple[Floats, Floats]:
+    if len(x) != len(y):
+        raise ValueError(f"{len(x)} and {len(y)} values are not pairs")
+    return np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+
+
+def correlation_interval(
+    x: Numbers,
+    y: Numbers,
+    kind: Kind = "spearman",
+    *,
+    groups: Sequence[Hashable] | None = None,
+    seed: int = 0,
+) -> Estimate:
+    """A correlation as the ``mean`` of the estimate, with its 95% bootstrap interval, see :func:`bootstrap`.
+
+    Points of one group (such as the summaries of one item) depend on each other and are drawn together. Ranks
+    are those among all points: ranked again in each resample, points drawn twice would be ties that the data
+    do not have. At exactly 1 or -1 there is no interval, because every resample would agree.
+
+    Raises:
+        ValueError: the sides differ in length.
+    """
     a, b = _sides(x, y)
-    one = _signs(a)
-    pairs = int(np.count_nonzero(one))
-    return float((one * _signs(b)).sum(dtype=np.int64)) / pairs if pairs else None
+    if kind == "spearman":
+        ranks = scipy_stats().rankdata
+        a, b = ranks(a), ranks(b)
+    mean = pearson(a, b)
+    if mean is None:
+        return Estimate(None, None, None, len(a), len(a))
+    if math.isclose(abs(mean), 1, rel_tol=1e-12):
+        return Estimate(float(round(mean)), None, None, len(a), len(a))
+    positions: dict[Hashable, list[int]] = {}
+    for position, group in enumerate(range(len(a)) if groups is None else groups):
+        positions.setdefault(group, []).append(position)
+    members = [np.asarray(group, dtype=np.intp) for group in positions.values()]
+
+    def resampled(drawn: Indices) -> float | None:
+        points = np.concatenate([members[group] for group in drawn])
+        return pearson(a[points], b[points])
+
+    low, high = bootstrap(resampled, len(members), seed=seed)
+    return Estimate(mean, low, high, len(a), len(a))
+
+
+def bootstrap(
+    statistic: Callable[[Indices], float | None], n: int, *, seed: int = 0
+) -> tuple[float, float] | tuple[None, None]:
+    """The ends of a 95% percentile interval over ``n`` independent units (Efron and Tibshirani 1993, chapter
+    13).
+
+    Percentiles suit correlations because they commute with any monotone transform, so that no end lies beyond
+    1. There is no interval for fewer than ``FEWEST`` units, or if more than one in twenty resamples leaves
+    the statistic undefined (``scipy.stats.bootstrap`` would give NaN if a single one does).
+
+    Args:
+        statistic: of the units drawn with replacement, given as indices.
+    """
+    if n < FEWEST:
+        return None, None
+    rng = np.random.default_rng(seed)
+    values = []
+    for _ in range(RESAMPLES):
+        value = statistic(rng.integers(0, n, n))
+        if value is not None:
+            values.append(value)
+    if len(values) < 0.95 * RESAMPLES:
+        return None, None
+    low, high = np.quantile(values, [0.025, 0.975])
+    return float(low), float(high)
 
 
 def interaction(values: Numbers, rows: Sequence[Hashable], columns: Sequence[Hashable]) -> list[float]:
-    """What is left of the values of a two-way layout when the level of each row and that of each column are
-    taken out, by least squares.
+    """Take the level of each row and of each column out of the values of a two-way layout, by least squares.
 
-    Of a full layout it is value - mean of its row - mean of its column + mean of all. What is left by
+    For a full layout the rest is value - mean of its row - mean of its column + mean of all. What is left by
     rounding alone becomes 0.
 
     Raises:
@@ -170,17 +278,13 @@ def interaction(values: Numbers, rows: Sequence[Hashable], columns: Sequence[Has
     largest = float(np.abs(y).max(initial=0))
     if not largest:
         return [0.0] * len(y)
+    row_codes, column_codes = _codes(rows), _codes(columns)
     levels = np.hstack(
-        [np.equal.outer(_codes(keys), np.unique(_codes(keys))) for keys in (rows, columns)]
+        [np.equal.outer(codes, np.unique(codes)) for codes in (row_codes, column_codes)]
     ).astype(np.float64)
     y = y / largest
-    left = y - levels @ np.linalg.lstsq(levels, y, rcond=None)[0]
-    return [largest * round(float(one), _RELATIVE_DIGITS) + 0.0 for one in left]
-
-
-def _codes(keys: Sequence[Hashable]) -> Indices:
-    places: dict[Hashable, int] = {}
-    return np.asarray([places.setdefault(key, len(places)) for key in keys], dtype=np.intp)
+    rest = y - levels @ np.linalg.lstsq(levels, y, rcond=None)[0]
+    return [largest * round(float(value), _RELATIVE_DIGITS) + 0.0 for value in rest]
 
 
 def column_shuffle_p(
@@ -195,159 +299,48 @@ def column_shuffle_p(
     """Two-sided p of the correlation of x and y, cells of two-way layouts, when the columns of y change
     places within their blocks.
 
-    Unlike a bootstrap over rows it allows for what cells of one column have in common. It counts the observed
-    order as one of the draws (Phipson and Smyth 2010, Stat. Appl. Genet. Mol. Biol. 9, 39). None where there
-    is no correlation.
+    Unlike a bootstrap over rows it allows for what cells of one column have in common. The observed order
+    counts as one of the draws (Phipson and Smyth 2010, Stat. Appl. Genet. Mol. Biol. 9, 39). None without a
+    correlation.
 
     Raises:
         ValueError: the arguments differ in length.
     """
     a, b = _sides(x, y)
+    layouts: dict[Hashable, list[tuple[int, Hashable, Hashable]]] = {}
+    for position, (row, column, block) in enumerate(zip(rows, columns, blocks, strict=True)):
+        layouts.setdefault(block, []).append((position, row, column))
+    tables = [_position_table(cells) for cells in layouts.values()]
     observed = pearson(a, b)
-    layouts: dict[Hashable, dict[tuple[Hashable, Hashable], int]] = {}
-    for place, (row, column, block) in enumerate(zip(rows, columns, blocks, strict=True)):
-        layouts.setdefault(block, {})[row, column] = place
     if observed is None:
         return None
     rng = np.random.default_rng(seed)
     as_far = 1
-    tables = [_table(cells) for cells in layouts.values()]
     for _ in range(RESAMPLES):
-        drawn = [
-            np.stack([table, table[:, rng.permutation(table.shape[1])]]).reshape(2, -1) for table in tables
-        ]
-        here, there = (pair := np.hstack(drawn))[:, (pair >= 0).all(axis=0)]
-        found = pearson(a[here], b[there])
-        as_far += found is not None and abs(found) >= abs(observed) - 1e-12  # equal but for rounding
+        here: list[Indices] = []
+        there: list[Indices] = []
+        for table in tables:
+            shuffled = table[:, rng.permutation(table.shape[1])]
+            present = (table >= 0) & (shuffled >= 0)
+            here.append(table[present])
+            there.append(shuffled[present])
+        correlation = pearson(a[np.concatenate(here)], b[np.concatenate(there)])
+        # equal but for rounding counts as equal
+        as_far += correlation is not None and abs(correlation) >= abs(observed) - 1e-12
     return as_far / (RESAMPLES + 1)
 
 
-def _table(cells: Mapping[tuple[Hashable, Hashable], int]) -> Indices:
-    """Places by row and column; -1 where there is none."""
-    rows, columns = _codes([row for row, _ in cells]), _codes([column for _, column in cells])
-    found = np.full((rows.max() + 1, columns.max() + 1), -1, dtype=np.intp)
-    found[rows, columns] = list(cells.values())
-    return found
+def _position_table(cells: Sequence[tuple[int, Hashable, Hashable]]) -> Indices:
+    """Positions by row and column; -1 for cells that are missing."""
+    positions = [position for position, _, _ in cells]
+    rows = _codes([row for _, row, _ in cells])
+    columns = _codes([column for _, _, column in cells])
+    table = np.full((rows.max() + 1, columns.max() + 1), -1, dtype=np.intp)
+    table[rows, columns] = positions
+    return table
 
 
-_CORRELATIONS: dict[Kind, Callable[[Numbers, Numbers], float | None]] = {
-    "spearman": spearman,
-    "kendall": kendall,
-    "pearson": pearson,
-}
-
-
-def correlation_interval(
-    x: Numbers,
-    y: Numbers,
-    kind: Kind = "spearman",
-    *,
-    groups: Sequence[Hashable] | None = None,
-    confidence: float = 0.95,
-    seed: int = 0,
-) -> Estimate:
-    """A correlation as the ``mean`` of the estimate, with its bootstrap interval, see :func:`bootstrap`.
-
-    Ranks are those among all points. Ranked anew, points drawn twice would be ties that the data do not have,
-    and with groups the interval could then miss the correlation itself.
-
-    Points of one group (such as the summaries of one item) depend on each other and are drawn together. At
-    exactly 1 or -1 there is no
-    interval: every resample would say the same.
-
-    Raises:
-        ValueError: the sides differ in length.
-    """
-    a, b = _sides(x, y)
-    correlation = _CORRELATIONS[kind]
-    found = correlation(a, b)
-    if kind == "spearman":
-        a, b, correlation = ranks(a), ranks(b), pearson
-    if found is None or abs(found) == 1:
-        return Estimate(found, None, None, len(a), len(a), confidence)
-    places: dict[Hashable, list[int]] = {}
-    for place, group in enumerate(range(len(a)) if groups is None else groups):
-        places.setdefault(group, []).append(place)
-    members = [np.asarray(group, dtype=np.intp) for group in places.values()]
-
-    def resampled(drawn: Indices) -> float | None:
-        points = np.concatenate([members[group] for group in drawn])
-        return correlation(a[points], b[points])
-
-    low, high = bootstrap(resampled, len(members), confidence=confidence, seed=seed)
-    return Estimate(found, low, high, len(a), len(a), confidence)
-
-
-def bootstrap(
-    statistic: Callable[[Indices], float | None], n: int, *, confidence: float = 0.95, seed: int = 0
-) -> tuple[float, float] | tuple[None, None]:
-    """The ends of a percentile interval over ``n`` independent units (Efron and Tibshirani 1993, chapter 13).
-
-    Percentiles suit correlations because they commute with any monotone transform, so that no end lies beyond
-    1. There is no interval for fewer than ``FEWEST`` units, or where more than one in twenty resamples leaves
-    the statistic undefined.
-
-    Args:
-        statistic: of the units drawn with replacement, given as indices.
-    """
-    if n < FEWEST:
-        return None, None
-    rng = np.random.default_rng(seed)
-    found = [value for _ in range(RESAMPLES) if (value := statistic(rng.integers(0, n, n))) is not None]
-    if len(found) < 0.95 * RESAMPLES:
-        return None, None
-    low, high = np.quantile(found, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return float(low), float(high)
-
-
-def detectable_rate(n: int) -> float | None:
-    """The smallest win rate that n pairs tell from one half with a power of 80 %, by the two-sided exact
-    binomial test at 5 %.
-
-    None where not even n wins of n would show it.
-    """
-    critical, tail = n + 1, 0.0
-    while (tail := tail + _exactly(critical - 1, n, 0.5)) <= ALPHA / 2:
-        critical -= 1
-    return None if critical > n else _chance_of(critical, n)
-
-
-def detectable_difference(n: int) -> float | None:
-    """The smallest difference in win rate between two metrics that n pairs show with a power of 80 % in
-    McNemar's exact test at 5 %.
-
-    It is that of the most favourable case, where the worse metric is never right alone; each pair where it is
-    makes the test weaker. None where n pairs can show no difference.
-    """
-    critical = math.ceil(1 - math.log2(ALPHA))  # as many that are all on one side have 2 * 0.5^k <= 5 %
-    return _chance_of(critical, n) if critical <= n else None
-
-
-def _chance_of(k: int, n: int) -> float:
-    """The chance of each of n events at which k or more happen with a probability of 80 %."""
-    low, high = 0.0, 1.0
-    for _ in range(30):
-        middle = (low + high) / 2
-        low, high = (low, middle) if _at_least(k, n, middle) >= POWER else (middle, high)
-    return high
-
-
-def _at_least(k: int, n: int, chance: float) -> float:
-    return math.fsum(_exactly(i, n, chance) for i in range(k, n + 1))
-
-
-def _exactly(k: int, n: int, chance: float) -> float:
-    """The probability of k of n events; by logarithms, because binomial coefficients outgrow floats."""
-    ways = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
-    return math.exp(ways + k * math.log(chance) + (n - k) * math.log1p(-chance))
-
-
-def _sides(x: Numbers, y: Numbers) -> tuple[Floats, Floats]:
-    if len(x) != len(y):
-        raise ValueError(f"{len(x)} and {len(y)} values are not pairs")
-    return np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
-
-
-def _signs(values: Floats) -> NDArray[np.int8]:
-    """For each two values whether the first is larger (1), equal (0) or smaller (-1)."""
-    return np.greater.outer(values, values).astype(np.int8) - np.less.outer(values, values).astype(np.int8)
+def _codes(keys: Sequence[Hashable]) -> Indices:
+    """Number the keys from 0 in order of appearance."""
+    codes: dict[Hashable, int] = {}
+    return np.asarray([codes.setdefault(key, len(codes)) for key in keys], dtype=np.intp)

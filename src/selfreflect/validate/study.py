@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from selfreflect.errors import ConfigError, excerpt
-from selfreflect.render.table import Column, Table
+from selfreflect.render.table import Cell, Column, Table
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
 from selfreflect.validate.base import MetricInfo, Value
@@ -135,6 +135,38 @@ def interval_cells(estimate: Estimate) -> tuple[float | None, float | None, floa
     return estimate.mean, estimate.low, estimate.high
 
 
+def make_table(
+    title: str,
+    rows: Sequence[Mapping[str, Cell]],
+    form: str,
+    notes: Sequence[str],
+    forms: Mapping[str, str] | None = None,
+) -> Table:
+    """Make a table from rows that map each heading to its cell, with the same headings in every row.
+
+    Columns of whole numbers are shown as such, other numbers in ``form``, unless ``forms`` has one for the
+    heading.
+    """
+    own_forms = forms or {}
+    headings: list[Column] = []
+    for heading in rows[0] if rows else ():
+        cells = [row[heading] for row in rows if row[heading] is not None]
+        if any(isinstance(cell, str) for cell in cells):
+            headings.append(Column(heading))
+        elif cells and all(isinstance(cell, int) for cell in cells):
+            headings.append(Column(heading, "d"))
+        else:
+            headings.append(Column(heading, own_forms.get(heading, form)))
+    return Table(title, tuple(headings), tuple(tuple(row.values()) for row in rows), tuple(notes))
+
+
+def interval(
+    heading: str, estimate: Estimate, low: str = "95% low", high: str = "95% high"
+) -> dict[str, Cell]:
+    """The cells of an estimate by heading: its mean and the ends of its interval."""
+    return {heading: estimate.mean, low: estimate.low, high: estimate.high}
+
+
 def with_interval(estimate: Estimate, form: str) -> str:
     """The estimate in words, with its interval if it has one."""
     if estimate.mean is None:
@@ -156,3 +188,9 @@ def joined(names: Sequence[str]) -> str:
 
 def percent(share: float) -> str:
     return f"{share:.0%}"
+
+
+def listing(start: str, names: Sequence[str]) -> Iterator[str]:
+    """``start a, b and c.``; nothing without names."""
+    if names:
+        yield f"{start} {joined(names)}."

@@ -62,7 +62,7 @@ def test_identical_texts_are_counted_apart():
 @pytest.mark.parametrize(
     ("order", "said"),
     [
-        ("goood>bad", "no item has a summary named 'goood'.*Did you mean 'good'"),
+        ("goood>bad", "there is no summary 'goood', only.*Did you mean 'good'"),
         ("good", "the single name 'good'"),
         ("good>>bad", "blank name"),
         ("", "blank name"),
@@ -79,7 +79,7 @@ def test_a_given_order_that_cannot_be(order, said):
 @pytest.mark.parametrize(
     ("order", "said"),
     [
-        ((("good", "none"),), "no summary named 'none'"),
+        ((("good", "none"),), "there is no summary 'none'"),
         ((("good",),), "single name"),
         ((("good", "bad"), ("bad", "good")), "contradicts"),
     ],

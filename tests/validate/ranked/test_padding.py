@@ -13,7 +13,7 @@ from selfreflect.render.table import Cell, Table
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import Group, MetricInfo, Value, digest
 from selfreflect.validate.ranked.order import Pair, known_order
-from selfreflect.validate.ranked.padding import FILLERS, filled, pad
+from selfreflect.validate.ranked.padding import FILLERS, fill_up, pad
 from selfreflect.validate.ranked.study import RankedSets
 from selfreflect.validate.study import Finding
 
@@ -69,21 +69,21 @@ def test_the_shorter_one_gets_filler_to_the_word_and_its_name_says_so():
         len(padded.summaries[name].split()) for name in ("mid: padded to 6 words", "bad: padded to 6 words")
     } == {6}
     assert padded.summaries["mid: padded to 3 words"].startswith("Perhaps peas. ")
-    assert made.standing[Pair("a", "mid", "bad")] == ("mid: padded to 3 words", "bad")
+    assert made.names[Pair("a", "mid", "bad")] == ("mid: padded to 3 words", "bad")
     assert made.padded[Pair("a", "good", "bad")] == ("bad", "bad: padded to 6 words")
 
 
-@given(st.text(min_size=1).filter(str.split), st.integers(1, 300), st.integers(0, 99))
+@given(st.text(min_size=1).filter(lambda text: bool(text.split())), st.integers(1, 300), st.integers(0, 99))
 @settings(max_examples=100, deadline=None)
 def test_filler_follows_the_text_and_fills_up_to_the_word(text: str, more: int, seed: int):
     count = len(text.split())
-    found = filled(text, count + more, random.Random(seed))
+    found = fill_up(text, count + more, random.Random(seed))
     assert len(found.split()) == count + more
     assert found.startswith(text.rstrip())
     known = {word.strip(".,") for line in FILLERS for word in line.split()}
     assert {word.strip(".,") for word in found.split()[count:]} <= known
     assert found.endswith(".")
-    longer = filled(text, count + more + 5, random.Random(seed))
+    longer = fill_up(text, count + more + 5, random.Random(seed))
     assert longer.startswith(found[:-1])  # a text padded further continues the same filler
 
 
@@ -109,7 +109,7 @@ def test_equal_lengths_need_no_filler_and_a_blank_text_cannot_be_padded():
         0,
     )
     assert [list(one.summaries) for one in made.items] == [["good", "bad"]] * 2
-    assert made.standing == {Pair("a", "good", "bad"): ("good", "bad")}
+    assert made.names == {Pair("a", "good", "bad"): ("good", "bad")}
     assert not made.padded
 
 
@@ -127,7 +127,7 @@ def test_what_is_not_padded_is_measured_as_before():
         assert {digest(before, name) for name in before.summaries} <= {
             digest(after, name) for name in after.summaries
         }
-    assert plain.known == padded.known
+    assert plain.order == padded.order
 
 
 def test_padding_takes_the_wins_of_length_away_and_leaves_those_of_content():
@@ -150,8 +150,8 @@ def test_padding_takes_the_wins_of_length_away_and_leaves_those_of_content():
     assert (own["win rate"], own["n equal"], own["padded"], own["n padded"]) == (0.5, 0, 0, 20)
     said = "\n".join(found.says)
     assert (
-        "Padded to equal length with neutral filler: 20 pairs. Among them prefer the better summary more often than a coin would: distance."
-        in said
+        "All pairs, padded to equal length with neutral filler: prefer the better summary more often than a coin "
+        "would: distance; prefer the worse summary, or neither, more often than not: long." in said
     )
     assert "Filler alone" not in said  # the metric does not mind it, and of a control nothing is said
 
@@ -159,9 +159,9 @@ def test_padding_takes_the_wins_of_length_away_and_leaves_those_of_content():
 def test_wins_that_padding_takes_away_are_named():
     study = RankedSets(items(20), padding=True)
     found = study.finding(measured(study, metric("long"), lambda text: -words(text)), [metric("long")])
-    assert "Among them this is not shown, so that length may be what is preferred, for: long." in "\n".join(
-        found.says
-    )
+    said = "\n".join(found.says)
+    assert "All pairs: prefer the better summary more often than a coin would: long." in said
+    assert "neutral filler: prefer the worse summary, or neither, more often than not: long." in said
 
 
 @pytest.mark.parametrize(
@@ -171,25 +171,25 @@ def test_wins_that_padding_takes_away_are_named():
             12,
             5,
             1,
-            "worse summaries clearly worse for distance (+0.5000): wins after padding may be owed to that",
+            "worse summaries clearly worse, so that wins after padding may be owed to it, for distance (+0.5000)",
         ),
         (
             12,
             5,
             -1,
-            "worse summaries clearly better for distance (-0.5000): wins after padding are in spite of that",
+            "worse summaries clearly better, so that wins after padding are in spite of it, for distance (-0.5000)",
         ),
         (
             5,
             12,
             1,
-            "better summaries clearly worse for distance (+0.5000): wins after padding are in spite of that",
+            "better summaries clearly worse, so that wins after padding are in spite of it, for distance (+0.5000)",
         ),
         (
             5,
             12,
             -1,
-            "better summaries clearly better for distance (-0.5000): wins after padding may be owed to that",
+            "better summaries clearly better, so that wins after padding may be owed to it, for distance (-0.5000)",
         ),
     ],
 )

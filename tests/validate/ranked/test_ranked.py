@@ -14,7 +14,7 @@ from selfreflect.render.table import Cell, Table, to_csv, to_markdown
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import Better, Group, MetricInfo, Undefined, Value
 from selfreflect.validate.ranked.order import Pair
-from selfreflect.validate.ranked.outcomes import length_ratios, matched, outcomes
+from selfreflect.validate.ranked.outcomes import length_ratios, outcomes
 from selfreflect.validate.ranked.study import EMPTY, QUESTION, RankedSets
 from selfreflect.validate.study import Finding
 
@@ -195,10 +195,10 @@ def test_matching_for_length_takes_the_wins_of_length_away():
     assert [row["win rate"] for row in own] == [1, 1, 1]
     assert own[2]["95% low"] == pytest.approx(1 - (1 - 0.025 ** (1 / 10)) / math.sqrt(2))
     assert (
-        "Of about equal length: 10 pairs (10 of 30 good > bad). Among them prefer the better summary more often than a coin would: "
-        "selfreflect." in said(found)
+        "Of about equal length, 10 pairs (10 of 30 good > bad): prefer the better summary more often than a coin "
+        "would: selfreflect; prefer the worse summary, or neither, more often than not: length."
+        in said(found)
     )
-    assert "length may be what is preferred" not in said(found)  # length does not win over all either
     (row,) = rows(table(found, "How often"), metric="selfreflect", worse="bad")
     assert (row["at equal length"], row["n equal"]) == (1, 10)
 
@@ -210,8 +210,8 @@ def test_wins_that_equal_length_takes_away_are_named_with_the_pairs_they_are_mis
     ]
     found = finding(RankedSets([*items(30), *alike], "good>bad, good>mid"), length=words)
     assert (
-        "Of about equal length: 10 pairs (10 of 40 good > bad and 0 of 10 good > mid). Among them this is not shown, so that length may be "
-        "what is preferred, for: length." in said(found)
+        "Of about equal length, 10 pairs (10 of 40 good > bad and 0 of 10 good > mid): prefer the worse summary, or "
+        "neither, more often than not: length." in said(found)
     )
 
 
@@ -235,7 +235,8 @@ def test_a_text_without_words_has_no_length_to_match():
     ratios = length_ratios(one, pairs)
     assert ratios == {pairs[1]: 1}
     values = {(id_, name): float(name == "bad") for id_ in "ab" for name in ("good", "bad")}
-    assert matched(outcomes(OTHER, values, pairs), ratios).alike.n == 1
+    names = {pair: pair.kind for pair in pairs}
+    assert outcomes(OTHER, values, names, ratios).alike.n == 1
 
 
 def test_pairs_of_one_item_are_not_counted_as_independent():
@@ -295,9 +296,10 @@ def test_metrics_are_told_from_a_coin_or_not():
         other=right_in_first(15),
         length=lambda one, s: -words(one, s),
     )
-    assert "more often than a coin would: selfreflect." in said(found)
-    assert "Prefer the worse summary, or neither, more often than not: length." in said(found)
-    assert "Cannot be told from a coin on these pairs: other." in said(found)
+    assert (
+        "All pairs: prefer the better summary more often than a coin would: selfreflect; prefer the worse summary, or "
+        "neither, more often than not: length; cannot be told from a coin: other." in said(found)
+    )
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])
@@ -306,7 +308,7 @@ def test_few_pairs_are_said_to_be_too_few(n):
         RankedSets(items(n)), selfreflect=right_in_first(99), other=right_in_first(0), length=words
     )
     assert "is too small a number" in said(found)
-    assert "Cannot be told from a coin" in said(found)
+    assert "cannot be told from a coin" in said(found)
     assert "more often than a coin would" not in said(found)
     assert "power of 80%" in said(finding(RankedSets(items(6)), selfreflect=right_in_first(99)))
 
@@ -320,21 +322,21 @@ def test_many_pairs_of_few_items_are_too_few_as_well():
         selfreflect=rule,
     )
     assert found.tables[0].rows[0][3] > 0.5
-    assert "Cannot be told from a coin on these pairs: selfreflect." in said(found)
+    assert "All pairs: cannot be told from a coin: selfreflect." in said(found)
 
 
 def test_identical_summaries_and_items_without_order_are_said_to_be_left_out():
     study = RankedSets([*items(6), item("same", good="a", bad="a"), item("none", x="a", y="b")])
     assert [one.id for one in study.items] == [f"i{number}" for number in range(6)]
     found = finding(study, selfreflect=right_in_first(3))
-    assert "1 more pair had the same text twice and was left out" in said(found)
-    assert "1 item had no summaries in a known order and was left out" in said(found)
+    assert "Left out, because both texts are the same: 1 pair." in said(found)
+    assert "Left out, because no order is known: 1 item." in said(found)
 
 
 def test_sets_without_an_order_or_with_an_unknown_name_are_refused_before_anything_is_measured():
     with pytest.raises(DataError, match="known order"):
         RankedSets([item("a", x="1", y="2")])
-    with pytest.raises(ConfigError, match="no item has a summary named 'best'"):
+    with pytest.raises(ConfigError, match="there is no summary 'best'"):
         RankedSets(items(2), "best>bad")
 
 

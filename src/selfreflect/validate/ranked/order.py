@@ -1,9 +1,8 @@
-"""Which of an item's summaries is known to be better: from the caller, from the item, or by the convention of
-their names."""
+"""Which of an item's summaries is known to be better: from the caller, from the item, or from their names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import combinations
@@ -39,12 +38,16 @@ class KnownOrder:
     identical: tuple[Pair, ...]
     """Left out of ``pairs`` because both texts are the same, so that no metric could tell them apart."""
     without: tuple[str, ...]
-    """Ids of the items of whose summaries no order is known."""
+    """Ids of items without any order."""
+
+    @property
+    def kinds(self) -> list[Relation]:
+        return list(dict.fromkeys(pair.kind for pair in self.pairs))
 
 
 def known_order(items: Sequence[Item], order: str | None = None) -> KnownOrder:
-    """The pairs given by ``order``, as in ``"good>mid>bad, good>or"``; else by an item's own field ``order``;
-    else by its names: ``good`` is better than every other summary and ``mid`` better than ``bad``.
+    """Pair summaries by ``order``, as in ``"good>mid>bad, good>or"``; else by an item's own field ``order``;
+    else by name: ``good`` is better than every other summary and ``mid`` better than ``bad``.
 
     Each summary of a chain is better than all that follow it in the same chain; nothing is concluded across
     chains.
@@ -53,73 +56,78 @@ def known_order(items: Sequence[Item], order: str | None = None) -> KnownOrder:
         ConfigError: ``order`` cannot be read, contradicts itself, or names a summary that no item has.
         DataError: an item's own order does so, or no item has a pair of different texts in a known order.
     """
-    given = None if order is None else _given(order, items)
-    relations = {item.id: _of_item(item, given) for item in items}
-    found = [(item, Pair(item.id, *relation)) for item in items for relation in relations[item.id]]
-    pairs = tuple(pair for item, pair in found if item.summaries[pair.better] != item.summaries[pair.worse])
-    identical = tuple(
-        pair for item, pair in found if item.summaries[pair.better] == item.summaries[pair.worse]
-    )
-    if not found:
+    for_all = None if order is None else _parse_order(order, items)
+    pairs: list[Pair] = []
+    identical: list[Pair] = []
+    without: list[str] = []
+    for item in items:
+        relations = _item_relations(item, for_all)
+        if not relations:
+            without.append(item.id)
+        for better, worse in relations:
+            same = item.summaries[better] == item.summaries[worse]
+            (identical if same else pairs).append(Pair(item.id, better, worse))
+    if not pairs and not identical:
         raise DataError(
-            "no item has two summaries in a known order. Name them good, mid and bad, give each item a field 'order' that lists its "
-            "names best first, or say which is better, as in --order 'detailed>terse'"
+            "no item has two summaries in a known order. Name them good, mid and bad, give each item a field "
+            "'order' that lists its names best first, or say which is better, as in --order 'detailed>terse'"
         )
     if not pairs:
         raise DataError(
-            f"both texts are the same in every pair in a known order ({len(identical)}), as in item {excerpt(identical[0].item)}"
+            f"both texts are the same in every pair in a known order ({len(identical)}), "
+            f"as in item {excerpt(identical[0].item)}"
         )
-    return KnownOrder(pairs, identical, tuple(id_ for id_, own in relations.items() if not own))
+    return KnownOrder(tuple(pairs), tuple(identical), tuple(without))
 
 
-def _given(order: str, items: Sequence[Item]) -> list[Relation]:
+def _parse_order(order: str, items: Sequence[Item]) -> list[Relation]:
     where = f"the order {excerpt(order)}"
-    chains = [tuple(name.strip() for name in chain.split(">")) for chain in order.split(",")]
-    if not all(name for chain in chains for name in chain):
+    chains = [[name.strip() for name in chain.split(">")] for chain in order.split(",")]
+    if any("" in chain for chain in chains):
         raise ConfigError(
             f"{where} has a blank name; write chains from best to worst, as in 'good>mid>bad, good>other'"
         )
-    _check_names(
-        chains,
-        list(dict.fromkeys(name for item in items for name in item.summaries)),
-        f"{where}: no item has a",
-        ConfigError,
-    )
-    return _relations(chains, where, ConfigError)
+    names: dict[str, None] = {}
+    for item in items:
+        names |= dict.fromkeys(item.summaries)
+    return _relations(chains, list(names), where, ConfigError)
 
 
-def _of_item(item: Item, given: list[Relation] | None) -> list[Relation]:
+def _item_relations(item: Item, for_all: list[Relation] | None) -> list[Relation]:
     names = list(item.summaries)
-    if given is not None:
-        return [(better, worse) for better, worse in given if better in names and worse in names]
+    if for_all is not None:
+        return [relation for relation in for_all if item.summaries.keys() >= set(relation)]
     if item.order:
-        where = f"item {excerpt(item.id)}: its field 'order'"
-        _check_names(item.order, names, f"{where}: the item has no", DataError)
-        return _relations(item.order, where, DataError)
-    known = [(GOOD, name) for name in names if name != GOOD] if GOOD in names else []
-    return [*known, (MID, BAD)] if MID in names and BAD in names else known
+        return _relations(item.order, names, f"item {excerpt(item.id)}: its field 'order'", DataError)
+    relations = [(GOOD, name) for name in names if name != GOOD] if GOOD in names else []
+    if MID in names and BAD in names:
+        relations.append((MID, BAD))
+    return relations
 
 
-def _check_names(
-    chains: Iterable[Sequence[str]], known: list[str], where: str, error: type[SelfReflectError]
-) -> None:
-    for name in (name for chain in chains for name in chain):
-        if name not in known:
-            raise error(f"{where} summary named {excerpt(name)}, only {listed(known)}.{nearest(name, known)}")
+def _relations(
+    chains: Sequence[Sequence[str]], names: list[str], where: str, error: type[SelfReflectError]
+) -> list[Relation]:
+    """All pairs of each chain.
 
-
-def _relations(chains: Sequence[Sequence[str]], where: str, error: type[SelfReflectError]) -> list[Relation]:
-    worse_than: dict[str, set[str]] = {}
+    Raises:
+        SelfReflectError: of the given type, for an unknown name, a chain of one name or a contradiction.
+    """
+    relations: dict[Relation, None] = {}
+    better_than: dict[str, set[str]] = {}
     for chain in chains:
+        for name in chain:
+            if name not in names:
+                hint = nearest(name, names)
+                raise error(f"{where}: there is no summary {excerpt(name)}, only {listed(names)}.{hint}")
         if len(chain) < 2:
-            raise error(
-                f"{where} has the single name {excerpt(chain[0])}; a chain says which of two or more is better"
-            )
+            raise error(f"{where} has the single name {excerpt(chain[0])}; name two or more in a chain")
         for better, worse in combinations(chain, 2):
-            worse_than.setdefault(better, set()).add(worse)
+            relations[better, worse] = None
+            better_than.setdefault(better, set()).add(worse)
     try:
-        TopologicalSorter(worse_than).prepare()
+        TopologicalSorter(better_than).prepare()
     except CycleError as cycle:
         round_trip = " > ".join(excerpt(name) for name in reversed(cycle.args[1]))
         raise error(f"{where} contradicts itself: {round_trip}") from None
-    return list(dict.fromkeys(pair for chain in chains for pair in combinations(chain, 2)))
+    return list(relations)

@@ -1,136 +1,193 @@
-"""Which pairs of known order a metric gets right, over all and where length cannot be the reason."""
+"""Which pairs in a known order a metric gets right, over all and where length cannot be the reason.
+
+Good summaries are often longer, so that a metric that prefers long texts wins without reading them. Three win
+rates hold length fixed: among pairs of about the same length (caliper matching, Rosenbaum and Rubin 1985, Am.
+Stat. 39, 33-38); among pairs whose better summary is the shorter one, where such a preference loses; and
+balanced, the mean of the rates among pairs whose better summary is longer and among those whose better one is
+shorter (direct standardisation), so that judging by length alone gives one half. There is no regression on
+length: it extrapolates if the better summary is always longer.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
 from selfreflect.validate.base import MetricInfo
-from selfreflect.validate.ranked.order import Pair, Relation
-from selfreflect.validate.statistics import bounded_mean, win_rate
+from selfreflect.validate.ranked.order import KnownOrder, Pair, Relation
+from selfreflect.validate.ranked.padding import FillerEffects
+from selfreflect.validate.statistics import ALPHA, bounded_mean, holm, mcnemar, win_rate
 
 ALIKE = 1.25
-"""Two summaries have about the same length where the longer has at most so many times the words of the
-other."""
+"""Two summaries are about equally long if the longer has at most this many times the words of the other."""
 FEWEST_PAIRS = 5
-"""Of fewer pairs no rate is shown: even if all were won, its interval would reach from one half to all."""
+"""Fewer pairs have no rate: even if all were won, its interval would reach from one half to all."""
 
 Ratios = Mapping[Pair, float]
 
 
 def length_ratios(items: Sequence[Item], pairs: Sequence[Pair]) -> Ratios:
-    """Words of the better summary over those of the worse one, for pairs in which both have words."""
-    words = {(item.id, name): len(text.split()) for item in items for name, text in item.summaries.items()}
-    both = {pair: (words[pair.item, pair.better], words[pair.item, pair.worse]) for pair in pairs}
-    return {pair: better / worse for pair, (better, worse) in both.items() if better and worse}
+    """Words of the better summary over words of the worse one, for pairs in which both have words."""
+    summaries = {item.id: item.summaries for item in items}
+    ratios: dict[Pair, float] = {}
+    for pair in pairs:
+        better, worse = (len(summaries[pair.item][name].split()) for name in pair.kind)
+        if better and worse:
+            ratios[pair] = better / worse
+    return ratios
+
+
+def is_alike(ratio: float) -> bool:
+    return 1 / ALIKE <= ratio <= ALIKE
 
 
 @dataclass(frozen=True)
 class Outcomes:
-    """What one metric made of pairs."""
+    """How one metric decides pairs."""
 
     metric: MetricInfo
     pairs: tuple[Pair, ...]
     wins: Mapping[Pair, bool]
-    """For the pairs whose two values are defined, whether the better summary has the better value. A tie is
-    no win."""
+    """Whether the better summary has the better value, for pairs with two values. A tie is no win."""
+    ratios: Ratios
 
     @property
     def undefined(self) -> int:
         return len(self.pairs) - len(self.wins)
 
-    def of(self, keep: Callable[[Pair], bool]) -> Outcomes:
+    def among(self, keep: Callable[[Pair], bool]) -> Outcomes:
         pairs = tuple(pair for pair in self.pairs if keep(pair))
-        return Outcomes(self.metric, pairs, {pair: won for pair, won in self.wins.items() if keep(pair)})
+        wins = {pair: self.wins[pair] for pair in pairs if pair in self.wins}
+        return replace(self, pairs=pairs, wins=wins)
 
     def of_kind(self, kind: Relation) -> Outcomes:
-        return self.of(lambda pair: pair.kind == kind)
+        return self.among(lambda pair: pair.kind == kind)
+
+    @cached_property
+    def rate(self) -> Estimate:
+        """The mean over items of the share of an item's pairs that are won, because pairs of one item depend
+        on each other."""
+        by_item: dict[str, list[bool]] = defaultdict(list)
+        for pair, won in self.wins.items():
+            by_item[pair.item].append(won)
+        shares = [sum(wins) / len(wins) for wins in by_item.values()]
+        if len(shares) == len(self.wins):
+            return win_rate([share == 1 for share in shares])
+        return bounded_mean(shares, 0, 1)
 
     @property
-    def rate(self) -> Estimate:
-        """The share of wins: the mean over items of the share among an item's pairs, because pairs of one
-        item depend on each other."""
-        items = defaultdict(list)
-        for pair, won in self.wins.items():
-            items[pair.item].append(won)
-        if all(len(own) == 1 for own in items.values()):
-            return win_rate([won for own in items.values() for won in own])
-        return bounded_mean([sum(own) / len(own) for own in items.values()], 0, 1)
+    def alike(self) -> Estimate:
+        return self._rate_where(is_alike)
+
+    @property
+    def shorter(self) -> Estimate:
+        return self._rate_where(lambda ratio: ratio < 1)
+
+    @property
+    def balanced(self) -> Estimate:
+        """For pairs of one kind, so that the two rates are over different items. The interval combines theirs
+        (Zou and Donner 2008, Stat. Med. 27, 1693-1702)."""
+        rates = (self._rate_where(lambda ratio: ratio > 1), self.shorter)
+        n = sum(rate.n for rate in rates)
+        means, below, above = [], [], []
+        for rate in rates:
+            if rate.n < FEWEST_PAIRS or rate.mean is None or rate.low is None or rate.high is None:
+                return Estimate(None, None, None, n, n)
+            means.append(rate.mean)
+            below.append(rate.mean - rate.low)
+            above.append(rate.high - rate.mean)
+        mean = sum(means) / 2
+        return Estimate(mean, mean - math.hypot(*below) / 2, mean + math.hypot(*above) / 2, n, n)
+
+    def _rate_where(self, keep: Callable[[float], bool]) -> Estimate:
+        return self.among(lambda pair: pair in self.ratios and keep(self.ratios[pair])).rate
 
 
 def outcomes(
     metric: MetricInfo,
     values: Mapping[tuple[str, str], float],
-    pairs: Sequence[Pair],
-    standing: Mapping[Pair, tuple[str, str]] | None = None,
+    names: Mapping[Pair, Relation],
+    ratios: Ratios,
 ) -> Outcomes:
-    """``standing`` names the summaries that stand for those of a pair, if they are not its own; pairs that it
-    lacks are left out."""
-    names = (
-        {pair: pair.kind for pair in pairs}
-        if standing is None
-        else {pair: standing[pair] for pair in pairs if pair in standing}
-    )
-    keys = {pair: ((pair.item, better), (pair.item, worse)) for pair, (better, worse) in names.items()}
-    wins = {
-        pair: metric.wins(values[one], values[other])
-        for pair, (one, other) in keys.items()
-        if one in values and other in values
-    }
-    return Outcomes(metric, tuple(keys), wins)
+    """Decide pairs by a metric's values; ``names`` says which summaries stand for those of a pair."""
+    wins: dict[Pair, bool] = {}
+    for pair, (better, worse) in names.items():
+        value, other = values.get((pair.item, better)), values.get((pair.item, worse))
+        if value is not None and other is not None:
+            wins[pair] = metric.wins(value, other)
+    return Outcomes(metric, tuple(names), wins, ratios)
 
 
 @dataclass(frozen=True)
-class Matched:
-    """Win rates where length is held fixed, in the three ways that data like these allow.
+class PairedTest:
+    """McNemar's test of two metrics on the pairs of one kind that both have values for."""
 
-    Good summaries are often longer, so that a metric which prefers long texts wins without reading them.
-    ``alike`` keeps the pairs of about the same length (``ALIKE``; caliper matching, Rosenbaum and Rubin 1985,
-    Am. Stat. 39, 33-38). ``shorter`` keeps those whose better summary is the shorter one, where such a
-    preference loses. ``balanced`` is the mean of the rates among pairs whose better summary is longer and
-    among those whose better one is shorter, as if each were as frequent (direct standardisation): judging by
-    length alone gives exactly one half. Its interval combines those of the two rates (Zou and Donner 2008,
-    Stat. Med. 27, 1693-1702), which hold different items for pairs of one kind. No regression on length:
-    where the better one is always longer it extrapolates.
-    """
+    one: MetricInfo
+    other: MetricInfo
+    kind: Relation
+    wins: tuple[tuple[bool, bool], ...]
+    p: float | None
+    only_one: int
+    only_other: int
+    adjusted_p: float | None = None
+    """Adjusted for all tests that were made together (Holm)."""
 
-    alike: Estimate
-    shorter: Estimate
-    balanced: Estimate
+    @property
+    def difference(self) -> Estimate:
+        """Win rate of one minus win rate of the other."""
+        return bounded_mean([float(a) - float(b) for a, b in self.wins], -1, 1)
 
+    @property
+    def clear(self) -> bool:
+        return self.adjusted_p is not None and self.adjusted_p <= ALPHA
 
-def matched(found: Outcomes, ratios: Ratios) -> Matched:
-    """For pairs of one kind, thus one of each item."""
-    longer, shorter = (
-        found.of(lambda pair: ratios.get(pair, 1) > 1).rate,
-        found.of(lambda pair: ratios.get(pair, 1) < 1).rate,
-    )
-    return Matched(alike(found, ratios).rate, shorter, _balanced(longer, shorter))
-
-
-def alike(found: Outcomes, ratios: Ratios) -> Outcomes:
-    """The pairs of about the same length."""
-    return found.of(lambda pair: is_alike(pair, ratios))
+    def swapped(self) -> PairedTest:
+        wins = tuple((b, a) for a, b in self.wins)
+        return PairedTest(
+            self.other, self.one, self.kind, wins, self.p, self.only_other, self.only_one, self.adjusted_p
+        )
 
 
-def is_alike(pair: Pair, ratios: Ratios) -> bool:
-    return pair in ratios and 1 / ALIKE <= ratios[pair] <= ALIKE
+def paired_tests(sides: Iterable[tuple[Outcomes, Outcomes]], kind: Relation) -> list[PairedTest]:
+    """Test each two metrics on pairs of one kind, adjusted for all of these tests."""
+    tests = []
+    for one, other in sides:
+        shared = [pair for pair in one.wins if pair.kind == kind and pair in other.wins]
+        wins = [(one.wins[pair], other.wins[pair]) for pair in shared]
+        only_one, only_other = wins.count((True, False)), wins.count((False, True))
+        p = mcnemar(only_one, only_other)
+        tests.append(PairedTest(one.metric, other.metric, kind, tuple(wins), p, only_one, only_other))
+    adjusted = holm([test.p for test in tests])
+    return [replace(test, adjusted_p=p) for test, p in zip(tests, adjusted, strict=True)]
 
 
-def _balanced(longer: Estimate, shorter: Estimate) -> Estimate:
-    n = longer.n + shorter.n
-    if min(longer.n, shorter.n) < FEWEST_PAIRS:
-        return Estimate(None, None, None, n, n)
-    sides = [(side.mean, side.low, side.high) for side in (longer, shorter)]
-    numbers = [
-        (mean, low, high)
-        for mean, low, high in sides
-        if mean is not None and low is not None and high is not None
-    ]
-    mean = sum(mean for mean, _, _ in numbers) / 2
-    below, above = (math.hypot(*(side[end] - side[0] for side in numbers)) / 2 for end in (1, 2))
-    return Estimate(mean, mean - below, mean + above, n, n)
+@dataclass(frozen=True)
+class RankedResults:
+    """What tables and conclusions are made from, metrics by falling win rate."""
+
+    order: KnownOrder
+    controls: tuple[str, ...]
+    """Names of the control summaries."""
+    ratios: Ratios
+    everything: list[Outcomes]
+    """Each metric on all pairs."""
+    ordered: list[Outcomes]
+    """Each metric on the pairs in a known order, without control summaries."""
+    padded: list[Outcomes]
+    """The same pairs padded to equal length; empty without padding."""
+    fillers: FillerEffects
+
+    @cached_property
+    def tests(self) -> list[PairedTest]:
+        """SelfReflect against every other metric; empty if it was not measured."""
+        reference = [one for one in self.ordered if one.metric.group == "selfreflect"][:1]
+        others = [one for one in self.ordered if one not in reference]
+        tests = []
+        for kind in self.order.kinds if reference else ():
+            tests += paired_tests([(reference[0], other) for other in others], kind)
+        return tests

@@ -2,7 +2,7 @@
 and what counts as equal.
 
 Shared by ``data/witness/make.py`` and ``test_witness.py``. Nothing of the package is imported: everything
-goes through ``python -m selfreflect``, so that no move or rename inside it can break the witness itself.
+goes through the command line, so that no move or rename inside it can break the witness itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +81,8 @@ COSTLY = {
 class Done:
     """What a command did; ``lines`` are the JSON lines of its stdout."""
 
-    def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
-        self.code, self.stdout, self.stderr = done.returncode, done.stdout, done.stderr
+    def __init__(self, code: int, stdout: str, stderr: str) -> None:
+        self.code, self.stdout, self.stderr = code, stdout, stderr
 
     @property
     def lines(self) -> list[Any]:
@@ -90,28 +90,63 @@ class Done:
         return [json.loads(line) for line in self.stdout.splitlines()]
 
 
+PROCESS = """
+import json, os, runpy, sys
+
+outputs = sys.argv[1]
+for number, (folder, words) in enumerate(json.load(sys.stdin)):
+    for stream, name in ((1, "stdout"), (2, "stderr")):
+        file = os.open(f"{outputs}/{number}.{name}", os.O_WRONLY | os.O_CREAT)
+        os.dup2(file, stream)
+        os.close(file)
+    os.chdir(folder)
+    sys.argv = ["selfreflect", *words]
+    code = 0
+    try:
+        runpy.run_module("selfreflect", run_name="__main__")
+    except SystemExit as end:
+        code = int(end.code or 0)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with open(f"{outputs}/{number}.code", "w") as file:
+        file.write(str(code))
+"""
+"""Runs command lines one after the other as ``python -m selfreflect`` does, so that libraries and models are
+loaded once."""
+
+
 def call(command: str, folder: Path, *, translate: bool = True) -> Done:
-    """Run a command line in a folder as a process of its own, with flags as they are named today unless
+    """Run a command line in a folder, see :func:`calls`."""
+    return calls({"": (command, folder)}, translate=translate)[""]
+
+
+def calls(commands: dict[Any, tuple[str, Path]], *, translate: bool = True) -> dict[Any, Done]:
+    """Run command lines in one process, each in its folder, with flags as they are named today unless
     ``translate`` is off."""
-    words = shlex.split(command)
-    if translate:
-        words = [RENAMED.get((words[0], word), word) for word in words]
+    requests = []
+    for command, folder in commands.values():
+        words = shlex.split(command)
+        if translate:
+            words = [RENAMED.get((words[0], word), word) for word in words]
+        requests.append([str(folder), words])
     plain = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "200", "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run(
-        [sys.executable, "-m", "selfreflect", *words],
-        cwd=folder,
-        env={**os.environ, **plain},
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
-    return Done(done)
-
-
-def calls(commands: dict[Any, tuple[str, Path]]) -> dict[Any, Done]:
-    """Run independent command lines, two at a time."""
-    with ThreadPoolExecutor(2) as pool:
-        return dict(zip(commands, pool.map(lambda one: call(*one), commands.values()), strict=True))
+    with tempfile.TemporaryDirectory() as outputs:
+        subprocess.run(
+            [sys.executable, "-c", PROCESS, outputs],
+            input=json.dumps(requests),
+            env={**os.environ, **plain},
+            text=True,
+            timeout=280,
+            check=True,
+        )
+        results = {}
+        for number, name in enumerate(commands):
+            code, stdout, stderr = (
+                Path(outputs, f"{number}.{part}").read_text(encoding="utf-8")
+                for part in ("code", "stdout", "stderr")
+            )
+            results[name] = Done(int(code), stdout, stderr)
+        return results
 
 
 def workplace(folder: Path) -> Path:

@@ -46,10 +46,10 @@ def count_by_hand(tree: PrefixTree) -> int:
                 total += 2 * REST + 4 * 4 * 5 * (position + 1)
         for node in range(len(tree.tokens)):
             total += 2 * KEY_VALUE
-            if not last or node in tree.wanted:
+            if not last or node in tree.outputs:
                 seen = len(tree.prefix) + len(tree.ancestors(node)) + 1
                 total += 2 * REST + 4 * 4 * 5 * seen
-    return total + 2 * 10 * 11 * len(tree.wanted)
+    return total + 2 * 10 * 11 * len(tree.outputs)
 
 
 @given(st.lists(PROMPTS, min_size=1, max_size=3))

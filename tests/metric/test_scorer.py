@@ -71,14 +71,14 @@ MANY = {f"s{index}": f"Maybe {index} rows of radishes." for index in range(5)}
 
 
 class Watched:
-    """An engine that notes the plans of each call."""
+    """An engine that notes the trees of each call."""
 
     def __init__(self, engine):
         self.head, self.states_of, self.calls = engine.head, engine.states, []
 
-    def states(self, plans):
-        self.calls.append(list(plans))
-        return self.states_of(plans)
+    def states(self, trees):
+        self.calls.append(list(trees))
+        return self.states_of(trees)
 
 
 @pytest.mark.parametrize(("ids", "calls"), [(10**9, [6]), (1, [2, 1, 1, 1, 1])])
@@ -88,7 +88,7 @@ def test_many_summaries_run_a_few_at_a_time_beside_one_reference(metric, monkeyp
     watched.engine = Watched(watched.engine)
     found = records(watched, {**MANY, "twin": MANY["s0"]})
     assert [one.summary for one in found] == [*MANY, "twin"]
-    assert [len(plans) for plans in watched.engine.calls] == calls
+    assert [len(trees) for trees in watched.engine.calls] == calls
     assert token_distances(found[-1]) == token_distances(found[0])
     for one in found:
         assert token_distances(one) == pytest.approx(
@@ -103,7 +103,7 @@ def test_groups_share_what_the_cache_has_and_keep_their_guesses(metric, monkeypa
     for grouped, calls in ((first, [2, 1, 1, 1, 1]), (second, [1, 1, 1, 1, 1])):
         grouped.engine = Watched(grouped.engine)
         found = records(grouped, MANY)
-        assert [len(plans) for plans in grouped.engine.calls] == calls
+        assert [len(trees) for trees in grouped.engine.calls] == calls
         for one, other in zip(found, together, strict=True):
             assert token_distances(one) == pytest.approx(token_distances(other), abs=1e-6)
             for word, same in zip(one.words, other.words, strict=True):
@@ -458,8 +458,8 @@ def test_the_judge_computes_no_more_tokens_than_the_budget(metric):
     estimating = limited(metric, budget=900)
     computed = []
     states = estimating.engine.states
-    estimating.engine.states = lambda plans: (
-        computed.extend(plan.computed_tokens for plan in plans) or states(plans)
+    estimating.engine.states = lambda trees: (
+        computed.extend(tree.computed_tokens for tree in trees) or states(trees)
     )
     records(estimating, TEXTS, LONGER)
     assert 0 < sum(computed) <= 900

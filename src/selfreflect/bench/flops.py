@@ -93,9 +93,9 @@ def _tree_flops(tree: PrefixTree, shape: Shape) -> Flops:
     one with the attention weight: ``4 * heads * head_dim`` operations.
     """
     prefix = len(tree.prefix)
-    wanted = len(tree.wanted)
+    wanted = len(tree.outputs)
     seen = prefix * (prefix + 1) // 2 + int(np.sum(prefix + tree.depth + 1))
-    seen_by_wanted = int(np.sum(prefix + tree.depth[tree.wanted] + 1))
+    seen_by_wanted = int(np.sum(prefix + tree.depth[tree.outputs] + 1))
     nodes = tree.computed_tokens
     earlier = shape.layers - 1
     key_value = nodes * shape.layers * _weights(shape.key_value)

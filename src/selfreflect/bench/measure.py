@@ -180,7 +180,7 @@ class Bench:
         if self.shape is None:
             return EngineSpeed(min(repetitions))
         flops = count_flops(work.trees, self.shape)
-        rows = getattr(self.metric.engine, "budget", ROWS)
+        rows = getattr(self.metric.engine, "max_rows", ROWS)
         peak = measure_peak(self.shape, rows, self.dtype, self.device)
         return EngineSpeed(
             min(repetitions), flops.total, peak.best.seconds(flops), peak.torch_gemm.seconds(flops)

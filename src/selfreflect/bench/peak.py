@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from selfreflect.bench.flops import Flops, Matrix, Shape
-from selfreflect.metric.engine.tree_engine import ROWS_OF_LOGITS
+from selfreflect.metric.engine.logits import ROWS_OF_LOGITS
 from selfreflect.models.linear import linear
 
 SECONDS = 0.2

@@ -19,8 +19,8 @@ from transformers.cache_utils import DynamicLayer
 from selfreflect.bench.work import Ids, requests, visiting_order
 from selfreflect.errors import JudgeError
 from selfreflect.metric.distance import total_variation
+from selfreflect.metric.engine.logits import ROWS_OF_LOGITS
 from selfreflect.metric.engine.tree import Prompt
-from selfreflect.metric.engine.tree_engine import ROWS_OF_LOGITS
 from selfreflect.text import common_prefix
 
 if TYPE_CHECKING:

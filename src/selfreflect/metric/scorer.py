@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from selfreflect.errors import ConfigError, DataError
+from selfreflect.metric.engine.choose import engine_for
+from selfreflect.metric.engine.logits import Guesses
 from selfreflect.metric.engine.reference import Reference
 from selfreflect.metric.engine.reference_cache import ReferenceCache, judge_key
 from selfreflect.metric.engine.tree import Prompt, build_tree
-from selfreflect.metric.engine.tree_engine import Guesses, engine_of
 from selfreflect.metric.prompts import CannotScoreError, QuestionPrompts, prepare, summary_prompts
 from selfreflect.metric.sampling.limits import Limits
 from selfreflect.metric.sampling.population import Population
@@ -94,7 +95,7 @@ class SelfReflect:
                 f"--cache keeps states of judges that run here: of {judge.name!r} nobody can tell whether its weights are still the same. "
                 "Leave it out; vLLM has a cache of its own."
             )
-        self.engine = engine_of(judge)
+        self.engine = engine_for(judge)
         self.guesses = guesses
         self.cache = (
             None if cache is None else ReferenceCache(cache, judge_key(judge, self.engine.head), warn=warn)
@@ -259,7 +260,7 @@ class SelfReflect:
                     answer=task.words[word].answer,
                     word=task.words[word].word,
                     text=task.words[word].text,
-                    distances=tuple(found[index][tasks].tolist()),
+                    distances=tuple(found[index][tasks, 0].tolist()),
                     guesses=tuple(self._spelled(held[index], place) for place in tasks) if held else (),
                 )
                 for word, tasks in zip(words, each, strict=True)

@@ -145,7 +145,7 @@ def test_kinds_and_shapes_that_it_does_not_know_are_refused() -> None:
     assert not compiled.serves(torch.zeros(2, 1, 8).bfloat16(), key.bfloat16(), key.bfloat16())
     assert not compiled.serves(torch.zeros(2, compiled.lanes + 1, 8), key, key)
     assert not compiled.serves(torch.zeros(2, 1, 8), key, torch.zeros(4, 1, 4))
-    wide = torch.zeros(4, 1, compiled.largest + 1)
+    wide = torch.zeros(4, 1, compiled.largest_head + 1)
     assert not compiled.serves(wide, wide, wide)
 
 
@@ -160,7 +160,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_it_is_compiled_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not isinstance(afresh(), str)
     (kept,) = cache.iterdir()
-    monkeypatch.setattr(module, "_compile", lambda target: pytest.fail("compiled twice"))
+    monkeypatch.setattr(module, "_compile", lambda folder: pytest.fail("compiled twice"))
     assert not isinstance(afresh(), str)
     monkeypatch.undo()
     monkeypatch.setenv("SELFREFLECT_CACHE", str(cache.parent))

@@ -6,16 +6,16 @@ from hypothesis import strategies as st
 from masked_prompts import prompts
 
 from selfreflect.metric.engine.packing import Blocks, PackedBatch, pack
-from selfreflect.metric.engine.tiles import Tiles, cut
+from selfreflect.metric.engine.tiles import Tiles, cut_tiles
 from selfreflect.metric.engine.tree import PrefixTree, build_tree
 
 Row = tuple[int, int | str]
 """(context, node), or (context, "prefix i")."""
 
 
-def rows_of(packed: PackedBatch) -> list[Row]:
+def rows_of(batch: PackedBatch) -> list[Row]:
     rows: list[Row] = []
-    for s in packed.segments:
+    for s in batch.segments:
         assert s.first_row == len(rows)
         rows += [(s.context, f"prefix {i}") for i in range(s.prefix)]
         assert s.nodes_row == len(rows)
@@ -62,70 +62,71 @@ def seen_by_lanes(tiles: Tiles, group: int, queries: list[Row], keys: list[Row])
 
 
 @given(st.lists(prompts(), min_size=1, max_size=4), st.integers(1, 40), st.integers(1, 5), st.integers(1, 4))
-def test_every_row_goes_through_once_and_sees_its_path(asked, budget, block, tile):
-    plans = [build_tree(some) for some in asked]
+def test_every_row_goes_through_once_and_sees_its_path(asked, max_rows, block, tile):
+    trees = [build_tree(some) for some in asked]
     done: list[Row] = []
-    wanted: list[Row] = []
+    outputs: list[Row] = []
     carried: list[Row] = []
-    for packed in pack(plans, budget, block):
-        rows = rows_of(packed)
+    for batch in pack(trees, max_rows, block):
+        rows = rows_of(batch)
         keys = carried + rows
-        check_rows(packed, plans, rows, keys)
+        check_rows(batch, trees, rows, keys)
         nodes = [row for row in rows if not isinstance(row[1], str)]
-        truth = {row: path(plans, row) for row in nodes}
-        assert seen_by(packed.nodes, rows, keys) == truth
-        targets = [rows[row] for row in packed.wanted]
-        assert seen_by(packed.last, targets, keys) == {row: truth[row] for row in targets}
-        whole = {row: truth.get(row, set()) | before(plans, row) for row in rows}
-        prefixes = {context: len(plan.prefix) for context, plan in enumerate(plans)}
-        assert seen_by_lanes(cut(packed, prefixes, tile, 3, last=False), 3, rows, keys) == whole
-        assert seen_by_lanes(cut(packed, prefixes, tile, 1, last=True), 1, targets, keys) == {
+        truth = {row: path(trees, row) for row in nodes}
+        assert seen_by(batch.nodes, rows, keys) == truth
+        targets = [rows[row] for row in batch.outputs]
+        assert seen_by(batch.last, targets, keys) == {row: truth[row] for row in targets}
+        whole = {row: truth.get(row, set()) | before(trees, row) for row in rows}
+        prefixes = {context: len(tree.prefix) for context, tree in enumerate(trees)}
+        assert seen_by_lanes(cut_tiles(batch, prefixes, tile, 3, last=False), 3, rows, keys) == whole
+        assert seen_by_lanes(cut_tiles(batch, prefixes, tile, 1, last=True), 1, targets, keys) == {
             row: whole[row] for row in targets
         }
-        assert [context for context, count in packed.wanted_of(plans) for _ in range(count)] == [
-            context for context, _ in targets
+        nodes_of = [
+            (s.context, node) for s in batch.segments for node in s.outputs(trees[s.context]).tolist()
         ]
-        done, wanted, carried = done + rows, wanted + targets, [keys[key] for key in packed.keep]
+        assert nodes_of == targets
+        done, outputs, carried = done + rows, outputs + targets, [keys[key] for key in batch.carry]
     expected = [
         [(c, f"prefix {i}") for i in range(len(p.prefix))] + [(c, n) for n in range(len(p.tokens))]
-        for c, p in enumerate(plans)
+        for c, p in enumerate(trees)
     ]
     assert done == [row for rows in expected for row in rows]
-    assert wanted == [(context, node) for context, plan in enumerate(plans) for node in plan.wanted]
+    assert outputs == [(context, node) for context, tree in enumerate(trees) for node in tree.outputs]
     assert carried == []
 
 
-def check_rows(packed: PackedBatch, plans: list[PrefixTree], rows: list[Row], keys: list[Row]) -> None:
+def check_rows(batch: PackedBatch, trees: list[PrefixTree], rows: list[Row], keys: list[Row]) -> None:
     for at, (context, node) in enumerate(rows):
-        plan = plans[context]
+        tree = trees[context]
         prefix = isinstance(node, str)
-        place = int(node.removeprefix("prefix ")) if prefix else len(plan.prefix) + plan.depth[node]
-        assert packed.positions[at] == place
-        assert packed.tokens[at] == (plan.prefix[place] if prefix else plan.tokens[node])
-    assert packed.key_positions[len(keys) - len(rows) :].tolist() == packed.positions.tolist()
+        place = int(node.removeprefix("prefix ")) if prefix else len(tree.prefix) + tree.depth[node]
+        assert batch.positions[at] == place
+        assert batch.tokens[at] == (tree.prefix[place] if prefix else tree.tokens[node])
+    assert batch.key_positions[len(keys) - len(rows) :].tolist() == batch.positions.tolist()
     for at, (context, node) in enumerate(keys[: len(keys) - len(rows)]):
-        assert packed.key_positions[at] == len(plans[context].prefix) + plans[context].depth[node]
+        assert batch.key_positions[at] == len(trees[context].prefix) + trees[context].depth[node]
 
 
-def path(plans: list[PrefixTree], row: Row) -> set[Row]:
+def path(trees: list[PrefixTree], row: Row) -> set[Row]:
     context, node = row
-    return {row, *((context, int(above)) for above in plans[context].ancestors(node))}
+    return {row, *((context, int(above)) for above in trees[context].ancestors(node))}
 
 
-def before(plans: list[PrefixTree], row: Row) -> set[Row]:
+def before(trees: list[PrefixTree], row: Row) -> set[Row]:
     """The rows of prefixes that a row sees."""
     context, node = row
-    stop = int(node.removeprefix("prefix ")) + 1 if isinstance(node, str) else len(plans[context].prefix)
+    stop = int(node.removeprefix("prefix ")) + 1 if isinstance(node, str) else len(trees[context].prefix)
     return {(context, f"prefix {place}") for place in range(stop)}
 
 
 @given(st.lists(prompts(), min_size=1, max_size=4), st.integers(1, 40))
-def test_passes_are_even_and_only_a_long_prefix_exceeds_the_budget(asked, budget):
-    plans = [build_tree(some) for some in asked]
-    passes = list(pack(plans, budget, 2))
-    for packed in passes:
-        longest = max(s.prefix for s in packed.segments)
-        assert len(packed.tokens) <= max(budget, longest + 1)
-    if max(len(plan.prefix) for plan in plans) == 0:
-        sizes = [len(packed.tokens) for packed in passes]
+def test_passes_are_even_and_only_a_long_prefix_exceeds_the_limit(asked, max_rows):
+    trees = [build_tree(some) for some in asked]
+    passes = list(pack(trees, max_rows, 2))
+    for batch in passes:
+        longest = max(s.prefix for s in batch.segments)
+        assert len(batch.tokens) <= max(max_rows, longest + 1)
+    if max(len(tree.prefix) for tree in trees) == 0:
+        sizes = [len(batch.tokens) for batch in passes]
         assert max(sizes) - min(sizes) <= len(sizes)

@@ -28,11 +28,11 @@ PROMPTS = [
 ]
 
 
-def states_of(plan: PrefixTree, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Random rows that belong to their paths, whatever plan these are in."""
+def states_of(tree: PrefixTree, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Random rows that belong to their paths, whatever tree these are in."""
     rows = [
         torch.randn(WIDTH, generator=torch.Generator().manual_seed(int.from_bytes(key[:4], "big")))
-        for key in row_keys(plan)
+        for key in row_keys(tree)
     ]
     return torch.stack(rows).to(dtype)
 
@@ -61,12 +61,12 @@ def files(cache: ReferenceCache) -> list[Path]:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_states_come_back_as_they_were(cache, warned, dtype):
-    plan = build_tree(PROMPTS)
-    assert cache.get("c", plan) is None
-    cache.put("c", plan, states_of(plan, dtype))
-    found = cache.get("c", plan)
+    tree = build_tree(PROMPTS)
+    assert cache.get("c", tree) is None
+    cache.put("c", tree, states_of(tree, dtype))
+    found = cache.get("c", tree)
     assert found.dtype == dtype
-    assert torch.equal(found, states_of(plan, dtype))
+    assert torch.equal(found, states_of(tree, dtype))
     assert warned == []
 
 
@@ -76,10 +76,10 @@ def test_states_come_back_as_they_were(cache, warned, dtype):
 )
 def test_any_part_of_what_is_there_is_found_and_nothing_else(tmp_path_factory, first, second):
     cache = ReferenceCache(tmp_path_factory.mktemp("cache"), "judge")
-    plan, other = (build_tree([PROMPTS[i] for i in sorted(some)]) for some in (first, second))
-    cache.put("c", plan, states_of(plan))
+    tree, other = (build_tree([PROMPTS[i] for i in sorted(some)]) for some in (first, second))
+    cache.put("c", tree, states_of(tree))
     found = cache.get("c", other)
-    if set(row_keys(other)) <= set(row_keys(plan)):
+    if set(row_keys(other)) <= set(row_keys(tree)):
         assert torch.equal(found, states_of(other))
     else:
         assert found is None
@@ -104,24 +104,24 @@ def test_rows_that_were_computed_again_replace_the_old_ones(cache):
 @given(st.lists(st.lists(st.integers(0, 3), min_size=2, max_size=6), min_size=1, max_size=6))
 def test_a_row_is_known_by_all_its_tokens_and_by_nothing_else(branches):
     prompts = [Prompt(ids=tuple(ids), first=len(ids) - 1) for ids in branches]
-    plan = build_tree(prompts)
-    keys = row_keys(plan)
-    by_path = {prompt.ids[:-1]: keys[row] for prompt, (row,) in zip(prompts, plan.rows, strict=True)}
+    tree = build_tree(prompts)
+    keys = row_keys(tree)
+    by_path = {prompt.ids[:-1]: keys[row] for prompt, (row,) in zip(prompts, tree.rows, strict=True)}
     assert len(set(by_path.values())) == len(by_path)
     for prompt in prompts:
         assert row_keys(build_tree([prompt])) == [by_path[prompt.ids[:-1]]]
 
 
 def test_other_judges_and_contexts_find_nothing(cache):
-    plan = build_tree(PROMPTS)
-    cache.put("c", plan, states_of(plan))
-    assert cache.get("d", plan) is None
-    assert ReferenceCache(cache.root, "another judge").get("c", plan) is None
+    tree = build_tree(PROMPTS)
+    cache.put("c", tree, states_of(tree))
+    assert cache.get("d", tree) is None
+    assert ReferenceCache(cache.root, "another judge").get("c", tree) is None
 
 
 def test_a_file_under_the_name_of_another_context_answers_nothing_wrong(cache):
-    plan, other = build_tree(PROMPTS[:2]), build_tree(PROMPTS[2:])
-    cache.put("c", plan, states_of(plan))
+    tree, other = build_tree(PROMPTS[:2]), build_tree(PROMPTS[2:])
+    cache.put("c", tree, states_of(tree))
     [of_c] = files(cache)
     cache.put("d", other, states_of(other))
     [of_d] = set(files(cache)) - {of_c}
@@ -170,16 +170,16 @@ def test_a_changed_weight_or_setting_makes_another_judge(tiny_judge):
 
 
 def stored(cache: ReferenceCache) -> tuple[PrefixTree, Path]:
-    plan = build_tree(PROMPTS)
-    cache.put("c", plan, states_of(plan))
-    return plan, files(cache)[0]
+    tree = build_tree(PROMPTS)
+    cache.put("c", tree, states_of(tree))
+    return tree, files(cache)[0]
 
 
 @given(data=st.data())
 def test_damage_is_never_taken_for_states(tmp_path_factory, data):
     warned = Warnings()
     cache = ReferenceCache(tmp_path_factory.mktemp("cache"), "judge", warn=warned)
-    plan, path = stored(cache)
+    tree, path = stored(cache)
     content = bytearray(path.read_bytes())
     where = data.draw(st.integers(0, len(content) - 1))
     if data.draw(st.booleans(), label="cut"):
@@ -187,28 +187,28 @@ def test_damage_is_never_taken_for_states(tmp_path_factory, data):
     else:
         content[where] ^= data.draw(st.integers(1, 255))
     path.write_bytes(content)
-    found = cache.get("c", plan)
+    found = cache.get("c", tree)
     # some changes, such as of the order of names, are none
-    assert found is None or torch.equal(found, states_of(plan))
+    assert found is None or torch.equal(found, states_of(tree))
     assert len(warned) == (found is None)
 
 
 def test_a_damaged_file_is_said_once_and_written_again(cache, warned):
-    plan, path = stored(cache)
+    tree, path = stored(cache)
     path.write_bytes(path.read_bytes()[:-1])
-    assert cache.get("c", plan) is None
-    assert cache.get("c", plan) is None
+    assert cache.get("c", tree) is None
+    assert cache.get("c", tree) is None
     assert len(warned) == 1
     assert "damaged" in warned[0]
-    cache.put("c", plan, states_of(plan))
-    assert torch.equal(cache.get("c", plan), states_of(plan))
+    cache.put("c", tree, states_of(tree))
+    assert torch.equal(cache.get("c", tree), states_of(tree))
 
 
 def test_states_that_were_exchanged_in_a_sound_file_are_noticed(cache, warned):
-    plan, path = stored(cache)
+    tree, path = stored(cache)
     held = load_file(path)
     save_file({**held, "states": held["states"].flip(0)}, path)
-    assert cache.get("c", plan) is None
+    assert cache.get("c", tree) is None
     assert "checksum" in warned[0]
 
 
@@ -225,28 +225,28 @@ def test_files_are_for_their_owner_and_their_names_say_nothing(cache):
 
 
 def test_the_least_recently_used_go_first(tmp_path):
-    plan = build_tree(PROMPTS)
-    ReferenceCache(tmp_path / "one", "judge").put("a", plan, states_of(plan))
+    tree = build_tree(PROMPTS)
+    ReferenceCache(tmp_path / "one", "judge").put("a", tree, states_of(tree))
     [one] = (tmp_path / "one").iterdir()
     cache = ReferenceCache(tmp_path / "cache", "judge", max_bytes=2 * one.stat().st_size)
-    cache.put("a", plan, states_of(plan))
-    cache.put("b", plan, states_of(plan))
+    cache.put("a", tree, states_of(tree))
+    cache.put("b", tree, states_of(tree))
     for age, path in enumerate(files(cache)):
         os.utime(path, (1000 + age, 1000 + age))
-    assert cache.get("a", plan) is not None
-    cache.put("c", plan, states_of(plan))
-    assert [cache.get(name, plan) is not None for name in "abc"] == [True, False, True]
+    assert cache.get("a", tree) is not None
+    cache.put("c", tree, states_of(tree))
+    assert [cache.get(name, tree) is not None for name in "abc"] == [True, False, True]
 
 
 def test_states_that_exceed_the_limit_are_not_kept(tmp_path):
-    plan = build_tree(PROMPTS)
+    tree = build_tree(PROMPTS)
     cache = ReferenceCache(tmp_path / "cache", "judge", max_bytes=10)
-    cache.put("a", plan, states_of(plan))
+    cache.put("a", tree, states_of(tree))
     assert not cache.root.exists()
 
 
 def test_files_of_others_stay_and_abandoned_ones_go(cache):
-    plan, path = stored(cache)
+    tree, path = stored(cache)
     foreign, fresh, abandoned = (
         cache.root / "thesis.safetensors",
         cache.root / f"{path.stem}.ab.partial",
@@ -257,7 +257,7 @@ def test_files_of_others_stay_and_abandoned_ones_go(cache):
     for file in (foreign, abandoned):
         os.utime(file, (1000, 1000))
     cache.max_bytes = max(path.stat().st_size, 600)
-    cache.put("d", plan, states_of(plan))
+    cache.put("d", tree, states_of(tree))
     assert foreign.exists()
     assert fresh.exists()
     assert not abandoned.exists()
@@ -266,34 +266,34 @@ def test_files_of_others_stay_and_abandoned_ones_go(cache):
 
 def test_a_place_that_cannot_be_written_is_said_once(tmp_path, warned):
     (tmp_path / "file").write_text("")
-    cache, plan = ReferenceCache(tmp_path / "file", "judge", warn=warned), build_tree(PROMPTS)
+    cache, tree = ReferenceCache(tmp_path / "file", "judge", warn=warned), build_tree(PROMPTS)
     for context in ("c", "d"):
-        assert cache.get(context, plan) is None
-        cache.put(context, plan, states_of(plan))
+        assert cache.get(context, tree) is None
+        cache.put(context, tree, states_of(tree))
     assert len(warned) == 1
     assert "not kept" in warned[0]
 
 
 def test_a_full_disk_leaves_nothing_and_what_was_there_is_still_read(cache, warned, monkeypatch):
-    plan, path = stored(cache)
+    tree, path = stored(cache)
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", full)
-    cache.put("d", plan, states_of(plan))
-    cache.put("e", plan, states_of(plan))
+    cache.put("d", tree, states_of(tree))
+    cache.put("e", tree, states_of(tree))
     assert files(cache) == [path]
     assert len(warned) == 1
     assert "No space left" in warned[0]
-    assert torch.equal(cache.get("c", plan), states_of(plan))
+    assert torch.equal(cache.get("c", tree), states_of(tree))
 
 
 def _write(root: Path, number: int) -> None:
     cache, whole = ReferenceCache(root, "judge"), build_tree(PROMPTS)
     for turn in range(15):
-        plan = build_tree([PROMPTS[(number + turn) % 4]])
-        cache.put("c", plan, states_of(plan))
+        tree = build_tree([PROMPTS[(number + turn) % 4]])
+        cache.put("c", tree, states_of(tree))
         found = cache.get("c", whole)
         assert found is None or torch.equal(found, states_of(whole))
 
@@ -349,13 +349,13 @@ def test_one_more_summary_costs_only_itself_and_scores_the_same(tiny_judge, tmp_
     both, counted.tokens = counted.tokens, 0
     found = later.score("What?", summaries={"second": "Maybe kale."}, **ANSWERS)
     alone, counted.tokens = counted.tokens, 0
-    plain.engine.states([reference_plan(judge)])
+    plain.engine.states([reference_tree(judge)])
     assert found["second"].value == pytest.approx(expected["second"].value, abs=1e-6)
     assert counted.tokens > 0
     assert alone == both - counted.tokens
 
 
-def reference_plan(judge: Judge) -> PrefixTree:
+def reference_tree(judge: Judge) -> PrefixTree:
     words = masked_words(ANSWERS["masked_out"])
     context = reference_context("What?", ANSWERS["conditioning"])
     tasks = judge.encode_tasks(

@@ -21,10 +21,11 @@ from tiny_chat import single_threaded
 from transformers import AutoModelForCausalLM
 
 from selfreflect.errors import BackendError, JudgeError
+from selfreflect.metric.engine.choose import RotaryLimitEngine
 from selfreflect.metric.engine.decoder import FusedDecoder, HFDecoder
 from selfreflect.metric.engine.sequences import SequenceEngine
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
-from selfreflect.metric.engine.tree_engine import RotaryLimitEngine, TreeEngine
+from selfreflect.metric.engine.tree_engine import TreeEngine
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.base import Message, Reply, Request, Sampling
 from selfreflect.models.judge import Judge
@@ -147,10 +148,10 @@ def test_a_judge_on_several_devices_gives_the_same_scores(
         metric = SelfReflect(Judge(in_parts(path)))
         engine = metric.engine
         assert type(engine) is TreeEngine
-        assert type(engine.body) is BODIES[architecture]
+        assert type(engine.decoder) is BODIES[architecture]
         assert engine.fused
         # several passes, which leave keys and values behind for the next
-        engine.budget, engine.block = 150, 20
+        engine.max_rows, engine.block = 150, 20
         assert engine.states([probe()])[0].device == metric.judge.lm.model.lm_head.weight.device
         same(metric.score(**ITEM), expected)
 
@@ -179,7 +180,7 @@ def test_a_projection_that_is_the_embedding_too_stays_with_it(saved: Callable[..
     expected = SelfReflect(Judge.load(path, device="cpu")).score(**ITEM)
     with devices():
         metric = SelfReflect(Judge(in_parts(path)))
-        assert type(metric.engine.body) is FusedDecoder  # type: ignore[attr-defined]
+        assert type(metric.engine.decoder) is FusedDecoder  # type: ignore[attr-defined]
         same(metric.score(**ITEM), expected)
 
 
@@ -210,7 +211,7 @@ def test_rows_move_only_where_the_next_layer_is_elsewhere(saved: Callable[..., s
 def test_a_body_that_forgets_to_move_rows_on_would_be_noticed(saved: Callable[..., str]) -> None:
     with devices():
         engine = SelfReflect(Judge(in_parts(saved("llama")))).engine
-        engine.body.places = [torch.device("cpu:1")] * LAYERS  # type: ignore[attr-defined]
+        engine.decoder.layer_devices = [torch.device("cpu:1")] * LAYERS  # type: ignore[attr-defined]
         with pytest.raises(RuntimeError, match=r"cpu:1, cpu:2 meet in"):
             engine.states([probe()])
 
@@ -267,7 +268,7 @@ def test_parts_that_wait_on_disk_are_brought_for_each_use(saved: Callable[..., s
         key for key in weights if key.startswith(names)
     }
     metric = SelfReflect(judge)
-    assert type(getattr(metric.engine, "body", None)) is (body or type(None))
+    assert type(getattr(metric.engine, "decoder", None)) is (body or type(None))
     same(metric.score(**ITEM), expected)
     assert HFGenerator.load(path, device="cpu", device_map=waiting(*names)).generate(REQUESTS) == texts
     assert all(weight.is_meta == key.startswith(names) for key, weight in judge.lm.model.named_parameters())

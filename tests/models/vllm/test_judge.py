@@ -137,7 +137,7 @@ def test_prompts_are_the_paths_of_the_tree() -> None:
     [found] = RemoteEngine(states, lambda rows: rows).states([plan])
     assert asked == [[(1, 2)], [(1, 2, 3), (1, 2, 3, 4), (1, 2, 6)]]
     assert found.tolist() == [[3.0], [4.0], [6.0]]
-    assert [[plan.tokens[plan.wanted[row]] for row in rows] for rows in plan.rows] == [[3, 4], [6]]
+    assert [[plan.tokens[plan.outputs[row]] for row in rows] for rows in plan.rows] == [[3, 4], [6]]
 
 
 def test_the_window_is_that_of_the_server_where_it_is_shorter(tiny_judge: TinyJudge) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tiny_chat import byte_bpe, chatml, instruct, metaspace_bpe, save_lm, single_threaded, wrapped
 from tokenizers import normalizers
 
-from selfreflect.metric.engine.tree_engine import log_probabilities
+from selfreflect.metric.engine.logits import log_probabilities
 from selfreflect.metric.tasks import reference_context, summary_context
 from selfreflect.models.judge import Judge
 from selfreflect.sources.items import Item

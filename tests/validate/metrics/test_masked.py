@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from selfreflect.errors import ConfigError
 from selfreflect.metric.distance import hellinger, total_variation
+from selfreflect.metric.engine.logits import distances
 from selfreflect.metric.engine.tree import PrefixTree
-from selfreflect.metric.engine.tree_engine import distances
 from selfreflect.metric.tasks import (
     Context,
     MaskedWord,
@@ -340,7 +340,7 @@ def test_several_distances_share_the_projections():
     assert projected == alone + alone
     for one, two, (rows, which) in zip(plain, both, others, strict=True):
         assert two.shape == (len(which), 2)
-        assert np.array_equal(one, two[:, 0])
+        assert np.array_equal(one[:, 0], two[:, 0])
         truth = [
             hellinger((rows[i] @ weight.T)[None], (reference[j] @ weight.T)[None], 5.0).item()
             for i, j in which

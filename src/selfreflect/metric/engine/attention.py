@@ -1,31 +1,31 @@
 """Attention over prefix trees.
 
-Keys and values of a shared prefix are computed once and attended to by every node without a mask; inside the
-tree a node attends to its ancestors only, of which a block of neighbours shares most. There are three ways:
-compiled code of our own on a CPU (``native``); two softmaxes by the device's fused kernel, which merge
-exactly through their log-sum-exps since their keys are disjoint; plain operations for whatever neither
-serves.
+Keys and values of a shared prefix are computed once and attended to by every node without a mask. Inside the
+tree a node attends to its ancestors only, most of which a block of neighbours shares. There are three ways:
+compiled C code on a CPU (``native``); two softmaxes by the device's fused kernel, which merge exactly through
+their log-sum-exps since their keys are disjoint; plain operations for whatever neither serves.
 
-Shapes as in :mod:`selfreflect.metric.engine.packing`; H query heads in KV groups of G, head dimension D.
+Shapes as in :mod:`selfreflect.metric.engine.packing`; H query heads in KV groups of G, head dimension D, P
+rows of a prefix.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
 from selfreflect.metric.engine.arena import Arena
 from selfreflect.metric.engine.native import KeyValue, native
-from selfreflect.metric.engine.packing import Blocks, PackedBatch
-from selfreflect.metric.engine.tiles import Tiles, cut
+from selfreflect.metric.engine.packing import PackedBatch
+from selfreflect.metric.engine.tiles import Tiles, cut_tiles
+from selfreflect.metric.engine.tree import Ints
 
-WRITTEN_OUT = 2**26
-"""Logits that exist at once where no fused kernel serves, or those of one block: 256 MiB of them, and a few
+MAX_LOGITS = 2**26
+"""Attention logits that exist at once where no fused kernel serves, or those of one block: 256 MiB, and a few
 more arrays of that size."""
 
 
@@ -47,7 +47,7 @@ class Extras:
 
 @dataclass(frozen=True)
 class _Layout:
-    """:class:`Blocks` as tensors on the device."""
+    """:class:`~selfreflect.metric.engine.packing.Blocks` as tensors on the device."""
 
     queries: torch.Tensor
     real: torch.Tensor | None
@@ -55,40 +55,43 @@ class _Layout:
     rows: torch.Tensor
     """The rows of the real queries."""
     keys: torch.Tensor
+    query_positions: torch.Tensor
+    """Shape (B, R)."""
+    key_positions: torch.Tensor
+    """Shape (B, K)."""
     visible: torch.Tensor
     bias: torch.Tensor
-    """The same as an additive mask for G stacked query heads: shape (B, 1, R * G, K)."""
+    """``visible`` as an additive mask for G stacked query heads: shape (B, 1, R * G, K)."""
     contexts: tuple[tuple[int, int, int], ...]
 
 
 class TreeAttention:
-    """Attention of all layers over the passes of some contexts, with the keys and values that later passes
-    need.
+    """Attention of all layers over consecutive batches, with the keys and values that later batches need.
 
-    Call :meth:`begin` before each pass, then :meth:`attend` once for each layer. Layers may lie on several
-    devices: what a layer needs, and what is kept of it, is where its queries are.
+    Call :meth:`begin` before each batch, then :meth:`attend` once for each layer. Layers may lie on several
+    devices: what a layer needs and keeps is where its queries are.
     """
 
     def __init__(self, *, fused: bool = True) -> None:
         self.fused = fused
         self.prefix: dict[tuple[int, int], KeyValue] = {}
         """(context, layer) -> keys and values of the shared prefix, each (KV, P, D)."""
-        self.carry: dict[int, KeyValue] = {}
-        """Layer -> those of the path to the first node of the pass, each (C, KV, D)."""
+        self.carried: dict[int, KeyValue] = {}
+        """Layer -> keys and values of the path to the first node of the batch, each (C, KV, D)."""
         self.windows: set[int] = set()
         """The sliding windows that layers have asked for."""
 
-    def begin(self, packed: PackedBatch) -> None:
-        """Get ready for a pass; contexts that have finished are forgotten."""
-        open_contexts = {s.context for s in packed.segments}
-        self.prefix = {key: value for key, value in self.prefix.items() if key[0] in open_contexts}
-        self.packed = packed
-        self._shelves: dict[int, Arena] = {s.context: Arena() for s in packed.segments if s.prefix}
-        self._path = Arena()
+    def begin(self, batch: PackedBatch) -> None:
+        """Get ready for a batch and forget contexts that have finished."""
+        contexts = {segment.context for segment in batch.segments}
+        self.prefix = {key: value for key, value in self.prefix.items() if key[0] in contexts}
+        self.batch = batch
+        self._prefix_arenas = {segment.context: Arena() for segment in batch.segments if segment.prefix}
+        self._carry_arena = Arena()
         self._layouts: dict[tuple[bool, int, torch.dtype, torch.device], _Layout] = {}
         self._tiles: dict[tuple[bool, int], Tiles] = {}
-        self._keep: dict[torch.device, torch.Tensor] = {}
-        self._farthest = int(packed.positions.max())
+        self._carry_keys: dict[torch.device, torch.Tensor] = {}
+        self._last_position = int(batch.positions.max())
 
     def attend(
         self,
@@ -104,263 +107,253 @@ class TreeAttention:
         """What each row takes from the rows that it may see.
 
         Args:
-            query: (T, H, D), or (W, H, D) of the wanted rows if ``last``.
+            query: (T, H, D), or (W, H, D) of the output rows if ``last``.
             key, value: (T, KV, D), with rotary embedding applied.
-            last: nothing but the wanted rows is of use, and no later layer will look at the others.
+            last: only the output rows are needed, because no later layer looks at the others.
 
         Returns:
             The shape of ``query``. Unless ``last``, rows of prefixes see the prefix up to themselves.
         """
         if extras.window is not None:
             self.windows.add(extras.window)
-            if self._farthest < extras.window:  # it hides nothing here
+            if self._last_position < extras.window:  # it hides nothing here
                 extras = Extras(softcap=extras.softcap, sinks=extras.sinks)
-        for s in self.packed.segments:
-            if s.prefix:
-                rows = slice(s.first_row, s.nodes_row)
-                put = self._shelves[s.context].put
-                self.prefix[s.context, layer] = (
-                    put(key[rows].transpose(0, 1)),
-                    put(value[rows].transpose(0, 1)),
-                )
-        local = (key, value)
-        if (carried := self.carry.pop(layer, None)) is not None:
-            local = (torch.cat([carried[0], key]), torch.cat([carried[1], value]))
-        if self.packed.keep.size:
-            keep = self._kept(query.device)
-            self.carry[layer] = self._path.put(local[0][keep]), self._path.put(local[1][keep])
+        self._keep_prefixes(layer, key, value)
+        local = self._with_carried(layer, key, value)
         group = query.shape[1] // key.shape[1]
-        # asked first: for others nothing need be compiled
-        served = query.device.type == "cpu" and query.dtype == torch.float32
-        if (
-            served
-            and self.fused
-            and extras.plain
-            and (compiled := native())
-            and compiled.serves(query, key, value)
-        ):
-            tiles = self._cut(layer, compiled.lanes // group, group, last)
-            return compiled.attend(
-                query, local, [self.prefix.get((context, layer)) for context in tiles.contexts], tiles, scale
-            )
-        layout = self._layout(last, group, query.dtype, query.device)
+        # Decided before native(), so that nothing is compiled for tensors it cannot serve.
+        native_type = query.device.type == "cpu" and query.dtype == torch.float32
+        if native_type and self.fused and extras.plain:
+            compiled = native()
+            if compiled and compiled.serves(query, key, value):
+                tiles = self._cut_tiles(layer, compiled.lanes // group, group, last)
+                prefixes = [self.prefix.get((context, layer)) for context in tiles.contexts]
+                return compiled.attend(query, local, prefixes, tiles, scale)
         out = torch.empty_like(query)
         if not last:
-            self._prefix_rows(layer, query, out, scale, extras)
-        if not layout.rows.numel():
-            return out
-        compute = (
-            self._merged
-            if extras.plain and self.fused and query.device.type in _PARTIAL
-            else self._written_out
-        )
-        found = compute(layer, query, local, layout, scale, extras).flatten(0, 1)
-        out[layout.rows] = found if layout.real is None else found[layout.real]
+            self._attend_in_prefixes(layer, query, out, scale, extras)
+        layout = self._layout(last, group, query.dtype, query.device)
+        if layout.rows.numel():
+            fused = self.fused and extras.plain and query.device.type in _FUSED_KERNELS
+            attend_blocks = self._merged if fused else self._written_out
+            rows = attend_blocks(layer, query, local, layout, scale, extras).flatten(0, 1)
+            out[layout.rows] = rows if layout.real is None else rows[layout.real]
         return out
 
-    def _prefix_rows(
+    def _keep_prefixes(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
+        for segment in self.batch.segments:
+            if segment.prefix:
+                rows = slice(segment.first_row, segment.nodes_row)
+                copy = self._prefix_arenas[segment.context].copy
+                pair = copy(key[rows].transpose(0, 1)), copy(value[rows].transpose(0, 1))
+                self.prefix[segment.context, layer] = pair
+
+    def _with_carried(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> KeyValue:
+        """Keys and values of the carried rows and then of the batch; keeps those that the next batch needs."""
+        carried = self.carried.pop(layer, None)
+        if carried is not None:
+            key, value = torch.cat([carried[0], key]), torch.cat([carried[1], value])
+        if self.batch.carry.size:
+            if key.device not in self._carry_keys:
+                self._carry_keys[key.device] = _to_device(self.batch.carry, key.device)
+            keys = self._carry_keys[key.device]
+            self.carried[layer] = self._carry_arena.copy(key[keys]), self._carry_arena.copy(value[keys])
+        return key, value
+
+    def _attend_in_prefixes(
         self, layer: int, query: torch.Tensor, out: torch.Tensor, scale: float, extras: Extras
     ) -> None:
-        for s in self.packed.segments:
-            if not s.prefix:
+        for segment in self.batch.segments:
+            if not segment.prefix:
                 continue
-            rows = slice(s.first_row, s.nodes_row)
+            rows = slice(segment.first_row, segment.nodes_row)
             q = query[rows].transpose(0, 1)[None]
-            k, v = (part[None] for part in self.prefix[s.context, layer])
+            k, v = _batch_of_one(self.prefix[segment.context, layer])
             if extras.plain:
-                seen = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=True)
-                out[rows] = seen[0].transpose(0, 1)
+                result = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=True)
+                out[rows] = result[0].transpose(0, 1)
                 continue
-            size = max(1, WRITTEN_OUT // (query.shape[1] * s.prefix))
-            for start in range(0, s.prefix, size):
-                stop = min(start + size, s.prefix)
+            size = max(1, MAX_LOGITS // (query.shape[1] * segment.prefix))
+            for start in range(0, segment.prefix, size):
+                stop = min(start + size, segment.prefix)
                 visible = _causal(start, stop, extras.window, query.device)
-                seen = _general(
-                    q[:, :, start:stop], k[:, :, :stop], v[:, :, :stop], None, None, visible, scale, extras
-                )
-                out[rows][start:stop] = seen[0].transpose(0, 1)
+                seen = [(k[:, :, :stop], v[:, :, :stop])]
+                result = plain_attention(q[:, :, start:stop], seen, visible, scale, extras)
+                out[rows][start:stop] = result[0].transpose(0, 1)
 
     def _merged(
         self, layer: int, query: torch.Tensor, local: KeyValue, layout: _Layout, scale: float, extras: Extras
     ) -> torch.Tensor:
-        """The part of the tree, blocks as a batch, and the part of the prefixes, merged: (B, R, H, D)."""
+        """Attention of blocks to the tree and to the prefixes by the fused kernel, merged: (B, R, H, D)."""
+        kernel = _FUSED_KERNELS[query.device.type]
         kv, size = local[0].shape[1:]
         blocks, rows = layout.queries.shape
         group = query.shape[1] // kv
         # Heads that share a key are stacked as more rows. Key heads go first, so that all blocks of a context
         # are one stretch of rows.
-        grouped = _rows(query, layout.queries).view(blocks, rows, kv, group, size)
+        grouped = _select_rows(query, layout.queries).view(blocks, rows, kv, group, size)
         stacked = grouped.permute(2, 0, 1, 3, 4).reshape(kv, blocks, rows * group, size)
-        k, v = (_rows(part, layout.keys).transpose(1, 2) for part in local)
-        partial = _PARTIAL[query.device.type]
-        out, lse = partial(stacked.transpose(0, 1), k, v, scale, layout.bias)
+        k, v = (_select_rows(part, layout.keys).transpose(1, 2) for part in local)
+        out, lse = kernel(stacked.transpose(0, 1), k, v, scale, layout.bias)
         for context, start, stop in layout.contexts:
-            if (prefix := self.prefix.get((context, layer))) is None:
+            prefix = self.prefix.get((context, layer))
+            if prefix is None:
                 continue
             q = stacked[:, start:stop].flatten(1, 2)  # (KV, all rows of the context, D)
-            both = partial(q[None], *_batch(prefix), scale, None)
-            # as out and lse: blocks first
-            other, other_lse = (x[0].unflatten(1, (stop - start, -1)).transpose(0, 1) for x in both)
-            weight = torch.sigmoid(other_lse - lse[start:stop]).unsqueeze(-1)
+            prefix_out, prefix_lse = kernel(q[None], *_batch_of_one(prefix), scale, None)
+            # back to blocks first, as out and lse are
+            prefix_out = prefix_out[0].unflatten(1, (stop - start, -1)).transpose(0, 1)
+            prefix_lse = prefix_lse[0].unflatten(1, (stop - start, -1)).transpose(0, 1)
+            weight = torch.sigmoid(prefix_lse - lse[start:stop]).unsqueeze(-1)
             if out.dtype == torch.float32:
-                out[start:stop].lerp_(other, weight)
+                out[start:stop].lerp_(prefix_out, weight)
             else:
-                out[start:stop] = torch.lerp(out[start:stop].float(), other.float(), weight).to(out.dtype)
-        seen: torch.Tensor = out.unflatten(2, (rows, group)).permute(0, 2, 1, 3, 4).flatten(2, 3)
-        return seen
+                merged = torch.lerp(out[start:stop].float(), prefix_out.float(), weight)
+                out[start:stop] = merged.to(out.dtype)
+        result: torch.Tensor = out.unflatten(2, (rows, group)).permute(0, 2, 1, 3, 4).flatten(2, 3)
+        return result
 
     def _written_out(
         self, layer: int, query: torch.Tensor, local: KeyValue, layout: _Layout, scale: float, extras: Extras
     ) -> torch.Tensor:
         """The same for any device and any extras, in plain operations: (B, R, H, D)."""
-        at_query, at_key = self._positions(layout, last=query.shape[0] != len(self.packed.tokens))
         _, heads, size = query.shape
-        found = query.new_empty(*layout.queries.shape, heads, size)
+        out = query.new_empty(*layout.queries.shape, heads, size)
         for context, first, end in layout.contexts:
             prefix = self.prefix.get((context, layer))
-            before = 0 if prefix is None else prefix[0].shape[1]
-            blocks = max(
-                1, WRITTEN_OUT // (heads * layout.queries.shape[1] * (before + layout.keys.shape[1]))
-            )
-            for start in range(first, end, blocks):
-                some = slice(start, min(start + blocks, end))
-                q = query[layout.queries[some]].transpose(1, 2)
-                k, v = (part[layout.keys[some]].transpose(1, 2) for part in local)
-                visible = layout.visible[some]
-                if extras.window is not None:
-                    visible = visible & (at_key[some, None, :] > at_query[some, :, None] - extras.window)
-                if prefix is None:
-                    seen = _general(q, k, v, None, None, visible[:, None], scale, extras)
-                else:
-                    near = torch.ones_like(visible[..., :1]).expand(-1, -1, before)
-                    if extras.window is not None:
-                        near = (
-                            torch.arange(before, device=query.device)
-                            > at_query[some, :, None] - extras.window
-                        )
-                    seen = _general(
-                        q, *_batch(prefix), k, v, torch.cat([near, visible], dim=-1)[:, None], scale, extras
-                    )
-                found[some] = seen.transpose(1, 2)
-        return found
+            length = 0 if prefix is None else prefix[0].shape[1]
+            logits_per_block = heads * layout.queries.shape[1] * (length + layout.keys.shape[1])
+            step = max(1, MAX_LOGITS // logits_per_block)
+            for start in range(first, end, step):
+                part = slice(start, min(start + step, end))
+                q = query[layout.queries[part]].transpose(1, 2)
+                k, v = (tensor[layout.keys[part]].transpose(1, 2) for tensor in local)
+                pairs = [(k, v)] if prefix is None else [_batch_of_one(prefix), (k, v)]
+                visible = _visible(layout, part, length, extras.window)[:, None]
+                out[part] = plain_attention(q, pairs, visible, scale, extras).transpose(1, 2)
+        return out
 
-    def _cut(self, layer: int, size: int, group: int, last: bool) -> Tiles:
-        """Tiles of the pass; layers share them."""
+    def _cut_tiles(self, layer: int, size: int, group: int, last: bool) -> Tiles:
+        """Tiles of the batch; layers share them."""
         if (last, group) not in self._tiles:
-            held = {context: keys.shape[1] for (context, of), (keys, _) in self.prefix.items() if of == layer}
-            prefixes = {s.context: held.get(s.context, 0) for s in self.packed.segments}
-            self._tiles[last, group] = cut(self.packed, prefixes, size, group, last=last)
+            lengths = {segment.context: 0 for segment in self.batch.segments}
+            for context in lengths:
+                if (context, layer) in self.prefix:
+                    lengths[context] = self.prefix[context, layer][0].shape[1]
+            self._tiles[last, group] = cut_tiles(self.batch, lengths, size, group, last=last)
         return self._tiles[last, group]
 
-    def _positions(self, layout: _Layout, last: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        rows = self.packed.positions[self.packed.wanted] if last else self.packed.positions
-        at_query, at_key = (
-            _tensor(each, layout.queries.device) for each in (rows, self.packed.key_positions)
-        )
-        return at_query[layout.queries], at_key[layout.keys]
-
-    def _kept(self, device: torch.device) -> torch.Tensor:
-        if device not in self._keep:
-            self._keep[device] = _tensor(self.packed.keep, device)
-        return self._keep[device]
-
     def _layout(self, last: bool, group: int, dtype: torch.dtype, device: torch.device) -> _Layout:
-        """Layers share it; models whose layers differ in their heads or lie on several devices have
-        several."""
-        if (last, group, dtype, device) not in self._layouts:
-            blocks: Blocks = self.packed.last if last else self.packed.nodes
+        """Layers share it, unless they differ in their heads or devices."""
+        key = last, group, dtype, device
+        if key not in self._layouts:
+            batch = self.batch
+            blocks = batch.last if last else batch.nodes
+            positions = batch.positions[batch.outputs] if last else batch.positions
             visible = torch.from_numpy(blocks.visible).to(device)
-            queries = _tensor(blocks.queries, device)
-            real = _tensor(blocks.real, device)
-            bias = torch.zeros(visible.shape, dtype=dtype, device=device).masked_fill_(
-                ~visible, float("-inf")
-            )
-            self._layouts[last, group, dtype, device] = _Layout(
+            bias = torch.zeros(visible.shape, dtype=dtype, device=device)
+            bias.masked_fill_(~visible, float("-inf"))
+            queries, keys, real = (_to_device(x, device) for x in (blocks.queries, blocks.keys, blocks.real))
+            self._layouts[key] = _Layout(
                 queries=queries,
                 real=None if real.numel() == queries.numel() else real,
                 rows=queries.flatten()[real],
-                keys=_tensor(blocks.keys, device),
+                keys=keys,
+                query_positions=_to_device(positions, device)[queries],
+                key_positions=_to_device(batch.key_positions, device)[keys],
                 visible=visible,
                 bias=bias.repeat_interleave(group, dim=1)[:, None],
                 contexts=blocks.contexts,
             )
-        return self._layouts[last, group, dtype, device]
+        return self._layouts[key]
 
 
-def _tensor(values: npt.NDArray[np.int64], device: torch.device) -> torch.Tensor:
-    return torch.from_numpy(np.ascontiguousarray(values)).to(device)
+def plain_attention(
+    query: torch.Tensor, pairs: Sequence[KeyValue], visible: torch.Tensor, scale: float, extras: Extras
+) -> torch.Tensor:
+    """Attention written out, with logits and weights in float32.
 
+    Args:
+        query: (batch, H, rows, D).
+        pairs: keys and values, each (batch or 1, KV, keys, D), attended to as if concatenated.
+        visible: broadcasts to (batch, H, rows, all keys).
 
-def _rows(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """``values[rows]``, several times faster for whole rows."""
-    return values.flatten(1).index_select(0, rows.flatten()).view(*rows.shape, *values.shape[1:])
-
-
-def _batch(pair: KeyValue) -> KeyValue:
-    return pair[0][None], pair[1][None]
-
-
-def _partial_cpu(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, bias: torch.Tensor | None
-) -> KeyValue:
-    out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        q, k, v, attn_mask=bias, scale=scale
-    )
-    return out, lse
-
-
-def _partial_cuda(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, bias: torch.Tensor | None
-) -> KeyValue:
-    if bias is not None:
-        bias = bias.expand(-1, q.shape[1], -1, -1)
-    out, lse, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(q, k, v, bias, True, scale=scale)
-    return out, lse[..., : q.shape[2]]
-
-
-_PARTIAL: dict[str, Any] = {"cpu": _partial_cpu, "cuda": _partial_cuda}
-"""Attention to some of the keys, (batch, KV, rows, D), and its log-sum-exp, (batch, KV, rows), by the
-device's fused kernel."""
+    Returns:
+        The shape and dtype of ``query``.
+    """
+    batch, heads, rows, size = query.shape
+    kv = pairs[0][0].shape[1]
+    grouped = query.reshape(batch, kv, -1, size)
+    logits = torch.cat([grouped @ key.transpose(2, 3) for key, _ in pairs], dim=-1).float() * scale
+    logits = logits.view(batch, heads, rows, -1)
+    if extras.softcap is not None:
+        logits = torch.tanh(logits / extras.softcap) * extras.softcap
+    logits = logits.masked_fill(~visible, float("-inf"))
+    if extras.sinks is not None:
+        sinks = extras.sinks.float().reshape(1, -1, 1, 1).expand(batch, heads, rows, 1)
+        logits = torch.cat([logits, sinks], dim=-1)
+    weights = torch.softmax(logits, dim=-1)
+    # summed in float32: two roundings to half precision would be one too many
+    out = torch.zeros(grouped.shape, device=query.device)
+    start = 0
+    for key, value in pairs:
+        stop = start + key.shape[2]
+        out += weights[..., start:stop].reshape(batch, kv, -1, key.shape[2]) @ value.float()
+        start = stop
+    return out.view(batch, heads, rows, size).to(query.dtype)
 
 
 def _causal(start: int, stop: int, window: int | None, device: torch.device) -> torch.Tensor:
-    """Which of the keys up to ``stop`` the queries from ``start`` on may see: shape (stop - start, stop)."""
+    """Which keys up to ``stop`` the queries from ``start`` on may see: shape (stop - start, stop)."""
     keys = torch.arange(stop, device=device)
     queries = keys[start:, None]
     visible = keys <= queries
     return visible if window is None else visible & (keys > queries - window)
 
 
-def _general(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    key2: torch.Tensor | None,
-    value2: torch.Tensor | None,
-    visible: torch.Tensor,
-    scale: float,
-    extras: Extras,
-) -> torch.Tensor:
-    """Attention written out, over one set of keys or over two beside each other, each (batch or 1, KV, keys,
-    D): (batch, H, rows, D)."""
-    batch, heads, rows, size = query.shape
-    kv = key.shape[1]
-    grouped = query.reshape(batch, kv, -1, size)
-    parts = [(key, value)] if key2 is None or value2 is None else [(key, value), (key2, value2)]
-    logits = torch.cat([grouped @ k.transpose(2, 3) for k, _ in parts], dim=-1).float() * scale
-    logits = logits.view(batch, heads, rows, -1)
-    if extras.softcap is not None:
-        logits = torch.tanh(logits / extras.softcap) * extras.softcap
-    logits = logits.masked_fill(~visible, float("-inf"))
-    if extras.sinks is not None:
-        logits = torch.cat(
-            [logits, extras.sinks.float().reshape(1, -1, 1, 1).expand(batch, heads, rows, 1)], dim=-1
-        )
-    weights = torch.softmax(logits, dim=-1)
-    # two roundings to half precision would be one too many
-    out = torch.zeros(grouped.shape, device=query.device)
-    start = 0
-    for k, v in parts:
-        out += weights[..., start : start + k.shape[2]].reshape(batch, kv, -1, k.shape[2]) @ v.float()
-        start += k.shape[2]
-    return out.view(batch, heads, rows, size).to(query.dtype)
+def _visible(layout: _Layout, blocks: slice, prefix: int, window: int | None) -> torch.Tensor:
+    """Which keys each query may see: first the prefix, then the block's keys, shape (blocks, R, P + K)."""
+    visible = layout.visible[blocks]
+    whole_prefix = visible.new_ones(1).expand(*visible.shape[:2], prefix)
+    visible = torch.cat([whole_prefix, visible], dim=-1)
+    if window is None:
+        return visible
+    keys = layout.key_positions[blocks, None, :]
+    prefix_positions = torch.arange(prefix, device=keys.device).expand(*keys.shape[:2], -1)
+    positions = torch.cat([prefix_positions, keys], dim=-1)
+    return visible & (positions > layout.query_positions[blocks, :, None] - window)
+
+
+def _to_device(values: Ints, device: torch.device) -> torch.Tensor:
+    return torch.from_numpy(values).to(device)
+
+
+def _select_rows(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """``values[rows]``, several times faster for whole rows."""
+    return values.flatten(1).index_select(0, rows.flatten()).view(*rows.shape, *values.shape[1:])
+
+
+def _batch_of_one(pair: KeyValue) -> KeyValue:
+    return pair[0][None], pair[1][None]
+
+
+def _cpu_kernel(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, bias: torch.Tensor | None
+) -> KeyValue:
+    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    out, lse = attention(q, k, v, attn_mask=bias, scale=scale)
+    return out, lse
+
+
+def _cuda_kernel(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, bias: torch.Tensor | None
+) -> KeyValue:
+    attention = torch.ops.aten._scaled_dot_product_efficient_attention
+    if bias is not None:
+        bias = bias.expand(-1, q.shape[1], -1, -1)
+    out, lse, *_ = attention(q, k, v, bias, True, scale=scale)
+    return out, lse[..., : q.shape[2]]
+
+
+_FUSED_KERNELS: dict[str, Any] = {"cpu": _cpu_kernel, "cuda": _cuda_kernel}
+"""Attention to some of the keys, (batch, KV, rows, D), and its log-sum-exp, (batch, KV, rows)."""

@@ -1,8 +1,5 @@
-"""A judge's decoder, run over one pass of tree nodes: by a forward pass of our own where the architecture is
-known, else by its own.
-
-Both give the final normed states of the wanted rows, (W, hidden).
-"""
+"""A judge's decoder, run over one packed batch: by a forward pass of our own where the architecture is known,
+else by transformers' layers. Both give the final normed states of the output rows, (W, hidden)."""
 
 from __future__ import annotations
 
@@ -12,91 +9,89 @@ from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
-from transformers import AttentionInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from selfreflect.metric.engine.attention import Extras, TreeAttention
 from selfreflect.metric.engine.packing import PackedBatch
 from selfreflect.models.linear import add_linear, linear
 from selfreflect.models.local.device_map import input_device
 
-OWN = frozenset(("LlamaModel", "MistralModel", "Qwen2Model", "Qwen3Model"))
+FUSED = frozenset(("LlamaModel", "MistralModel", "Qwen2Model", "Qwen3Model"))
 """Decoders that :class:`FusedDecoder` knows."""
 
-_PARTS = {
-    "layer": {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"},
-    "attention": {"q_proj", "k_proj", "v_proj", "o_proj"},
-    "normed attention": {"q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm"},
-    "mlp": {"gate_proj", "up_proj", "down_proj", "act_fn"},
-}
+_SILU = frozenset(("SiLU", "SiLUActivation"))
+_LAYER_PARTS = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
+_ATTENTION_PARTS = {"q_proj", "k_proj", "v_proj", "o_proj"}
+_NORM_PARTS = {"q_norm", "k_norm"}
+_MLP_PARTS = {"gate_proj", "up_proj", "down_proj", "act_fn"}
+
+Rotary = tuple[torch.Tensor, torch.Tensor]
+"""Cosines, (rows, 1, D), and sines, (rows, 1, D / 2), of each row's angles."""
 
 
 class Decoder(Protocol):
-    def run(self, packed: PackedBatch, attention: TreeAttention) -> torch.Tensor: ...
+    def run(self, batch: PackedBatch, attention: TreeAttention) -> torch.Tensor: ...
 
 
 class FusedDecoder:
     """The forward pass of the Llama family (Llama, Mistral, Qwen2, Qwen3) over packed rows, without a batch
     dimension.
 
-    It works in place and leaves out of the last layer all that is not wanted: there, other rows are only keys
-    and values. Layers may lie on several devices: rows move on where the next layer is elsewhere, and its
-    keys and values stay with it.
+    It works in place, and in the last layer only on the output rows: there, other rows are only keys and
+    values. Layers may lie on several devices: rows move on where the next layer is elsewhere, and its keys and
+    values stay with it.
     """
 
     def __init__(self, decoder: Any) -> None:
         self.decoder = decoder
         self.device = input_device(decoder)
-        self.places = [layer.input_layernorm.weight.device for layer in decoder.layers]
+        self.layer_devices = [layer.input_layernorm.weight.device for layer in decoder.layers]
 
     @staticmethod
     def serves(decoder: Any) -> bool:
-        """Whether the decoder is one of these and nothing has been changed in it: no adapters, quantised or
-        absent weights, windows."""
-        kind = type(decoder)
-        if kind.__name__ not in OWN or not kind.__module__.startswith("transformers.models."):
+        """Whether the decoder is of a known family and unchanged: no adapters, no quantised or absent weights,
+        no windows."""
+        cls = type(decoder)
+        if cls.__name__ not in FUSED or not cls.__module__.startswith("transformers.models."):
             return False
         hooks = [module._hf_hook for module in decoder.modules() if hasattr(module, "_hf_hook")]
-        return (
-            all(map(_only_moves, hooks))
-            and not windowed(decoder.config)
-            and all(map(_is_plain, decoder.layers))
-        )
+        if windowed(decoder.config) or not all(map(_only_moves, hooks)):
+            return False
+        return all(map(_is_plain, decoder.layers))
 
-    def run(self, packed: PackedBatch, attention: TreeAttention) -> torch.Tensor:
+    def run(self, batch: PackedBatch, attention: TreeAttention) -> torch.Tensor:
         decoder = self.decoder
-        x = decoder.embed_tokens(torch.from_numpy(packed.tokens).to(self.device))
-        positions = torch.from_numpy(packed.positions).to(self.device)
-        cos, sin = (part[0].unsqueeze(1) for part in decoder.rotary_emb(x[None], positions[None]))
-        sin = sin[..., : sin.shape[-1] // 2]
-        for layer, place in zip(decoder.layers, self.places, strict=True):
-            if x.device != place or cos.device != place:
-                x, cos, sin = x.to(place), cos.to(place), sin.to(place)
-            wanted = torch.from_numpy(packed.wanted).to(place) if layer is decoder.layers[-1] else None
-            x = self._layer(layer, x, (cos, sin), attention, wanted)
+        x = decoder.embed_tokens(torch.from_numpy(batch.tokens).to(self.device))
+        positions = torch.from_numpy(batch.positions).to(self.device)
+        cos, sin = decoder.rotary_emb(x[None], positions[None])
+        cos, sin = cos[0, :, None], sin[0, :, None, : sin.shape[-1] // 2]
+        for layer, device in zip(decoder.layers, self.layer_devices, strict=True):
+            if x.device != device or cos.device != device:
+                x, cos, sin = x.to(device), cos.to(device), sin.to(device)
+            outputs = None
+            if layer is decoder.layers[-1]:
+                outputs = torch.from_numpy(batch.outputs).to(device)
+            x = self._layer(layer, x, (cos, sin), attention, outputs)
         return _norm(decoder.norm, x.to(decoder.norm.weight.device))
 
     def _layer(
         self,
         layer: Any,
         x: torch.Tensor,
-        turns: tuple[torch.Tensor, torch.Tensor],
+        rotary: Rotary,
         attention: TreeAttention,
-        wanted: torch.Tensor | None,
+        outputs: torch.Tensor | None,
     ) -> torch.Tensor:
-        """One layer; where ``wanted`` is given, only for these rows."""
-        part = layer.self_attn
+        """One layer over (T, hidden), in place; with ``outputs``, over these rows only."""
+        attn, mlp = layer.self_attn, layer.mlp
         h = _norm(layer.input_layernorm, x)
-        key = self._heads(part.k_proj, h, getattr(part, "k_norm", None), turns)
-        value = _split(_linear(part.v_proj, h), part.head_dim)
-        if wanted is not None:
-            h, x, turns = h[wanted], x[wanted], (turns[0][wanted], turns[1][wanted])
-        query = self._heads(part.q_proj, h, getattr(part, "q_norm", None), turns)
-        seen = attention.attend(
-            part.layer_idx, query, key, value, part.scaling, _PLAIN, last=wanted is not None
-        )
-        _add_linear(x, part.o_proj, seen.flatten(1))
-        mlp = layer.mlp
+        key = _heads(attn.k_proj, getattr(attn, "k_norm", None), h, rotary)
+        value = _split_heads(_linear(attn.v_proj, h), attn.head_dim)
+        if outputs is not None:
+            h, x, rotary = h[outputs], x[outputs], (rotary[0][outputs], rotary[1][outputs])
+        query = _heads(attn.q_proj, getattr(attn, "q_norm", None), h, rotary)
+        last = outputs is not None
+        values = attention.attend(attn.layer_idx, query, key, value, attn.scaling, Extras(), last=last)
+        _add_linear(x, attn.o_proj, values.flatten(1))
         h = _norm(layer.post_attention_layernorm, x)
         silu = type(mlp.act_fn).__name__ in _SILU
         gate = _linear(mlp.gate_proj, h, silu=silu)
@@ -104,25 +99,6 @@ class FusedDecoder:
             gate = mlp.act_fn(gate)
         _add_linear(x, mlp.down_proj, gate.mul_(_linear(mlp.up_proj, h)))
         return x
-
-    def _heads(
-        self, projection: Any, h: torch.Tensor, norm: Any, turns: tuple[torch.Tensor, torch.Tensor]
-    ) -> torch.Tensor:
-        """(rows, heads, D) with rotary embedding: each half turned with the other.
-
-        Args:
-            turns: cosines, (rows, 1, D), and sines, (rows, 1, D / 2), of the angles.
-        """
-        x = _split(_linear(projection, h), turns[0].shape[-1])
-        if norm is not None:
-            x = _norm(norm, x)
-        cos, sin = turns
-        left, right = x.chunk(2, dim=-1)
-        turned = x * cos
-        out_left, out_right = turned.chunk(2, dim=-1)
-        out_left.addcmul_(right, sin, value=-1)
-        out_right.addcmul_(left, sin)
-        return turned
 
 
 def windowed(config: Any) -> bool:
@@ -134,52 +110,50 @@ def windowed(config: Any) -> bool:
     return hasattr(type(config), "sliding_window") and bool(config.sliding_window)
 
 
-_PLAIN = Extras()
-_SILU = frozenset(("SiLU", "SiLUActivation"))
-
-
 def _only_moves(hook: Any) -> bool:
-    """Whether a hook is one of accelerate's that does nothing but bring inputs to the module, whose weights
-    stay where they are."""
+    """Whether a hook is one of accelerate's that only moves inputs to the module, whose weights stay put."""
     from accelerate.hooks import AlignDevicesHook
 
     return type(hook) is AlignDevicesHook and not hook.offload
 
 
 def _is_plain(layer: Any) -> bool:
-    attention, mlp = layer.self_attn, layer.mlp
-    names = {name for name, _ in attention.named_children()}
-    linears = [
-        module
-        for part in (attention, mlp)
-        for name, module in part.named_children()
-        if name.endswith("_proj")
-    ]
+    attention, mlp = dict(layer.self_attn.named_children()), dict(layer.mlp.named_children())
+    projections = [part for name, part in (attention | mlp).items() if name.endswith("_proj")]
     return (
-        {name for name, _ in layer.named_children()} == _PARTS["layer"]
-        and names in (_PARTS["attention"], _PARTS["normed attention"])
-        and {name for name, _ in mlp.named_children()} == _PARTS["mlp"]
-        and all(type(linear) is torch.nn.Linear for linear in linears)
+        {name for name, _ in layer.named_children()} == _LAYER_PARTS
+        and attention.keys() in (_ATTENTION_PARTS, _ATTENTION_PARTS | _NORM_PARTS)
+        and mlp.keys() == _MLP_PARTS
+        and all(type(projection) is torch.nn.Linear for projection in projections)
     )
 
 
 def _norm(module: Any, x: torch.Tensor) -> torch.Tensor:
     if x.device.type != "cpu" or x.dtype != torch.float32:
         return F.rms_norm(x, x.shape[-1:], module.weight, module.variance_epsilon)
-    # A CPU has no kernel of its own for it, and torch writes the squares out.
-    scale = (
-        torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        .square_()
-        .div_(x.shape[-1])
-        .add_(module.variance_epsilon)
-        .rsqrt_()
-    )
+    # A CPU has no kernel for it, and torch would write the squares out.
+    mean_square = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().div_(x.shape[-1])
+    scale = mean_square.add_(module.variance_epsilon).rsqrt_()
     normed: torch.Tensor = (x * scale).mul_(module.weight)
     return normed
 
 
-def _split(x: torch.Tensor, size: int) -> torch.Tensor:
-    """Rows of heads, also where a pass wants none: (rows, heads, size)."""
+def _heads(projection: Any, norm: Any, h: torch.Tensor, rotary: Rotary) -> torch.Tensor:
+    """(rows, heads, D) with rotary embedding: each half turned with the other."""
+    cos, sin = rotary
+    x = _split_heads(_linear(projection, h), cos.shape[-1])
+    if norm is not None:
+        x = _norm(norm, x)
+    left, right = x.chunk(2, dim=-1)
+    turned = x * cos
+    turned_left, turned_right = turned.chunk(2, dim=-1)
+    turned_left.addcmul_(right, sin, value=-1)
+    turned_right.addcmul_(left, sin)
+    return turned
+
+
+def _split_heads(x: torch.Tensor, size: int) -> torch.Tensor:
+    """(rows, heads, size), also for no rows."""
     return x.view(len(x), x.shape[1] // size, size)
 
 
@@ -192,26 +166,44 @@ def _add_linear(x: torch.Tensor, module: torch.nn.Linear, h: torch.Tensor) -> No
 
 
 class HFDecoder:
-    """Any decoder whose layers call transformers' attention interface: ours takes its place for the length of
-    a pass."""
+    """Any decoder whose layers call transformers' attention interface: tree attention takes its place for the
+    length of a pass."""
 
     def __init__(self, decoder: Any) -> None:
         self.decoder = decoder
         self.device = input_device(decoder)
 
-    def run(self, packed: PackedBatch, attention: TreeAttention) -> torch.Tensor:
+    def run(self, batch: PackedBatch, attention: TreeAttention) -> torch.Tensor:
         # a 4-D mask is passed on as it is, which spares building a causal one
         unused = torch.empty(1, 1, 1, 1, device=self.device)
-        with _our_attention(self.decoder):
+        with _tree_attention_in(self.decoder):
             output = self.decoder(
-                input_ids=torch.from_numpy(packed.tokens).to(self.device)[None],
-                position_ids=torch.from_numpy(packed.positions).to(self.device)[None],
+                input_ids=torch.from_numpy(batch.tokens).to(self.device)[None],
+                position_ids=torch.from_numpy(batch.positions).to(self.device)[None],
                 attention_mask=unused,
                 use_cache=False,
                 tree=attention,
             )
         hidden: torch.Tensor = output.last_hidden_state[0]
-        return hidden[torch.from_numpy(packed.wanted).to(hidden.device)]
+        return hidden[torch.from_numpy(batch.outputs).to(hidden.device)]
+
+
+@contextmanager
+def _tree_attention_in(decoder: Any) -> Iterator[None]:
+    """Let the decoder's layers call tree attention for a while; generation on the same model keeps its own."""
+    from transformers import AttentionInterface
+
+    name = "selfreflect_tree"
+    AttentionInterface.register(name, tree_attention)
+    configs = {id(module.config): module.config for module in decoder.modules() if hasattr(module, "config")}
+    usual = {key: config._attn_implementation for key, config in configs.items()}
+    try:
+        for config in configs.values():
+            config._attn_implementation = name
+        yield
+    finally:
+        for key, config in configs.items():
+            config._attn_implementation = usual[key]
 
 
 def tree_attention(
@@ -228,42 +220,25 @@ def tree_attention(
     s_aux: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """The signature that transformers expects of an attention function; takes (1, heads, T, D), returns (1,
-    T, H, D).
+    """The signature that transformers expects of an attention function: takes (1, heads, T, D), returns (1, T,
+    H, D).
 
     Raises:
-        TypeError: the layer wants something that would change the result and is not known here.
+        TypeError: the layer passes something that would change the result and is not known here.
     """
     if tree is None:
-        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)  # type: ignore[no-any-return]
-    # Layers add biases to the mask that they were given, or pass tensors of their own: position biases,
+        from transformers.integrations.sdpa_attention import sdpa_attention_forward as usual
+
+        return usual(module, query, key, value, attention_mask, scaling=scaling, **kwargs)  # type: ignore[no-any-return]
+    # Some layers add biases to the mask they were given, or pass tensors of their own: position biases,
     # indices of sparse attention.
-    unknown = sorted(
-        name for name, value in kwargs.items() if isinstance(value, torch.Tensor) and name != "position_ids"
-    )
-    if unknown or (attention_mask is not None and attention_mask.numel() > 1):
-        raise TypeError(f"tree attention does not know what to do with {', '.join(unknown) or 'the mask'}")
+    tensors = {name for name, argument in kwargs.items() if isinstance(argument, torch.Tensor)}
+    unknown = sorted(tensors - {"position_ids"})
+    if attention_mask is not None and attention_mask.numel() > 1:
+        unknown.append("the mask")
+    if unknown:
+        raise TypeError(f"tree attention does not know what to do with {', '.join(unknown)}")
     q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
-    scale = scaling if scaling is not None else query.shape[-1] ** -0.5
-    return tree.attend(
-        module.layer_idx, q, k, v, scale, Extras(window=sliding_window, softcap=softcap, sinks=s_aux)
-    )[None], None
-
-
-_NAME = "selfreflect_tree"
-
-
-@contextmanager
-def _our_attention(decoder: Any) -> Iterator[None]:
-    """Let the decoder's layers call tree attention for a while; generation on the same model keeps its
-    own."""
-    AttentionInterface.register(_NAME, tree_attention)
-    configs = {id(module.config): module.config for module in decoder.modules() if hasattr(module, "config")}
-    before = {key: config._attn_implementation for key, config in configs.items()}
-    try:
-        for config in configs.values():
-            config._attn_implementation = _NAME
-        yield
-    finally:
-        for key, config in configs.items():
-            config._attn_implementation = before[key]
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    extras = Extras(window=sliding_window, softcap=softcap, sinks=s_aux)
+    return tree.attend(module.layer_idx, q, k, v, scale, extras)[None], None

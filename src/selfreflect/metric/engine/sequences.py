@@ -1,31 +1,28 @@
-"""The same states without tree attention: for architectures whose attention (if they have any) cannot be
-replaced.
+"""States without tree attention, for architectures whose attention (if they have any) cannot be replaced.
 
-Every root-to-leaf path runs as an ordinary sequence, batched by length with padding on the right, which a
-causal model never looks at.
+Every root-to-leaf path runs as an ordinary sequence. Batches are padded on the right, which a causal model
+never looks at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
 
+from selfreflect.metric.engine.logits import Head
 from selfreflect.metric.engine.tree import Ints, PrefixTree
-
-Head = Callable[[torch.Tensor], torch.Tensor]
-"""States (rows, width) -> logits (rows, vocabulary) in float32."""
 
 
 class SequenceEngine:
-    """Runs plans one sequence per leaf of the tree.
+    """An :class:`~selfreflect.metric.engine.choose.Engine` that runs one sequence per leaf of a tree.
 
     Args:
         forward: token ids (rows, length) -> states (rows, length, width).
-        head: see :data:`Head`.
+        head: see :data:`~selfreflect.metric.engine.logits.Head`.
         device: where ``forward`` wants its token ids.
-        budget: tokens per batch.
+        max_rows: tokens per batch, unless a single sequence has more.
     """
 
     def __init__(
@@ -34,48 +31,45 @@ class SequenceEngine:
         head: Head,
         device: torch.device,
         *,
-        budget: int = 4096,
+        max_rows: int = 4096,
     ) -> None:
         self.forward = forward
         self.head = head
         self.device = device
-        self.budget = budget
+        self.max_rows = max_rows
 
     @torch.inference_mode()
-    def states(self, plans: Sequence[PrefixTree]) -> list[torch.Tensor]:
-        """States at the wanted nodes, shape (W, width) for each plan."""
-        return [self._states(plan) for plan in plans]
+    def states(self, trees: Sequence[PrefixTree]) -> list[torch.Tensor]:
+        """States at the output nodes, shape (W, width) for each tree."""
+        return [self._states(tree) for tree in trees]
 
-    def _states(self, plan: PrefixTree) -> torch.Tensor:
+    def _states(self, tree: PrefixTree) -> torch.Tensor:
+        outputs = set(tree.outputs.tolist())
         rows: dict[int, torch.Tensor] = {}
-        for paths in self._batches(
-            [np.append(plan.ancestors(leaf), leaf) for leaf in _leaves(plan)], len(plan.prefix)
-        ):
-            self._run(plan, paths, rows)
-        return torch.stack([rows[int(node)] for node in plan.wanted])
+        for paths in self._batches(tree):
+            states = self._run(tree, paths)
+            for i, path in enumerate(paths):
+                for depth, node in enumerate(path.tolist()):
+                    if node in outputs and node not in rows:
+                        rows[node] = states[i, len(tree.prefix) + depth].clone()
+        return torch.stack([rows[node] for node in tree.outputs.tolist()])
 
-    def _batches(self, paths: list[Ints], prefix: int) -> list[list[Ints]]:
-        """Paths of similar length together, at most ``budget`` tokens a batch."""
-        batches: list[list[Ints]] = []
-        for path in sorted(paths, key=len, reverse=True):
-            if not batches or (len(batches[-1]) + 1) * (prefix + len(batches[-1][0])) > self.budget:
-                batches.append([])
-            batches[-1].append(path)
-        return batches
+    def _batches(self, tree: PrefixTree) -> Iterator[list[Ints]]:
+        """The paths to all leaves, those of similar length together."""
+        leaves = np.flatnonzero(tree.end == np.arange(1, len(tree.end) + 1))
+        paths = sorted((tree.path(leaf) for leaf in leaves.tolist()), key=len, reverse=True)
+        batch: list[Ints] = []
+        for path in paths:
+            if batch and (len(batch) + 1) * (len(tree.prefix) + len(batch[0])) > self.max_rows:
+                yield batch
+                batch = []
+            batch.append(path)
+        yield batch
 
-    def _run(self, plan: PrefixTree, paths: list[Ints], rows: dict[int, torch.Tensor]) -> None:
-        length = len(plan.prefix) + max(len(path) for path in paths)
+    def _run(self, tree: PrefixTree, paths: Sequence[Ints]) -> torch.Tensor:
+        length = len(tree.prefix) + len(paths[0])  # the first is the longest
         ids = np.zeros((len(paths), length), dtype=np.int64)
-        for row, path in enumerate(paths):
-            sequence = [*plan.prefix, *plan.tokens[path]]
-            ids[row, : len(sequence)] = sequence
-        states = self.forward(torch.from_numpy(ids).to(self.device))
-        wanted = set(plan.wanted.tolist())
-        for row, path in enumerate(paths):
-            for at, node in enumerate(path.tolist()):
-                if node in wanted and node not in rows:
-                    rows[node] = states[row, len(plan.prefix) + at].clone()
-
-
-def _leaves(plan: PrefixTree) -> list[int]:
-    return [node for node in range(len(plan.tokens)) if plan.end[node] == node + 1]
+        for row, path in zip(ids, paths, strict=True):
+            sequence = [*tree.prefix, *tree.tokens[path]]
+            row[: len(sequence)] = sequence
+        return self.forward(torch.from_numpy(ids).to(self.device))

@@ -15,7 +15,7 @@ from selfreflect.metric.prompts import CannotScoreError
 from selfreflect.validate.base import Undefined
 
 if TYPE_CHECKING:
-    from selfreflect.metric.engine.tree_engine import Engine
+    from selfreflect.metric.engine.choose import Engine
     from selfreflect.models.judge import Judge
 
 GROUP = 6
@@ -70,7 +70,7 @@ class Query:
 
 def log_probabilities(engine: Engine, contexts: Sequence[Sequence[Query]]) -> list[list[list[float]]]:
     """For each context, query and event the natural logarithm of its probability."""
-    from selfreflect.metric.engine import tree_engine as tensors
+    from selfreflect.metric.engine import logits
 
     plans = [build_tree([query.prompt for query in queries]) for queries in contexts]
     found = []
@@ -81,7 +81,7 @@ def log_probabilities(engine: Engine, contexts: Sequence[Sequence[Query]]) -> li
             for at, tokens in query.events
             for token in tokens
         ]
-        logs = iter(tensors.log_probabilities(engine.head, states, np.array(wanted)).tolist())
+        logs = iter(logits.log_probabilities(engine.head, states, np.array(wanted)).tolist())
         found.append(
             [[_any_of([next(logs) for _ in tokens]) for _, tokens in query.events] for query in queries]
         )

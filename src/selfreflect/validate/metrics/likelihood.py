@@ -102,12 +102,12 @@ class Likelihood:
     """
 
     def __init__(self, judge: Judge, names: Sequence[str] | None = None) -> None:
-        from selfreflect.metric.engine.tree_engine import engine_of
+        from selfreflect.metric.engine.choose import engine_for
 
         self.metrics = chosen(METRICS, names)
         self.by = judged_by(judge)
         self.judge = judge
-        self.engine = engine_of(judge)
+        self.engine = engine_for(judge)
 
     def score(self, item: Item) -> list[Value]:
         """One value for each metric and summary."""

@@ -90,7 +90,7 @@ class Masked:
     def __init__(
         self, judge: Judge, names: Sequence[str] | None = None, *, temperature: float = JUDGE_TEMPERATURE
     ) -> None:
-        from selfreflect.metric.engine.tree_engine import engine_of
+        from selfreflect.metric.engine.choose import engine_for
 
         if not temperature > 0:
             raise ConfigError(
@@ -102,7 +102,7 @@ class Masked:
         )
         self.judge = judge
         self.temperature = temperature
-        self.engine = engine_of(judge)
+        self.engine = engine_for(judge)
         self._names = [info.name for info in self.metrics]
 
     def score(self, item: Item) -> list[Value]:

@@ -1,0 +1,135 @@
+"""Which engine serves a judge: the fastest one that reproduces the model's own logits on a small tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from selfreflect.metric.engine.decoder import Decoder, FusedDecoder, HFDecoder, windowed
+from selfreflect.metric.engine.logits import Head
+from selfreflect.metric.engine.sequences import SequenceEngine
+from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
+from selfreflect.metric.engine.tree_engine import TreeEngine
+from selfreflect.models.local.device_map import input_device, output_device
+
+if TYPE_CHECKING:
+    from selfreflect.models.judge import Judge
+
+
+class Engine(Protocol):
+    """Computes what a judge predicts at the output nodes of prefix trees."""
+
+    @property
+    def head(self) -> Head: ...
+
+    def states(self, trees: Sequence[PrefixTree]) -> list[torch.Tensor]:
+        """For each tree one row per output node, shape (W, width), to be given to ``head``."""
+
+
+class RotaryLimitEngine:
+    """For models whose rotary frequencies change for all positions once a sequence is longer than ``limit``
+    (Phi-3's longrope): up to there a tree, beyond it one sequence at a time, since no two lengths may share
+    keys.
+    """
+
+    def __init__(self, tree: TreeEngine, sequences: SequenceEngine, limit: int) -> None:
+        self.tree = tree
+        self.sequences = sequences
+        self.head = tree.head
+        self.limit = limit
+
+    def states(self, trees: Sequence[PrefixTree]) -> list[torch.Tensor]:
+        states = []
+        for tree in trees:
+            engine = self.tree if tree.longest <= self.limit else self.sequences
+            states += engine.states([tree])
+        return states
+
+
+def engine_for(judge: Judge) -> Engine:
+    """The engine of a judge, wherever its decoder runs."""
+    if judge.last_states is not None:
+        from selfreflect.metric.engine.remote import RemoteEngine
+
+        return RemoteEngine(judge.last_states, judge.head)
+    return choose_engine(judge.lm.model, judge.decoder, judge.head)
+
+
+@torch.inference_mode()
+def choose_engine(model: Any, decoder: Any, head: Head) -> Engine:
+    """Tree attention if it reproduces the model's logits, else ordinary sequences.
+
+    The check costs a few tiny passes and catches every architecture whose attention cannot be replaced or
+    whose logits are rescaled in a way that ``head`` does not know. What only shows in longer texts is read
+    from the configuration. All states come to the device of the vocabulary projection.
+    """
+    device = output_device(model)
+    whole_model = SequenceEngine(
+        lambda ids: model(input_ids=ids, use_cache=False).logits.to(device),
+        torch.Tensor.float,
+        input_device(model),
+    )
+    sequences = SequenceEngine(
+        lambda ids: decoder(input_ids=ids, use_cache=False).last_hidden_state.to(device),
+        head,
+        input_device(decoder),
+    )
+    probe = _Probe(model, whole_model)
+    tree = next(filter(probe.passes, _tree_engines(decoder, head, device)), None)
+    config = decoder.config.get_text_config()
+    if tree is not None and not _hides_window(config, tree):
+        limit = _rotary_limit(config)
+        if limit is None:
+            return tree
+        sequences.max_rows = 1
+        return RotaryLimitEngine(tree, sequences, limit)
+    return sequences if probe.passes(sequences) else whole_model
+
+
+def _tree_engines(decoder: Any, head: Head, device: torch.device) -> list[TreeEngine]:
+    """From the fastest to the most general."""
+    decoders: list[Decoder] = [HFDecoder(decoder)]
+    if FusedDecoder.serves(decoder):
+        decoders.insert(0, FusedDecoder(decoder))
+    engines = [TreeEngine(one, head, device) for one in decoders]
+    return engines + [TreeEngine(one, head, device, fused=False) for one in decoders]
+
+
+class _Probe:
+    """A small tree that branches twice, and the model's own logits at its outputs."""
+
+    def __init__(self, model: Any, whole_model: SequenceEngine) -> None:
+        stem = (3, 5, 7, 9, 11)  # token ids below 16 exist in every vocabulary
+        branches = ((8, 10, 12), (8, 10, 13), (8, 14, 12, 9), (2, 5))
+        self.tree = build_tree([Prompt((*stem, *branch, 6, 4), 5 + len(branch)) for branch in branches])
+        self.expected = whole_model.head(*whole_model.states([self.tree]))
+        self.tolerance = 2e-3 if next(model.parameters()).dtype == torch.float32 else 5e-2
+
+    def passes(self, engine: Engine) -> bool:
+        """Whether its logits are equal up to rounding, measured against the spread of the expected ones over
+        the vocabulary."""
+        try:
+            logits = engine.head(*engine.states([self.tree]))
+            difference = torch.linalg.vector_norm(logits - self.expected)
+        except (TypeError, KeyError, AttributeError, RuntimeError, ValueError):
+            return False  # an architecture that this engine cannot run
+        spread = torch.linalg.vector_norm(self.expected - self.expected.mean(dim=-1, keepdim=True))
+        return logits.shape == self.expected.shape and bool(difference <= self.tolerance * spread)
+
+
+def _hides_window(config: Any, tree: TreeEngine) -> bool:
+    """Whether a window longer than the probe is applied through the mask alone, which tree attention does not
+    look at."""
+    if "chunked_attention" in (getattr(config, "layer_types", None) or ()):
+        return True
+    return windowed(config) and not tree.windows
+
+
+def _rotary_limit(config: Any) -> int | None:
+    """The length beyond which longrope uses its second set of frequencies."""
+    ropes = getattr(config, "rope_parameters", None) or {}
+    by_layer_type = [rope for rope in ropes.values() if isinstance(rope, dict)] or [ropes]
+    longropes = [rope for rope in by_layer_type if rope.get("rope_type") == "longrope"]
+    return min((rope["original_max_position_embeddings"] for rope in longropes), default=None)

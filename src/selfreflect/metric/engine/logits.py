@@ -1,0 +1,181 @@
+"""What kept states predict: distances between two contexts, likely tokens, log-probabilities.
+
+Vocabularies are large, so logits exist only for a block of rows at a time, on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from selfreflect.metric.distance import Formula, total_variation
+from selfreflect.metric.engine.tree import Ints
+
+Floats = npt.NDArray[np.float64]
+
+Head = Callable[[torch.Tensor], torch.Tensor]
+"""States (rows, width) -> logits (rows, vocabulary) in float32."""
+
+PairedStates = tuple[torch.Tensor, Ints]
+"""States of one context, (W, width), and its token tasks, (tasks, 2): a row of these states and a row of the
+reference's."""
+
+ROWS_OF_LOGITS = 64
+"""Rows of logits that exist at once: 64 x 150k x 4 bytes x 4 arrays is 150 MB for the largest vocabularies. On
+a GPU sixteen times as many, since fewer would leave it waiting for the vocabulary's weights."""
+
+ROWS_IN_CACHE = 16
+"""Rows whose probabilities are taken at a time on a CPU."""
+
+
+@torch.inference_mode()
+def distances(
+    head: Head,
+    reference: torch.Tensor,
+    contexts: Sequence[PairedStates],
+    temperature: float,
+    formulas: Sequence[Formula] | None = None,
+) -> list[Floats]:
+    """Distances between what several contexts and the reference predict, by default the total variation.
+
+    Args:
+        reference: states of the reference context, shape (R, width).
+        formulas: K distances that share the projections.
+
+    Returns:
+        For each context the distances of its token tasks, shape (tasks, K).
+    """
+    device = reference.device
+    # A formula that is not compiled into one kernel writes several more arrays of full vocabularies.
+    size = ROWS_OF_LOGITS if device.type == "cpu" or formulas else 16 * ROWS_OF_LOGITS
+    formulas = formulas or (_total_variation_on(device),)
+    # The tasks of all contexts that need these rows of the reference fill blocks together: blocks of one
+    # size, one after another, fit into the same memory, and products of many rows are faster.
+    pairs = np.concatenate([tasks for _, tasks in contexts])
+    context_of = np.repeat(np.arange(len(contexts)), [len(tasks) for _, tasks in contexts])
+    result = np.zeros((len(pairs), len(formulas)))
+    for start in range(0, len(reference), size):
+        expected = head(reference[start : start + size])
+        (tasks,) = np.nonzero((start <= pairs[:, 1]) & (pairs[:, 1] < start + size))
+        for first in range(0, len(tasks), size):
+            block = tasks[first : first + size]
+            states = _gather(contexts, context_of[block], pairs[block, 0])
+            rows = torch.from_numpy(pairs[block, 1] - start).to(device)
+            result[block] = _compare(head(states), expected, rows, temperature, formulas)
+    return np.split(result, np.cumsum([len(tasks) for _, tasks in contexts[:-1]]))
+
+
+def _gather(contexts: Sequence[PairedStates], context_of: Ints, rows: Ints) -> torch.Tensor:
+    """Row ``rows[i]`` of the states of context ``context_of[i]``, for each i; ``context_of`` ascends."""
+    parts = []
+    for context in np.unique(context_of):
+        states = contexts[context][0]
+        parts.append(states[torch.from_numpy(rows[context_of == context]).to(states.device)])
+    return torch.cat(parts)
+
+
+def _compare(
+    logits: torch.Tensor,
+    expected: torch.Tensor,
+    rows: torch.Tensor,
+    temperature: float,
+    formulas: Sequence[Formula],
+) -> Floats:
+    """Row i of ``logits`` against row ``rows[i]`` of ``expected``: shape (rows, K).
+
+    A function, so that these logits are freed before the next ones come. On a CPU a few rows at a time stay in
+    its caches.
+    """
+    size = ROWS_IN_CACHE if logits.device.type == "cpu" else len(logits)
+    parts = []
+    for start in range(0, len(logits), size):
+        own = logits[start : start + size]
+        other = expected[rows[start : start + size]]
+        parts.append(torch.stack([formula(own, other, temperature) for formula in formulas], dim=1))
+    return torch.cat(parts).double().cpu().numpy()
+
+
+@cache
+def _total_variation_on(device: torch.device) -> Formula:
+    """On a GPU compiled into one kernel, which reads each logit once and writes no probabilities."""
+    if device.type != "cuda":
+        return total_variation
+    fused: Formula = torch.compile(total_variation, dynamic=True)
+    try:
+        # Two tensors, and sizes like real ones: the compiler makes other code for equal arguments and for
+        # small vocabularies.
+        probe, other = (torch.full((64, 2**16), value, device=device) for value in (0.0, 1.0))
+        fused(probe, other, 5.0)
+    except (
+        Exception
+    ):  # whatever a missing or broken compiler raises: the plain formula gives the same numbers
+        return total_variation
+    return fused
+
+
+@torch.inference_mode()
+def log_probabilities(head: Head, states: torch.Tensor, tokens: Ints) -> Floats:
+    """Natural logarithms of the probabilities of some next tokens, at temperature 1.
+
+    Args:
+        states: shape (W, width).
+        tokens: pairs of a row of ``states`` and a token id, shape (tokens, 2).
+
+    Returns:
+        Shape (tokens,).
+    """
+    result = np.zeros(len(tokens))
+    for start in range(0, len(states), ROWS_OF_LOGITS):
+        logits = head(states[start : start + ROWS_OF_LOGITS])
+        (block,) = np.nonzero((start <= tokens[:, 0]) & (tokens[:, 0] < start + ROWS_OF_LOGITS))
+        pairs = torch.from_numpy(tokens[block]).to(states.device)
+        rows, ids = pairs[:, 0] - start, pairs[:, 1]
+        logs = logits[rows, ids] - logits.logsumexp(dim=-1)[rows]
+        result[block] = logs.double().cpu().numpy()
+    return result
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """What two contexts hold likely for each of some token tasks.
+
+    ``tokens`` has shape (tasks, K), the likeliest of either context first; ``probabilities`` has shape
+    (tasks, K, 4): after the context and after the reference, each at temperature 1 and at the judge's, as in
+    :class:`~selfreflect.records.Guess`.
+    """
+
+    tokens: Ints
+    probabilities: Floats
+
+
+@torch.inference_mode()
+def guesses(
+    head: Head, reference: torch.Tensor, contexts: Sequence[PairedStates], temperature: float, count: int
+) -> list[Guesses]:
+    """The ``count`` likeliest tokens of each context for every token task, with their probabilities in both.
+
+    Arguments are as for :func:`distances`. A token that is among the likeliest of both contexts is there
+    twice. The projections are computed again: people look at few questions.
+    """
+    result = []
+    for states, pairs in contexts:
+        tokens, probabilities = [], []
+        for rows in torch.split(torch.from_numpy(pairs).to(states.device), ROWS_OF_LOGITS):
+            own, other = head(states[rows[:, 0]]), head(reference[rows[:, 1].to(reference.device)])
+            top = min(count, own.shape[1])
+            likely = torch.cat([own.topk(top, dim=1).indices, other.topk(top, dim=1).indices], dim=1)
+            columns = [
+                torch.softmax(logits / t, dim=1).gather(1, likely)
+                for logits, t in ((own, 1.0), (own, temperature), (other, 1.0), (other, temperature))
+            ]
+            order = torch.maximum(columns[0], columns[2]).argsort(dim=1, descending=True, stable=True)
+            tokens.append(likely.gather(1, order).cpu().numpy())
+            ordered = [column.gather(1, order) for column in columns]
+            probabilities.append(torch.stack(ordered, dim=2).double().cpu().numpy())
+        result.append(Guesses(np.concatenate(tokens), np.concatenate(probabilities)))
+    return result

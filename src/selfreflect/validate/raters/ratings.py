@@ -1,4 +1,4 @@
-"""What people said of summaries: a CSV of ratings, or of preferences between two summaries of an item."""
+"""What people say about summaries: a CSV of ratings, or of preferences between two summaries of an item."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 from selfreflect.errors import DataError, excerpt
 from selfreflect.sources.files import Row, listed, parse_rows, read_content
@@ -21,166 +20,145 @@ Pair = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Ratings:
-    """Either ``rated`` or ``preferred`` is filled. A cell without a rating is in neither."""
+    """Either ``rated`` or ``preferred`` is filled. A blank cell is in neither."""
 
     raters: tuple[str, ...]
     """In the order of the file, those without a single rating too."""
     rated: Mapping[str, Mapping[tuple[str, str], float]] = field(default_factory=dict)
     """Rater -> (item, summary) -> rating, higher is more faithful."""
     preferred: Mapping[str, Mapping[Pair, int]] = field(default_factory=dict)
-    """Rater -> pair -> 1 where the first is preferred, -1 where the second, 0 for neither."""
+    """Rater -> pair -> 1 if the first is preferred, -1 if the second, 0 for neither."""
     missing: int = 0
     """Rows whose rating is blank."""
 
     @property
     def orders(self) -> Mapping[str, Mapping[Pair, int]]:
-        """How each rater orders two summaries of an item, as in ``preferred``: taken from the ratings where
-        there are no preferences."""
+        """How each rater orders two summaries of an item, as in ``preferred``; from the ratings if there are
+        no preferences."""
         return self.preferred or {rater: summary_orders(values) for rater, values in self.rated.items()}
 
 
 def summary_orders(values: Mapping[tuple[str, str], float]) -> dict[Pair, int]:
-    """1 where the first of two summaries of an item has the higher value, -1 where the second has, 0 where
-    they are equal."""
+    """1 if the first of two summaries of an item has the higher value, -1 if the second has, 0 if they are
+    equal."""
     by_item: dict[str, dict[str, float]] = {}
     for (item, summary), value in values.items():
         by_item.setdefault(item, {})[summary] = value
-    return {
-        (item, one, other): (found[one] > found[other]) - (found[one] < found[other])
-        for item, found in by_item.items()
-        for one, other in combinations(sorted(found), 2)
-    }
+    orders: dict[Pair, int] = {}
+    for item, own in by_item.items():
+        for one, other in combinations(sorted(own), 2):
+            orders[item, one, other] = (own[one] > own[other]) - (own[one] < own[other])
+    return orders
 
 
 def read_ratings(source: str | Path, items: Sequence[Item]) -> Ratings:
-    """Ratings from a CSV file with the columns rater, item, summary and rating, or rater, item, summary,
+    """Read ratings from a CSV file with the columns rater, item, summary and rating, or rater, item, summary,
     other and preferred.
 
     ``preferred`` (or ``preference``) names one of the two summaries, or says ``tie``. A blank rating or
     preference is a missing one.
 
     Raises:
-        DataError: the file is no such CSV, names items or summaries that ``items`` do not have, says
-            something twice, or says nothing.
+        DataError: the file is no such CSV, names items or summaries that ``items`` do not have, repeats a
+            rating, or has none.
     """
     content = read_content(source)
     if content.suffix != ".csv":
         raise DataError(f"{content.name}: ratings come as CSV (.csv)")
     rows = parse_rows(content)
-    column = _column(rows[0])
-    pairwise = column != RATING
-    _check_names(
-        rows, {item.id: item.summaries for item in items}, ("summary", "other") if pairwise else ("summary",)
-    )
-    return _preferences(rows, column) if pairwise else _ratings(rows)
-
-
-def _column(row: Row) -> str:
-    """Which column holds what was said."""
-    found = [name for name in (RATING, *PREFERENCES) if name in row.fields]
-    needed = ["rater", "item", "summary", *(["other"] if found and found[0] != RATING else [])]
-    if len(found) != 1 or any(name not in row.fields for name in needed):
-        raise DataError(
-            f"{row.source}: the columns must be rater, item, summary, rating, or rater, item, summary, other, preferred; "
-            f"they are {listed(row.fields)}"
-        )
-    return found[0]
-
-
-def _check_names(rows: Sequence[Row], known: Mapping[str, Mapping[str, str]], columns: Sequence[str]) -> None:
-    """All rows at once, because a file made for other items is wrong throughout."""
-    for what, unknown in (
-        ("items", [(row, item) for row in rows if (item := row.text("item")) not in known]),
-        (
-            "summaries",
-            [(row, f"{row.text('item')}: {name}") for row, name in _summaries(rows, known, columns)],
-        ),
-    ):
-        if unknown:
-            names = listed(dict.fromkeys(name for _, name in unknown), 5)
-            raise DataError(
-                f"{rows[0].source}: {len(unknown)} of {len(rows)} rows name {what} that the items do not have, "
-                f"first in {unknown[0][0].where}: {names}"
-            )
-
-
-def _summaries(
-    rows: Sequence[Row], known: Mapping[str, Mapping[str, str]], columns: Sequence[str]
-) -> list[tuple[Row, str]]:
-    found = []
-    for row in rows:
-        unknown = [
-            name
-            for column in columns
-            if (name := row.text(column)) not in known.get(row.text("item"), (name,))
-        ]
-        found += [(row, name) for name in unknown[:1]]
-    return found
-
-
-def _ratings(rows: Sequence[Row]) -> Ratings:
+    column = _rating_column(rows[0])
+    columns = ("summary",) if column == RATING else ("summary", "other")
+    _check_names(rows, {item.id: item.summaries for item in items}, columns)
+    raters: dict[str, None] = {}
+    first_place: dict[tuple[str, ...], str] = {}
     rated: dict[str, dict[tuple[str, str], float]] = {}
-    seen: dict[tuple[str, ...], str] = {}
-    for row in rows:
-        rater, item, summary = _once(row, seen, row.text("summary"))
-        mine = rated.setdefault(rater, {})
-        value = _number(row)
-        if value is not None:
-            mine[item, summary] = value
-    return Ratings(tuple(rated), rated=rated, missing=_missing(rows, rated))
-
-
-def _preferences(rows: Sequence[Row], column: str) -> Ratings:
     preferred: dict[str, dict[Pair, int]] = {}
-    seen: dict[tuple[str, ...], str] = {}
+    missing = 0
     for row in rows:
-        one, other = sorted((row.text("summary"), row.text("other")))
-        if one == other:
+        rater, item = row.text("rater"), row.text("item")
+        names = sorted(row.text(name) for name in columns)
+        if len(set(names)) < len(names):
             raise row.error(
-                f"the fields 'summary' and 'other' both name {excerpt(one)}; a preference is between two"
+                f"the fields 'summary' and 'other' both name {excerpt(names[0])}; a preference is between two"
             )
-        rater, item, *_ = _once(row, seen, one, other)
-        mine = preferred.setdefault(rater, {})
-        said = str(row.get(column)).strip()
-        if said in (one, other):
-            mine[item, one, other] = 1 if said == one else -1
-        elif said.lower() == TIE:
-            mine[item, one, other] = 0
-        elif said:
+        if (rater, item, *names) in first_place:
             raise row.error(
-                f"the field {column!r} must name {excerpt(one)} or {excerpt(other)}, or say {TIE!r}; it is {excerpt(said)}"
+                f"rater {excerpt(rater)} has rated {excerpt(', '.join(names))} of item {excerpt(item)} before, "
+                f"in {first_place[rater, item, *names]}"
             )
-    return Ratings(tuple(preferred), preferred=preferred, missing=_missing(rows, preferred))
+        first_place[rater, item, *names] = row.where
+        raters[rater] = None
+        text = str(row.get(column)).strip()
+        if not text:
+            missing += 1
+        elif column == RATING:
+            rated.setdefault(rater, {})[item, names[0]] = _number(row, text)
+        else:
+            preferred.setdefault(rater, {})[item, names[0], names[1]] = _preference(row, column, text, names)
+    if missing == len(rows):
+        raise DataError(f"{content.name}: all ratings are blank")
+    return Ratings(tuple(raters), rated, preferred, missing)
 
 
-def _once(row: Row, seen: dict[tuple[str, ...], str], *summaries: str) -> tuple[str, ...]:
-    """Rater, item and summaries of a row that no other row may have."""
-    key = (row.text("rater"), row.text("item"), *summaries)
-    if key in seen:
-        raise row.error(
-            f"rater {excerpt(key[0])} has rated {excerpt(', '.join(summaries))} of item {excerpt(key[1])} before, in {seen[key]}"
+def _rating_column(row: Row) -> str:
+    columns = [name for name in (RATING, *PREFERENCES) if name in row.fields]
+    required = ["rater", "item", "summary"]
+    if columns and columns[0] != RATING:
+        required.append("other")
+    if len(columns) != 1 or any(name not in row.fields for name in required):
+        raise DataError(
+            f"{row.source}: the columns must be rater, item, summary, rating, or rater, item, summary, other, "
+            f"preferred; they are {listed(row.fields)}"
         )
-    seen[key] = row.where
-    return key
+    return columns[0]
 
 
-def _number(row: Row) -> float | None:
-    text = str(row.get(RATING)).strip()
-    if not text:
-        return None
+def _check_names(
+    rows: Sequence[Row], summaries: Mapping[str, Mapping[str, str]], columns: Sequence[str]
+) -> None:
+    """Check all rows at once, because a file made for other items is wrong throughout."""
+    items: dict[str, list[Row]] = {}
+    names: dict[str, list[Row]] = {}
+    for row in rows:
+        item = row.text("item")
+        if item not in summaries:
+            items.setdefault(item, []).append(row)
+            continue
+        for column in columns:
+            name = row.text(column)
+            if name not in summaries[item]:
+                names.setdefault(f"{item}: {name}", []).append(row)
+                break
+    for what, unknown in (("items", items), ("summaries", names)):
+        if unknown:
+            first = next(iter(unknown.values()))[0]
+            raise DataError(
+                f"{first.source}: {sum(map(len, unknown.values()))} of {len(rows)} rows name {what} that the "
+                f"items do not have, first in {first.where}: {listed(unknown, 5)}"
+            )
+
+
+def _number(row: Row, text: str) -> float:
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
         raise row.error(
-            f"the field {RATING!r} must be a number such as 3 or 2.5, or blank where it is missing; it is {excerpt(text)}"
+            f"the field {RATING!r} must be a number such as 3 or 2.5, or blank if it is missing; "
+            f"it is {excerpt(text)}"
         )
     return value
 
 
-def _missing(rows: Sequence[Row], found: Mapping[str, Mapping[Any, float]]) -> int:
-    said = sum(map(len, found.values()))
-    if not said:
-        raise DataError(f"{rows[0].source}: all ratings are blank")
-    return len(rows) - said
+def _preference(row: Row, column: str, text: str, names: Sequence[str]) -> int:
+    one, other = names
+    orders = {TIE: 0, one: 1, other: -1}
+    if text in orders:
+        return orders[text]
+    if text.lower() != TIE:
+        raise row.error(
+            f"the field {column!r} must name {excerpt(one)} or {excerpt(other)}, or say {TIE!r}; "
+            f"it is {excerpt(text)}"
+        )
+    return 0

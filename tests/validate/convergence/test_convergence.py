@@ -30,6 +30,7 @@ from selfreflect.validate.convergence.resampling import (
 from selfreflect.validate.convergence.separation import answer_differences, questions_needed, separate
 from selfreflect.validate.convergence.study import Convergence
 from selfreflect.validate.measure import measure
+from selfreflect.validate.metrics.infos import MASKED
 from selfreflect.validate.metrics.masked import Masked
 from selfreflect.validate.worsening import FEWEST
 
@@ -605,7 +606,7 @@ def test_a_real_judge_minds_the_order_of_conditioning_answers_alone(tiny_judge):
     )
     items = [made(number, masked_out=words[number:], conditioning=words) for number in range(2)]
     study = Convergence(items, conditioning=(2,), shuffles=2)
-    values = measure(study.items, [Masked(tiny_judge("llama"), ["selfreflect"])])
+    values = measure(study.items, [Masked(tiny_judge("llama"), MASKED[:1])])
     found = study.finding(values, [LOWER])
     rows = {row[1]: row for row in table(found, "The same answers in another order").rows}
     assert rows["conditioning"][3] > 1e-3

@@ -17,9 +17,11 @@ from selfreflect.models.judge import Judge
 from selfreflect.models.local.loading import CausalLM
 from selfreflect.models.vllm.lm_head import LMHead
 from selfreflect.sources.items import Item, read_items
+from selfreflect.validate.base import MetricInfo
 from selfreflect.validate.edits.choice import QUESTIONS, MultipleChoice
 from selfreflect.validate.edits.dose import ShiftedPercentages
 from selfreflect.validate.measure import measure
+from selfreflect.validate.metrics.infos import MASKED
 from selfreflect.validate.metrics.masked import Masked
 from selfreflect.validate.study import Finding
 
@@ -111,9 +113,9 @@ class Reader:
 
 
 def found_by(
-    reader: Reader, study: MultipleChoice | ShiftedPercentages, names: Sequence[str] = ("selfreflect",)
+    reader: Reader, study: MultipleChoice | ShiftedPercentages, metrics: Sequence[MetricInfo] = MASKED[:1]
 ) -> Finding:
-    masked = Masked(reader.judge, names)
+    masked = Masked(reader.judge, metrics)
     return study.finding(measure(study.items, [masked]), masked.metrics)
 
 
@@ -129,10 +131,10 @@ def good_reader() -> Reader:
 
 def test_whoever_reads_percentages_follows_the_true_distance(good_reader: Reader):
     study = MultipleChoice()
-    values = measure(study.items, [Masked(good_reader.judge, ["selfreflect"])])
+    values = measure(study.items, [Masked(good_reader.judge, MASKED[:1])])
     distances = [point.distance for point in study.points]
     assert [value.value for value in values] == pytest.approx(distances, abs=1e-5)
-    finding = study.finding(values, Masked(good_reader.judge, ["selfreflect"]).metrics)
+    finding = study.finding(values, Masked(good_reader.judge, MASKED[:1]).metrics)
     for table in range(3):
         assert cells(finding, table)["Spearman"] > 0.98  # rounding parts some equal distances
         assert cells(finding, table)["Pearson"] == pytest.approx(1, abs=1e-6)
@@ -155,7 +157,7 @@ def test_whoever_does_not_read_them_shows_nothing():
 def test_temperature_blurs_a_perfect_reader_but_leaves_the_sign():
     """The judge's temperature of 5 makes a tenth nearly as much as a half, and nothing at all of 0% and what
     is not named."""
-    finding = found_by(Reader(stated, 1.0), MultipleChoice(), ["selfreflect", "tv_t1"])
+    finding = found_by(Reader(stated, 1.0), MultipleChoice(), MASKED[:2])
     assert cells(finding, 0, 1)["Pearson"] == pytest.approx(1, abs=1e-6)
     assert 0.5 < cells(finding, 0, 0)["Pearson"] < 0.95
 

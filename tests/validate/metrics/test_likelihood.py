@@ -19,8 +19,9 @@ from selfreflect.metric.tasks import reference_context, summary_context
 from selfreflect.models.judge import Judge
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import Value
-from selfreflect.validate.metrics.judged import GROUP
-from selfreflect.validate.metrics.likelihood import METRICS, Likelihood, answering, belief
+from selfreflect.validate.metrics.common import GROUP
+from selfreflect.validate.metrics.infos import LIKELIHOOD
+from selfreflect.validate.metrics.likelihood import Likelihood, answering, belief
 
 SYSTEM = "You are a friendly chatbot who always responds with short and concise answers.\n"
 ITEM = Item(
@@ -174,7 +175,7 @@ def test_many_summaries_in_groups_have_the_values_they_have_alone(family):
 def test_yes_and_no_are_told_apart_where_the_prompt_merges_with_the_reply(tmp_path: Path, make):
     with single_threaded():
         judge = Judge.load(save_lm(tmp_path, make()), device="cpu", dtype="float32")
-        values = found(Likelihood(judge, ["p_true"]).score(ITEM))
+        values = found(Likelihood(judge, LIKELIHOOD[:1]).score(ITEM))
         assert all(value is not None and 0 < value < 1 for value in values.values())
         expected = {("p_true", name): apart(judge, text) for name, text in ITEM.summaries.items()}
     assert values == pytest.approx(expected, abs=2e-5)
@@ -266,5 +267,5 @@ def test_a_damaged_judge_gives_no_numbers(tiny_judge):
     with torch.no_grad():
         family.judge.lm.model.get_output_embeddings().weight[7] = math.nan
     values = family.score(ITEM)
-    assert len(values) == len(METRICS) * len(ITEM.summaries)
+    assert len(values) == len(LIKELIHOOD) * len(ITEM.summaries)
     assert {value.undefined.reason for value in values} == {"backend"}

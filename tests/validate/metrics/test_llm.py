@@ -17,6 +17,7 @@ from selfreflect.sources.items import Item
 from selfreflect.validate.base import Undefined
 from selfreflect.validate.metrics.asking import prompts
 from selfreflect.validate.metrics.claims import ClaimCheck, f1, parse_claims, parse_verdicts
+from selfreflect.validate.metrics.infos import CLAIMS
 from selfreflect.validate.metrics.rated import Rated, parse_rating
 
 STEERING = (
@@ -319,6 +320,4 @@ def test_one_side_that_fails_leaves_the_other(replies, precision, recall, f):
 
 
 def test_only_the_metrics_asked_for_are_given():
-    assert found(ClaimCheck(script(), ["claims_recall"]), item(s="Radishes.")) == {
-        ("s", "claims_recall"): 0.5
-    }
+    assert found(ClaimCheck(script(), CLAIMS[1:2]), item(s="Radishes.")) == {("s", "claims_recall"): 0.5}

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import math
 import string
-import subprocess
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +15,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from selfreflect.errors import ConfigError
 from selfreflect.metric.distance import hellinger, total_variation
 from selfreflect.metric.engine.logits import distances
 from selfreflect.metric.engine.tree import PrefixTree
@@ -31,10 +28,11 @@ from selfreflect.metric.tasks import (
 )
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import Undefined, Value
-from selfreflect.validate.metrics.judged import GROUP
-from selfreflect.validate.metrics.masked import METRICS, Masked
+from selfreflect.validate.metrics.common import GROUP
+from selfreflect.validate.metrics.infos import MASKED
+from selfreflect.validate.metrics.masked import Masked
 
-NAMES = [info.name for info in METRICS]
+NAMES = [info.name for info in MASKED]
 ITEM = Item(
     id="q7",
     question="What should I plant?",
@@ -169,17 +167,14 @@ def test_a_subset_has_the_same_values_and_masks_no_stopwords_it_does_not_need(ti
     whole = numbers(masked.score(ITEM))
     sizes = {}
     for names in (["per_word"], ["top1", "kl"], ["all_words"]):
-        family = Masked(tiny_judge("llama"), names)
+        family = Masked(tiny_judge("llama"), [info for info in MASKED if info.name in names])
         family.engine = Watched(family.engine)
         assert numbers(family.score(ITEM)) == pytest.approx({name: whole[name] for name in names}, abs=1e-6)
         assert [info.name for info in family.metrics] == [name for name in NAMES if name in names]
-        sizes[names[0]] = len(family.engine.calls[0][0].rows)
+        sizes[names[0]] = [len(trees[0].rows) for trees in family.engine.calls]
     content = len(masked_words(ITEM.masked_out))
-    assert sizes == {
-        "per_word": content,
-        "top1": content,
-        "all_words": sum(len(answer.split()) for answer in ITEM.masked_out),
-    }
+    stopwords = sum(len(answer.split()) for answer in ITEM.masked_out) - content
+    assert sizes == {"per_word": [content], "top1": [content], "all_words": [content, stopwords]}
 
 
 def test_without_stopwords_all_words_are_the_words(masked):
@@ -187,15 +182,7 @@ def test_without_stopwords_all_words_are_the_words(masked):
     assert found["all_words"] == found["selfreflect"]
 
 
-def test_the_judge_temperature_is_that_of_all_but_one_and_named_beside_the_values(tiny_judge, masked):
-    cool = Masked(tiny_judge("llama"), ["selfreflect", "tv_t1"], temperature=1.0)
-    found = numbers(cool.score(ITEM))
-    assert (
-        found["selfreflect"]
-        == found["tv_t1"]
-        == pytest.approx(numbers(masked.score(ITEM))["tv_t1"], abs=1e-6)
-    )
-    assert cool.by == masked.by + ", temperature 1"
+def test_values_name_the_judge_and_its_dtype(tiny_judge, masked):
     assert masked.by == f"{tiny_judge('llama').name}, float32"
 
 
@@ -219,7 +206,8 @@ def test_many_summaries_run_in_groups_beside_one_reference(tiny_judge, masked):
     family = Masked(tiny_judge("llama"))
     family.engine = Watched(family.engine)
     together = family.score(changed(summaries={**summaries, "twin": summaries["s0"]}))
-    assert [len(plans) for plans in family.engine.calls] == [GROUP + 1, GROUP, 1]
+    # the reference runs with the first group; stopwords have a trip of their own
+    assert [len(plans) for plans in family.engine.calls] == [GROUP + 1, GROUP, 1] * 2
     for name, text in summaries.items():
         alone = numbers(masked.score(changed(summaries={name: text})), name)
         assert numbers(together, name) == pytest.approx(alone, abs=1e-6)
@@ -297,18 +285,6 @@ def test_a_damaged_judge_gives_no_numbers(tiny_judge):
     assert "not a finite number" in found["short", "top1"].message
 
 
-def test_unknown_metrics_and_impossible_temperatures_are_refused(tiny_judge):
-    with pytest.raises(
-        ConfigError,
-        match=r"no metric 'jensen-shannon' here; known are selfreflect.*Did you mean 'jensen_shannon'",
-    ):
-        Masked(tiny_judge("llama"), ["jensen-shannon"])
-    with pytest.raises(ConfigError, match="at least one metric"):
-        Masked(tiny_judge("llama"), [])
-    with pytest.raises(ConfigError, match="above 0"):
-        Masked(tiny_judge("llama"), temperature=0.0)
-
-
 # --- what it stands on
 
 
@@ -346,14 +322,3 @@ def test_several_distances_share_the_projections():
             for i, j in which
         ]
         assert two[:, 1].tolist() == pytest.approx(truth, abs=1e-6)
-
-
-def test_the_catalogue_of_metrics_loads_no_model_code():
-    code = (
-        "import sys, selfreflect.validate.metrics.masked, selfreflect.validate.metrics.likelihood; "
-        "print(sorted({'torch', 'transformers', 'numpy', 'tokenizers'} & set(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stdout == "[]\n"

@@ -7,35 +7,16 @@ The model reads the first 256 word pieces of a text and no more.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 from selfreflect.errors import MissingExtraError
+from selfreflect.models.embedder import SentenceEmbedder
 from selfreflect.sources.items import Item
+from selfreflect.stats import Floats
 from selfreflect.validate.base import MetricInfo, Value
-from selfreflect.validate.metrics.naming import chosen
-from selfreflect.validate.metrics.texts import answers, scorable, values
-
-if TYPE_CHECKING:
-    from selfreflect.stats import Floats
-
-METRICS = (
-    MetricInfo(
-        name="embedding_cosine",
-        better="lower",
-        group="competitor",
-        about="Mean cosine distance between the embedding of the summary and that of each answer.",
-        needs=("embedder",),
-    ),
-    MetricInfo(
-        name="embedding_transport",
-        better="lower",
-        group="competitor",
-        about="Optimal transport between the embeddings of the answers and those of the summary's sentences, over cosine distances.",
-        needs=("embedder",),
-    ),
-)
+from selfreflect.validate.metrics.common import score_texts
+from selfreflect.validate.metrics.infos import EMBEDDED
 
 _END = re.compile(r"(?<=[.!?…])(?<!\b\d\.)\s+|(?<=[。！？])|\n+")
 
@@ -75,29 +56,28 @@ class Embedded:
         BackendError: the installed model is not the published one.
     """
 
-    def __init__(self, names: Sequence[str] | None = None) -> None:
-        from selfreflect.models.embedder import SentenceEmbedder
-
-        self.metrics = chosen(METRICS, names)
-        if find_spec("ot") is None and any(info.name == "embedding_transport" for info in self.metrics):
+    def __init__(self, metrics: Sequence[MetricInfo] = EMBEDDED) -> None:
+        self.metrics = tuple(metrics)
+        names = [info.name for info in metrics]
+        if "embedding_transport" in names and find_spec("ot") is None:
             raise MissingExtraError("Optimal transport between embeddings", "validate")
         self._embed = SentenceEmbedder("Measuring distances between embeddings")
         self.by = self._embed.name
 
     def score(self, item: Item) -> list[Value]:
-        """One value for each summary and metric: a cosine in [0, 2], and a transport cost in the same
+        """One value for each summary and metric: a cosine distance in [0, 2], or a transport cost in the same
         range."""
-        said = self._embed(answers(item)).astype(float)
-        return values(
-            self, item, {name: self._distances(said, text) for name, text in scorable(item).items()}
-        )
+        return score_texts(self, item, self._measure)
 
-    def _distances(self, said: Floats, summary: str) -> dict[str, float]:
-        found = {}
-        for info in self.metrics:
-            whole = info.name == "embedding_cosine"
-            costs = (
-                1.0 - said @ self._embed([summary] if whole else sentences(summary)).T.astype(float)
-            ).clip(0, 2)
-            found[info.name] = float(costs.mean()) if whole else transport(costs)
-        return found
+    def _measure(
+        self, question: str, answers: Sequence[str], summaries: Sequence[str]
+    ) -> Iterator[dict[str, float]]:
+        embedded = self._embed(answers).astype(float)
+        for summary in summaries:
+            distances = {}
+            for info in self.metrics:
+                whole = info.name == "embedding_cosine"
+                texts = [summary] if whole else sentences(summary)
+                costs = (1.0 - embedded @ self._embed(texts).T.astype(float)).clip(0, 2)
+                distances[info.name] = float(costs.mean()) if whole else transport(costs)
+            yield distances

@@ -3,243 +3,141 @@ all words."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from itertools import chain
+from statistics import fmean
 
 import msgspec
 
-from selfreflect.errors import ConfigError
+from selfreflect.metric import distance
+from selfreflect.metric.distance import Formula
+from selfreflect.metric.engine.choose import engine_for
+from selfreflect.metric.engine.reference import Reference
+from selfreflect.metric.engine.tree import Prompt, build_tree
+from selfreflect.metric.prompts import CannotScoreError, QuestionPrompts, encode, prepare, summary_prompts
 from selfreflect.metric.tasks import JUDGE_TEMPERATURE, masked_words, reference_context
-from selfreflect.records import Summary
+from selfreflect.models.judge import Judge
+from selfreflect.records import AnswerSet, Question, Summary
 from selfreflect.sources.items import Item
-from selfreflect.validate.base import MetricInfo, Parts, Undefined, Value, make_value
-from selfreflect.validate.metrics.naming import chosen, judged_by
-
-if TYPE_CHECKING:
-    from selfreflect.metric.distance import Formula
-    from selfreflect.metric.engine.tree import Prompt
-    from selfreflect.metric.prompts import QuestionPrompts
-    from selfreflect.models.judge import Judge
-    from selfreflect.stats import Floats
-
-
-def _ablation(name: str, about: str) -> MetricInfo:
-    return MetricInfo(name=name, better="lower", group="ablation", about=about, needs=("judge",))
-
-
-METRICS: tuple[MetricInfo, ...] = (
-    MetricInfo(
-        name="selfreflect",
-        better="lower",
-        group="selfreflect",
-        about="Total variation between the judge's predictions of masked words after the summary and after the answers, at temperature 5.",
-        needs=("judge",),
-    ),
-    _ablation("tv_t1", "SelfReflect at judge temperature 1, where synonyms of a masked word hardly count."),
-    _ablation(
-        "kl", "SelfReflect with the Kullback-Leibler divergence of the summary from the answers, in nats."
-    ),
-    _ablation("jensen_shannon", "SelfReflect with the Jensen-Shannon divergence, in bits."),
-    _ablation("hellinger", "SelfReflect with the Hellinger distance."),
-    _ablation("top1", "SelfReflect with the share of tokens whose likeliest prediction differs."),
-    _ablation("per_word", "SelfReflect as a mean over words, not over their tokens."),
-    _ablation("all_words", "SelfReflect with stopwords masked as well."),
+from selfreflect.stats import Floats
+from selfreflect.validate.base import MetricInfo, Parts, Undefined, Value
+from selfreflect.validate.metrics.common import (
+    Result,
+    finite,
+    in_groups,
+    judge_name,
+    make_values,
+    undefined,
 )
+from selfreflect.validate.metrics.infos import MASKED
+
+FORMULAS: Mapping[str, Formula] = {
+    "selfreflect": distance.total_variation,
+    "tv_t1": lambda logits, reference, _: distance.total_variation(logits, reference, 1.0),
+    "kl": distance.kl_divergence,
+    "jensen_shannon": distance.jensen_shannon,
+    "hellinger": distance.hellinger,
+    "top1": distance.top1_disagreement,
+}
+"""The metrics that are the mean of a distance over all token tasks. The others are means of the first one."""
 
 
-@dataclass(frozen=True)
-class _Prompts:
-    """The masked words of one context."""
-
-    content: list[Prompt]
-    """Those of the metric."""
-    stopwords: list[Prompt] | Undefined
-    """Those that ``all_words`` adds. What keeps them from being asked is no failure of the other metrics."""
-
-    @property
-    def all(self) -> list[Prompt]:
-        return self.content if isinstance(self.stopwords, Undefined) else self.content + self.stopwords
-
-
-@dataclass(frozen=True)
-class _Found:
-    """What is known of one text: a number or the reason for none, by metric."""
-
-    numbers: Mapping[str, float | Undefined]
-    parts: Parts = ()
+Words = list[Floats]
+"""For each masked word the distances of its tokens, shape (tokens, formulas)."""
 
 
 class Masked:
-    """Metrics that compare what a judge fills in for masked words after a summary and after the conditioning
-    answers.
+    """Compare what a judge fills in for masked words after a summary and after the conditioning answers.
 
-    The metrics share one trip of each summary through the judge. Stopwords are masked only if ``all_words``
-    is asked for.
-
-    Args:
-        names: which of :data:`METRICS`; all unless given.
-        temperature: of the judge, for all but ``tv_t1``.
-
-    Raises:
-        ConfigError: an unknown name, or a temperature that is not above 0.
+    The metrics share one trip of each summary through the judge; ``all_words`` takes a second one, for the
+    stopwords.
     """
 
-    def __init__(
-        self, judge: Judge, names: Sequence[str] | None = None, *, temperature: float = JUDGE_TEMPERATURE
-    ) -> None:
-        from selfreflect.metric.engine.choose import engine_for
-
-        if not temperature > 0:
-            raise ConfigError(
-                f"the judge's temperature must be above 0, not {temperature}; the metric's own is {JUDGE_TEMPERATURE}"
-            )
-        self.metrics = chosen(METRICS, names)
-        self.by = judged_by(judge) + (
-            "" if temperature == JUDGE_TEMPERATURE else f", temperature {temperature:g}"
-        )
+    def __init__(self, judge: Judge, metrics: Sequence[MetricInfo] = MASKED) -> None:
+        self.metrics = tuple(metrics)
+        self.by = judge_name(judge)
         self.judge = judge
-        self.temperature = temperature
         self.engine = engine_for(judge)
-        self._names = [info.name for info in self.metrics]
+        self._names = [info.name for info in metrics]
+        used = {name if name in FORMULAS else "selfreflect" for name in self._names}
+        self._columns = [name for name in FORMULAS if name in used]
 
     def score(self, item: Item) -> list[Value]:
         """One value for each summary and metric; those of ``selfreflect`` have their parts."""
-        from selfreflect.metric.prompts import CannotScoreError, prepare
-        from selfreflect.validate.metrics.judged import undefined
-
+        question = Question(id=item.id, text=item.question)
+        answers = AnswerSet(question_id=item.id, masked_out=item.masked_out, conditioning=item.conditioning)
         try:
-            found = self._found(item, prepare(self.judge, item.question_record, item.answer_set))
+            task = prepare(self.judge, question, answers)
         except CannotScoreError as error:
-            found = dict.fromkeys(item.summaries.values(), self._nothing(undefined(error)))
-        return [
-            self._value(info.name, item, name, found[text])
-            for name, text in item.summaries.items()
-            for info in self.metrics
-        ]
+            nothing = dict.fromkeys(self._names, undefined(error))
+            return make_values(self, item, dict.fromkeys(item.summaries.values(), nothing))
+        words = self._distances(item, task, self._columns)
+        stopwords = self._stopwords(item, task) if "all_words" in self._names else {}
+        results = {text: self._means(words[text], stopwords.get(text, [])) for text in words}
+        values = []
+        for value in make_values(self, item, results):
+            own = words[item.summaries[value.summary]]
+            if value.metric == "selfreflect" and value.value is not None and not isinstance(own, Undefined):
+                value = msgspec.structs.replace(value, parts=_parts(task, own))
+            values.append(value)
+        return values
 
-    def _value(self, metric: str, item: Item, name: str, found: _Found) -> Value:
-        value = make_value(self, metric, item, name, found.numbers[metric])
-        return (
-            msgspec.structs.replace(value, parts=found.parts)
-            if metric == "selfreflect" and value.value is not None
-            else value
-        )
+    def _distances(
+        self, item: Item, task: QuestionPrompts, columns: Sequence[str]
+    ) -> dict[str, Words | Undefined]:
+        """By text of the summaries: the distances of all words of the task, or why there are none."""
 
-    def _nothing(self, why: Undefined) -> _Found:
-        return _Found(dict.fromkeys(self._names, why))
+        def prompts_after(name: str, text: str) -> list[Prompt]:
+            return summary_prompts(self.judge, task, Summary(question_id=item.id, name=name, text=text))
 
-    def _found(self, item: Item, task: QuestionPrompts) -> dict[str, _Found]:
-        """By text of the summaries."""
-        from selfreflect.metric.engine.reference import Reference
-        from selfreflect.metric.engine.tree import build_tree
-        from selfreflect.validate.metrics.judged import grouped
+        reference = Reference(self.engine, build_tree(task.reference))
+        by_text: dict[str, Words | Undefined] = {}
+        for group in in_groups(item, prompts_after, by_text):
+            compared = reference.compare([build_tree(prompts) for prompts in group.values()])
+            distances = compared.distances(JUDGE_TEMPERATURE, [FORMULAS[name] for name in columns])
+            for text, numbers, words in zip(group, distances, compared.tasks, strict=True):
+                by_text[text] = [numbers[tasks] for tasks in words]
+        return by_text
 
-        stopwords = self._stopwords(item, task)
-        reference = Reference(self.engine, build_tree(_Prompts(task.reference, _reference(stopwords)).all))
-        formulas = self._formulas()
-        found: dict[str, _Found] = {}
-        for group in grouped(item.summaries, lambda name, text: self._prompts(name, text, task, stopwords)):
-            found |= {text: self._nothing(why) for text, why in group.items() if isinstance(why, Undefined)}
-            asked = {text: prompts for text, prompts in group.items() if not isinstance(prompts, Undefined)}
-            if not asked:
-                continue
-            compared = reference.compare([build_tree(prompts.all) for prompts in asked.values()])
-            distances = compared.distances(self.temperature, list(formulas.values()))
-            for (text, prompts), values, tasks in zip(asked.items(), distances, compared.tasks, strict=True):
-                found[text] = self._numbers(task, prompts, [values[word] for word in tasks], list(formulas))
-        return found
-
-    def _stopwords(self, item: Item, task: QuestionPrompts) -> QuestionPrompts | Undefined:
-        """What ``all_words`` masks beyond the words of the metric."""
-        from selfreflect.metric.prompts import CannotScoreError, encode
-        from selfreflect.validate.metrics.judged import undefined
-
-        held = set(task.words)
-        words = (
-            [word for word in masked_words(item.masked_out, every=True) if word not in held]
-            if "all_words" in self._names
-            else []
-        )
+    def _stopwords(self, item: Item, task: QuestionPrompts) -> dict[str, Words | Undefined]:
+        """The same for the words that only ``all_words`` masks."""
+        content = set(task.words)
+        words = [word for word in masked_words(item.masked_out, every=True) if word not in content]
+        if not words:
+            return {}
         context = reference_context(item.question, item.conditioning)
         conversations = [context.conversation(word.masked) for word in words]
-        texts, what = [word.text for word in words], "the conditioning answers with a masked-out task"
+        what = "the conditioning answers with a masked-out task"
         try:
-            prompts = encode(self.judge, conversations, texts, what) if words else []
+            reference = encode(self.judge, conversations, [word.text for word in words], what)
         except CannotScoreError as error:
-            return undefined(error)
-        return replace(task, words=words, reference=prompts)
+            return dict.fromkeys(item.summaries.values(), undefined(error))
+        return self._distances(item, replace(task, words=words, reference=reference), ["selfreflect"])
 
-    def _prompts(
-        self, name: str, text: str, task: QuestionPrompts, stopwords: QuestionPrompts | Undefined
-    ) -> _Prompts:
-        from selfreflect.metric.prompts import CannotScoreError, summary_prompts
-        from selfreflect.validate.metrics.judged import undefined
-
-        summary = Summary(question_id=task.question.id, name=name, text=text)
-        content = summary_prompts(self.judge, task, summary)
-        if isinstance(stopwords, Undefined):
-            return _Prompts(content, stopwords)
-        try:
-            return _Prompts(
-                content, summary_prompts(self.judge, stopwords, summary) if stopwords.words else []
-            )
-        except CannotScoreError as error:
-            return _Prompts(content, undefined(error))
-
-    def _formulas(self) -> dict[str, Formula]:
-        """The distances that the metrics need, by the metric that is their plain mean."""
-        from selfreflect.metric import distance
-
-        known: dict[str, Formula] = {
-            "selfreflect": distance.total_variation,
-            "tv_t1": lambda logits, reference, _: distance.total_variation(logits, reference, 1.0),
-            "kl": distance.kl_divergence,
-            "jensen_shannon": distance.jensen_shannon,
-            "hellinger": distance.hellinger,
-            "top1": distance.top1_disagreement,
-        }
-        needed = {name if name in known else "selfreflect" for name in self._names}
-        return {name: formula for name, formula in known.items() if name in needed}
-
-    def _numbers(
-        self, task: QuestionPrompts, prompts: _Prompts, words: list[Floats], columns: list[str]
-    ) -> _Found:
-        """The metrics from the distances of each word, shape (tokens, columns)."""
-        from selfreflect.validate.metrics.judged import finite
-
-        content = words[: len(task.words)]
-        numbers: dict[str, float | Undefined] = {}
+    def _means(self, words: Words | Undefined, stopwords: Words | Undefined) -> dict[str, Result]:
+        """The metrics of one summary."""
+        results: dict[str, Result] = {}
         for name in self._names:
-            column = columns.index(name if name in columns else "selfreflect")
-            if name == "all_words" and isinstance(prompts.stopwords, Undefined):
-                numbers[name] = prompts.stopwords
+            if isinstance(words, Undefined):
+                results[name] = words
                 continue
-            distances = [word[:, column].tolist() for word in (words if name == "all_words" else content)]
-            values = (
-                [_mean(word) for word in distances]
-                if name == "per_word"
-                else [value for word in distances for value in word]
-            )
-            numbers[name] = finite(self.judge, _mean(values))
-        if "selfreflect" not in columns:
-            return _Found(numbers)
-        return _Found(
-            numbers, _parts(task, [tuple(word[:, columns.index("selfreflect")].tolist()) for word in content])
-        )
+            column = self._columns.index(name if name in FORMULAS else "selfreflect")
+            distances = [word[:, column].tolist() for word in words]
+            if name == "all_words":
+                if isinstance(stopwords, Undefined):
+                    results[name] = stopwords
+                    continue
+                distances += [word[:, 0].tolist() for word in stopwords]
+            if name == "per_word":
+                distances = [[fmean(word)] for word in distances]
+            results[name] = finite(self.judge, fmean(chain.from_iterable(distances)))
+        return results
 
 
-def _reference(stopwords: QuestionPrompts | Undefined) -> list[Prompt] | Undefined:
-    return stopwords if isinstance(stopwords, Undefined) else stopwords.reference
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
-
-
-def _parts(task: QuestionPrompts, distances: Sequence[tuple[float, ...]]) -> Parts:
-    answers = groupby(zip(task.words, distances, strict=True), key=lambda pair: pair[0].answer)
-    held = {answer: tuple(distance for _, distance in words) for answer, words in answers}
-    return tuple(held.get(answer, ()) for answer in range(task.answers))
+def _parts(task: QuestionPrompts, words: Words) -> Parts:
+    """The first distance of each word's tokens, by masked-out answer."""
+    by_answer: list[list[tuple[float, ...]]] = [[] for _ in range(task.answers)]
+    for masked, word in zip(task.words, words, strict=True):
+        by_answer[masked.answer].append(tuple(word[:, 0].tolist()))
+    return tuple(map(tuple, by_answer))

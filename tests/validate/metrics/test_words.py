@@ -13,8 +13,7 @@ from rouge_score.tokenizers import DefaultTokenizer
 
 from selfreflect.errors import MissingExtraError
 from selfreflect.sources.items import Item
-from selfreflect.validate.metrics.controls import Length
-from selfreflect.validate.metrics.overlap import Overlap, Words
+from selfreflect.validate.metrics.words import Length, Overlap, Words
 
 
 def item(answers, *summaries, masked_out=()):
@@ -81,6 +80,6 @@ def test_without_the_extra_it_is_named(monkeypatch):
 
 def test_length_is_counted_in_words_and_longer_is_better():
     assert numbers(Length(), item(["hen"], "", " two  words\n", "three or-so words")) == [0, 2, 3]
-    [info] = Length.metrics
+    [info] = Length().metrics
     assert info.wins(3, 2)
     assert not info.wins(2, 2)

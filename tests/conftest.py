@@ -26,6 +26,8 @@ for _name in (
 ):
     os.environ.pop(_name, None)
 os.umask(0o022)
+if "PYTEST_XDIST_WORKER" in os.environ:  # workers whose threads share cores wait for each other all the time
+    os.environ["OMP_NUM_THREADS"] = "1"
 
 # The same examples in every run, however long they take: a test that fails has failed for everybody.
 settings.register_profile(

@@ -34,9 +34,6 @@ SUPPORT = Path(__file__).parents[1] / "support"
 """Where this file finds its helpers when it runs as a program."""
 
 SEED = 4
-KILLS = 50
-TORN = 8
-"""Lives that the kernel has to end inside a write besides."""
 
 DATA = ("questions.jsonl", "answers.jsonl", "summaries.jsonl", "scores.jsonl")
 FILES = (*DATA, "failures.jsonl")
@@ -201,12 +198,16 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lives]:
         yield worker
 
 
-def test_a_run_that_is_killed_again_and_again_equals_one_that_was_not(lives: Lives, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kills", "torn_writes"), [(12, 2), pytest.param(50, 8, marks=pytest.mark.slow)])
+def test_a_run_that_is_killed_again_and_again_equals_one_that_was_not(
+    lives: Lives, tmp_path: Path, kills: int, torn_writes: int
+) -> None:
+    """The kernel has to end ``torn_writes`` lives inside a write, besides those that are killed."""
     chance, ends, torn, progress = random.Random(SEED), Counter[int](), 0, set()
     print(f"seed {SEED}")
     seconds = whole_life(lives, tmp_path / "killed-0")
     finished, out = 1, tmp_path / "killed-1"
-    while ends[-signal.SIGKILL] < KILLS or torn < TORN:
+    while ends[-signal.SIGKILL] < kills or torn < torn_writes:
         status = live(lives, out, seconds, chance)
         assert status < 0 or status == WITH_FAILURES, out.with_suffix(".log").read_text()
         ends[status] += 1
@@ -217,7 +218,7 @@ def test_a_run_that_is_killed_again_and_again_equals_one_that_was_not(lives: Liv
             finished += 1
             out = tmp_path / f"killed-{finished}"
     whole_life(lives, out)
-    assert len(progress) > KILLS // 2, "the kills hit runs that were making progress"
+    assert len(progress) > kills // 2, "the kills hit runs that were making progress"
     assert {failure.kind for failure in Run.load(lives.calm).failures} == {"too_long", "strategy"}
 
 

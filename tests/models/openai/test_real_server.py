@@ -1,5 +1,6 @@
 """A real server, ``transformers serve`` with the embedded model on loopback, does what the local generator
-does with the same model."""
+does with the same model. Its start takes half a minute; ``test_generator.py`` and ``test_runs.py`` prove the
+protocol with scripted servers."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from selfreflect.models.local.generator import HFGenerator
 from selfreflect.models.openai.generator import OpenAIGenerator
 from selfreflect.store.run import Run
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 BOTH_WAYS = Request(
     messages=(Message(role="user", content="Is the sky blue? Say yes or no."),),

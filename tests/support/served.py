@@ -12,7 +12,7 @@ from command import written
 from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.openai.generator import OpenAIGenerator
-from selfreflect.models.openai.patience import RetryPolicy
+from selfreflect.models.openai.retry import RetryPolicy
 
 KEY = "sk-very-secret-0123456789"
 QUICK = RetryPolicy(tries=4, first=0.001, longest=0.002)
@@ -28,7 +28,7 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def generator(url: str, **options: Any) -> OpenAIGenerator:
-    return OpenAIGenerator("m", endpoint(url), **{"patience": QUICK, "timeout": 20.0, **options})
+    return OpenAIGenerator("m", endpoint(url), **{"retries": QUICK, "timeout": 20.0, **options})
 
 
 def ask(text: str = "Who?", n: int = 1, seed: int = 5, **options: Any) -> Request:

@@ -24,7 +24,7 @@ from selfreflect.errors import BackendError, SelfReflectError
 from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling, as_done
 from selfreflect.models.openai.client import LARGEST_RESPONSE
 from selfreflect.models.openai.generator import OpenAIGenerator
-from selfreflect.models.openai.patience import RetryPolicy, retry_after
+from selfreflect.models.openai.retry import RetryPolicy, retry_after
 
 
 @pytest.fixture(autouse=True)
@@ -376,7 +376,7 @@ def test_a_server_that_asks_to_wait_is_waited_for(asked: Any) -> None:
 
     value = asked if isinstance(asked, str) else asked()
     with FaultServer(in_turn(status(429, "slow down", Retry_After=value), answers())) as server:
-        assert isinstance(only(server.url, sleep=sleep, timeout=60.0), Reply)
+        assert isinstance(only(server.url, retries=RetryPolicy(sleep=sleep), timeout=60.0), Reply)
     assert len(waits) == 1
     assert 6 < waits[0] < 9
 
@@ -446,7 +446,7 @@ def test_a_call_that_only_waits_ends_within_three_times_its_timeout() -> None:
     refused, server = refusal(
         lambda call: status(503, "busy"),
         timeout=0.5,
-        patience=RetryPolicy(tries=10**6, first=0.1, longest=0.1),
+        retries=RetryPolicy(tries=10**6, first=0.1, longest=0.1),
     )
     assert time.monotonic() - started < 10
     assert 3 <= len(server.calls) <= 30
@@ -457,10 +457,10 @@ def test_a_call_that_only_waits_ends_within_three_times_its_timeout() -> None:
 
 
 def test_at_20_percent_faults_200_requests_are_all_answered() -> None:
-    patience = RetryPolicy(tries=12, first=0.001, longest=0.002)
+    retries = RetryPolicy(tries=12, first=0.001, longest=0.002)
     requests = [ask(f"Who is {number}?", n=4, seed=1000 * number) for number in range(200)]
     with FaultServer(fault.faulty(0.2, fault.PASSING)) as server:
-        results = generator(server.url, patience=patience).generate(requests)
+        results = generator(server.url, retries=retries).generate(requests)
     for request, result in zip(requests, results, strict=True):
         assert isinstance(result, Reply)
         assert [one.text for one in result.completions] == [
@@ -484,10 +484,10 @@ def test_a_server_that_stays_down_is_given_up_after_a_few_requests() -> None:
 def test_a_server_that_restarts_is_waited_for() -> None:
     """Its connections break, nobody is there for a while, and then it is back at the same address."""
     notes: list[str] = []
-    patience = RetryPolicy(tries=10**6, first=0.01, longest=0.05)
+    retries = RetryPolicy(tries=10**6, first=0.01, longest=0.05)
     requests = [ask(seed=number) for number in range(40)]
     with FaultServer(lambda call: answers() if call.number < 5 else fault.silent) as server:
-        stream = generator(server.url, max_connections=2, patience=patience, progress=notes.append).stream(
+        stream = generator(server.url, max_connections=2, retries=retries, progress=notes.append).stream(
             requests
         )
         first = dict(islice(stream, 5))

@@ -24,7 +24,7 @@ from selfreflect.metric.parity import check_parity, parity_score, projection_dig
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.judge import Judge
 from selfreflect.models.openai.endpoint import endpoint
-from selfreflect.models.openai.patience import RetryPolicy
+from selfreflect.models.openai.retry import RetryPolicy
 from selfreflect.models.spec import ModelSpec
 from selfreflect.models.vllm.judge import ServedJudge, precision
 from selfreflect.models.vllm.lm_head import load_lm_head
@@ -281,7 +281,7 @@ def test_a_server_that_recovers_is_asked_again(tiny_judge: TinyJudge) -> None:
     local, told = tiny_judge("llama"), []
     script = pooling(local)
     with FaultServer(lambda call: status(503, "busy") if call.number % 3 == 0 else script(call)) as server:
-        pool = PoolingServer(local.name, endpoint(server.url), patience=QUICK, progress=told.append)
+        pool = PoolingServer(local.name, endpoint(server.url), retries=QUICK, progress=told.append)
         states = pool.last_states([[3, 5, 7]] * 100)
     assert states.shape == (100, 48)
     assert np.array_equal(states, np.repeat(states[:1], 100, axis=0))
@@ -294,7 +294,7 @@ def test_a_server_that_stays_down_ends_typed_and_without_the_key(
 ) -> None:
     monkeypatch.setenv("SELFREFLECT_API_KEY", "sk-very-secret-0123456789")
     with FaultServer(lambda call: status(500, call.headers["authorization"])) as server:
-        pool = PoolingServer("m", endpoint(server.url), patience=QUICK)
+        pool = PoolingServer("m", endpoint(server.url), retries=QUICK)
         with pytest.raises(JudgeError, match="3 tries") as raised:
             pool.last_states([[3]])
     assert "sk-very" not in str(raised.value)
@@ -445,7 +445,7 @@ def test_a_run_whose_judge_goes_away_goes_on_at_another_address(
         (["--judge", "vllm+http:m"], "--judge-url http://localhost:8000/v1"),
         (
             ["--judge", "smollm2", "--judge-url", "http://localhost:1/v1"],
-            "--judge-url is for a judge vllm+http:NAME",
+            "--judge-url goes with --judge vllm+http:NAME",
         ),
         (["--judge", "vllm+http:m", "--judge-url", "nowhere"], "must be an address"),
         (["--judge", "vllm+http:", "--judge-url", "http://localhost:1/v1"], "needs the name of a model"),

@@ -1,20 +1,24 @@
-"""The official OpenAI client without its own retries: errors become faults, and no response is read without a
-limit."""
+"""The official OpenAI client without its own retries: errors become APIErrors, and responses have a largest
+size."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from selfreflect.errors import BackendError, MissingExtraError
+from selfreflect.errors import BackendError, MissingExtraError, excerpt
 from selfreflect.models.openai.endpoint import Endpoint
-from selfreflect.models.openai.patience import retry_after
+from selfreflect.models.openai.iterate_in_thread import iterate_in_thread
 from selfreflect.models.openai.protocol import error_text
-from selfreflect.models.openai.retry import APIError, status_fault
+from selfreflect.models.openai.retry import APIError, retry_after, status_error
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
+
+T = TypeVar("T")
 
 LARGEST_RESPONSE = 32 * 2**20
 """Bytes of a response that are read."""
@@ -22,13 +26,61 @@ LARGEST_RESPONSE = 32 * 2**20
 CONNECT_SECONDS = 20.0
 
 
-@asynccontextmanager
-async def connected(server: Endpoint, timeout: float, max_connections: int) -> AsyncIterator[AsyncOpenAI]:
-    """A client of one event loop.
+def check_installed(purpose: str) -> None:
+    """Raise MissingExtraError where the client is not installed."""
+    try:
+        import anyio  # noqa: F401
+        import httpx2  # noqa: F401
+        import openai  # noqa: F401
+    except ImportError:
+        raise MissingExtraError(purpose, "openai") from None
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A client of one event loop."""
+
+    client: AsyncOpenAI
+    slots: asyncio.Semaphore
+    """Limits the calls under way, waits between tries included."""
+
+
+def run_tasks(
+    server: Endpoint,
+    timeout: float,
+    max_connections: int,
+    tasks: Iterable[Callable[[Connection], Awaitable[T]]],
+) -> Iterator[tuple[int, T]]:
+    """Run all ``tasks`` at once and yield each result with the index of its task, as soon as it is done.
 
     Raises:
+        Exception: the first that a task raises; the others are cancelled.
         BackendError: the proxy that the environment names cannot be used.
     """
+
+    async def work(emit: Callable[[tuple[int, T]], None]) -> None:
+        async def run(index: int, task: Callable[[Connection], Awaitable[T]]) -> None:
+            emit((index, await task(connection)))
+
+        async with _connected(server, timeout, max_connections) as client:
+            connection = Connection(client, asyncio.Semaphore(max_connections))
+            await together(run(index, task) for index, task in enumerate(tasks))
+
+    return iterate_in_thread(work)
+
+
+async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Results of coroutines that run at once. The first error cancels the others and is raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(coroutine) for coroutine in coroutines]
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+@asynccontextmanager
+async def _connected(server: Endpoint, timeout: float, max_connections: int) -> AsyncIterator[AsyncOpenAI]:
     import httpx2
     from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
@@ -54,66 +106,39 @@ async def connected(server: Endpoint, timeout: float, max_connections: int) -> A
 
 
 def authorized(server: Endpoint) -> Any:
-    """The headers of a call. Said outright: where the client has no key, it looks for other ones in the
-    environment."""
+    """The headers of a call. Without them the client would look for other keys in the environment."""
     from openai import Omit
 
     return {"Authorization": server.authorization or Omit()}
 
 
 async def body_of(response: Any) -> bytes:
-    """The JSON that an answer with HTTP 200 brings.
+    """The JSON of a response with HTTP 200.
 
     Raises:
         APIError: it is something else, or too large.
     """
-    kind = response.headers.get("content-type", "")
-    if "json" not in kind:
+    content_type = response.headers.get("content-type", "")
+    if "json" not in content_type:
         raise APIError(
             "the response is not JSON; look at --base-url, which mostly ends in /v1. Its type",
-            said=kind or "(none)",
+            server_text=content_type or "(none)",
         )
     return await _read(response.iter_bytes())
 
 
-def client_errors(purpose: str) -> tuple[type[Exception], ...]:
-    """What the client raises.
-
-    Raises:
-        MissingExtraError: it is not installed.
-    """
-    try:
-        import anyio
-        import httpx2
-        import openai
-    except ImportError:
-        raise MissingExtraError(purpose, "openai") from None
-    return openai.OpenAIError, httpx2.HTTPError, httpx2.InvalidURL, anyio.EndOfStream
-
-
-def given_up(fault: APIError, tries: int) -> APIError:
-    """The fault that ended a call, with what was done against it."""
-    if not fault.retry:
-        return fault
-    asked = "" if fault.wait is None else f", asks to wait {fault.wait:.0f} s"
-    return APIError(
-        f"{fault}{asked} ({'1 try' if tries == 1 else f'{tries} tries'})", kind=fault.kind, said=fault.said
-    )
-
-
 async def _check(response: Any) -> None:
-    """Turn an error into its fault here: the client would read the whole of its body, however long."""
+    """Raise an APIError for a bad status: the client would read the whole of its body, however long."""
     if response.headers.get("content-encoding", "identity") != "identity":
         raise APIError("the response is compressed, which was not asked for")
     if response.has_redirect_location:
-        there = response.headers["location"]
         raise APIError(
             f"the server points to another address (HTTP {response.status_code}); give that with --base-url",
-            said=there,
+            server_text=response.headers["location"],
         )
     if response.status_code >= 300:
-        said = error_text(await _read(response.aiter_bytes()))
-        raise status_fault(response.status_code, said, retry_after(response.headers.get("retry-after")))
+        text = error_text(await _read(response.aiter_bytes()))
+        raise status_error(response.status_code, text, retry_after(response.headers.get("retry-after")))
 
 
 async def _read(chunks: AsyncIterator[bytes]) -> bytes:
@@ -123,3 +148,25 @@ async def _read(chunks: AsyncIterator[bytes]) -> bytes:
         if len(data) > LARGEST_RESPONSE:
             raise APIError(f"the response is larger than {LARGEST_RESPONSE // 2**20} MB")
     return bytes(data)
+
+
+def describe(server: Endpoint, error: APIError) -> str:
+    """An error in words, without secrets: a server may send back what it was sent."""
+    message = f"{server.url}: {server.redacted(str(error))}"
+    server_text = server.redacted(" ".join(error.server_text.split()))
+    if server_text:
+        message += f": {excerpt(server_text, 300)}"
+    return message + server.advice(str(error))
+
+
+def without_repeats(progress: Callable[[str], None] | None) -> Callable[[str], None]:
+    """Pass on each line that differs from the one before: many requests meet the same fault."""
+    last = ""
+
+    def note(line: str) -> None:
+        nonlocal last
+        if progress is not None and line != last:
+            last = line
+            progress(line)
+
+    return note

@@ -1,4 +1,4 @@
-"""Where an OpenAI-compatible server is and what it wants to see, with every secret kept out of sight."""
+"""Address and credentials of an OpenAI-compatible server, with every secret kept out of sight."""
 
 from __future__ import annotations
 
@@ -31,13 +31,12 @@ class Endpoint:
     """The header of that name: the credentials of the base URL, else the key."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
     withheld: str = ""
-    """What to say to people whose key was not sent, because it is for another server."""
+    """Advice for people whose key was not sent, because it is for another server."""
 
-    def advice(self, fault: str) -> str:
-        """What to do about an HTTP fault that a key would have spared, where one was withheld; empty
-        otherwise."""
+    def advice(self, message: str) -> str:
+        """What to do about an HTTP error that a withheld key may explain; empty for others."""
         # which of the two depends on the server
-        keyless = any(status in fault for status in ("HTTP 401", "HTTP 403"))
+        keyless = any(status in message for status in ("HTTP 401", "HTTP 403"))
         return f". {self.withheld}" if self.withheld and keyless else ""
 
     def redacted(self, text: str) -> str:
@@ -48,8 +47,7 @@ class Endpoint:
 
 
 def endpoint(base_url: str | None, environment: Mapping[str, str] | None = None) -> Endpoint:
-    """The server at ``base_url`` (default: OpenAI's own) with the key of the environment; servers without
-    keys need none.
+    """The server at ``base_url`` (default: OpenAI's own) with the key of the environment, if there is one.
 
     ``OPENAI_API_KEY`` is sent to OpenAI alone, not even to this machine, where a port may lead anywhere.
 
@@ -58,46 +56,55 @@ def endpoint(base_url: str | None, environment: Mapping[str, str] | None = None)
     """
     environment = os.environ if environment is None else environment
     url, user, password = _parts(DEFAULT_URL if base_url is None else base_url)
-    own, openai = ((name, environment.get(name, "").strip()) for name in KEYS)
-    name, key = own if own[1] or not _is_openai(url) else openai
+    own_key, openai_key = (environment.get(name, "").strip() for name in KEYS)
+    if own_key or not _is_openai(url):
+        variable, key = KEYS[0], own_key
+    else:
+        variable, key = KEYS[1], openai_key
     if not (key.isascii() and key.isprintable()) or " " in key:
-        raise ConfigError(f"the environment variable {name} holds characters that no key has")
-    basic = b64encode(f"{user}:{password}".encode()).decode() if user or password else ""
+        raise ConfigError(f"the environment variable {variable} holds characters that no key has")
+
+    basic = _basic(user, password) if user or password else ""
+    authorization = f"Bearer {key}" if key else ""
+    if basic:
+        authorization = f"Basic {basic}"
+    withheld = ""
+    if openai_key and not authorization:
+        withheld = (
+            f"{KEYS[1]} is sent to https://{_OPENAI_HOST} alone: put the key of this server into {KEYS[0]}"
+        )
+
+    secrets = {own_key, openai_key, basic, password, *_proxy_secrets(environment)}
+    if not password:
+        secrets.add(user)
     # Longest first, so that no part of one is left where another is found in it. A single letter is no secret
     # and would spoil messages.
-    secrets = {own[1], openai[1], basic, password, user if not password else "", *_of_proxies(environment)}
-    authorization = f"Basic {basic}" if basic else f"Bearer {key}" if key else ""
-    unsent = openai[1] and not authorization
-    withheld = (
-        f"{KEYS[1]} is sent to https://{_OPENAI_HOST} alone: put the key of this server into {KEYS[0]}"
-        if unsent
-        else ""
-    )
-    return Endpoint(
-        url,
-        key,
-        authorization,
-        tuple(sorted((one for one in secrets if len(one) > 1), key=len, reverse=True)),
-        withheld,
-    )
+    redacted = sorted((secret for secret in secrets if len(secret) > 1), key=len, reverse=True)
+    return Endpoint(url, key, authorization, tuple(redacted), withheld)
 
 
-def _of_proxies(environment: Mapping[str, str]) -> Iterator[str]:
+def _basic(user: str, password: str) -> str:
+    return b64encode(f"{user}:{password}".encode()).decode()
+
+
+def _proxy_secrets(environment: Mapping[str, str]) -> Iterator[str]:
     """Passwords of the proxies that the environment names, and the headers they become: a proxy may send them
     back as well."""
-    for value in (value for name, value in environment.items() if name.lower() in _PROXIES):
+    for name, value in environment.items():
+        if name.lower() not in _PROXIES:
+            continue
         try:
             parts = urlsplit(value)
         except ValueError:
             continue
-        user, password = unquote(parts.username or ""), unquote(parts.password or "")
+        password = unquote(parts.password or "")
         if password:
-            yield from (password, b64encode(f"{user}:{password}".encode()).decode())
+            yield password
+            yield _basic(unquote(parts.username or ""), password)
 
 
 def _is_openai(url: str) -> bool:
-    """Whether this is OpenAI's own server, or its one of a region (``eu.api.openai.com``), with nobody in
-    between."""
+    """Whether this is OpenAI's own server, or a regional one (``eu.api.openai.com``), over https."""
     parts = urlsplit(url)
     return parts.scheme == "https" and f".{parts.hostname}".endswith(f".{_OPENAI_HOST}")
 
@@ -111,7 +118,8 @@ def _parts(base_url: str) -> tuple[str, str, str]:
         parts, host, port = urlsplit(""), None, None
     if parts.scheme not in ("http", "https") or not host or "@" in parts.path:
         raise ConfigError(
-            "--base-url must be an address such as http://localhost:8000/v1; special characters of a password need %-escapes"
+            "--base-url must be an address such as http://localhost:8000/v1; special characters of a password "
+            "need %-escapes"
         )
     if parts.query or parts.fragment:
         raise ConfigError("--base-url must have neither a query (?...) nor a fragment (#...)")
@@ -120,8 +128,7 @@ def _parts(base_url: str) -> tuple[str, str, str]:
         raise ConfigError(
             "a run directory does not keep the credentials of a base URL: give it again with --base-url"
         )
-    place = f"[{host}]" if ":" in host else host
-    shown = urlunsplit(
-        (parts.scheme, place if port is None else f"{place}:{port}", parts.path.rstrip("/"), "", "")
-    )
-    return shown, user, password
+    address = f"[{host}]" if ":" in host else host
+    if port is not None:
+        address += f":{port}"
+    return urlunsplit((parts.scheme, address, parts.path.rstrip("/"), "", "")), user, password

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from selfreflect.models.base import Completion, Finish, Reply, Request
-from selfreflect.models.openai.retry import APIError, status_fault
+from selfreflect.models.openai.retry import APIError, status_error
 from selfreflect.models.reasoning import UnclosedReasoningError, closes_prompted, split_reasoning
 
 _FINISH: dict[str, Finish] = {
@@ -21,9 +21,9 @@ _FINISH: dict[str, Finish] = {
 }
 """Whatever else a server calls the end of a text, the text is whole."""
 
-# Servers fill in defaults of their own or of the model where a field is missing (a top-k of 20 or 40, a
-# penalty), and the answer distribution would be another one. So fields that the API does not know are sent
-# too, until the server says that it does not either.
+# Servers fill in their own or the model's defaults where a field is missing (a top-k of 20 or 40, a penalty),
+# and the answer distribution would be another one. So fields that the API does not know are sent too, until
+# the server rejects them.
 _NEUTRAL: dict[str, Any] = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 
 
@@ -54,8 +54,7 @@ class Dialect:
     """What it calls the largest number of new tokens."""
 
     def body(self, model: str, request: Request, first: int, count: int) -> dict[str, Any]:
-        """The call for completions ``first`` to ``first + count`` of a request, of which a server may give
-        fewer.
+        """The call for completions ``first`` to ``first + count`` of a request; a server may give fewer.
 
         Raises:
             APIError: the request needs a field that the server does not take.
@@ -68,13 +67,14 @@ class Dialect:
         }
         if sampling.top_k:
             extra["top_k"] = sampling.top_k
-        needed = [name for name in self.left_out & _NEUTRAL.keys() if extra[name] != _NEUTRAL[name]]
-        if needed:
-            raise APIError(f"the server does not take {needed[0]}, which this request needs")
+        for name in self.left_out:
+            value = extra.pop(name)
+            if name in _NEUTRAL and value != _NEUTRAL[name]:
+                raise APIError(f"the server does not take {name}, which this request needs")
         body: dict[str, Any] = {
             "model": model,
             "messages": [
-                {"role": message.role, "content": _sendable(message.content)} for message in request.messages
+                {"role": message.role, "content": _encodable(message.content)} for message in request.messages
             ],
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
@@ -82,31 +82,32 @@ class Dialect:
             # them read 32 bits.
             "seed": (request.seed + first) % 2**31,
             self.limit: sampling.max_new_tokens,
-            "extra_body": {name: value for name, value in extra.items() if name not in self.left_out},
+            "extra_body": extra,
         }
-        return body if count == 1 else {**body, "n": count}
+        if count > 1:
+            body["n"] = count
+        return body
 
-    def without(self, said: str) -> Dialect | None:
-        """Another way to say the same to a server that refused it with these words, if they point to one."""
-        named = {name for name in (*_NEUTRAL, "chat_template_kwargs") if name in said} - self.left_out
-        if named:
-            return replace(self, left_out=self.left_out | named)
-        if self.limit == "max_tokens" and "max_completion_tokens" in said:
+    def without(self, server_text: str) -> Dialect | None:
+        """Another way to say the same to a server that rejected it with these words, if they point to one."""
+        fields = {name for name in (*_NEUTRAL, "chat_template_kwargs") if name in server_text} - self.left_out
+        if fields:
+            return replace(self, left_out=self.left_out | fields)
+        if self.limit == "max_tokens" and "max_completion_tokens" in server_text:
             return replace(self, limit="max_completion_tokens")
         return None
 
 
-def _sendable(text: str) -> str:
-    """Lone surrogates, which are no characters and which JSON on the wire cannot hold, become question
-    marks."""
+def _encodable(text: str) -> str:
+    """Replace lone surrogates, which JSON on the wire cannot hold, by question marks."""
     return text.encode("utf-8", "replace").decode()
 
 
-class _Read(NamedTuple):
-    """A completion as its own text tells it."""
+class ParsedCompletion(NamedTuple):
+    """A completion as its own text shows it."""
 
     completion: Completion
-    closes: bool
+    closes_trace: bool
     """Whether it ends a reasoning trace that the prompt began. No server says what its chat template does,
     but such a reply shows it."""
 
@@ -115,32 +116,32 @@ class _Read(NamedTuple):
 class ParsedResponse:
     """Completions of one request, each of which may show how the others are to be read."""
 
-    read: tuple[_Read, ...]
+    completions: tuple[ParsedCompletion, ...]
     prompt_tokens: int = 0
 
     @property
-    def opened(self) -> bool | None:
-        """Whether the prompt began a reasoning trace, as most completions show that came to an end; None
-        where none did."""
-        ended = [one.closes for one in self.read if one.closes or one.completion.finish == "stop"]
-        return sum(ended) * 2 > len(ended) if ended else None
+    def opens_trace(self) -> bool | None:
+        """Whether the prompt began a reasoning trace, by the majority of completions that came to an end;
+        None where none did."""
+        votes = []
+        for completion, closes_trace in self.completions:
+            if closes_trace or completion.finish == "stop":
+                votes.append(closes_trace)
+        return sum(votes) * 2 > len(votes) if votes else None
 
-    def reply(self, opened: bool) -> Reply:
+    def reply(self, opens_trace: bool) -> Reply:
         """The reply. Where the prompt began a trace, what was cut off before the trace ended holds no
         answer."""
-        completions = (_cut_trace(one) if opened else one.completion for one in self.read)
+        completions = []
+        for completion, closes_trace in self.completions:
+            if opens_trace and not closes_trace and completion.finish == "length":
+                completion = Completion(text="", finish="unclosed_reasoning", tokens=completion.tokens)
+            completions.append(completion)
         return Reply(completions=tuple(completions), prompt_tokens=self.prompt_tokens)
 
 
-def _cut_trace(one: _Read) -> Completion:
-    completion, closes = one
-    if closes or completion.finish != "length":
-        return completion
-    return Completion(text="", finish="unclosed_reasoning", tokens=completion.tokens)
-
-
-def drawn_of(data: bytes, count: int) -> ParsedResponse:
-    """What a response says: 1 to ``count`` completions.
+def parse_response(data: bytes, count: int) -> ParsedResponse:
+    """Read 1 to ``count`` completions from the body of a response.
 
     Raises:
         APIError: it holds an error instead, no completion, or is no such response.
@@ -148,24 +149,26 @@ def drawn_of(data: bytes, count: int) -> ParsedResponse:
     try:
         body = msgspec.json.decode(data, type=_Body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise APIError(f"the response is not a chat completion ({error})", retry=True) from None
+        raise APIError(f"the response is not a chat completion ({error})", retryable=True) from None
     if body.error:
-        raise _fault_in(body.error)
+        raise _embedded_error(body.error)
     choices = (body.choices or [])[:count]
     if not choices:
-        raise APIError("the response holds no completions", kind="empty", retry=True)
+        raise APIError("the response holds no completions", kind="empty", retryable=True)
     usage = body.usage if isinstance(body.usage, dict) else {}
     # A server counts the tokens of a call, not of each completion: they are shared out evenly.
-    each, rest = divmod(_count(usage.get("completion_tokens")), len(choices))
-    read = tuple(_read(choice, each + (place < rest)) for place, choice in enumerate(choices))
-    return ParsedResponse(read, prompt_tokens=_count(usage.get("prompt_tokens")))
+    share, rest = divmod(_count(usage.get("completion_tokens")), len(choices))
+    completions = [_parse(choice, share + (index < rest)) for index, choice in enumerate(choices)]
+    return ParsedResponse(tuple(completions), prompt_tokens=_count(usage.get("prompt_tokens")))
 
 
-def joined(parts: Sequence[ParsedResponse]) -> ParsedResponse:
-    return ParsedResponse(
-        tuple(one for part in parts for one in part.read),
-        prompt_tokens=sum(part.prompt_tokens for part in parts),
-    )
+def join(responses: Sequence[ParsedResponse]) -> ParsedResponse:
+    """The completions of several calls for one request."""
+    completions: list[ParsedCompletion] = []
+    for response in responses:
+        completions += response.completions
+    prompt_tokens = sum(response.prompt_tokens for response in responses)
+    return ParsedResponse(tuple(completions), prompt_tokens=prompt_tokens)
 
 
 def error_text(data: bytes) -> str:
@@ -174,46 +177,53 @@ def error_text(data: bytes) -> str:
         value = msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return data[:2000].decode("utf-8", "replace")
-    return _words(value.get("error", value) if isinstance(value, dict) else value)
+    return _message(value.get("error", value) if isinstance(value, dict) else value)
 
 
-def _fault_in(error: Any) -> APIError:
-    """An error that came with HTTP 200: gateways send them when they had begun to answer. Its code may be
-    that of a status."""
+def _embedded_error(error: Any) -> APIError:
+    """An error that came with HTTP 200: gateways send them when they had begun to answer. Its code may be an
+    HTTP status."""
     code = error.get("code") if isinstance(error, dict) else None
-    return status_fault(code if isinstance(code, int) and 400 <= code < 600 else 500, _words(error))
+    status = code if isinstance(code, int) and 400 <= code < 600 else 500
+    return status_error(status, _message(error))
 
 
-def _words(error: Any) -> str:
+def _message(error: Any) -> str:
+    if isinstance(error, str):
+        return error
     if isinstance(error, dict) and isinstance(error.get("message"), str):
         code = error.get("code")
         return f"{error['message']} ({code})" if isinstance(code, str) else str(error["message"])
-    return error if isinstance(error, str) else msgspec.json.encode(error).decode()
+    return msgspec.json.encode(error).decode()
 
 
-def _read(choice: _Choice, tokens: int) -> _Read:
+def _parse(choice: _Choice, tokens: int) -> ParsedCompletion:
     message = choice.message
     finish = _FINISH.get(choice.finish_reason or "", "stop")
     if message.refusal:
-        return _Read(Completion(text=message.refusal.strip(), finish="refused", tokens=tokens), closes=False)
+        completion = Completion(text=message.refusal.strip(), finish="refused", tokens=tokens)
+        return ParsedCompletion(completion, closes_trace=False)
     content = _text(message.content)
     try:
         text = split_reasoning(content).visible
     except UnclosedReasoningError:
-        return _Read(Completion(text="", finish="unclosed_reasoning", tokens=tokens), closes=False)
+        completion = Completion(text="", finish="unclosed_reasoning", tokens=tokens)
+        return ParsedCompletion(completion, closes_trace=False)
     if not text and finish == "length" and (message.reasoning_content or message.reasoning):
         finish = "unclosed_reasoning"
-    return _Read(Completion(text=text.strip(), finish=finish, tokens=tokens), closes=closes_prompted(content))
+    completion = Completion(text=text.strip(), finish=finish, tokens=tokens)
+    return ParsedCompletion(completion, closes_trace=closes_prompted(content))
 
 
 def _text(content: str | list[Any] | None) -> str:
-    """Plain text, or the parts of type ``text`` of a content in parts, of which others hold the reasoning."""
-    if isinstance(content, list):
-        parts = [
-            part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"
-        ]
-        return "".join(part for part in parts if isinstance(part, str))
-    return content or ""
+    """Plain text, or the parts of type ``text`` of a content in parts; others hold the reasoning."""
+    if not isinstance(content, list):
+        return content or ""
+    text = ""
+    for part in content:
+        if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str):
+            text += part["text"]
+    return text
 
 
 def _count(value: Any) -> int:

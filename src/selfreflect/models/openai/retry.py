@@ -1,14 +1,23 @@
-"""What may go wrong between us and a server: what it means, whether to ask again, and what to do about it."""
+"""Calls to a server: what a failure means, whether to call again, and how long to wait before."""
 
 from __future__ import annotations
 
+import asyncio
+import math
+import random
 import re
 import ssl
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TypeVar
 
 from selfreflect.errors import excerpt
 from selfreflect.models.openai.endpoint import KEYS
 from selfreflect.records import FailureKind
+
+T = TypeVar("T")
 
 _TOO_LONG = re.compile(
     r"context[ _](?:length|window|size|limit)|maximum context|too many (?:input )?tokens|prompt is too long"
@@ -19,74 +28,83 @@ _FILTERED = re.compile(r"content[_ ](?:filter|policy)|responsible ?ai", re.IGNOR
 
 
 class APIError(Exception):
-    """A call that gave nothing usable."""
+    """A call that gave nothing usable.
+
+    Attributes:
+        server_text: the server's own words, which may hold anything.
+        rejected: the server found fault with the request itself; another request may succeed.
+        retryable: the same request may succeed later.
+        wait: seconds that the server asks to wait.
+        fatal: every other call would fail in the same way.
+    """
 
     def __init__(
         self,
         message: str,
         *,
         kind: FailureKind = "backend",
-        said: str = "",
-        refused: bool = False,
-        retry: bool = False,
+        server_text: str = "",
+        rejected: bool = False,
+        retryable: bool = False,
         wait: float | None = None,
-        ends: bool = False,
+        fatal: bool = False,
     ) -> None:
         super().__init__(message)
         self.kind: FailureKind = kind
-        self.said = said
-        """The server's own words, which may hold anything."""
-        self.refused = refused
-        """Whether the server found fault with the request itself; another one may do."""
-        self.retry = retry
+        self.server_text = server_text
+        self.rejected = rejected
+        self.retryable = retryable
         self.wait = wait
-        """Seconds that the server asks to wait."""
-        self.ends = ends
-        """Whether every other call would end in the same way."""
+        self.fatal = fatal
+
+    def after(self, tries: int) -> APIError:
+        """The error that ends a call, with what was done against it."""
+        if not self.retryable:
+            return self
+        wait = "" if self.wait is None else f", asks to wait {self.wait:.0f} s"
+        count = "1 try" if tries == 1 else f"{tries} tries"
+        return APIError(f"{self}{wait} ({count})", kind=self.kind, server_text=self.server_text)
 
 
-def status_fault(status: int, said: str, wait: float | None = None) -> APIError:
-    """What an HTTP status means; ``said`` is the server's own text."""
+def status_error(status: int, server_text: str, wait: float | None = None) -> APIError:
+    """What an HTTP status means."""
     http = f"HTTP {status}"
     if status == 401:
-        return APIError(
-            f"the server does not accept the key; set {' or '.join(KEYS)} in the environment ({http})",
-            said=said,
-            ends=True,
-        )
-    if status == 402 or (status == 429 and "insufficient_quota" in said):
-        return APIError(f"the account has no credit left ({http})", said=said, ends=True)
+        message = f"the server does not accept the key; set {' or '.join(KEYS)} in the environment ({http})"
+        return APIError(message, server_text=server_text, fatal=True)
+    if status == 402 or (status == 429 and "insufficient_quota" in server_text):
+        return APIError(f"the account has no credit left ({http})", server_text=server_text, fatal=True)
     if status == 404:
         advice = "look at --base-url, which mostly ends in /v1, and at the names that its /models lists"
-        return APIError(f"the server knows no such model or path; {advice} ({http})", said=said, ends=True)
+        message = f"the server knows no such model or path; {advice} ({http})"
+        return APIError(message, server_text=server_text, fatal=True)
     if status in (408, 409, 425, 429) or status >= 500:
-        return APIError(http, said=said, retry=True, wait=wait)
-    if _TOO_LONG.search(said):
-        return APIError(http, said=said, kind="too_long")
-    if _FILTERED.search(said):
-        return APIError(http, said=said, kind="content_filter")
-    return APIError(http, said=said, refused=status in (400, 422))
+        return APIError(http, server_text=server_text, retryable=True, wait=wait)
+    if _TOO_LONG.search(server_text):
+        return APIError(http, server_text=server_text, kind="too_long")
+    if _FILTERED.search(server_text):
+        return APIError(http, server_text=server_text, kind="content_filter")
+    return APIError(http, server_text=server_text, rejected=status in (400, 422))
 
 
-def transport_fault(error: BaseException) -> APIError:
-    """What an exception of the client means: the fault inside it, or that no whole response came."""
-    chain = list(_chain(error))
-    for one in chain:
-        if isinstance(one, APIError):
-            return one
-    if any(isinstance(one, TimeoutError) or "Timeout" in type(one).__name__ for one in chain):
-        return APIError("no complete response came in time (see --timeout)", retry=True)
-    for one in chain:
-        if isinstance(one, ssl.SSLError):
-            reason = getattr(one, "verify_message", "") or one.reason or "the connection broke off"
-            if isinstance(one, ssl.SSLEOFError):  # a server that is overloaded or restarts hangs up like that
-                return APIError(f"no secure connection: {excerpt(reason, 200)}", retry=True)
-            return APIError(
-                f"no secure connection: {excerpt(reason, 200)}. For a certificate of your own set SSL_CERT_FILE"
-            )
+def transport_error(exception: BaseException) -> APIError:
+    """What an exception of the client means: the APIError inside it, or that no whole response came."""
+    chain = list(_chain(exception))
+    for error in chain:
+        if isinstance(error, APIError):
+            return error
+    if any(isinstance(error, TimeoutError) or "Timeout" in type(error).__name__ for error in chain):
+        return APIError("no complete response came in time (see --timeout)", retryable=True)
+    for error in chain:
+        if isinstance(error, ssl.SSLError):
+            reason = getattr(error, "verify_message", "") or error.reason or "the connection broke off"
+            message = f"no secure connection: {excerpt(reason, 200)}"
+            if isinstance(error, ssl.SSLEOFError):  # an overloaded or restarting server hangs up like that
+                return APIError(message, retryable=True)
+            return APIError(f"{message}. For a certificate of your own set SSL_CERT_FILE")
     last = chain[-1]
     reason = getattr(last, "strerror", None) or str(last) or type(last).__name__
-    return APIError(f"the connection failed: {excerpt(reason, 200)}", retry=True)
+    return APIError(f"the connection failed: {excerpt(reason, 200)}", retryable=True)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -94,3 +112,97 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetryPolicy:
+    """Exponential backoff with jitter. All times in seconds."""
+
+    tries: int = 10
+    first: float = 0.5
+    longest: float = 60.0
+    longest_asked: float = 300.0
+    """Longest wait that a server may ask for; with a longer one the call is given up."""
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    def wait(self, tries: int, asked: float | None, jitter: float) -> float | None:
+        """Seconds before the next try, after ``tries`` that failed; None to give up.
+
+        Between half and all of the doubled wait, so that requests refused together do not come back together,
+        on top of what was asked for.
+
+        Args:
+            asked: what the server's Retry-After says.
+            jitter: a random number in [0, 1).
+        """
+        if tries >= self.tries or (asked is not None and asked > self.longest_asked):
+            return None
+        doubled = min(self.longest, self.first * 2.0 ** min(tries - 1, 60))
+        return (asked or 0.0) + doubled * (0.5 + 0.5 * jitter)
+
+
+def retry_after(value: str | None, now: datetime | None = None) -> float | None:
+    """Seconds that a Retry-After header asks to wait (RFC 9110: seconds or an HTTP date); None without a
+    header that can be read.
+
+    More seconds than a float holds are infinitely many: such a server is not waited for.
+    """
+    if value is None:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            date = parsedate_to_datetime(value)
+        except (ValueError, OverflowError):
+            return None
+        date = date if date.tzinfo else date.replace(tzinfo=UTC)
+        seconds = (date - (now or datetime.now(UTC))).total_seconds()
+    return None if math.isnan(seconds) else max(0.0, seconds)
+
+
+async def call_with_retries(
+    call: Callable[[], Awaitable[T]],
+    policy: RetryPolicy,
+    timeout: float,
+    *,
+    on_retry: Callable[[APIError], None],
+    adapt: Callable[[APIError], bool] | None = None,
+) -> T:
+    """Await ``call()`` until it succeeds, is refused for good, or has used up its tries or its time.
+
+    Args:
+        timeout: seconds for one try; all tries and waits together take three times that at most.
+        on_retry: called before each wait.
+        adapt: changes a call that the server rejected and says whether it did; the next try then comes at
+            once and is not counted.
+
+    Raises:
+        APIError: the last failure.
+    """
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + 3 * timeout
+    tries = 1
+    while True:
+        try:
+            async with asyncio.timeout(min(timeout, deadline - clock())):
+                return await call()
+        except _transport_errors() as exception:
+            error = transport_error(exception)
+        if adapt is not None and adapt(error):
+            continue
+        wait = policy.wait(tries, error.wait, random.random())
+        if not error.retryable or wait is None or clock() + wait > deadline:
+            raise error.after(tries)
+        on_retry(error)
+        tries += 1
+        await policy.sleep(wait)
+
+
+def _transport_errors() -> tuple[type[Exception], ...]:
+    """What a call may raise; anything else is a mistake of ours."""
+    import anyio
+    import httpx2
+    import openai
+
+    return (APIError, OSError, openai.OpenAIError, httpx2.HTTPError, httpx2.InvalidURL, anyio.EndOfStream)

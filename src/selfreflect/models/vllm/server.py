@@ -2,41 +2,39 @@
 
 from __future__ import annotations
 
-import asyncio
 import binascii
-import random
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import numpy as np
 
 from selfreflect.errors import BackendError, JudgeError, excerpt
-from selfreflect.models.openai.background import iterate_in_thread
-from selfreflect.models.openai.client import authorized, body_of, client_errors, connected, given_up
+from selfreflect.models.openai.client import (
+    Connection,
+    authorized,
+    body_of,
+    check_installed,
+    describe,
+    run_tasks,
+    without_repeats,
+)
 from selfreflect.models.openai.endpoint import Endpoint
-from selfreflect.models.openai.patience import RetryPolicy
-from selfreflect.models.openai.retry import APIError, transport_fault
+from selfreflect.models.openai.retry import APIError, RetryPolicy, call_with_retries
 
 if TYPE_CHECKING:
-    from openai import AsyncOpenAI
-
     from selfreflect.models.vllm.judge import Floats
 
 T = TypeVar("T")
-Call = Callable[["AsyncOpenAI"], Awaitable[T]]
 
 PROMPTS_PER_CALL = 32
 CALLS = 4
-"""Under way at a time: enough that the server never waits for us."""
+"""Simultaneous calls: enough that the server never waits for us."""
 
 AT_FIRST = RetryPolicy(tries=3)
-"""With a server that has not answered yet: an address where there is none should be iterate_in_thread
-soon."""
-
-TIMEOUT = 600.0
-"""Seconds for one try of a call; with all its tries a call takes three times that at most."""
+"""For a server that has not answered yet: a wrong address should soon be an error."""
 
 
 class _Vector(msgspec.Struct):
@@ -62,7 +60,8 @@ class PoolingServer:
 
     Args:
         model: what the server calls it.
-        progress: is iterate_in_thread when the server has to be asked again.
+        timeout: seconds for one try of a call; with all its tries a call takes three times that at most.
+        progress: called when the server has to be asked again.
     """
 
     def __init__(
@@ -70,16 +69,16 @@ class PoolingServer:
         model: str,
         server: Endpoint,
         *,
-        timeout: float = TIMEOUT,
-        patience: RetryPolicy | None = None,
+        timeout: float = 600.0,
+        retries: RetryPolicy | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
+        check_installed("A judge on a server")
         self.model = model
         self.server = server
         self._timeout = timeout
-        self._patience = patience or RetryPolicy()
-        self._progress = progress or (lambda line: None)
-        self._errors: tuple[type[Exception], ...] = (*client_errors("A judge on a server"), APIError, OSError)
+        self._retries = retries or RetryPolicy()
+        self._note = without_repeats(progress)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -91,104 +90,72 @@ class PoolingServer:
         Raises:
             JudgeError: it cannot be reached, or does not serve the model.
         """
-        [body] = self._all([self._models], AT_FIRST)
-        served = _decoded(body, _Models, "a list of models").data
-        for one in served:
-            if one.id == self.model:
-                return one.max_model_len
-        names = ", ".join(excerpt(one.id) for one in served[:10]) or "nothing"
+        [body] = self._call_all([self._list_models], AT_FIRST)
+        models = _decoded(body, _Models, "a list of models").data
+        for model in models:
+            if model.id == self.model:
+                return model.max_model_len
+        names = ", ".join(excerpt(model.id) for model in models[:10]) or "nothing"
         raise JudgeError(
-            f"{self.server.url} does not serve {excerpt(self.model)}; it serves {names}. `vllm serve` calls a model what "
-            "--served-model-name says."
+            f"{self.server.url} does not serve {excerpt(self.model)}; it serves {names}. `vllm serve` calls a "
+            "model what --served-model-name says."
         )
 
     def last_states(self, prompts: Sequence[Sequence[int]]) -> Floats:
         """See :class:`~selfreflect.models.vllm.judge.Pool`."""
-        batches = [
-            prompts[start : start + PROMPTS_PER_CALL] for start in range(0, len(prompts), PROMPTS_PER_CALL)
-        ]
-        bodies = self._all([self._embeddings(batch) for batch in batches], self._patience)
-        found = [_states(body, len(batch)) for body, batch in zip(bodies, batches, strict=True)]
-        if len({states.shape[1] for states in found}) > 1:
+        starts = range(0, len(prompts), PROMPTS_PER_CALL)
+        batches = [prompts[start : start + PROMPTS_PER_CALL] for start in starts]
+        bodies = self._call_all([partial(self._embed, batch) for batch in batches], self._retries)
+        states = [_states(body, len(batch)) for body, batch in zip(bodies, batches, strict=True)]
+        if len({part.shape[1] for part in states}) > 1:
             raise JudgeError(f"{self.server.url}: hidden states of one model differ in their length")
-        return np.concatenate(found)
+        return np.concatenate(states)
 
-    def _embeddings(self, prompts: Sequence[Sequence[int]]) -> Call[bytes]:
-        async def call(client: AsyncOpenAI) -> bytes:
-            async with client.embeddings.with_streaming_response.create(
-                model=self.model,
-                input=[list(prompt) for prompt in prompts],
-                encoding_format="base64",
-                extra_headers=authorized(self.server),
-                extra_body={"use_activation": False},
-            ) as response:
-                return await body_of(response)
+    async def _embed(self, prompts: Sequence[Sequence[int]], connection: Connection) -> bytes:
+        async with connection.client.embeddings.with_streaming_response.create(
+            model=self.model,
+            input=[list(prompt) for prompt in prompts],
+            encoding_format="base64",
+            extra_headers=authorized(self.server),
+            extra_body={"use_activation": False},
+        ) as response:
+            return await body_of(response)
 
-        return call
-
-    async def _models(self, client: AsyncOpenAI) -> bytes:
-        async with client.models.with_streaming_response.list(
+    async def _list_models(self, connection: Connection) -> bytes:
+        async with connection.client.models.with_streaming_response.list(
             extra_headers=authorized(self.server)
         ) as response:
             return await body_of(response)
 
-    def _all(self, calls: Sequence[Call[bytes]], patience: RetryPolicy) -> list[bytes]:
-        """What each call gives, in order.
+    def _call_all(
+        self, calls: Sequence[Callable[[Connection], Awaitable[bytes]]], retries: RetryPolicy
+    ) -> list[bytes]:
+        """The response to each call, in order.
 
         Raises:
             JudgeError: one of them fails for good.
         """
 
-        async def work(tell: Callable[[tuple[int, bytes]], None]) -> None:
-            async def one(index: int) -> None:
-                async with slots:
-                    tell((index, await self._call(client, calls[index], patience)))
+        async def run(call: Callable[[Connection], Awaitable[bytes]], connection: Connection) -> bytes:
+            async with connection.slots:
+                return await call_with_retries(
+                    partial(call, connection), retries, self._timeout, on_retry=self._note_retry
+                )
 
-            slots = asyncio.Semaphore(CALLS)
-            try:
-                async with (
-                    connected(self.server, self._timeout, CALLS) as client,
-                    asyncio.TaskGroup() as group,
-                ):
-                    for index in range(len(calls)):
-                        group.create_task(one(index))
-            except ExceptionGroup as several:
-                raise several.exceptions[0] from None
-
+        tasks = [partial(run, call) for call in calls]
         try:
-            results = dict(iterate_in_thread(work))
-        except APIError as fault:
-            raise JudgeError(f"{self._told(fault)}.") from None
+            bodies = dict(run_tasks(self.server, self._timeout, CALLS, tasks))
+        except APIError as error:
+            raise JudgeError(f"{self._describe(error)}.") from None
         except BackendError as error:
             raise JudgeError(str(error)) from None
-        return [results[index] for index in range(len(calls))]
+        return [bodies[index] for index in range(len(calls))]
 
-    async def _call(self, client: AsyncOpenAI, call: Call[bytes], patience: RetryPolicy) -> bytes:
-        now = asyncio.get_running_loop().time
-        end, tries = now() + 3 * self._timeout, 1
-        while True:
-            try:
-                async with asyncio.timeout(min(self._timeout, end - now())):
-                    return await call(client)
-            except self._errors as error:
-                fault = transport_fault(error)
-            wait = patience.wait(tries, fault.wait, random.random())
-            if not fault.retry or wait is None or now() + wait > end:
-                raise given_up(fault, tries)
-            if tries == 1:
-                self._progress(f"{self._told(fault)}; trying again")
-            tries += 1
-            await asyncio.sleep(wait)
+    def _note_retry(self, error: APIError) -> None:
+        self._note(f"{self._describe(error)}; trying again")
 
-    def _told(self, fault: APIError) -> str:
-        """A fault in words, without secrets."""
-        said = self.server.redacted(" ".join(fault.said.split()))
-        words = self.server.redacted(str(fault)).replace("--base-url", "--judge-url")
-        return (
-            f"{self.server.url}: {words}"
-            + (f": {excerpt(said, 300)}" if said else "")
-            + self.server.advice(words)
-        )
+    def _describe(self, error: APIError) -> str:
+        return describe(self.server, error).replace("--base-url", "--judge-url")
 
 
 def _decoded(body: bytes, kind: type[T], what: str) -> T:

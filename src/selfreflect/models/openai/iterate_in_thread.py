@@ -1,5 +1,4 @@
-"""Runs a coroutine for code that has no event loop, in a thread of its own: it works wherever the caller is,
-inside another loop too."""
+"""Run a coroutine for callers without an event loop, in a thread. It also works inside another loop."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ alive."""
 
 
 def iterate_in_thread(work: Callable[[Callable[[T], None]], Coroutine[Any, Any, None]]) -> Iterator[T]:
-    """What ``work(tell)`` tells, as it is iterate_in_thread; what it raises is raised here.
+    """Yield each value that ``work(emit)`` emits, as soon as it does; raise here what it raises.
 
     An iterator that is closed early, by an interrupt for instance, cancels the work.
     """

@@ -3,9 +3,10 @@ command line sets it, and which values it takes; TOML files fill the same fields
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -22,15 +23,20 @@ from selfreflect.sources.shards import parse_shard
 class Flag:
     """How the command line sets a field, and which values the field takes."""
 
-    name: str
-    metavar: str | None
+    usage: str
+    """``"--limit N"``."""
     help: str
+    _: KW_ONLY
     default: str | None = None
     """What ``--help`` shows if the field's own default does not say it."""
+    negative: str = ""
+    """The flag that turns the field off."""
     choices: tuple[str, ...] = ()
     at_least: float | None = None
-    negative: str = ""
-    """The flag that turns a field off again."""
+
+    @property
+    def name(self) -> str:
+        return self.usage.partition(" ")[0]
 
 
 @cache
@@ -67,24 +73,22 @@ def _one_of(choices: tuple[str, ...]) -> str:
 
 
 # Flags that set a field in several sections.
-SEED = Flag("--seed", "N", "Seed of everything random.")
+SEED = Flag("--seed N", "Seed of everything random.")
 MODEL = Flag(
-    "--model",
-    "NAME",
+    "--model NAME",
     "Model that answers and summarises: smollm2 (embedded), a hub name, a local directory, vllm:NAME, or "
     "openai:NAME on a server.",
 )
-REVISION = Flag("--revision", "REF", "Commit, tag or branch of a model from the hub.")
+REVISION = Flag("--revision REF", "Commit, tag or branch of a model from the hub.")
 BASE_URL = Flag(
-    "--base-url",
-    "URL",
+    "--base-url URL",
     "Address of the server for openai:NAME, such as http://localhost:8000/v1. The key is read from "
     "SELFREFLECT_API_KEY, for OpenAI also from OPENAI_API_KEY.",
     default="https://api.openai.com/v1",
 )
-MAX_NEW_TOKENS = Flag("--max-new-tokens", "N", "Maximum tokens per answer.", at_least=1)
+MAX_NEW_TOKENS = Flag("--max-new-tokens N", "Maximum tokens per answer.", at_least=1)
 THINKING = Flag(
-    "--thinking", None, "Let a reasoning model think; its reasoning is cut off.", negative="--no-thinking"
+    "--thinking", "Let a reasoning model think; its reasoning is cut off.", negative="--no-thinking"
 )
 
 
@@ -92,31 +96,23 @@ class QuestionsConfig(Record, frozen=True, kw_only=True):
     source: Annotated[
         str,
         Flag(
-            "--questions",
-            "SOURCE",
+            "--questions SOURCE",
             "Where questions come from: bundled, a file (json, jsonl, csv, parquet, txt), - for stdin, "
             "natural_questions, trivia_qa, simpleqa, mmlu, truthful_qa, or hf:NAME from the hub.",
         ),
     ] = "bundled"
-    limit: Annotated[
-        int | None, Flag("--limit", "N", "Take only N questions, sampled with --seed.", at_least=1)
-    ] = None
+    limit: Annotated[int | None, Flag("--limit N", "Sample only N questions.", at_least=1)] = None
     part: Annotated[
         str | None,
         Flag(
-            "--shard",
-            "K/N",
+            "--shard K/N",
             "Take every Nth question from the Kth on, after --limit, so that N jobs share the questions. "
             "Give each job another --out, and join them with `selfreflect import`.",
         ),
     ] = None
-    split: Annotated[str | None, Flag("--split", "NAME", "Split of a data set from the hub.")] = None
-    subset: Annotated[
-        str | None, Flag("--subset", "NAME", "Subset (configuration) of a data set from the hub.")
-    ] = None
-    question_column: Annotated[
-        str | None, Flag("--question-column", "NAME", "Column that holds the question.")
-    ] = None
+    split: Annotated[str | None, Flag("--split NAME", "Split of a data set from the hub.")] = None
+    subset: Annotated[str | None, Flag("--subset NAME", "Subset of a data set from the hub.")] = None
+    question_column: Annotated[str | None, Flag("--question-column NAME", "Column of the question.")] = None
     seed: Annotated[int, SEED] = 0
 
 
@@ -127,8 +123,7 @@ class AnswersConfig(Record, frozen=True, kw_only=True):
     num_answers: Annotated[
         int,
         Flag(
-            "--num-answers",
-            "N",
+            "--num-answers N",
             "Answers per half; twice as many are drawn. 50 as published, 10 for a quick look.",
             at_least=1,
         ),
@@ -146,12 +141,12 @@ class SummariesConfig(Record, frozen=True, kw_only=True):
     base_url: Annotated[str | None, BASE_URL] = None
     num_samples: Annotated[
         int,
-        Flag("--num-samples", "N", "Fresh answers that sampling strategies draw per question.", at_least=1),
+        Flag("--num-samples N", "Fresh answers that sampling strategies draw per question.", at_least=1),
     ] = 50
     sample_max_new_tokens: Annotated[int, MAX_NEW_TOKENS] = 256
-    max_new_tokens: Annotated[
-        int, Flag("--summary-tokens", "N", "Maximum tokens per summary.", at_least=1)
-    ] = 4096
+    max_new_tokens: Annotated[int, Flag("--summary-tokens N", "Maximum tokens per summary.", at_least=1)] = (
+        4096
+    )
     thinking: Annotated[bool, THINKING] = False
     seed: Annotated[int, SEED] = 0
 
@@ -160,28 +155,25 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
     judge: Annotated[
         str,
         Flag(
-            "--judge",
-            "NAME",
+            "--judge NAME",
             "Model that scores; it must give full logits: smollm2, a hub name, a local directory, vllm:NAME in "
             "this process, or vllm+http:NAME on a server.",
         ),
     ] = "smollm2"
     revision: Annotated[
-        str | None, Flag("--judge-revision", "REF", "Commit, tag or branch of a judge from the hub.")
+        str | None, Flag("--judge-revision REF", "Commit, tag or branch of a judge from the hub.")
     ] = None
     base_url: Annotated[
         str | None,
         Flag(
-            "--judge-url",
-            "URL",
+            "--judge-url URL",
             "Address of the server for vllm+http:NAME in pooling mode, such as http://localhost:8000/v1.",
         ),
     ] = None
     dtype: Annotated[
         str,
         Flag(
-            "--judge-dtype",
-            "TYPE",
+            "--judge-dtype TYPE",
             "auto, float32, bfloat16 or float16.",
             default="float32, on CUDA bfloat16",
             choices=("auto", "float32", "bfloat16", "float16"),
@@ -190,8 +182,7 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
     compat: Annotated[
         str,
         Flag(
-            "--compat",
-            "published",
+            "--compat published",
             "Add the second BOS token of the published scorer.",
             choices=("published",),
         ),
@@ -199,8 +190,7 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
     budget: Annotated[
         str | None,
         Flag(
-            "--budget",
-            "TOKENS|TIME",
+            "--budget TOKENS|TIME",
             "Estimate scores from random masked words within a limit per question: judge tokens (20000) or "
             "time (30s, 2m).",
             default="score every word",
@@ -208,13 +198,12 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
     ] = None
     standard_error: Annotated[
         float | None,
-        Flag("--se", "X", "Score random words until the standard error of every estimate is at most X."),
+        Flag("--se X", "Score random words until the standard error of every estimate is at most X."),
     ] = None
     race: Annotated[
         float | None,
         Flag(
-            "--race",
-            "CONFIDENCE",
+            "--race CONFIDENCE",
             "Score random words until the order of a question's summaries is certain at this confidence "
             "(0.95); only close summaries cost more.",
         ),
@@ -295,9 +284,9 @@ def load_config(
     """
     file = _read(path) if path else {}
     merged: dict[str, dict[str, Any]] = {}
-    for section in _keys(Config):
-        given = {key: value for key, value in overrides.get(section, {}).items() if value is not None}
-        merged[section] = {**(base or {}).get(section, {}), **file.get(section, {}), **given}
+    for section in Config.__struct_fields__:
+        chosen = {key: value for key, value in overrides.get(section, {}).items() if value is not None}
+        merged[section] = {**(base or {}).get(section, {}), **file.get(section, {}), **chosen}
     try:
         config = msgspec.convert(merged, Config)
     except msgspec.ValidationError as error:
@@ -318,51 +307,39 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: is not a TOML file: {error}") from error
-    types = {field.name: field.type for field in msgspec.structs.fields(Config)}
-    for section, values in file.items():
-        _check_known(path, "section", section, list(types))
-        if section == "prices":
-            _check_table(path, section, values)
-            for model, price in values.items():
-                _check_price(path, model, price)
-        elif section == "ray":
-            _check_table(path, section, values, RayConfig)
-            for stage, placement in values.items():
-                _check_table(path, f"ray.{stage}", placement, Placement)
-        else:
-            _check_table(path, section, values, types[section])
+    _check_table(path, "", file, Config)
     return file
 
 
-def _check_table(path: Path, name: str, values: Any, settings: type[Record] | None = None) -> None:
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path}: [{name}] must be a table, not {excerpt(values)}")
-    if settings is not None:
-        for key in values:
-            _check_known(path, f"key in [{name}]", key, _keys(settings))
+def _check_table(path: Path, name: str, table: Any, settings: type[Record]) -> None:
+    """Check that a table, and the tables in it, have only keys that a settings class knows."""
+    if not isinstance(table, dict):
+        raise ConfigError(f"{path}: [{name}] must be a table, not {excerpt(table)}")
+    types = {field.name: field.type for field in msgspec.structs.fields(settings)}
+    for key, value in table.items():
+        if key not in types:
+            kind = f"key in [{name}]" if name else "section"
+            known = f"Known: {', '.join(types)}.{nearest(key, list(types))}"
+            raise ConfigError(f"{path}: unknown {kind}: {excerpt(key)}. {known}")
+        inner = f"{name}.{key}" if name else key
+        if key == "prices":
+            _check_prices(path, value)
+        elif isinstance(types[key], type) and issubclass(types[key], Record):
+            _check_table(path, inner, value, types[key])
 
 
-def _check_known(path: Path, what: str, name: str, known: list[str]) -> None:
-    if name not in known:
-        raise ConfigError(
-            f"{path}: unknown {what}: {excerpt(name)}. Known: {', '.join(known)}.{nearest(name, known)}"
-        )
-
-
-def _keys(settings: type[Record]) -> list[str]:
-    return [field.name for field in msgspec.structs.fields(settings)]
-
-
-def _check_price(path: Path, model: str, price: Any) -> None:
-    _check_table(path, f"prices.{excerpt(model)}", price, Price)
-    for key in _keys(Price):
-        value = price.get(key)
-        if value is None:
-            raise ConfigError(f"{path}: {key} in the price of {excerpt(model)} is missing")
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
-            raise ConfigError(
-                f"{path}: {key} in the price of {excerpt(model)} must be 0 or more, not {excerpt(value)}"
-            )
+def _check_prices(path: Path, prices: Any) -> None:
+    if not isinstance(prices, dict):
+        raise ConfigError(f"{path}: [prices] must be a table, not {excerpt(prices)}")
+    for model, price in prices.items():
+        name = f"prices.{excerpt(model)}"
+        _check_table(path, name, price, Price)
+        for key in msgspec.structs.fields(Price):
+            if key.name not in price:
+                raise ConfigError(f"{path}: {key.name} is missing in [{name}]")
+            value = price[key.name]
+            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
+                raise ConfigError(f"{path}: {key.name} in [{name}] must be 0 or more, not {excerpt(value)}")
 
 
 def _check(config: Config) -> None:
@@ -370,7 +347,7 @@ def _check(config: Config) -> None:
         check_values(getattr(config, stage), stage)
     if config.questions.part is not None:
         parse_shard(config.questions.part)
-    if not 0 <= config.answers.temperature < float("inf"):
+    if not 0 <= config.answers.temperature < math.inf:
         raise ConfigError(f"answers.temperature must be 0 or more, not {config.answers.temperature}")
     if not 0 < config.answers.top_p <= 1:
         raise ConfigError(f"answers.top_p must be in (0, 1], not {config.answers.top_p}")
@@ -378,7 +355,7 @@ def _check(config: Config) -> None:
     _check_generator_url(config.summaries)
     _check_judge_url(config.scores)
     _check_limits(config.scores)
-    for section in _keys(RayConfig):
+    for section in RayConfig.__struct_fields__:
         _check_placement(f"ray.{section}", getattr(config.ray, section))
 
 
@@ -422,7 +399,7 @@ def _check_placement(name: str, placement: Placement) -> None:
         if count is not None and count < 1:
             raise ConfigError(f"{name}.{key} must be at least 1, not {count}")
     cpus, gpus = placement.cpus, placement.gpus
-    if cpus is not None and not 0 < cpus < float("inf"):
+    if cpus is not None and not 0 < cpus < math.inf:
         raise ConfigError(f"{name}.cpus must be above 0, not {cpus}")
     if gpus is not None and not (0 <= gpus <= 1 or (gpus > 1 and gpus.is_integer())):
         raise ConfigError(f"{name}.gpus must be a fraction of one GPU or a whole number, not {gpus}")

@@ -303,7 +303,7 @@ def test_an_interrupted_run_says_so_and_goes_on(model: Path, questions: Path, tm
         child.send_signal(signal.SIGINT)
         stdout, stderr = child.communicate(timeout=60)
     assert (child.returncode, stdout) == (130, "")
-    assert "interrupted" in stderr
+    assert "Interrupted" in stderr
     assert "Traceback" not in stderr
     before = contents_so_far(stopped)
     assert run(*small(model, stopped, questions)).code == 0

@@ -273,7 +273,7 @@ def test_an_interrupted_cluster_of_its_own_is_gone_and_the_run_goes_on_here(
         child.send_signal(signal.SIGINT)
         stdout, stderr = child.communicate(timeout=120)
     assert (child.returncode, stdout) == (130, ""), stderr
-    assert "interrupted" in stderr
+    assert "Interrupted" in stderr
     assert "Traceback" not in stderr
     assert psutil.wait_procs(family, timeout=60)[1] == [], "the cluster is gone"
     kept = made.read_bytes()

@@ -190,7 +190,7 @@ def test_a_joined_run_goes_on_like_any_other_and_gets_the_questions_it_lacks(
     first, joined = tmp_path / "part-1", tmp_path / "joined"
     assert run(*small(model, first, questions, strategies="greedy"), "--shard", "1/2").code == 0
     outcome = run("import", first, "--out", joined)
-    assert "2 of 5 questions are in none of them: no directory holds part 2/2." in outcome.said
+    assert "2 of 5 questions are missing: no directory holds shard 2/2." in outcome.said
     assert run(*small(model, joined, questions)).code == 0
     found = Run.load(joined)
     assert {question.text for question in found.questions.values()} == set(TEXTS)

@@ -164,7 +164,7 @@ def test_failures_stand_as_they_did(tmp_path: Path) -> None:
 def test_what_is_missing_is_said(tmp_path: Path) -> None:
     paths = [directory(tmp_path / "a", [1, 5], part="1/4"), directory(tmp_path / "b", [3], part="3/4")]
     said = run("import", *paths, "--out", tmp_path / "all").said
-    assert "3 of 6 questions are in none of them: no directory holds part 2/4, 4/4." in said
+    assert "3 of 6 questions are missing: no directory holds shard 2/4, 4/4." in said
 
 
 def test_a_torn_last_line_is_passed_over_and_a_damaged_one_stops_everything(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_imported_directories_without_settings_join_too(tmp_path: Path) -> None:
     [
         (["RUN", "--items", "x.json"], "give either --items FILE"),
         (["RUN", "--limit", 3], "belong to --items"),
-        (["RUN", "--leave-out", "answers"], "it must be guesses or words"),
+        (["RUN", "--leave-out", "answers"], "is not one of 'guesses', 'words'"),
         (["--items", "x.json", "--leave-out", "words"], "belongs to run directories"),
     ],
 )

@@ -1,4 +1,5 @@
-"""The command line: one file per command, wiring only."""
+"""The command line. :func:`main` is the entry point; each command is one file, ``NAME_command.py``, that wires options to
+the packages below."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import functools
 import gc
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Annotated, ParamSpec, TypeVar
 
@@ -39,42 +40,44 @@ COMMANDS = {
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Run the command line of this process."""
     set_library_defaults()
     # torch and transformers make a million objects when they are imported, and none of them is garbage
     gc.set_threshold(50_000, 20, 100)
+    named = [name for name in sys.argv[1:2] if name in COMMANDS]
     try:
-        application()()
+        application(named or COMMANDS)()
     except KeyboardInterrupt:  # before any command had begun
         sys.exit(130)
     finally:
-        gc.freeze()  # nor is any looked for in a process that ends, which would take a second
+        gc.freeze()  # spares the search for garbage at exit, which would take a second
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(flag: bool) -> None:
+    if flag:
         from selfreflect import __version__
 
         typer.echo(f"selfreflect {__version__}")
         raise typer.Exit
 
 
-def application() -> typer.Typer:
-    """The command line with all its commands."""
+def application(commands: Iterable[str] = tuple(COMMANDS)) -> typer.Typer:
+    """The command line with some commands; only their modules are imported."""
     app = typer.Typer(
         name="selfreflect",
-        help="Draw a language model's answer distribution, let it summarise its own belief, and score how faithful the summary is.",
-        epilog="Exit codes: 0 done; 1 done, with failures recorded; 2 bad usage or input, or a server that was given up (the message "
-        "says what and where); 130 interrupted (finished work is saved).",
+        help="Draw a language model's answer distribution, let it summarise its own belief, and score how faithful the "
+        "summary is.",
+        epilog="Exit codes: 0 done; 1 done, with failures recorded; 2 bad usage or input, or a server that does not "
+        "answer (the message says what and where); 130 interrupted (finished work is saved).",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,  # it would take "[default: 50]" for a tag and drop it
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    for name, example in COMMANDS.items():
+    for name in commands:
         module = import_module(f"selfreflect.cli.{name}_command")
-        app.command(name, cls=Command, epilog=f"Example: {example}")(_guarded(module.command))
+        app.command(name, cls=Command, epilog=f"Example: {COMMANDS[name]}")(_guarded(module.command))
     return app
 
 
@@ -88,8 +91,7 @@ def _options(
 
 
 def _guarded(command: Callable[P, T]) -> Callable[P, T]:
-    """Turn expected errors into a message and an exit code; anything else is a bug and keeps its
-    traceback."""
+    """Turn expected errors into a message and an exit code; a bug keeps its traceback."""
 
     @functools.wraps(command)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -102,19 +104,17 @@ def _guarded(command: Callable[P, T]) -> Callable[P, T]:
             say(f"error: {error}")
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
-            say(
-                "interrupted. What had been written to a run directory is saved; run the same command again to go on."
-            )
+            say("Interrupted. Finished work is saved; run the same command to resume.")
             raise typer.Exit(130) from None
         except BrokenPipeError:
-            _drop_stdout()  # whoever read it went away (`| head`)
+            _drop_stdout()  # its reader has ended (`| head`)
             raise typer.Exit(141) from None
         except OSError as error:
             if error.errno not in _FULL:
                 raise
             _drop_stdout()
             say(
-                f"error: the output cannot be written: {error.strerror}. Make room and run the same command again."
+                f"error: cannot write the output: {error.strerror}. Make room and run the same command again."
             )
             raise typer.Exit(2) from None
 
@@ -125,5 +125,5 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _drop_stdout() -> None:
-    """Keep Python from complaining once more about what it could not write when it flushes at exit."""
+    """Keep Python from failing again when it flushes stdout at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

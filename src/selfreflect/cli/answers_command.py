@@ -19,9 +19,9 @@ def command(
     dry_run: o.DryRun = False,
     json: o.Json = False,
 ) -> None:
-    """Draw 2N answers per question: N whose words are masked, N shown to the judge.
+    """Draw an answer distribution for every question.
 
-    Without --questions, the questions of the run directory are used.
+    It has 2N answers: N whose words are masked, N shown to the judge. Without --questions, the questions of the run directory are used.
     """
     from selfreflect.cli.stages import run_stages
     from selfreflect.records import Stage

@@ -48,10 +48,11 @@ def command(
     browser: Browser = False,
     options: ExecutionOptions,
 ) -> None:
-    """A page in the browser: type a question, watch answers, summaries and scores come, compare strategies,
-    look at earlier runs."""
-    from selfreflect.cli.console import say
-    from selfreflect.cli.show import where
+    """Serve a page in the browser for asking and scoring.
+
+    Type a question, watch answers, summaries and scores arrive, compare strategies, and look at earlier runs.
+    """
+    from selfreflect.cli.console import say, where
     from selfreflect.errors import MissingExtraError
 
     try:

@@ -71,15 +71,14 @@ def command(
     options: ExecutionOptions,
     json: o.Json = False,
 ) -> None:
-    """Time three schedules on the same items and judge, and check that they give the same distances.
+    """Time this package's engine against the published schedule.
 
-    (a) the published algorithm: one request per target token, with an ideal prefix cache, one at a time; (b)
-    the same requests in batches of the best size; (c) this project's engine. Prints how many times faster (c)
-    is, the tokens computed, the share of the machine's own speed in matrix products, the memory, and how cost
-    grows. Exit code 1: the distances differ. Run it on an idle machine.
+    Runs three schedules on the same items and judge: (a) the published algorithm, one request per target token, one
+    at a time, with an ideal prefix cache; (b) the same requests in batches of the best size; (c) this package's
+    engine. Prints how many times faster (c) is, the tokens computed, the share of the machine's peak speed, the
+    memory, and how cost grows. Exits with 1 if the distances differ. Run it on an idle machine.
     """
-    from selfreflect.cli.console import Watcher, say
-    from selfreflect.errors import DataError
+    from selfreflect.cli.console import Watcher, make_folder, say
     from selfreflect.models.spec import kind_of
 
     letters = _letters(only)
@@ -90,7 +89,7 @@ def command(
         raise typer.BadParameter("bench times this package's engine; --judge vllm... runs another one")
     timed_items = _items(items, limit, num_answers)
     if output is not None:
-        _make_folder(output)
+        make_folder(output)
     watcher = Watcher()
     judge = _judge(random_model, config, options, watcher)
     from selfreflect.bench.measure import Bench
@@ -106,12 +105,9 @@ def command(
                     _write_json(result, output)
     except KeyboardInterrupt:
         say("Interrupted. Finished items:" if result.items else "Interrupted before the first item finished.")
-        _show(result, json, output)
         raise typer.Exit(130) from None
-    except DataError:
+    finally:
         _show(result, json, output)
-        raise
-    _show(result, json, output)
     if result.disagreeing:
         raise typer.Exit(1)
 
@@ -149,21 +145,10 @@ def _judge(random_model: str | None, config: Config, options: ExecutionOptions, 
     )
 
 
-def _make_folder(folder: Path) -> None:
-    """Make the folder before hours of timing, not after them."""
-    from selfreflect.errors import DataError
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be made: {error.strerror}") from error
-
-
 def _show(result: Result, json: bool, output: Path | None) -> None:
     from selfreflect.bench.result import to_json
     from selfreflect.bench.tables import agreement, item_table, scaling_table, work_table
-    from selfreflect.cli.console import emit, say
-    from selfreflect.cli.show import print_table
+    from selfreflect.cli.console import emit, print_table, say
 
     if not result.items:
         return
@@ -182,8 +167,7 @@ def _show(result: Result, json: bool, output: Path | None) -> None:
 
 def _write(result: Result, folder: Path) -> None:
     from selfreflect.bench.tables import draw_scaling, scaling_table
-    from selfreflect.cli.console import say
-    from selfreflect.cli.show import where
+    from selfreflect.cli.console import say, where
     from selfreflect.errors import MissingExtraError
     from selfreflect.render.table import to_csv
 

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from selfreflect.cli import options as o
-from selfreflect.cli.report_command import Runs
 
 Baseline = Annotated[
     str | None,
@@ -19,26 +18,26 @@ Baseline = Annotated[
 ]
 
 
-def command(runs: Runs, baseline: Baseline = None, json: o.Json = False) -> None:
-    """Compare every strategy with a baseline: differences, 95 % intervals, wins and losses, on the questions
-    that both have scored."""
-    from selfreflect.cli.console import emit
-    from selfreflect.cli.show import loaded_records, print_table
+def command(runs: o.Runs, baseline: Baseline = None, json: o.Json = False) -> None:
+    """Compare strategies and runs with a baseline.
+
+    Gives paired differences with 95 % intervals, wins and losses, on the questions that both have scored.
+    """
+    from selfreflect.cli.console import emit, print_table
+    from selfreflect.cli.show import load_records
     from selfreflect.errors import DataError
     from selfreflect.report.comparison import compare, comparison, contender
 
-    records = loaded_records(runs, detail=False)
+    records = load_records(runs, detail=False)
     if not records[0].strategies:
         raise DataError(
             f"{runs[0]} holds no summaries yet. Make some with: selfreflect summarize --out {runs[0]}"
         )
     base = contender(records[0], baseline or records[0].strategies[0])
-    others = [
-        contender(one, name)
-        for place, one in enumerate(records)
-        for name in one.strategies
-        if place > 0 or name != base.strategy
-    ]
+    others = []
+    for run in records:
+        names = [name for name in run.strategies if run is not records[0] or name != base.strategy]
+        others += [contender(run, name) for name in names]
     if not json:
         print_table(comparison(base, others))
         return

@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -25,7 +26,9 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from selfreflect.errors import DataError
 from selfreflect.records import dump_line
+from selfreflect.render.table import Table, to_rich
 from selfreflect.render.text import printable
 
 SECONDS_BETWEEN_LINES = 60
@@ -57,6 +60,40 @@ def exit_with(failures: int) -> None:
     if failures:
         say(f"done, with {failures} failure{'' if failures == 1 else 's'} recorded.")
         raise typer.Exit(1)
+
+
+def print_table(table: Table) -> None:
+    stdout.print(to_rich(table))
+
+
+def where(path: Path) -> str:
+    """A path that is safe to show."""
+    return printable(str(path))
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a file that a user asked for, and say so.
+
+    Raises:
+        DataError: it cannot be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8", newline="")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written: {error.strerror}") from error
+    say(f"wrote {where(path)}")
+
+
+def make_folder(path: Path) -> None:
+    """Make a directory that a user asked for.
+
+    Raises:
+        DataError: it cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be made: {error.strerror}") from error
 
 
 class _Rate(ProgressColumn):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from selfreflect.cli.console import emit, say
-from selfreflect.cli.show import print_table
+from selfreflect.cli.console import emit, print_table, say
 from selfreflect.pipeline.cost import Amount, StageCost, total
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.render.text import one_line

@@ -21,10 +21,12 @@ DEMO: dict[str, dict[str, Any]] = {
 
 
 def command(out: o.Out = Path("runs/demo"), fresh: o.Fresh = False, json: o.Json = False) -> None:
-    """Questions, answers, summaries and scores with a 135M-parameter model, in about a minute. Run again, it
-    reuses what is done."""
-    from selfreflect.cli.console import Watcher, say, stdout
-    from selfreflect.cli.show import emit_overview, print_question, print_report, where
+    """Run all stages on eight bundled questions, in a minute or two.
+
+    Uses the embedded model, SmolLM2-135M. Run it again, and it reuses what is done.
+    """
+    from selfreflect.cli.console import Watcher, say, stdout, where
+    from selfreflect.cli.show import emit_overview, print_question, print_report
     from selfreflect.config import load_config
     from selfreflect.pipeline.experiment import DEFAULT_STRATEGIES, ExecutionOptions, Experiment, run_records
     from selfreflect.records import STAGES

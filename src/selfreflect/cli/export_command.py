@@ -1,4 +1,4 @@
-"""``selfreflect export``: a run directory in the layouts of the published tool."""
+"""``selfreflect export``: a run directory in the layout of the published tool."""
 
 from __future__ import annotations
 
@@ -15,17 +15,22 @@ Output = Annotated[
     ),
 ]
 Suffix = Annotated[
-    str, typer.Option("--suffix", help="Added to the names of summaries; the published tool uses _summary.")
+    str,
+    typer.Option(
+        "--suffix", metavar="TEXT", help="Append this to names of summaries, as the published tool does."
+    ),
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
 
 
 def command(
     run: RunDirectory, output: Output, suffix: Suffix = "_summary", overwrite: Overwrite = False
 ) -> None:
-    """Write questions.json, test_answers.json and summaries.json as the published scorer reads them."""
-    from selfreflect.cli.console import exit_with, say
-    from selfreflect.cli.show import where
+    """Write a run in the layout of the published tool.
+
+    Its scorer reads questions.json, test_answers.json and summaries.json.
+    """
+    from selfreflect.cli.console import exit_with, say, where
     from selfreflect.sources.published import write_published
     from selfreflect.store.run import Run
 
@@ -41,6 +46,7 @@ def command(
     say(f"wrote {where(output)}")
     if left_out:
         say(
-            f"{len(left_out)} questions share their text with an earlier one and cannot be told apart in this layout: {', '.join(left_out)}"
+            f"{len(left_out)} questions were left out, because this layout tells questions apart by their text and an "
+            f"earlier one has the same: {', '.join(left_out)}"
         )
     exit_with(len(left_out))

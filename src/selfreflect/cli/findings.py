@@ -9,8 +9,7 @@ from typing import Any
 from rich.text import Text
 
 from selfreflect import __version__
-from selfreflect.cli.console import emit, say, stdout
-from selfreflect.cli.show import print_table, where
+from selfreflect.cli.console import emit, print_table, say, stdout, where
 from selfreflect.errors import MissingExtraError
 from selfreflect.render.text import printable
 from selfreflect.validate.base import MetricInfo, Value

@@ -1,5 +1,4 @@
-"""``selfreflect import``: files of the published tool, a file of items, or other run directories, into a run
-directory."""
+"""``selfreflect import``: files, items or other run directories into a run directory."""
 
 from __future__ import annotations
 
@@ -11,11 +10,11 @@ import typer
 
 from selfreflect.cli import options as o
 
-Parts = Annotated[
+Shards = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="[RUN...]",
-        help="Run directories of one question set (--shard), to be joined into a new one.",
+        help="Run directories of one question set (--shard) to join into a new one.",
         show_default=False,
     ),
 ]
@@ -30,40 +29,34 @@ SummariesFile = Annotated[
 ]
 Items = Annotated[
     str | None,
-    typer.Option("--items", metavar="FILE", help="A file as `selfreflect score --items` takes it."),
+    typer.Option("--items", metavar="FILE", help="A file of items, as `selfreflect score --items` reads it."),
 ]
 LeaveOut = Annotated[
-    list[str] | None,
+    list[o.Part] | None,
     typer.Option(
         "--leave-out",
         metavar="PART",
-        help="With run directories: leave guesses (what the judge expected) or words (the distance of each, most of a directory) behind. "
-        "May be repeated.",
+        help="Join run directories without guesses (what the judge expected) or words (the distance of each word, "
+        "most of a directory). Can be repeated.",
     ),
 ]
 
 
 def command(
     out: o.Out,
-    runs: Parts = None,
+    runs: Shards = None,
     questions: QuestionsFile = None,
     answers: AnswersFile = None,
     summaries: SummariesFile = None,
     items: Items = None,
-    num_answers: Annotated[
-        int | None, typer.Option("--num-answers", metavar="N", help="With --items: first N of each half.")
-    ] = None,
+    num_answers: o.NumAnswers = None,
     limit: o.NumItems = None,
     leave_out: LeaveOut = None,
 ) -> None:
-    """Turn existing files into a run directory, to be scored resumably and compared with other runs; or join
-    the parts of a run."""
-    from selfreflect.cli.console import say
-    from selfreflect.cli.show import where
-    from selfreflect.sources.items import read_items
-    from selfreflect.sources.published import read_published
-    from selfreflect.store.run import Run
+    """Turn files into a run directory, or join runs.
 
+    Then score it with `selfreflect score --out DIR`, and compare it with other runs.
+    """
     published = (questions, answers, summaries)
     if [items is not None, any(published), bool(runs)].count(True) != 1:
         raise typer.BadParameter(
@@ -76,18 +69,23 @@ def command(
     if runs:
         _join(runs, out, leave_out or [])
         return
+    from selfreflect.cli.console import say, where
+    from selfreflect.sources.items import read_items
+    from selfreflect.sources.published import read_published
+    from selfreflect.store.run import Run
+
     if items is None:
-        asked, drawn, made = read_published(*published)
+        question_records, answer_sets, summary_records = read_published(*published)
     else:
-        found = read_items(items, limit=limit, num_answers=num_answers)
-        asked = [item.question_record for item in found]
-        drawn = [item.answer_set for item in found]
-        made = [summary for item in found for summary in item.summary_records]
+        records = read_items(items, limit=limit, num_answers=num_answers)
+        question_records = [item.question_record for item in records]
+        answer_sets = [item.answer_set for item in records]
+        summary_records = [summary for item in records for summary in item.summary_records]
     with Run.open(out, {}) as run:
-        run.append_all([question for question in asked if question.id not in run.questions])
-        run.append_all([answer for answer in drawn if answer.question_id not in run.answers])
+        run.append_all(record for record in question_records if record.id not in run.questions)
+        run.append_all(record for record in answer_sets if record.question_id not in run.answers)
         run.append_all(
-            [summary for summary in made if (summary.question_id, summary.name) not in run.summaries]
+            record for record in summary_records if (record.question_id, record.name) not in run.summaries
         )
         counts = (
             f"{len(run.questions)} questions, {len(run.answers)} answer sets, {len(run.summaries)} summaries"
@@ -96,33 +94,25 @@ def command(
 
 
 def _join(runs: Sequence[Path], out: Path, leave_out: Sequence[str]) -> None:
-    from selfreflect.cli.console import say
-    from selfreflect.cli.show import where
+    from selfreflect.cli.console import say, where
     from selfreflect.errors import excerpt
-    from selfreflect.records import AnswerSet, Question, Record, Score, Summary
+    from selfreflect.records import AnswerSet, Question, Score, Summary
     from selfreflect.store.merge import merge_runs
-    from selfreflect.store.trim import PARTS
 
-    for part in leave_out:
-        if part not in PARTS:
-            raise typer.BadParameter(f"--leave-out {part}: it must be {' or '.join(PARTS)}")
-    joined = merge_runs(runs, out, leave_out=leave_out)
-    kinds: dict[type[Record], str] = {
-        Question: "questions",
-        AnswerSet: "answer sets",
-        Summary: "summaries",
-        Score: "scores",
-    }
-    say(f"{where(out)}: " + ", ".join(f"{joined.records[kind]} {name}" for kind, name in kinds.items()))
-    if joined.repeated:
-        id_, (kept, other) = next(iter(joined.repeated.items()))
+    merged = merge_runs(runs, out, leave_out=leave_out)
+    counts = merged.records
+    say(
+        f"{where(out)}: {counts[Question]} questions, {counts[AnswerSet]} answer sets, {counts[Summary]} summaries, "
+        f"{counts[Score]} scores"
+    )
+    if merged.repeated:
+        id_, (first, second) = next(iter(merged.repeated.items()))
         say(
-            f"{len(joined.repeated)} questions are in several directories, such as {excerpt(id_)} in {where(kept)} and {where(other)}; "
-            "records of the first were kept."
+            f"{len(merged.repeated)} questions are in several directories, such as {excerpt(id_)} in {where(first)} and "
+            f"{where(second)}; records of the first were kept."
         )
-    lacking = (joined.expected or 0) - joined.records[Question]
-    if lacking > 0:
-        absent = ", ".join(map(str, joined.absent))
-        say(
-            f"{lacking} of {joined.expected} questions are in none of them{f': no directory holds part {absent}' if absent else ''}."
-        )
+    missing = (merged.expected or 0) - counts[Question]
+    if missing > 0:
+        shards = ", ".join(map(str, merged.absent))
+        reason = f": no directory holds shard {shards}" if shards else ""
+        say(f"{missing} of {merged.expected} questions are missing{reason}.")

@@ -1,11 +1,20 @@
-"""The options that several commands share and that are no settings."""
+"""Options that several commands share, other than settings."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+
+class Part(StrEnum):
+    """A part of scores that can be left out."""
+
+    guesses = "guesses"
+    words = "words"
+
 
 STRATEGIES = "greedy,basic,cot,sample_and_summarize"
 
@@ -26,6 +35,7 @@ NumItems = Annotated[int | None, typer.Option("--limit", metavar="N", help="Take
 NumAnswers = Annotated[
     int | None, typer.Option("--num-answers", metavar="N", help="Use the first N answers of each half.")
 ]
+Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.", show_default=False)]
 DryRun = Annotated[
     bool,
     typer.Option(

@@ -19,7 +19,7 @@ MaybeOut = Annotated[
 
 @takes("questions")
 def command(overrides: Overrides, out: MaybeOut = None, fresh: o.Fresh = False, json: o.Json = False) -> None:
-    """Show the questions of a source, or store them. Sampling with --limit is seeded and recorded."""
+    """Show the questions of a source, or store them."""
     if out is not None:
         from selfreflect.cli.stages import run_stages
 

@@ -19,7 +19,10 @@ def command(
     dry_run: o.DryRun = False,
     json: o.Json = False,
 ) -> None:
-    """Turn questions into answers, summaries and scores, in a run directory that later commands continue."""
+    """Run all stages: questions, answers, summaries, scores.
+
+    The results go to a run directory. After an interruption, run the same command to resume.
+    """
     from selfreflect.cli.stages import run_stages
 
     run_stages(

@@ -45,11 +45,12 @@ def command(
     dry_run: o.DryRun = False,
     json: o.Json = False,
 ) -> None:
-    """Score how faithfully summaries describe an answer distribution: 0 is perfect, lower is better.
+    """Score summaries: 0 is perfect, lower is better.
 
-    With --items FILE, nothing is stored. Each record is {"id"?, "question", "answers": [...], "summaries":
-    {name: text}}; "masked_out_task_answers" and "conditioning_answers" may replace "answers". With --out DIR,
-    the scores go to a run directory, and an interrupted command resumes there.
+    The score says how faithfully a summary describes an answer distribution. --items FILE scores a file and stores
+    nothing: each record is {"id"?, "question", "answers": [...], "summaries": {name: text}}, or has
+    "masked_out_task_answers" and "conditioning_answers" instead of "answers". --out DIR scores a run directory and
+    stores the scores there; after an interruption, run the same command to resume.
 
     With --budget, --se or --race, a random part of the masked words is scored: the same words for all summaries
     of a question, so that their differences stay sharp. Such scores are estimates. They are marked with ≈, and

@@ -102,7 +102,7 @@ class _Option:
         if default not in (None, "") and not isinstance(default, bool):
             text += f" [default: {default}]"
         names = f"{self.flag.name}/{self.flag.negative}" if self.flag.negative else self.flag.name
-        option = typer.Option(names, metavar=self.flag.metavar, help=text)
+        option = typer.Option(names, metavar=self.flag.usage.partition(" ")[2] or None, help=text)
         return inspect.Parameter(
             self.name,
             inspect.Parameter.KEYWORD_ONLY,
@@ -111,7 +111,7 @@ class _Option:
         )
 
 
-_CONFIG = _Option(Flag("--config", "FILE", "TOML file with settings; options override it."), Path, None, [])
+_CONFIG = _Option(Flag("--config FILE", "TOML file with settings; options override it."), Path, None, [])
 
 
 def takes(

@@ -83,9 +83,9 @@ def strategy_names(strategies: str) -> list[str]:
 
 def _finish(experiment: Experiment, json: bool) -> None:
     """Show what the run holds, or what a dry run would cost; exit with 1 if failures are recorded."""
-    from selfreflect.cli.console import exit_with, say
+    from selfreflect.cli.console import exit_with, say, where
     from selfreflect.cli.costs import show_costs
-    from selfreflect.cli.show import emit_overview, print_report, where
+    from selfreflect.cli.show import emit_overview, print_report
     from selfreflect.pipeline.dry_run import DryRun
     from selfreflect.pipeline.experiment import run_records
     from selfreflect.render.text import one_line

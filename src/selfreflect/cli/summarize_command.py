@@ -17,9 +17,9 @@ def command(
     dry_run: o.DryRun = False,
     json: o.Json = False,
 ) -> None:
-    """Write the summaries that a run directory lacks.
+    """Let the model summarise its own belief.
 
-    Strategies can be added later; their scores then cost only themselves.
+    Adds the summaries that a run directory lacks. Strategies can be added later; only the new ones are then scored.
     """
     from selfreflect.cli.stages import run_stages
 

@@ -44,12 +44,11 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True):
         ConfigError: a value is out of range, or two options contradict each other.
     """
 
-    prompts: Annotated[Path | None, Flag("--prompts", "FILE", "TOML file that replaces some prompts.")] = None
+    prompts: Annotated[Path | None, Flag("--prompts FILE", "TOML file that replaces some prompts.")] = None
     guesses: Annotated[
         int,
         Flag(
-            "--guesses",
-            "K",
+            "--guesses K",
             "Keep the judge's K likeliest tokens in both contexts for every masked token, for the report page.",
             at_least=0,
         ),
@@ -57,8 +56,7 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True):
     cache: Annotated[
         Path | None,
         Flag(
-            "--cache",
-            "DIR",
+            "--cache DIR",
             "Keep the judge's states after the conditioning answers here (about 1 MB a question for smollm2, 4 GB "
             "at most), so that another summary of a question costs only itself.",
         ),
@@ -66,8 +64,7 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True):
     device: Annotated[
         str,
         Flag(
-            "--device",
-            "DEVICE",
+            "--device DEVICE",
             "auto, cuda, mps or cpu. A run directory is filled by all visible GPUs (CUDA_VISIBLE_DEVICES), each "
             "with a copy of a local model.",
             choices=("auto", "cuda", "mps", "cpu"),
@@ -79,8 +76,7 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True):
     device_map: Annotated[
         str | None,
         Flag(
-            "--device-map",
-            "auto",
+            "--device-map auto",
             "Spread one copy of a local model over all visible GPUs, for models too large for one of them.",
             choices=("auto",),
         ),
@@ -88,8 +84,7 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True):
     executor: Annotated[
         str,
         Flag(
-            "--executor",
-            "local|ray",
+            "--executor local|ray",
             "Work on this machine, or with actors of a Ray cluster; [ray.answers], [ray.summaries] and [ray.scores] "
             "in --config set their number (actors), gpus and cpus of each, and batch_questions. A run can be "
             "resumed with either.",
@@ -99,8 +94,7 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True):
     ray_address: Annotated[
         str | None,
         Flag(
-            "--ray-address",
-            "HOST:PORT",
+            "--ray-address HOST:PORT",
             "A running Ray cluster; auto finds the one on this machine. Its machines need selfreflect, the models, "
             "and API keys in the environment in which Ray was started.",
             default="a new cluster on this machine",
@@ -108,18 +102,17 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     batch_size: Annotated[
         int | None,
-        Flag("--batch-size", "N", "Sequences decoded together; does not change results.", at_least=1),
+        Flag("--batch-size N", "Sequences decoded together; does not change results.", at_least=1),
     ] = None
     batch_questions: int = 8
     """Questions that a worker elsewhere takes at a time."""
     trust_remote_code: Annotated[
-        bool, Flag("--trust-remote-code", None, "Run code that comes with a model from the hub.")
+        bool, Flag("--trust-remote-code", "Run code that comes with a model from the hub.")
     ] = False
     max_connections: Annotated[
         int,
         Flag(
-            "--max-connections",
-            "N",
+            "--max-connections N",
             "Concurrent calls to a server; with --executor ray, per actor.",
             at_least=1,
         ),
@@ -127,8 +120,7 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True):
     timeout: Annotated[
         float,
         Flag(
-            "--timeout",
-            "SECONDS",
+            "--timeout SECONDS",
             "Time limit for one response of a server; with retries a call takes up to three times as long.",
         ),
     ] = 600.0

@@ -198,6 +198,6 @@ def test_an_interrupt_stops_at_once_and_keeps_what_was_stored(tmp_path: Path) ->
             finally:
                 child.kill()
     assert child.returncode == 130
-    assert "interrupted" in said
+    assert "Interrupted" in said
     # An answer that can be read may not be safe on the disk yet: an interrupt takes it back, and no other.
     assert len(Run.load(out).answers) in (9, 10)

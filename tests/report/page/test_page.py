@@ -444,7 +444,8 @@ def test_a_large_page_says_how_to_make_it_smaller(tmp_path):
         return done.said.partition(f"{page} has ")[2]
 
     assert re.match(
-        r"\d+\.\d MB, and opens slowly on small machines above 3 MB\. To make it smaller: ", first := said()
+        r"\d+\.\d MB, and pages above 3 MB open slowly on small machines\. To make it smaller: ",
+        first := said(),
     )
     assert "--leave-out guesses (what the judge expected" in first
     assert "--leave-out words (the distances" in first
@@ -472,7 +473,7 @@ def test_what_changes_the_page_needs_a_page(small, tmp_path, option):
 
 def test_an_unknown_part_to_leave_out_is_answered_with_the_known_ones(tmp_path):
     assert (
-        "guesses or words"
+        "is not one of 'guesses', 'words'"
         in run_command("report", tmp_path, "--leave-out", "answers", "--output", tmp_path / "x.html").said
     )
 

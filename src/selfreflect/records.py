@@ -124,7 +124,7 @@ class WordDistance(Record, frozen=True, kw_only=True, omit_defaults=True):
     distances: tuple[float, ...]
     """Total variation in [0, 1] for each judge token of the word; 0 is best."""
     guesses: tuple[tuple[Guess, ...], ...] = ()
-    """Likely tokens for each judge token, if the scorer was asked to keep them; the highest probability in
+    """Likely tokens for each judge token, if the scorer kept them; the highest probability in
     either context comes first."""
 
     @property

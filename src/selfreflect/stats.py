@@ -291,6 +291,49 @@ def drawn_sum(answer: WordSample) -> float:
     return float(np.average(estimates, weights=weights))
 
 
+@dataclass(frozen=True)
+class RankCorrelation:
+    """Spearman's rho of ``n`` pairs and its interval. ``rho`` is None if one side does not vary, the ends
+    with fewer than 4 pairs."""
+
+    rho: float | None
+    low: float | None
+    high: float | None
+    n: int
+
+
+def rank_correlation(a: Sequence[float], b: Sequence[float]) -> RankCorrelation:
+    """Compute Spearman's rho with its 95% interval; ties share their mean rank.
+
+    The interval uses Fisher's z with the variance of Bonett and Wright (2000), Psychometrika 65, 23-28:
+    (1 + rho^2 / 2) / (n - 3).
+
+    Raises:
+        ValueError: the lengths differ.
+    """
+    if len(a) != len(b):
+        raise ValueError(f"{len(a)} and {len(b)} values are not pairs")
+    n = len(a)
+    x = ranks(np.asarray(a, dtype=np.float64)) - (n + 1) / 2
+    y = ranks(np.asarray(b, dtype=np.float64)) - (n + 1) / 2
+    scale = math.sqrt(float(x @ x) * float(y @ y))
+    if not scale:
+        return RankCorrelation(None, None, None, n)
+    rho = max(-1.0, min(1.0, float(x @ y) / scale))
+    if n < 4 or abs(rho) == 1:
+        return RankCorrelation(rho, None, None, n)
+    half = NormalDist().inv_cdf(0.975) * math.sqrt((1 + rho**2 / 2) / (n - 3))
+    return RankCorrelation(rho, math.tanh(math.atanh(rho) - half), math.tanh(math.atanh(rho) + half), n)
+
+
+def ranks(values: Floats) -> Floats:
+    """Rank values from 1; equal values share the mean of their ranks."""
+    _, groups, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    means: Floats = last - (counts - 1) / 2
+    return means[groups.reshape(-1)]
+
+
 def student_p(t: float, degrees: float) -> float:
     """Compute the two-sided p-value of Student's t (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4).
 

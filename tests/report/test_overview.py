@@ -8,7 +8,8 @@ from selfreflect.records import AnswerSet, Failure, Question, Sampled, Score, Su
 from selfreflect.render.table import to_csv, to_markdown, to_rich
 from selfreflect.report.comparison import compare, comparison, contender
 from selfreflect.report.detail import WordMean, question_detail, worst_words
-from selfreflect.report.overview import RunRecords, failure_table, overview, question_table, strategy_results
+from selfreflect.report.overview import failure_table, overview, question_table, strategy_results
+from selfreflect.report.run_records import RunRecords
 
 HOSTILE = "=<script>|\x1b[31m\u202e\ud800\n# x"
 
@@ -331,7 +332,7 @@ def test_the_comparison_has_a_row_for_each_contender():
     )
     assert "cot and greedy" in table.notes[0]
     assert "greedy (two) and greedy (one)" in table.notes[1]
-    assert table.notes[-1].endswith("not adjusted for several comparisons")
+    assert table.notes[-1].endswith("not adjusted for multiple comparisons")
 
 
 def test_one_comparison_is_not_several():
@@ -351,7 +352,7 @@ def test_questions_with_one_id_and_two_texts_are_not_the_same_question():
     assert (rows(table)[0]["n common"], rows(table)[0]["coverage"]) == (3, 1)
     assert (
         table.notes[1]
-        == "the runs ask different questions: 3 of 4 and 4 are shared, and only those are compared"
+        == "the runs ask different questions: 3 of 4 and 4 are common, and only these are compared"
     )
 
 

@@ -8,7 +8,7 @@ from itertools import accumulate, groupby
 
 from selfreflect.metric.tasks import masked_words
 from selfreflect.records import AnswerSet, Question, Score, Summary, WordDistance
-from selfreflect.report.overview import RunRecords
+from selfreflect.report.run_records import RunRecords
 from selfreflect.stats import clustered_mean
 
 STRATEGIES = ("greedy", "basic", "cot", "sample_and_summarize")

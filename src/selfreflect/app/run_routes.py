@@ -24,8 +24,9 @@ from selfreflect.app.schemas import (
 from selfreflect.app.services import Shared
 from selfreflect.records import Question, dump_line
 from selfreflect.render.table import to_csv
-from selfreflect.report.overview import RunRecords, judges, question_table, strategy_results
+from selfreflect.report.overview import judges, question_table, strategy_results
 from selfreflect.report.page.view import SummaryOutcome, guesses_view, question_view
+from selfreflect.report.run_records import RunRecords
 
 _TITLE = 300
 """Characters of a question that a list shows."""
@@ -174,7 +175,7 @@ def _question_entry(records: RunRecords, index: int, question: Question) -> Ques
 
 def _view(records: RunRecords, question: Question) -> dict[str, Any]:
     """What the page shows of one question; guesses are fetched answer by answer."""
-    failures = records.failure_behind()
+    failures = records.failures_by_score()
     outcomes = []
     for name in records.strategies:
         key = (question.id, name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from selfreflect.cli import options as o
 
 if TYPE_CHECKING:
-    from selfreflect.report.overview import RunRecords
+    from selfreflect.report.run_records import RunRecords
 
 DEMO: dict[str, dict[str, Any]] = {
     "questions": {"source": "bundled", "limit": 8},

@@ -12,8 +12,8 @@ import typer
 from selfreflect.cli import options as o
 
 if TYPE_CHECKING:
-    from selfreflect.report.overview import RunRecords
     from selfreflect.report.page.view import Grouping
+    from selfreflect.report.run_records import RunRecords
 
 
 class GroupBy(StrEnum):
@@ -158,15 +158,12 @@ def _grouping(groups: GroupBy) -> Grouping:
 def _warn_of_size(path: Path, size: int, records: Sequence[RunRecords], left_out: Sequence[o.Part]) -> None:
     """Say how to make a large page smaller."""
     from selfreflect.cli.console import say, where
-    from selfreflect.report.page.trim import parts_of
-    from selfreflect.store.trim import PARTS
+    from selfreflect.store.trim import PARTS, removable_parts
 
     if size <= LARGE_PAGE:
         return
-    parts = [part for part in parts_of(records) if part not in left_out]
-    if o.Part.words in left_out:
-        parts = []
-    ways = [f"--leave-out {part} ({PARTS[part]})" for part in parts]
+    scores = [score for run in records for score in run.without(left_out).scores.values()]
+    ways = [f"--leave-out {part} ({PARTS[part]})" for part in removable_parts(scores)]
     if len(records) > 1:
         ways.append("fewer runs on one page")
     advice = "It holds the texts and scores of one run, and nothing can be left out."

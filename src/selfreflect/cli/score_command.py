@@ -15,7 +15,7 @@ from selfreflect.pipeline.options import ExecutionOptions
 if TYPE_CHECKING:
     from selfreflect.config import Config
     from selfreflect.records import AnswerSet, Failure, Question, Score, Summary
-    from selfreflect.report.overview import RunRecords
+    from selfreflect.report.run_records import RunRecords
     from selfreflect.sources.items import Item
 
 Items = Annotated[
@@ -160,7 +160,7 @@ def _run_records(
     source: Path, items: Sequence[Item], scores: Sequence[Score], failures: list[Failure]
 ) -> RunRecords:
     """The records of a report about items."""
-    from selfreflect.report.overview import RunRecords
+    from selfreflect.report.run_records import RunRecords
 
     summaries = [summary for item in items for summary in item.summary_records]
     return RunRecords(

@@ -12,7 +12,8 @@ from rich.text import Text
 from selfreflect.cli.console import emit, print_table, stdout
 from selfreflect.render.text import one_line
 from selfreflect.report.detail import SummaryDetail, question_detail
-from selfreflect.report.overview import RunRecords, failure_table, overview, strategy_results
+from selfreflect.report.overview import failure_table, overview, strategy_results
+from selfreflect.report.run_records import RunRecords
 
 _WIDTH = 110
 """Characters of an answer that are shown; of a summary, three times as many."""

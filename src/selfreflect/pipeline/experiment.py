@@ -29,7 +29,7 @@ from selfreflect.pipeline.stages import (
 from selfreflect.pipeline.wire import BatchOutcome
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.records import RETRIED, Failure, Question, Score, Stage, Summary
-from selfreflect.report.overview import RunRecords
+from selfreflect.report.run_records import RunRecords
 from selfreflect.sources.items import Item, items_from_records
 from selfreflect.sources.questions import load_questions
 from selfreflect.store.journal import store_errors

@@ -1,5 +1,4 @@
-"""How figures look, and how they become SVG: in the style of a paper, or in the colours of the page that
-shows them."""
+"""Draw figures as SVG, in the style of a paper or in the colours of the page that shows them."""
 
 from __future__ import annotations
 
@@ -20,14 +19,17 @@ if TYPE_CHECKING:
 Style = Literal["paper", "page"]
 
 WIDTH: dict[Style, float] = {"paper": 6.3, "page": 5.2}
-"""Inches: the text width of a one-column paper; what a telephone still shows at its own size."""
+"""Inches: the text width of a one-column paper; what a phone shows without scaling."""
 SIZE: dict[Style, float] = {"paper": 8, "page": 11}
-"""Points."""
+"""Font size in points."""
 _NAME_LENGTH = 32
 
-INK, QUIET, LINE, MARK = "#1b1e23", "#5a626d", "#dfe2e6", "#0b57a4"
+INK = "#1b1e23"
+QUIET = "#5a626d"
+LINE = "#dfe2e6"
+MARK = "#0b57a4"
 _CLASSES = {INK: "ink", QUIET: "muted", LINE: "line", MARK: "mark"}
-"""On a page these colours become classes, so that the page's style sheet decides, for light and dark."""
+"""On a page these colours become classes, so that its style sheet can set them for light and dark mode."""
 
 _LOOK: dict[str, Any] = {
     "font.family": "sans-serif",
@@ -53,13 +55,12 @@ _LOOK: dict[str, Any] = {
     "axes.facecolor": "none",
 }
 _FONTS: dict[Style, str] = {"paper": "path", "page": "none"}
-"""A paper's figure looks the same wherever it is set; a page's takes the fonts of the page, and can be
-searched."""
+"""A paper's figure looks the same everywhere; a page's figure uses the page's fonts and can be searched."""
 
 DOT = 3
-"""Points across a dot of a figure with many."""
+"""Diameter in points of a dot among many."""
 _DENSE = 20
-"""A page gets more markers than these as one path."""
+"""On a page, more markers than this become one path."""
 _REFERENCE = re.compile(r"#(\w+)")
 _NUMERIC = ("d", "x", "y", "width", "height")
 _NUMBER = re.compile(r"-?\d+\.\d+")
@@ -68,15 +69,22 @@ _XLINK = "http://www.w3.org/1999/xlink"
 
 
 def short_name(strategy: str, label: str = "", limit: int = _NAME_LENGTH) -> str:
-    """Untrusted names as one short line."""
-    shown = one_line(f"{strategy} ({label})" if label else strategy) or "(blank)"
-    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+    """Shorten untrusted names to one short line."""
+    if label:
+        strategy = f"{strategy} ({label})"
+    name = one_line(strategy) or "(blank)"
+    if len(name) > limit:
+        name = name[: limit - 1] + "…"
+    return name
 
 
 @contextmanager
 def drawing(name: str, style: Style, height: float) -> Iterator[Figure]:
-    """An empty figure of our style, ``height`` inches tall. What it is saved as depends on nothing but what
-    is drawn."""
+    """Open an empty figure in our style, ``height`` inches tall. Its SVG depends only on what is drawn.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
     try:
         import matplotlib
         from matplotlib.figure import Figure
@@ -90,34 +98,38 @@ def drawing(name: str, style: Style, height: float) -> Iterator[Figure]:
         "svg.id": name,
     }
     with matplotlib.rc_context(settings), warnings.catch_warnings():
-        # names may be in any script; a browser has the fonts
+        # names may be in any script, and browsers have the fonts
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         yield Figure(figsize=(WIDTH[style], height), layout="constrained")
 
 
 def svg(figure: Figure, style: Style) -> str:
+    """Return the figure as SVG."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return _for_page(buffer.getvalue()) if style == "page" else buffer.getvalue()
+    text = buffer.getvalue()
+    return _for_page(text) if style == "page" else text
 
 
 def _for_page(text: str) -> str:
-    """matplotlib's SVG made fit to stand in a page: its colours become classes and its styles attributes,
-    since a strict Content-Security-Policy forbids both style elements and style attributes; names that occur
-    in every figure go; numbers are rounded.
+    """Adapt matplotlib's SVG to a page with a strict Content-Security-Policy.
+
+    Colours become classes and styles become attributes, because style elements and attributes are forbidden.
+    Ids that are not referenced are removed, since they recur in every figure. Numbers are rounded.
     """
     root = ElementTree.fromstring(text)
     for node in root.iter():
-        node.tag = node.tag.rpartition("}")[2]  # in HTML the namespace goes without saying
-        if (target := node.attrib.pop(f"{{{_XLINK}}}href", None)) is not None:
+        node.tag = node.tag.rpartition("}")[2]  # HTML needs no namespace
+        target = node.attrib.pop(f"{{{_XLINK}}}href", None)
+        if target is not None:
             node.set("href", target)
     for parent in list(root.iter()):
         for child in list(parent):
             if child.tag in ("metadata", "style"):
                 parent.remove(child)
-    used = {f"#{id_}" for id_ in _REFERENCE.findall(text)}
+    referenced = set(_REFERENCE.findall(text))
     for node in root.iter():
-        if f"#{node.get('id')}" not in used:
+        if node.get("id") not in referenced:
             node.attrib.pop("id", None)
         _restyle(node)
         if len(node) > _DENSE and all(child.tag == "use" for child in node):
@@ -125,7 +137,7 @@ def _for_page(text: str) -> str:
     for name in ("width", "height", "version"):
         root.attrib.pop(name, None)
     root.set("class", "plot")
-    root.set("aria-hidden", "true")  # the table beside it says the same
+    root.set("aria-hidden", "true")  # the table next to it says the same
     return ElementTree.tostring(root, encoding="unicode")
 
 
@@ -141,19 +153,17 @@ def _restyle(node: ElementTree.Element) -> None:
         node.set("class", " ".join(classes))
     for name in _NUMERIC:
         if name in node.attrib:
-            node.set(
-                name,
-                _NUMBER.sub(
-                    lambda match: f"{float(match[0]):.2f}".rstrip("0").rstrip("."),
-                    " ".join(node.attrib[name].split()),
-                ),
-            )
+            node.set(name, _NUMBER.sub(_rounded, " ".join(node.attrib[name].split())))
     if node.get("transform", "").startswith("rotate(-0 "):
         del node.attrib["transform"]
 
 
+def _rounded(number: re.Match[str]) -> str:
+    return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
+
+
 def _as_one_path(group: ElementTree.Element) -> None:
-    """Thousands of markers as the round ends of lines without length, in a hundredth of the space."""
+    """Replace markers by the round caps of zero-length lines, in a hundredth of the space."""
     path = "".join(f"M{use.get('x')} {use.get('y')}h0" for use in group)
     for use in list(group):
         group.remove(use)

@@ -1,4 +1,4 @@
-"""A table of plain cells, and its three renderings: Markdown, CSV and the terminal."""
+"""Render a table of plain cells as Markdown, as CSV, or for the terminal."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 
 class Approximate(float):
-    """A number that was estimated from a part of what it stands for; people see it behind ``≈``."""
+    """An estimated number, shown with ``≈``."""
 
 
 Cell = str | int | float | None
-"""None is an undefined value: a dash for people, an empty field in CSV."""
+"""None is an undefined value, shown as a dash, or as an empty field in CSV."""
 
 UNDEFINED = "–"
 
 
 @dataclass(frozen=True)
 class Column:
-    """A heading and, for a column of numbers, the format that people see them in (CSV keeps every digit)."""
+    """A heading and, for numbers, their display format (CSV keeps every digit)."""
 
     heading: str
     form: str = ""
@@ -35,22 +35,23 @@ class Column:
             return UNDEFINED
         if isinstance(cell, str):
             return cell
-        return ("≈" if isinstance(cell, Approximate) else "") + format(cell, self.form)
+        number = format(cell, self.form)
+        return f"≈{number}" if isinstance(cell, Approximate) else number
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells, one per column. Any text in it may be untrusted; the renderings make it safe."""
+    """Rows with one cell per column. Any text may be untrusted; the renderings make it safe."""
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     notes: tuple[str, ...] = ()
-    """Sentences that a reader of the numbers needs. CSV has no place for them, nor for the title."""
+    """Sentences that explain the numbers. CSV leaves out notes and title."""
 
 
 def to_markdown(table: Table) -> str:
-    """A heading, a table in GitHub's dialect, and the notes as a list. Ends with a line end."""
+    """Render as a heading, a table in GitHub's dialect, and the notes as a list."""
     lines = [
         f"### {markdown_text(table.title)}",
         "",
@@ -58,23 +59,18 @@ def to_markdown(table: Table) -> str:
         _markdown_row(["---:" if column.form else "---" for column in table.columns]),
     ]
     for row in table.rows:
-        cells = zip(table.columns, row, strict=True)
-        lines.append(
-            _markdown_row(
-                [
-                    markdown_text(cell) if isinstance(cell, str) else column.show(cell)
-                    for column, cell in cells
-                ]
-            )
-        )
+        texts = []
+        for column, cell in zip(table.columns, row, strict=True):
+            texts.append(markdown_text(cell) if isinstance(cell, str) else column.show(cell))
+        lines.append(_markdown_row(texts))
     if table.notes:
         lines += ["", *(f"- {markdown_text(note)}" for note in table.notes)]
     return "\n".join(lines) + "\n"
 
 
 def to_csv(table: Table) -> str:
-    """RFC 4180 with a heading line. Text that a spreadsheet would run as a formula gets a leading apostrophe;
-    numbers are untouched."""
+    """Render as RFC 4180 with a heading line. Text that a spreadsheet would run as a formula gets a leading
+    apostrophe; numbers are unchanged."""
     buffer = io.StringIO(newline="")
     writer = csv.writer(buffer, lineterminator="\r\n")
     writer.writerow([column.heading for column in table.columns])
@@ -84,7 +80,7 @@ def to_csv(table: Table) -> str:
 
 
 def to_rich(table: Table) -> RichTable:
-    """A table for a rich console. Every text is a ``Text``, so that nothing in it is read as console
+    """Render for a rich console. Every text becomes a ``Text``, so that rich does not interpret it as
     markup."""
     from rich import box
     from rich.table import Table as RichTable
@@ -92,20 +88,21 @@ def to_rich(table: Table) -> RichTable:
 
     caption = Text("\n".join(map(one_line, table.notes))) if table.notes else None
     title = Text(one_line(table.title))
-    shown = RichTable(
+    rich_table = RichTable(
         title=title, caption=caption, caption_justify="left", box=box.SIMPLE_HEAD, show_edge=False, padding=0
     )
     for column in table.columns:
-        # On a narrow terminal texts are folded, numbers never: half a number would be read as another one.
+        # On a narrow terminal texts wrap but numbers do not: half a number would look like another one.
         if column.form:
-            shown.add_column(Text(column.heading.replace(" ", "\n")), justify="right", no_wrap=True)
+            rich_table.add_column(Text(column.heading.replace(" ", "\n")), justify="right", no_wrap=True)
         else:
-            shown.add_column(Text(column.heading), overflow="fold")
+            rich_table.add_column(Text(column.heading), overflow="fold")
     for row in table.rows:
-        shown.add_row(
-            *[Text(printable(column.show(cell))) for column, cell in zip(table.columns, row, strict=True)]
-        )
-    return shown
+        texts = []
+        for column, cell in zip(table.columns, row, strict=True):
+            texts.append(Text(printable(column.show(cell))))
+        rich_table.add_row(*texts)
+    return rich_table
 
 
 def _markdown_row(cells: list[str]) -> str:

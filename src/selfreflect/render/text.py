@@ -1,14 +1,14 @@
-"""Untrusted text made safe to show: in a terminal, in Markdown and in a spreadsheet cell."""
+"""Make untrusted text safe to show in a terminal, in Markdown, or in a spreadsheet cell."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 
-# the zero-width (non-)joiner is part of ordinary spelling and of emoji
+# zero-width joiners and non-joiners are part of ordinary spelling and of emoji
 _KEPT = {"\n", "\t", "\u200c", "\u200d"}
 
-# An underscore between two letters or digits is never emphasis, and names like chain_of_thought should stay
+# An underscore between letters or digits is never emphasis, and names like chain_of_thought should stay
 # readable.
 _MARKDOWN = re.compile(r"[\\`*\[\]|~$#]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.|:(?=//)", re.IGNORECASE)
 _MARKDOWN_START = re.compile(r"\A(\d*)([+.)-])(?=[\s-]|\Z)")  # a list item or a rule
@@ -18,11 +18,10 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 
 
 def printable(text: str) -> str:
-    """``text`` with everything that could steer a terminal or hide from the reader shown as an escape such as
-    ``\\x1b``.
+    """Escape, as in ``\\x1b``, everything that could control a terminal or hide from the reader.
 
-    That covers control characters (so ANSI sequences), bidirectional overrides and other invisible format
-    characters, and lone surrogates, which could not be encoded. Line ends and tabs stay; ``\\r\\n`` becomes
+    These are control characters (hence ANSI sequences), bidirectional overrides and other invisible format
+    characters, and lone surrogates, which cannot be encoded. Line ends and tabs stay; ``\\r\\n`` becomes
     ``\\n``.
     """
     if text.isprintable():
@@ -31,28 +30,32 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """:func:`printable`, with every run of white space made one blank."""
+    """Make text :func:`printable` and collapse whitespace to single spaces."""
     return " ".join(printable(text).split())
 
 
 def markdown_text(text: str) -> str:
-    """``text`` escaped so that Markdown (CommonMark with GitHub's tables) shows it as it is; line ends become
-    ``<br>``.
+    """Escape text so that Markdown (CommonMark with GitHub's tables) shows it literally, with ``<br>`` for
+    line ends.
 
-    The result is safe inside a table cell, and at the start of a paragraph or list item.
+    The result is safe in a table cell, and at the start of a paragraph or list item.
     """
     escaped = _MARKDOWN.sub(r"\\\g<0>", printable(text).strip().translate(_ENTITIES))
     return _MARKDOWN_START.sub(r"\1\\\2", escaped).replace("\n", "<br>").replace("\t", " ")
 
 
 def spreadsheet_text(text: str) -> str:
-    """:func:`printable`, with a leading apostrophe where a spreadsheet would run ``text`` as a formula."""
-    guarded = text[:1] in ("\t", "\r", "\n") or text.lstrip()[:1] in _FORMULA_STARTS
-    return ("'" if guarded else "") + printable(text)
+    """Make text :func:`printable`, with a leading apostrophe if a spreadsheet would run it as a formula."""
+    is_formula = text[:1] in ("\t", "\r", "\n") or text.lstrip()[:1] in _FORMULA_STARTS
+    return ("'" if is_formula else "") + printable(text)
 
 
 def _visible(character: str) -> str:
     if character.isprintable() or character in _KEPT or unicodedata.category(character) == "Zs":
         return character
     code = ord(character)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    return f"\\U{code:08x}"

@@ -1,5 +1,4 @@
-"""Paired differences between strategies, within a run or across runs, on the questions that both sides have
-scored."""
+"""Compare strategies, within a run or across runs, by paired differences on common questions."""
 
 from __future__ import annotations
 
@@ -9,7 +8,8 @@ from dataclasses import dataclass
 from selfreflect.errors import DataError, excerpt, nearest
 from selfreflect.records import Sampled
 from selfreflect.render.table import Column, Table
-from selfreflect.report.overview import METHOD, RunRecords, approximate, estimate_note, judges
+from selfreflect.report.overview import METHOD, approximate, estimate_note, judges
+from selfreflect.report.run_records import RunRecords
 from selfreflect.stats import PairedEstimate, paired_difference
 
 _DIFFERENCE = "+z.4f"
@@ -30,22 +30,22 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Contender:
-    """One strategy of one run, with what its scores depend on."""
+    """One strategy of one run, and what its scores depend on."""
 
     label: str
     strategy: str
     questions: Mapping[str, str]
-    """The text of each question of the run, by id."""
+    """The texts of the run's questions by id."""
     values: Mapping[str, float]
-    """Its scores, by question id."""
+    """Its scores by question id."""
     judges: tuple[str, ...]
     estimates: tuple[Sampled, ...] = ()
-    """How those of its scores were estimated that are not exact."""
+    """How its estimated scores were sampled."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """``other`` against ``baseline`` on the questions that they share."""
+    """``other`` against ``baseline`` on their common questions."""
 
     baseline: Contender
     other: Contender
@@ -53,10 +53,13 @@ class Comparison:
 
     @property
     def sentence(self) -> str:
-        """The result in words; which differences are clear is decided by
-        :func:`~selfreflect.stats.clear_sign`."""
-        other, baseline = _names(self.other, self.baseline)
-        estimate, p_value = self.paired.difference, self.paired.p_value
+        """The result in words. Clear differences are those of :func:`~selfreflect.stats.clear_sign`."""
+        other, baseline = self.other.strategy, self.baseline.strategy
+        if self.other.label != self.baseline.label:
+            other += f" ({self.other.label})"
+            baseline += f" ({self.baseline.label})"
+        estimate = self.paired.difference
+        p_value = self.paired.p_value
         if estimate.mean is None:
             return f"{other} and {baseline} have no scored question in common"
         on = f"on {estimate.n} common question{'' if estimate.n == 1 else 's'}"
@@ -73,77 +76,78 @@ class Comparison:
 
 
 def contender(run: RunRecords, strategy: str) -> Contender:
-    """One side of a comparison.
+    """Make one side of a comparison.
 
     Raises:
-        DataError: where the run has no such strategy.
+        DataError: the run has no such strategy.
     """
     if strategy not in run.strategies:
         known = list(run.strategies)
         raise DataError(
-            f"run {excerpt(run.label)} has no strategy {excerpt(strategy)}, only {', '.join(known)}.{nearest(strategy, known)}"
+            f"run {excerpt(run.label)} has no strategy {excerpt(strategy)}, only {', '.join(known)}."
+            f"{nearest(strategy, known)}"
         )
-    values = run.values(strategy)
-    settings = judges(run.scores[id_, strategy] for id_ in values)
-    texts = {id_: question.text for id_, question in run.questions.items()}
-    return Contender(run.label, strategy, texts, values, tuple(settings), tuple(run.estimates(strategy)))
+    return Contender(
+        label=run.label,
+        strategy=strategy,
+        questions={id_: question.text for id_, question in run.questions.items()},
+        values=run.values(strategy),
+        judges=tuple(judges(run.strategy_scores(strategy).values())),
+        estimates=tuple(run.estimates(strategy)),
+    )
 
 
 def compare(baseline: Contender, other: Contender) -> Comparison:
-    """The paired difference ``other - baseline``; a question is shared where both its id and its text
-    agree."""
-    shared = _shared_questions(baseline, other)
-    a, b = ({id_: side.values[id_] for id_ in shared if id_ in side.values} for side in (baseline, other))
-    return Comparison(baseline, other, paired_difference(a, b, len(shared)))
+    """Compute the paired difference ``other - baseline`` on common questions (same id and same text)."""
+    common = _common_questions(baseline, other)
+    a = {id_: baseline.values[id_] for id_ in common if id_ in baseline.values}
+    b = {id_: other.values[id_] for id_ in common if id_ in other.values}
+    return Comparison(baseline, other, paired_difference(a, b, len(common)))
 
 
 def comparison(baseline: Contender, others: Sequence[Contender]) -> Table:
-    """One row for each of ``others``; the notes say the same in words, and what stands in the way of a fair
-    comparison."""
-    results = [compare(baseline, other) for other in others]
+    """Tabulate the differences of ``others`` to ``baseline``; the notes put them in words, with warnings."""
     rows = []
-    for result in results:
-        paired, estimate = result.paired, result.paired.difference
-        mean = approximate(estimate.mean, len(baseline.estimates) + len(result.other.estimates))
-        cells = (mean, estimate.low, estimate.high, estimate.n, estimate.coverage)
+    notes = []
+    estimates = list(baseline.estimates)
+    scores = len(baseline.values)
+    for other in others:
+        result = compare(baseline, other)
+        paired = result.paired
+        difference = paired.difference
+        mean = approximate(difference.mean, bool(baseline.estimates or other.estimates))
+        cells = (mean, difference.low, difference.high, difference.n, difference.coverage)
         counts = (paired.wins, paired.ties, paired.losses, paired.p_value)
-        rows.append((result.other.label, result.other.strategy, *cells, *counts))
-    notes = [note for result in results for note in (result.sentence, *_warnings(result))]
-    sides = [baseline, *others]
-    if estimates := [estimate for side in sides for estimate in side.estimates]:
-        notes.append(estimate_note(estimates, sum(len(side.values) for side in sides)))
-    notes.append(
-        f"{METHOD}; p: two-sided sign-flip test"
-        + (", not adjusted for several comparisons" if len(results) > 1 else "")
-    )
-    name = baseline.strategy + (f" ({baseline.label})" if baseline.label else "")
-    return Table(
-        f"Difference in SelfReflect score to {name}: below 0 is better", COLUMNS, tuple(rows), tuple(notes)
-    )
+        rows.append((other.label, other.strategy, *cells, *counts))
+        notes += [result.sentence, *_warnings(baseline, other)]
+        estimates += other.estimates
+        scores += len(other.values)
+    if estimates:
+        notes.append(estimate_note(estimates, scores))
+    test = "p: two-sided sign-flip test"
+    if len(others) > 1:
+        test += ", not adjusted for multiple comparisons"
+    notes.append(f"{METHOD}; {test}")
+    name = f"{baseline.strategy} ({baseline.label})" if baseline.label else baseline.strategy
+    title = f"Difference in SelfReflect score to {name}: below 0 is better"
+    return Table(title, COLUMNS, tuple(rows), tuple(notes))
 
 
-def _names(other: Contender, baseline: Contender) -> tuple[str, str]:
-    if other.label == baseline.label:
-        return other.strategy, baseline.strategy
-    return f"{other.strategy} ({other.label})", f"{baseline.strategy} ({baseline.label})"
-
-
-def _shared_questions(baseline: Contender, other: Contender) -> list[str]:
+def _common_questions(baseline: Contender, other: Contender) -> list[str]:
     return [id_ for id_, text in baseline.questions.items() if other.questions.get(id_) == text]
 
 
-def _warnings(result: Comparison) -> list[str]:
-    baseline, other = result.baseline, result.other
+def _warnings(baseline: Contender, other: Contender) -> list[str]:
     warnings = []
-    if baseline.judges and other.judges and (len({*baseline.judges, *other.judges}) > 1):
-        both = f"{'; '.join(other.judges)} against {'; '.join(baseline.judges)}"
+    if baseline.judges and other.judges and len({*baseline.judges, *other.judges}) > 1:
         warnings.append(
-            f"NOT DIRECTLY COMPARABLE: {other.strategy} was scored with another judge or other settings ({both})"
+            f"NOT DIRECTLY COMPARABLE: {other.strategy} was scored with another judge or other settings "
+            f"({'; '.join(other.judges)} against {'; '.join(baseline.judges)})"
         )
-    shared = len(_shared_questions(baseline, other))
-    if shared < max(len(baseline.questions), len(other.questions)):
-        sizes = f"{len(other.questions)} and {len(baseline.questions)}"
+    common = len(_common_questions(baseline, other))
+    if common < max(len(baseline.questions), len(other.questions)):
         warnings.append(
-            f"the runs ask different questions: {shared} of {sizes} are shared, and only those are compared"
+            f"the runs ask different questions: {common} of {len(other.questions)} and "
+            f"{len(baseline.questions)} are common, and only these are compared"
         )
     return warnings

@@ -1,5 +1,4 @@
-"""Everything there is to say about one question: what the model answered, what each summary claims, and where
-it fails."""
+"""Detail of one question: the model's answers, the summaries with their scores, and the worst words."""
 
 from __future__ import annotations
 
@@ -10,16 +9,17 @@ from dataclasses import dataclass
 from selfreflect.errors import DataError, excerpt, nearest
 from selfreflect.grouping import AnswerGroup, answer_groups, most_common, normal_form
 from selfreflect.records import Failure, Question, Score, Summary, WordDistance
-from selfreflect.report.overview import RunRecords, estimated_from
+from selfreflect.report.overview import estimated_from
+from selfreflect.report.run_records import RunRecords
 
 
 @dataclass(frozen=True)
 class WordMean:
-    """A word of the masked-out answers, all its occurrences together."""
+    """All occurrences of one word in the masked-out answers."""
 
     text: str
     mean: float
-    """Mean over occurrences of the word's distance; 0 is best."""
+    """Mean distance over the occurrences; 0 is best."""
     count: int
 
 
@@ -29,10 +29,9 @@ class SummaryDetail:
     summary: Summary | None
     score: Score | None
     failure: Failure | None
-    """Why there is no score, where that is recorded."""
+    """Why the score is missing, if recorded."""
     worst_words: tuple[WordMean, ...]
-    """The words that the summary predicts worst, worst first, of those that were scored; empty where the
-    score was stored without words."""
+    """The worst predicted of the scored words, worst first; empty if the score was stored without words."""
 
     @property
     def score_text(self) -> str | None:
@@ -40,60 +39,54 @@ class SummaryDetail:
         score."""
         if self.score is None:
             return None
-        stderr = "" if self.score.stderr is None else f" ± {self.score.stderr:.4f}"
+        text = f"{self.score.value:.4f}"
+        if self.score.stderr is not None:
+            text += f" ± {self.score.stderr:.4f}"
         source = estimated_from(self.score)
-        return (
-            f"≈{self.score.value:.4f}{stderr} (estimated from {source})"
-            if source
-            else f"{self.score.value:.4f}{stderr}"
-        )
+        return f"≈{text} (estimated from {source})" if source else text
 
 
 @dataclass(frozen=True)
 class QuestionDetail:
     question: Question
     groups: tuple[AnswerGroup, ...]
-    """All sampled answers, both halves together, the most frequent group first; empty where there are no
-    answers."""
+    """All sampled answers of both halves, the largest group first."""
     summaries: tuple[SummaryDetail, ...]
 
 
 def question_detail(run: RunRecords, question_id: str, *, worst: int = 5) -> QuestionDetail:
-    """One question of a run, with at most ``worst`` badly predicted words for each summary.
+    """Collect the detail of one question, with at most ``worst`` badly predicted words per summary.
 
     Raises:
-        DataError: where the run has no such question.
+        DataError: the run has no such question.
     """
     question = run.questions.get(question_id)
     if question is None:
         raise DataError(
-            f"run {excerpt(run.label)} has no question {excerpt(question_id)}.{nearest(question_id, list(run.questions))}"
+            f"run {excerpt(run.label)} has no question {excerpt(question_id)}."
+            f"{nearest(question_id, list(run.questions))}"
         )
     answers = run.answers.get(question_id)
     groups = answer_groups(answers.answers) if answers else []
-    behind = run.failure_behind()
+    failures = run.failures_by_score()
     details = []
     for name in run.strategies:
         key = (question_id, name)
         score = run.scores.get(key)
         words = worst_words(score.words, worst) if score else ()
-        details.append(SummaryDetail(name, run.summaries.get(key), score, behind.get(key), words))
+        details.append(SummaryDetail(name, run.summaries.get(key), score, failures.get(key), words))
     return QuestionDetail(question, tuple(groups), tuple(details))
 
 
 def worst_words(words: tuple[WordDistance, ...], limit: int) -> tuple[WordMean, ...]:
-    """The ``limit`` words with the greatest mean distance; spellings that differ only in case or punctuation
-    count as one word."""
+    """Find the ``limit`` words with the largest mean distance; case and punctuation make no difference."""
     occurrences = defaultdict(list)
     for word in words:
         if word.distances:
             occurrences[normal_form(word.text)].append(word)
-    means = [
-        WordMean(
-            most_common(word.text for word in same),
-            math.fsum(word.mean for word in same) / len(same),
-            len(same),
-        )
-        for same in occurrences.values()
-    ]
-    return tuple(sorted(means, key=lambda word: (-word.mean, word.text))[:limit])
+    means = []
+    for same in occurrences.values():
+        mean = math.fsum(word.mean for word in same) / len(same)
+        means.append(WordMean(most_common(word.text for word in same), mean, len(same)))
+    means.sort(key=lambda word: (-word.mean, word.text))
+    return tuple(means[:limit])

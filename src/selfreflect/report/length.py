@@ -1,19 +1,15 @@
-"""The length audit: do longer summaries score better? Shown rather than hidden, since a score alone cannot
-tell."""
+"""The length audit: show whether longer summaries score better."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from statistics import NormalDist, median
+from statistics import median
 
-import numpy as np
-
-from selfreflect.render.table import Cell, Column, Table
-from selfreflect.report.overview import RunRecords
-from selfreflect.stats import Floats
+from selfreflect.render.table import Column, Table
+from selfreflect.report.run_records import RunRecords
+from selfreflect.stats import RankCorrelation, rank_correlation
 
 _CORRELATION = "+z.2f"
 COLUMNS = (
@@ -32,25 +28,14 @@ POINT_COLUMNS = (
 )
 
 METHOD = (
-    "Spearman's rank correlation of score and length in words, below 0 where longer summaries score lower "
+    "Spearman's rank correlation of score and length in words, below 0 if longer summaries score lower "
     "(better); intervals: 95% Fisher z"
 )
 
 
 @dataclass(frozen=True)
-class RankCorrelation:
-    """Spearman's rho of ``n`` pairs and its interval. ``rho`` is None where one side does not vary, the ends
-    with fewer than 4 pairs."""
-
-    rho: float | None
-    low: float | None
-    high: float | None
-    n: int
-
-
-@dataclass(frozen=True)
 class LengthAudit:
-    """Score against length, for the scored summaries of one strategy."""
+    """Lengths and scores of one strategy's summaries, for each of ``questions``."""
 
     strategy: str
     questions: tuple[str, ...]
@@ -63,7 +48,7 @@ class LengthAudit:
 
 
 def length_audit(run: RunRecords) -> list[LengthAudit]:
-    """One audit per strategy, in the order of the run."""
+    """Audit each strategy, in run order."""
     audits = []
     for name in run.strategies:
         values = {id_: value for id_, value in run.values(name).items() if (id_, name) in run.summaries}
@@ -73,80 +58,47 @@ def length_audit(run: RunRecords) -> list[LengthAudit]:
 
 
 def length_table(audits: Sequence[LengthAudit]) -> Table:
-    """One row per strategy, and in words how the longer of two summaries of one question fares."""
-    rows: list[tuple[Cell, ...]] = []
+    """Tabulate the rank correlation of score and length for each strategy."""
+    rows = []
     for audit in audits:
-        found = audit.correlation
-        rows.append(
-            (
-                audit.strategy,
-                found.rho,
-                found.low,
-                found.high,
-                found.n,
-                float(median(audit.words)) if audit.words else None,
-            )
+        correlation = audit.correlation
+        words = float(median(audit.words)) if audit.words else None
+        interval = (correlation.low, correlation.high)
+        rows.append((audit.strategy, correlation.rho, *interval, correlation.n, words))
+    notes = [METHOD]
+    better, pairs = _longer_is_better(audits)
+    if pairs:
+        notes.insert(
+            0,
+            f"of two summaries of one question, the longer one has the lower (better) score in {better} of "
+            f"{pairs} pairs ({better / pairs:.0%})",
         )
-    return Table(
-        "Score against length of the summary", COLUMNS, tuple(rows), (*_longer_of_two(audits), METHOD)
-    )
+    return Table("Score against length of the summary", COLUMNS, tuple(rows), tuple(notes))
+
+
+def _longer_is_better(audits: Sequence[LengthAudit]) -> tuple[int, int]:
+    """Count the pairs of summaries of one question whose longer one scores lower, and all pairs without
+    ties."""
+    points = []
+    for audit in audits:
+        pairs_of_audit = zip(audit.words, audit.scores, strict=True)
+        points.append(dict(zip(audit.questions, pairs_of_audit, strict=True)))
+    better = 0
+    pairs = 0
+    for a, b in combinations(points, 2):
+        for id_ in a.keys() & b.keys():
+            words_a, score_a = a[id_]
+            words_b, score_b = b[id_]
+            if words_a != words_b and score_a != score_b:
+                pairs += 1
+                better += (words_a > words_b) == (score_a < score_b)
+    return better, pairs
 
 
 def point_table(audits: Sequence[LengthAudit]) -> Table:
-    """The points behind the plot: one row per scored summary."""
-    rows = [
-        (id_, audit.strategy, words, score)
-        for audit in audits
-        for id_, words, score in zip(audit.questions, audit.words, audit.scores, strict=True)
-    ]
-    return Table("Score and length of every summary", POINT_COLUMNS, tuple(rows))
-
-
-def rank_correlation(a: Sequence[float], b: Sequence[float]) -> RankCorrelation:
-    """Spearman's rho with ties at their mean rank; its interval by Fisher's z with the variance of Bonett and
-    Wright (2000), Psychometrika 65, 23-28: (1 + rho^2 / 2) / (n - 3).
-
-    Raises:
-        ValueError: where the two differ in length.
-    """
-    if len(a) != len(b):
-        raise ValueError(f"{len(a)} and {len(b)} values are not pairs")
-    n = len(a)
-    x, y = (ranks(np.asarray(values, dtype=np.float64)) - (n + 1) / 2 for values in (a, b))
-    scale = math.sqrt(float(x @ x) * float(y @ y))
-    if not scale:
-        return RankCorrelation(None, None, None, n)
-    rho = max(-1.0, min(1.0, float(x @ y) / scale))
-    if n < 4 or abs(rho) == 1:
-        return RankCorrelation(rho, None, None, n)
-    half = NormalDist().inv_cdf(0.975) * math.sqrt((1 + rho**2 / 2) / (n - 3))
-    return RankCorrelation(rho, math.tanh(math.atanh(rho) - half), math.tanh(math.atanh(rho) + half), n)
-
-
-def ranks(values: Floats) -> Floats:
-    """Ranks from 1; equal values share the mean of their ranks."""
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    mean: Floats = (last - (counts - 1) / 2)[place.reshape(-1)]
-    return mean
-
-
-def _longer_of_two(audits: Sequence[LengthAudit]) -> list[str]:
-    """How often the longer of two summaries of the same question has the lower score; ties on either side are
-    left out."""
-    found = [
-        dict(zip(audit.questions, zip(audit.words, audit.scores, strict=True), strict=True))
-        for audit in audits
-    ]
-    better = pairs = 0
-    for one, other in combinations(found, 2):
-        for id_ in one.keys() & other.keys():
-            (words, score), (other_words, other_score) = one[id_], other[id_]
-            if words != other_words and score != other_score:
-                pairs += 1
-                better += (words > other_words) == (score < other_score)
-    if not pairs:
-        return []
-    return [
-        f"of two summaries of one question the longer has the lower (better) score in {better} of {pairs} pairs ({better / pairs:.0%})"
-    ]
+    """Tabulate the length and score of every summary, the points of the plot."""
+    rows = []
+    for audit in audits:
+        for id_, words, score in zip(audit.questions, audit.words, audit.scores, strict=True):
+            rows.append((id_, audit.strategy, words, score))
+    return Table("Length and score of every summary", POINT_COLUMNS, tuple(rows))

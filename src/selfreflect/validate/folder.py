@@ -13,6 +13,7 @@ from typing import Any
 
 from selfreflect.errors import StoreError
 from selfreflect.records import dump_line
+from selfreflect.render.charts import Interval, curves_figure, intervals_figure
 from selfreflect.render.table import Cell, Table, to_csv, to_markdown
 from selfreflect.render.text import markdown_text
 from selfreflect.store.journal import Journal, lock, store_errors
@@ -89,9 +90,6 @@ def draw(finding: Finding, folder: Path) -> None:
         MissingExtraError: matplotlib is not installed.
         StoreError: the system refuses.
     """
-    from selfreflect.render.curves import curves_figure
-    from selfreflect.report.figures import intervals_figure
-
     for name, plot in zip(_names([plot.name for plot in finding.plots]), finding.plots, strict=True):
         if plot.against is None:
             text = curves_figure(
@@ -109,9 +107,9 @@ def draw(finding: Finding, folder: Path) -> None:
             _write(folder / f"{name}.svg", text)
 
 
-def _interval(curve: Curve) -> tuple[str, float, float | None, float | None]:
+def _interval(curve: Curve) -> Interval:
     """Name, middle and ends of a curve that is a single number."""
-    return curve.label, curve.y[0], *(curve.low or (None,)), *(curve.high or (None,))
+    return Interval(curve.label, curve.y[0], *(curve.low or (None,)), *(curve.high or (None,)))
 
 
 def plain(finding: Finding) -> dict[str, Any]:

@@ -29,13 +29,14 @@ from synthetic import synthetic_run
 from selfreflect.errors import DataError, MissingExtraError
 from selfreflect.grouping import answer_groups, group_indices, spread
 from selfreflect.records import AnswerSet, Failure, Guess, Question, Sampled, Score, Summary, WordDistance
+from selfreflect.render.plots import DOT
 from selfreflect.report.figures import paper_figures
 from selfreflect.report.length import length_audit, length_table, rank_correlation
-from selfreflect.report.overview import RunRecords
 from selfreflect.report.page.build import COMPARED, report_page
 from selfreflect.report.page.data import packed
 from selfreflect.report.page.facts import facts_tables
 from selfreflect.report.page.view import SummaryOutcome, question_view
+from selfreflect.report.run_records import RunRecords
 from selfreflect.store.run import Run
 
 
@@ -366,7 +367,7 @@ def test_what_was_run_is_told_by_stage(small):
         "prompts": "abc",
         "model name": "m",
         "model revision": "r1",
-        "answers drawn": "30",
+        "answers sampled": "30",
         "answers cut off": "0",
         "tokens generated": "2,000",
         "time": "61.2 s",
@@ -390,8 +391,10 @@ def test_paper_figures_come_with_their_rows(small):
     assert len(made["length.csv"].splitlines()) == 1 + 10
 
 
-def test_every_point_of_the_length_figure_is_inside_its_panel():
-    run = synthetic_run(30, num_answers=2)
+@pytest.mark.parametrize("questions", [1, 30])
+def test_every_point_of_the_length_figure_is_inside_its_panel(questions):
+    run = synthetic_run(questions, num_answers=2)
+    radius = DOT / 2
     root = ElementTree.fromstring(paper_figures([run])["length.svg"])
     svg = "{http://www.w3.org/2000/svg}"
     frames = {clip.get("id"): clip.find(f"{svg}rect") for clip in root.iter(f"{svg}clipPath")}
@@ -401,9 +404,10 @@ def test_every_point_of_the_length_figure_is_inside_its_panel():
             frame = frames[clip.removeprefix("url(#").removesuffix(")")]
             for axis, size in (("x", "width"), ("y", "height")):
                 low = float(frame.get(axis))
-                assert all(low <= float(use.get(axis)) <= low + float(frame.get(size)) for use in uses)
+                high = low + float(frame.get(size))
+                assert all(low + radius <= float(use.get(axis)) <= high - radius for use in uses)
             points += len(uses)
-    assert points == 30 * 4
+    assert points == questions * 4
 
 
 def test_a_page_can_do_without_guesses_and_words():

@@ -17,8 +17,9 @@ from synthetic import synthetic_run
 
 from selfreflect.records import AnswerSet, Failure, Guess, Question, Sampled, Score, Summary, WordDistance
 from selfreflect.render.text import printable
-from selfreflect.report.overview import QUESTION_COLUMNS, RunRecords
+from selfreflect.report.overview import QUESTION_COLUMNS
 from selfreflect.report.page.build import report_page
+from selfreflect.report.run_records import RunRecords
 from selfreflect.store.run import Run
 
 GUESSES = ((Guess(" Lyon", 0.75, 0.0001, 0.25, 0.0002), Guess(" Nice", 0.000001, 0.0001, 0.5, 0.0002)),)

@@ -1,4 +1,4 @@
-"""Runs to one HTML file that needs nothing else: no network, no other file, no model."""
+"""Build the report page: one HTML file that needs no network, no other file and no model."""
 
 from __future__ import annotations
 
@@ -16,22 +16,21 @@ from markupsafe import Markup
 from selfreflect.grouping import group_indices
 from selfreflect.render.table import Table, to_csv
 from selfreflect.render.text import printable
-from selfreflect.report.comparison import Contender, comparison
+from selfreflect.report.comparison import comparison
 from selfreflect.report.figures import contenders, differences_figure, length_figure, means_figure
 from selfreflect.report.length import length_audit, length_table, point_table
-from selfreflect.report.overview import RunRecords, failure_table, overview
+from selfreflect.report.overview import failure_table, overview
 from selfreflect.report.page.data import packed, run_data
 from selfreflect.report.page.facts import facts_tables
-from selfreflect.report.page.trim import without
 from selfreflect.report.page.view import Grouping
+from selfreflect.report.run_records import RunRecords
 from selfreflect.store.trim import PARTS
 
 COMPARED = 60_000
-"""Scores that go through the intervals of all differences together, which bounds their time and the size of
-their plots."""
+"""Maximum number of scores in all differences together, which bounds the time and the size of the plots."""
 
 _LEAST = 100
-"""Scores that any one interval counts for: its resamples cost something however few scores there are."""
+"""Scores that an interval counts for at least, because its resamples have a fixed cost."""
 
 _STYLES = ("style.css", "report.css")
 _SCRIPTS = ("dom.js", "question.js", "csv.js", "rows.js", "report.js")
@@ -39,8 +38,8 @@ _IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A figure with its table and the name of its CSV."""
+class Panel:
+    """A figure with its table; ``name`` identifies both and their CSV."""
 
     name: str
     figure: Markup
@@ -56,12 +55,12 @@ def report_page(
     grouping: Grouping = group_indices,
     left_out: Collection[str] = (),
 ) -> str:
-    """The whole page as text that any UTF-8 file can hold.
+    """Render the whole page as text that any UTF-8 file can hold.
 
     Args:
         manifests: the manifest of each run as plain values.
-        baseline: strategy of the first run to compare with at first; by default its first.
-        left_out: those of :data:`~selfreflect.store.trim.PARTS` that the page does without.
+        baseline: strategy of the first run that the page compares with first; by default its first.
+        left_out: :data:`~selfreflect.store.trim.PARTS` to leave out.
 
     Raises:
         DataError: the first run has no such strategy.
@@ -69,93 +68,100 @@ def report_page(
     """
     overviews = {run.label: overview(run) for run in runs}
     differences, baselines = _differences(runs, baseline)
-    audits = {run.label: length_audit(run) for run in runs}
-    lengths = [
-        Shown(
-            f"length-{place}", _figure(length_figure(f"length-{place}", audit, "page")), length_table(audit)
-        )
-        for place, audit in enumerate(audits.values())
-    ]
-    failures = {f"failures-{place}": failure_table(run) for place, run in enumerate(runs)}
-    tables = {f"overview-{place}": table for place, table in enumerate(overviews.values())}
-    tables |= {shown.name: shown.table for shown in differences} | failures
-    tables |= {f"length-{place}": point_table(audit) for place, audit in enumerate(audits.values())}
-    indices, chunks = zip(*(run_data(without(run, left_out), grouping) for run in runs), strict=True)
-    return _rendered(
+    csv = {panel.name: to_csv(panel.table) for panel in differences}
+    lengths = []
+    failures = []
+    facts = []
+    indices = []
+    chunks = []
+    for number, (run, manifest) in enumerate(zip(runs, manifests, strict=True)):
+        csv[f"overview-{number}"] = to_csv(overviews[run.label])
+        failure_rows = failure_table(run)
+        csv[f"failures-{number}"] = to_csv(failure_rows)
+        if failure_rows.rows:
+            failures.append((f"failures-{number}", failure_rows))
+        audits = length_audit(run)
+        length = f"length-{number}"
+        csv[length] = to_csv(point_table(audits))
+        lengths.append(Panel(length, _markup(length_figure(length, audits, "page")), length_table(audits)))
+        facts.append(facts_tables(run, manifest))
+        index, run_chunks = run_data(run.without(left_out), grouping)
+        indices.append(index)
+        chunks.append(run_chunks)
+    return _render(
         runs=runs,
-        means=_figure(means_figure(overviews, "page")),
+        means=_markup(means_figure(overviews, "page")),
         overviews=list(overviews.values()),
         differences=differences,
         baselines=baselines,
         lengths=lengths,
-        failures=[(name, table) for name, table in failures.items() if table.rows],
-        facts=[facts_tables(run, manifest) for run, manifest in zip(runs, manifests, strict=True)],
-        headline=_headline(runs, overviews),
+        failures=failures,
+        facts=facts,
+        headline=_headline(runs),
         left_out=[PARTS[name] for name in left_out],
-        index=packed(
-            {
-                "runs": indices,
-                "left_out": list(left_out),
-                "csv": {name: to_csv(table) for name, table in tables.items()},
-            }
-        ),
+        index=packed({"runs": indices, "left_out": list(left_out), "csv": csv}),
         chunks=chunks,
     )
 
 
-def _differences(runs: Sequence[RunRecords], baseline: str | None) -> tuple[list[Shown], int]:
-    """Differences to as many baselines as may be, the chosen one first; and how many strategies could be
-    one."""
+def _differences(runs: Sequence[RunRecords], baseline: str | None) -> tuple[list[Panel], int]:
+    """Differences to each baseline, the chosen one first, as far as time allows; and the number of possible
+    baselines."""
     sides = contenders(runs, baseline)
     if len(sides) < 2:
         return [], len(sides)
+    several_runs = len({side.label for side in sides}) > 1
     cost = (len(sides) - 1) * max(_LEAST, *(len(side.values) for side in sides))
-    bases = sides[: max(1, COMPARED // cost)]
-    return [_difference(f"differences-{place}", base, sides) for place, base in enumerate(bases)], len(sides)
+    panels = []
+    for number, base in enumerate(sides[: max(1, COMPARED // cost)]):
+        name = f"differences-{number}"
+        table = comparison(base, [side for side in sides if side is not base])
+        label = f"{base.strategy} ({base.label})" if several_runs else base.strategy
+        panels.append(Panel(name, _markup(differences_figure(name, table, "page")), table, label))
+    return panels, len(sides)
 
 
-def _difference(name: str, base: Contender, sides: Sequence[Contender]) -> Shown:
-    table = comparison(base, [side for side in sides if side is not base])
-    label = base.strategy + (f" ({base.label})" if len({side.label for side in sides}) > 1 else "")
-    return Shown(name, _figure(differences_figure(name, table, "page")), table, label)
-
-
-def _headline(runs: Sequence[RunRecords], overviews: Mapping[str, Table]) -> list[tuple[str, str]]:
-    """A few numbers that say what this is about."""
-    questions = {(id_, question.text) for run in runs for id_, question in run.questions.items()}
-    answers = sum(
-        len(run.answers[id_].answers) for run in runs for id_ in run.questions if id_ in run.answers
-    )
-    scores = sum(len(run.values(name)) for run in runs for name in run.strategies)
-    judges = sorted({score.judge for run in runs for score in run.scores.values()})
-    found = [
+def _headline(runs: Sequence[RunRecords]) -> list[tuple[str, str]]:
+    """Names and values of the figures at the top of the page."""
+    questions: set[tuple[str, str]] = set()
+    judges: set[str] = set()
+    answers = 0
+    scores = 0
+    for run in runs:
+        questions.update((id_, question.text) for id_, question in run.questions.items())
+        judges.update(score.judge for score in run.scores.values())
+        answers += sum(len(run.answers[id_].answers) for id_ in run.questions if id_ in run.answers)
+        scores += sum(len(run.values(name)) for name in run.strategies)
+    return [
         ("questions", f"{len(questions):,}"),
         ("sampled answers", f"{answers:,}"),
         ("scores", f"{scores:,}"),
+        ("judge", ", ".join(sorted(judges)) or "none"),
     ]
-    return [*found, ("judge", ", ".join(judges) or "none")]
 
 
-def _figure(svg: str) -> Markup:
-    """matplotlib escapes what it writes, and :mod:`selfreflect.report.figures` writes it anew from its parsed
-    tree."""
+def _markup(svg: str) -> Markup:
+    """Mark an SVG as safe: matplotlib escapes text, and :mod:`selfreflect.render.plots` serialises it again
+    from its parsed tree."""
     return Markup(svg)
 
 
-def _rendered(**values: Any) -> str:
+def _render(**values: Any) -> str:
     style = "\n".join(_source(name) for name in _STYLES)
     script = "\n".join(_module(_source(name)) for name in _SCRIPTS)
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, finalize=_printable, trim_blocks=True, lstrip_blocks=True
     )
     template = environment.from_string(_source("report.html"))
-    policy = f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'; form-action 'none'"
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'; "
+        "form-action 'none'"
+    )
     return template.render(policy=policy, style=Markup(style), script=Markup(script), **values)
 
 
 def _printable(value: Any) -> Any:
-    """Applied to whatever the template prints, before it is escaped: nothing hidden, nothing that UTF-8
-    cannot hold."""
+    """Make everything that the template prints :func:`printable`, before it is escaped."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -164,8 +170,7 @@ def _source(name: str) -> str:
 
 
 def _module(source: str) -> str:
-    """A module as a part of one script: the modules stand in the order of their imports, and share one
-    scope."""
+    """Turn a module into a part of one script, in which modules follow their imports and share one scope."""
     return re.sub(r"^export ", "", _IMPORT.sub("", source), flags=re.MULTILINE)
 
 

@@ -1,5 +1,5 @@
-"""One question as the plain JSON that ``question.js`` draws; the head of that file says what each field
-means."""
+"""Convert one question to the plain JSON that ``question.js`` draws; the head of that file explains the
+fields."""
 
 from __future__ import annotations
 
@@ -11,17 +11,22 @@ from selfreflect.records import AnswerSet, Failure, Question, Score, Summary, Wo
 from selfreflect.stats import student_quantile
 
 Grouping = Callable[[Sequence[str]], list[list[int]]]
-"""Answers that say the same as lists of indices, the typical one of each first, the largest list first."""
+"""Groups answers that say the same, as indices: a typical one of each first, the largest group first."""
+
+_DECIMALS = 5
+
+_Place = tuple[int, int]
+"""(index of the masked-out answer, index of the word in it)"""
 
 
 class SummaryOutcome(NamedTuple):
-    """What became of one strategy on one question."""
+    """The outcome of one strategy on one question."""
 
     name: str
     summary: Summary | None
     score: Score | None
     failure: Failure | None
-    """Why there is no score, where that is recorded."""
+    """Why the score is missing, if recorded."""
 
 
 def question_view(
@@ -32,113 +37,128 @@ def question_view(
     *,
     guesses: bool = True,
 ) -> Any:
-    """One question with its answers and what every strategy made of them. Distances are rounded to
-    thousandths, scores are not.
+    """Convert a question with its answers and the outcome of every strategy.
 
-    Without ``guesses`` the view only says whether there are any; :func:`guesses_view` gives them answer by
-    answer.
+    Distances are rounded to thousandths, scores are not. Without ``guesses`` the view only says whether there
+    are any; :func:`guesses_view` converts them answer by answer.
     """
-    drawn = answers.answers if answers else ()
-    masked = [answer.split() for answer in (answers.masked_out if answers else ())]
-    measured = [_by_place(outcome.score.words if outcome.score else (), masked) for outcome in outcomes]
+    texts = answers.answers if answers else ()
+    masked = [answer.split() for answer in answers.masked_out] if answers else []
+    measured = []
     places: list[set[int]] = [set() for _ in masked]
-    for answer, word in (place for found in measured for place in found):
-        places[answer].add(word)
-    words = [sorted(place) for place in places]
+    for outcome in outcomes:
+        distances = _by_place(outcome.score.words if outcome.score else (), masked)
+        measured.append(distances)
+        for answer, word in distances:
+            places[answer].add(word)
+    words = [sorted(indices) for indices in places]
+    summaries = []
+    for outcome, distances in zip(outcomes, measured, strict=True):
+        summaries.append(_summary_view(outcome, distances, words, guesses))
     return {
         "id": question.id,
         "text": question.text,
         "kind": question.kind,
-        "answers": drawn,
+        "answers": texts,
         "masked": len(masked),
-        "groups": grouping(drawn),
+        "groups": grouping(texts),
         "words": words,
-        "summaries": [
-            _summary_view(outcome, found, words, guesses)
-            for outcome, found in zip(outcomes, measured, strict=True)
-        ],
+        "summaries": summaries,
     }
 
 
 def guesses_view(score: Score, answers: AnswerSet, answer: int) -> dict[int, list[Any]]:
-    """What the judge held likely in the masked words of one masked-out answer, by their indices, as in a
-    summary's ``guesses``."""
-    found = _by_place(score.words, [text.split() for text in answers.masked_out])
-    return {word: _tokens(distance) for (place, word), distance in found.items() if place == answer}
+    """Convert the guesses for one masked-out answer, by word index, as in a summary's ``guesses``."""
+    words = _by_place(score.words, [text.split() for text in answers.masked_out])
+    return {word: _tokens(distance) for (place, word), distance in words.items() if place == answer}
 
 
 def score_interval(score: Score) -> tuple[float, float] | None:
-    """The 95 % interval of one score by Student's t over its masked-out answers, rounded; None where it has
-    no standard error."""
+    """Compute the rounded 95% interval of a score, by Student's t over its masked-out answers.
+
+    None without a standard error.
+    """
     answers = sum(mean is not None for mean in score.answer_means)
     if score.stderr is None or answers < 2:
         return None
     half = student_quantile(0.975, answers - 1) * score.stderr
-    return round(max(0.0, score.value - half), _DECIMALS), round(min(1.0, score.value + half), _DECIMALS)
-
-
-_DECIMALS = 5
-
-_Place = tuple[int, int]
-"""(index of the masked-out answer, index of the word in it)"""
+    low = max(0.0, score.value - half)
+    high = min(1.0, score.value + half)
+    return round(low, _DECIMALS), round(high, _DECIMALS)
 
 
 def _by_place(words: Sequence[WordDistance], masked: Sequence[Sequence[str]]) -> dict[_Place, WordDistance]:
-    """Words by place. One that points outside the answers, as a file from elsewhere may hold, has no place to
-    be shown at."""
-    return {
-        (word.answer, word.word): word
-        for word in words
-        if word.distances and 0 <= word.answer < len(masked) and 0 <= word.word < len(masked[word.answer])
-    }
+    """Index words by place, leaving out any that point outside the answers, as in a damaged or foreign
+    file."""
+    places = {}
+    for word in words:
+        known = 0 <= word.answer < len(masked) and 0 <= word.word < len(masked[word.answer])
+        if known and word.distances:
+            places[word.answer, word.word] = word
+    return places
 
 
 def _summary_view(
-    outcome: SummaryOutcome, found: dict[_Place, WordDistance], words: list[list[int]], guesses: bool
+    outcome: SummaryOutcome, measured: dict[_Place, WordDistance], words: list[list[int]], guesses: bool
 ) -> dict[str, Any]:
-    score, failure = outcome.score, outcome.failure
-    aligned = [[found.get((answer, word)) for word in masked] for answer, masked in enumerate(words)]
-    recorded = any(word.guesses for word in found.values()) or None
-    told = [[_tokens(word) for word in answer] for answer in aligned] if recorded and guesses else recorded
-    return {
+    view: dict[str, Any] = {
         "name": outcome.name,
         "text": outcome.summary.text if outcome.summary else None,
-        "score": score.value if score else None,
-        "stderr": score.stderr if score else None,
-        "interval": score_interval(score) if score else None,
-        "tasks": score.token_tasks if score else None,
-        "temperature": score.temperature if score else None,
-        "estimate": (score.estimate.words_scored, score.estimate.words_total)
-        if score and score.estimate
-        else None,
-        "why": f"{failure.kind}: {failure.message}" if failure and not score else "",
-        "warnings": score.warnings if score else (),
-        "distances": [[word and _thousandths(word.mean) for word in answer] for answer in aligned]
-        if found
-        else None,
-        "guesses": told,
+        "score": None,
+        "stderr": None,
+        "interval": None,
+        "tasks": None,
+        "temperature": None,
+        "estimate": None,
+        "why": "",
+        "warnings": (),
+        "distances": None,
+        "guesses": None,
     }
+    score = outcome.score
+    if score:
+        view["score"] = score.value
+        view["stderr"] = score.stderr
+        view["interval"] = score_interval(score)
+        view["tasks"] = score.token_tasks
+        view["temperature"] = score.temperature
+        view["warnings"] = score.warnings
+        if score.estimate:
+            view["estimate"] = (score.estimate.words_scored, score.estimate.words_total)
+    elif outcome.failure:
+        view["why"] = f"{outcome.failure.kind}: {outcome.failure.message}"
+    if not measured:
+        return view
+    aligned = []
+    for answer, indices in enumerate(words):
+        aligned.append([measured.get((answer, index)) for index in indices])
+    view["distances"] = [[word and _thousandths(word.mean) for word in answer] for answer in aligned]
+    if any(word.guesses for word in measured.values()):
+        view["guesses"] = True
+        if guesses:
+            view["guesses"] = [[_tokens(word) for word in answer] for answer in aligned]
+    return view
 
 
 def _tokens(word: WordDistance | None) -> list[Any]:
+    """List the distance and the guesses of each judge token of a word."""
     if word is None:
         return []
-    guesses = word.guesses or ((),) * len(word.distances)
-    return [
-        (
-            _thousandths(distance),
-            [
-                (g.token, *map(_chance, (g.summary, g.summary_flat, g.reference, g.reference_flat)))
-                for g in expected
-            ],
-        )
-        for distance, expected in zip(word.distances, guesses, strict=False)
-    ]
+    if not word.guesses:
+        return [(_thousandths(distance), []) for distance in word.distances]
+    tokens = []
+    for distance, guesses in zip(word.distances, word.guesses, strict=False):
+        rows = []
+        for guess in guesses:
+            chances = (guess.summary, guess.summary_flat, guess.reference, guess.reference_flat)
+            rows.append((guess.token, *map(_three_digits, chances)))
+        tokens.append((_thousandths(distance), rows))
+    return tokens
 
 
 def _thousandths(distance: float) -> int:
     return round(1000 * min(max(distance, 0.0), 1.0))
 
 
-def _chance(probability: float) -> float:
+def _three_digits(probability: float) -> float:
     return float(f"{probability:.3g}")

@@ -14,9 +14,8 @@ import numpy as np
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.models.base import seed_for
 from selfreflect.render.table import Cell, Table
-from selfreflect.report.length import ranks
 from selfreflect.sources.items import Item
-from selfreflect.stats import Estimate
+from selfreflect.stats import Estimate, ranks
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.edits.percentages import Point, badness, correlations
 from selfreflect.validate.edits.statements import Possibility, Statement, apportioned

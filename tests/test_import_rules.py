@@ -64,6 +64,7 @@ OPTIONAL = (
     "rouge_score",
     "ot",
     "krippendorff",
+    "scipy",
     "ray",
 )
 

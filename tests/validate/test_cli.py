@@ -336,9 +336,9 @@ def test_out_is_neither_a_run_nor_anything_else(model: Path, tmp_path: Path) -> 
 
 
 def test_one_process_writes_at_a_time(model: Path, tmp_path: Path) -> None:
-    from selfreflect.validate.folder import opened
+    from selfreflect.validate.folder import open_values
 
-    with opened(tmp_path / "out"):
+    with open_values(tmp_path / "out"):
         outcome = validate(model, ITEMS, tmp_path, "--out", tmp_path / "out", "--metrics", "length")
     assert outcome.code == 2
     assert f"pid {os.getpid()}" in outcome.said

@@ -13,13 +13,13 @@ from selfreflect.cli.console import emit, print_table, say, stdout, where
 from selfreflect.errors import MissingExtraError
 from selfreflect.render.text import printable
 from selfreflect.validate.base import MetricInfo, Value
-from selfreflect.validate.folder import draw, rows, write
+from selfreflect.validate.folder import draw, to_lines, write
 from selfreflect.validate.study import Finding
 
 
 def show_finding(finding: Finding, json: bool) -> None:
     if json:
-        for row in rows(finding):
+        for row in to_lines(finding):
             emit(row)
         return
     for table in finding.tables:

@@ -242,13 +242,13 @@ def _validate(
     from selfreflect.cli.console import say
     from selfreflect.cli.findings import keep_finding, made_with, show_finding
     from selfreflect.cli.studies import load
-    from selfreflect.validate.folder import opened
-    from selfreflect.validate.undefined import undefined_counts, undefined_table
+    from selfreflect.validate.folder import open_values
+    from selfreflect.validate.measure import undefined_counts, undefined_table
 
     study, note = load(wanted)
     if note:
         say(note)
-    with nullcontext() if out is None else opened(out) as stored:
+    with nullcontext() if out is None else open_values(out) as stored:
         values, metrics = _measured(study, wanted, models, names, stored)
         found = study.finding(values, metrics)
         missing = undefined_counts(values)

@@ -1,5 +1,5 @@
-"""What a metric is to the studies: a question, its answers and a summary in, a value or the reason for none
-out."""
+"""What a metric is to the studies: it turns a question, its answers and a summary into a value, or says why
+there is none."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Reason = (
     FailureKind
     | Literal[
         "blank",  # a text that the metric needs is blank
-        "unparsed",  # the model's reply is not in the form that was asked for
+        "unparsed",  # the model's reply does not have the requested form
         "no_claims",  # the model found nothing to check
     ]
 )
@@ -40,7 +40,7 @@ class MetricInfo(Record, frozen=True, kw_only=True):
 
     def wins(self, value: float, other: float) -> bool:
         """Whether ``value`` is the better one. Of two equal values none is."""
-        return value < other if self.better == "lower" else value > other
+        return self.badness(value) < self.badness(other)
 
     def badness(self, value: float) -> float:
         """The value, negated where higher is better, so that lower is better for every metric."""
@@ -55,7 +55,7 @@ class Undefined(Record, frozen=True, kw_only=True):
 
 
 class Value(Record, frozen=True, kw_only=True, omit_defaults=True):
-    """What one metric says of one summary."""
+    """One metric's value of one summary."""
 
     metric: str
     item: str
@@ -63,13 +63,13 @@ class Value(Record, frozen=True, kw_only=True, omit_defaults=True):
     digest: str
     """Of everything the value depends on but the model, see :func:`digest`."""
     by: str = ""
-    """The model it was computed with, its revision, its server, and what else of it matters, such as prompts;
-    empty for a metric that needs none."""
+    """The model that computed it, its revision, its server, and what else matters about it, such as prompts;
+    empty for a metric without a model."""
     value: float | None = None
     undefined: Undefined | None = None
-    """Present exactly where there is no value."""
+    """Present exactly if there is no value."""
     parts: Parts = ()
-    """What the value is the mean of, where the metric keeps it (``selfreflect`` does): for each masked-out
+    """What the value is the mean of, if the metric keeps it (``selfreflect`` does): for each masked-out
     answer, in order, the distances of each of its masked words, one per judge token. An answer without words
     has none."""
 
@@ -91,8 +91,8 @@ class Family(Protocol):
         """The model, see :attr:`Value.by`."""
 
     def score(self, item: Item) -> list[Value]:
-        """One value for each of the metrics and each summary of the item. A summary that cannot be scored
-        disturbs no other one.
+        """Compute a value for each metric and each summary of the item. A summary that cannot be scored does
+        not affect the others.
 
         Raises:
             BackendError: the model has stopped working, so that no other item could be scored either.
@@ -110,8 +110,8 @@ class Metric:
     family: Family
 
     def score(self, question: str, answers: Sequence[str], summary: str) -> Value:
-        """The value for one summary. The first half of the answers is masked, the second conditions, where
-        the metric tells them apart.
+        """Score one summary. The first half of the answers is masked, the second conditions, if the metric
+        tells them apart.
 
         Raises:
             ValueError: there are fewer than two answers.
@@ -122,17 +122,15 @@ class Metric:
 
 
 def digest(item: Item, summary: str) -> str:
-    """16 hex digits of the SHA-256 of the question, the answers and the text of one summary."""
+    """Hash the question, the answers and the text of one summary: 16 hex digits of the SHA-256."""
     line = dump_line([item.question, item.masked_out, item.conditioning, item.summaries[summary]])
     return hashlib.sha256(line.encode()).hexdigest()[:16]
 
 
 def make_value(family: Family, metric: str, item: Item, summary: str, result: float | Undefined) -> Value:
     """Make the record of one result of a family."""
-    if isinstance(result, Undefined):
-        number, undefined = None, result
-    else:
-        number, undefined = float(result), None
+    undefined = result if isinstance(result, Undefined) else None
+    number = None if isinstance(result, Undefined) else float(result)
     return Value(
         metric=metric,
         item=item.id,

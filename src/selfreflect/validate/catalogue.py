@@ -1,4 +1,4 @@
-"""Every metric by name, and the families that compute those that are asked for. Importing this loads no model
+"""Every metric by name, and the families that compute the selected ones. Importing this loads no model
 library."""
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ if TYPE_CHECKING:
 
 _GROUPS = {"ablations": "ablation", "competitors": "competitor", "controls": "control"}
 GROUPS = ("all", *_GROUPS)
-"""Names that stand for all metrics of a kind that can be computed with what is given and installed."""
+"""Names for all metrics of a kind whose models are given and whose packages are installed."""
 
 _OPTIONS = {
     "judge": "a judge with full logits (--judge)",
     "generator": "a model that answers requests (--model)",
 }
-
 
 _FAMILIES = {
     "masked:Masked": infos.MASKED,
@@ -45,7 +44,7 @@ _PACKAGES = {
     "embedding_transport": (*_EMBEDDER, "ot"),
     "rouge_l": ("rouge_score",),
 }
-"""Optional packages without which a metric is left out where nobody asked for it by name."""
+"""Optional packages without which a group leaves a metric out."""
 
 METRICS: tuple[MetricInfo, ...] = tuple(chain.from_iterable(_FAMILIES.values()))
 
@@ -56,39 +55,41 @@ def families(
     judge: Callable[[], Judge] | None = None,
     generator: Callable[[], Generator] | None = None,
 ) -> list[Family]:
-    """What computes the named metrics; without names, all that can be computed with what is given and
-    installed.
+    """Select metrics by name, as families that compute them.
 
     Args:
-        names: metrics, or :data:`GROUPS`.
+        names: metrics, or :data:`GROUPS`; None for ``all``.
         judge, generator: load the models. Each is called once, and only if a metric needs it.
 
     Raises:
-        ConfigError: a name is unknown, nothing is named, or a metric is named whose model is not given.
+        ConfigError: a name is unknown, nothing is named, or a metric's model is not given.
         MissingExtraError: a metric is named whose packages are not installed.
     """
-    loaders: dict[str, Callable[[], Any]] = {"judge": cache(judge)} if judge else {}
-    loaders |= {"generator": cache(generator)} if generator else {}
-    wanted = _wanted(["all"] if names is None else names, {"embedder", *loaders})
-    made = []
+    loaders: dict[str, Callable[[], Any]] = {}
+    if judge is not None:
+        loaders["judge"] = cache(judge)
+    if generator is not None:
+        loaders["generator"] = cache(generator)
+    selected = _select(["all"] if names is None else names, {"embedder", *loaders})
+    chosen_families = []
     for path, metrics in _FAMILIES.items():
-        chosen = [info for info in metrics if info.name in wanted]
-        if chosen:
+        own = [info for info in metrics if info.name in selected]
+        if own:
             module, _, name = path.partition(":")
             make = getattr(import_module(f"selfreflect.validate.metrics.{module}"), name)
-            models = [loaders[need]() for need in chosen[0].needs if need in loaders]
-            made.append(make(*models, chosen))
-    return made
+            models = [loaders[need]() for need in own[0].needs if need in loaders]
+            chosen_families.append(make(*models, own))
+    return chosen_families
 
 
 def metric(name: str, *, judge: Judge | None = None, generator: Generator | None = None) -> Metric:
-    """One metric, ready to score.
+    """Make one metric ready to score.
 
     Raises:
         ConfigError: the name is unknown, or the metric needs a model that is not given.
         MissingExtraError: its packages are not installed.
     """
-    _check(name, [info.name for info in METRICS])
+    _check_name(name, [info.name for info in METRICS])
     load_judge = None if judge is None else lambda: judge
     load_generator = None if generator is None else lambda: generator
     [family] = families([name], judge=load_judge, generator=load_generator)
@@ -96,43 +97,38 @@ def metric(name: str, *, judge: Judge | None = None, generator: Generator | None
     return Metric(info, family)
 
 
-def _wanted(names: Sequence[str], given: set[str]) -> set[str]:
+def _select(names: Sequence[str], models: set[str]) -> set[str]:
+    by_name = {info.name: info for info in METRICS}
     if not names:
-        raise ConfigError(f"no metric is named; known are {', '.join(info.name for info in METRICS)}")
-    wanted: set[str] = set()
+        raise ConfigError(f"no metric is named; known are {', '.join(by_name)}")
+    selected: set[str] = set()
     for name in names:
-        _check(name, [*(info.name for info in METRICS), *GROUPS])
+        _check_name(name, [*by_name, *GROUPS])
         if name in GROUPS:
-            wanted |= _able(name, given)
-        else:
-            _check_needs(name, given)
-            wanted.add(name)
-    return wanted
+            selected |= _computable(name, models)
+            continue
+        for need in by_name[name].needs:
+            if need not in models:
+                raise ConfigError(f"the metric {name} needs {_OPTIONS[need]}, and none is given")
+        selected.add(name)
+    return selected
 
 
-def _check(name: str, known: list[str]) -> None:
-    if name not in known:
-        raise ConfigError(f"unknown metric {excerpt(name)}. Known: {', '.join(known)}.{nearest(name, known)}")
+def _check_name(name: str, names: list[str]) -> None:
+    if name not in names:
+        raise ConfigError(f"unknown metric {excerpt(name)}. Known: {', '.join(names)}.{nearest(name, names)}")
 
 
-def _check_needs(name: str, given: set[str]) -> None:
-    [info] = [info for info in METRICS if info.name == name]
-    for need in info.needs:
-        if need not in given:
-            raise ConfigError(f"the metric {name} needs {_OPTIONS[need]}, and none is given")
-
-
-def _able(group: str, given: set[str]) -> set[str]:
-    """Those metrics of a group that can be computed."""
-    kinds = [info for info in METRICS if group == "all" or info.group == _GROUPS[group]]
-    found = {
-        info.name
-        for info in kinds
-        if given.issuperset(info.needs) and all(map(find_spec, _PACKAGES.get(info.name, ())))
-    }
-    if not found:
-        needed = dict.fromkeys(need for info in kinds for need in info.needs if need not in given)
-        raise ConfigError(
-            f"none of the {group} can be computed: give {' or '.join(_OPTIONS[need] for need in needed)}"
-        )
-    return found
+def _computable(group: str, models: set[str]) -> set[str]:
+    """The metrics of a group whose models are given and whose packages are installed."""
+    computable: set[str] = set()
+    missing: dict[str, None] = {}
+    for info in METRICS:
+        if group == "all" or info.group == _GROUPS[group]:
+            missing |= dict.fromkeys(need for need in info.needs if need not in models)
+            if models.issuperset(info.needs) and all(map(find_spec, _PACKAGES.get(info.name, ()))):
+                computable.add(info.name)
+    if not computable:
+        options = " or ".join(_OPTIONS[need] for need in missing)
+        raise ConfigError(f"none of the {group} can be computed: give {options}")
+    return computable

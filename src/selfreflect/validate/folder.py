@@ -1,5 +1,5 @@
-"""Where ``validate`` keeps its work: one directory with the values, which studies with other items, metrics
-or judges may share, and in it one for the finding of each study."""
+"""The directory of ``validate --out``: the values, which studies with other items, metrics or judges may share,
+and a folder for the finding of each study."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from selfreflect.render.text import markdown_text
 from selfreflect.store.journal import Journal, lock, store_errors
 from selfreflect.validate.base import Value
 from selfreflect.validate.measure import VALUES, journal
-from selfreflect.validate.study import Curve, Finding
+from selfreflect.validate.study import Finding, Plot
 
 _LOCK, _MANIFEST = ".lock", "manifest.json"
-_SLUG = re.compile(r"[^a-z0-9]+")
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
 _NAME_LENGTH = 48
 
 
 @contextmanager
-def opened(directory: Path) -> Iterator[Journal[Value]]:
-    """The values of a directory for writing, under its lock; the directory is made where there is none.
+def open_values(directory: Path) -> Iterator[Journal[Value]]:
+    """Open the values of a directory for writing, under its lock, and make the directory if needed.
 
     Raises:
         StoreError: it is a run directory or holds other things, another process writes to it, or the system
@@ -36,7 +36,15 @@ def opened(directory: Path) -> Iterator[Journal[Value]]:
     """
     with store_errors(directory), ExitStack() as stack:
         directory.mkdir(parents=True, exist_ok=True)
-        _check_ours(directory)
+        names = {entry.name for entry in directory.iterdir()} - {_LOCK}
+        if _MANIFEST in names:
+            raise StoreError(
+                f"{directory} is a run directory, which validate reads and never writes. Use another --out."
+            )
+        if names and VALUES not in names:
+            raise StoreError(
+                f"{directory} is not empty and was not made by validate (it has no {VALUES}). Use another --out."
+            )
         stack.callback(os.close, lock(directory / _LOCK))
         values = journal(directory)
         stack.callback(values.close)
@@ -47,21 +55,9 @@ def opened(directory: Path) -> Iterator[Journal[Value]]:
         yield values
 
 
-def _check_ours(directory: Path) -> None:
-    names = {entry.name for entry in directory.iterdir()} - {_LOCK}
-    if _MANIFEST in names:
-        raise StoreError(
-            f"{directory} is a run directory, which validate reads and never writes. Use another --out."
-        )
-    if names and VALUES not in names:
-        raise StoreError(
-            f"{directory} is not empty and was not made by validate (it has no {VALUES}). Use another --out."
-        )
-
-
 def write(finding: Finding, made_with: Mapping[str, Any], directory: Path) -> Path:
-    """The finding as JSON and Markdown and each of its tables as CSV, in a directory of its study, which is
-    returned. Tables and plots that an earlier run of the study left there go.
+    """Write the finding as JSON and Markdown and each of its tables as CSV, to a folder of its study, which is
+    returned. Tables and plots of an earlier run of the study are deleted.
 
     Args:
         made_with: what a reader needs to make it again, as plain values.
@@ -70,122 +66,109 @@ def write(finding: Finding, made_with: Mapping[str, Any], directory: Path) -> Pa
         StoreError: the system refuses.
     """
     folder = directory / finding.study
+    names = _file_names([table.title for table in finding.tables])
     with store_errors(folder):
         folder.mkdir(exist_ok=True)
         for path in (*folder.glob("*.csv"), *folder.glob("*.svg")):
             path.unlink()
-        _write(folder / "finding.json", dump_line({**plain(finding), "made_with": made_with}) + "\n")
-        _write(folder / "finding.md", markdown(finding, made_with))
-        for name, table in zip(
-            _names([table.title for table in finding.tables]), finding.tables, strict=True
-        ):
+        _write(folder / "finding.json", dump_line({**to_plain(finding), "made_with": made_with}) + "\n")
+        _write(folder / "finding.md", to_page(finding, made_with))
+        for name, table in zip(names, finding.tables, strict=True):
             _write(folder / f"{name}.csv", to_csv(table))
     return folder
 
 
 def draw(finding: Finding, folder: Path) -> None:
-    """Every plot as SVG.
+    """Draw every plot as SVG.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
         StoreError: the system refuses.
     """
-    for name, plot in zip(_names([plot.name for plot in finding.plots]), finding.plots, strict=True):
-        if plot.against is None:
-            text = curves_figure(
-                name, plot.title, plot.x_label, plot.y_label, plot.curves, points=plot.points
-            )
-        else:
-            text = intervals_figure(
-                name,
-                [_interval(one) for one in plot.curves],
-                plot.y_label,
-                mark=plot.against,
-                title=plot.title,
-            )
+    for name, plot in zip(_file_names([plot.name for plot in finding.plots]), finding.plots, strict=True):
+        text = _svg(name, plot)
         with store_errors(folder):
             _write(folder / f"{name}.svg", text)
 
 
-def _interval(curve: Curve) -> Interval:
-    """Name, middle and ends of a curve that is a single number."""
-    return Interval(curve.label, curve.y[0], *(curve.low or (None,)), *(curve.high or (None,)))
+def _svg(name: str, plot: Plot) -> str:
+    if plot.against is None:
+        return curves_figure(name, plot.title, plot.x_label, plot.y_label, plot.curves, points=plot.points)
+    rows = []
+    for curve in plot.curves:
+        low = curve.low[0] if curve.low else None
+        high = curve.high[0] if curve.high else None
+        rows.append(Interval(curve.label, curve.y[0], low, high))
+    return intervals_figure(name, rows, plot.y_label, mark=plot.against, title=plot.title)
 
 
-def plain(finding: Finding) -> dict[str, Any]:
-    """The tables and sentences as JSON can hold them; the numbers of the plots too."""
-    return {
-        "study": finding.study,
-        "says": list(finding.says),
-        "tables": [
-            {
-                "title": table.title,
-                "columns": headings(table),
-                "rows": [[*map(_cell, row)] for row in table.rows],
-                "notes": [*table.notes],
-            }
-            for table in finding.tables
-        ],
-        "plots": [
-            {
-                "name": plot.name,
-                "title": plot.title,
-                "x": plot.x_label,
-                "y": plot.y_label,
-                "curves": [vars(one) for one in plot.curves],
-            }
-            for plot in finding.plots
-        ],
-    }
+def to_plain(finding: Finding) -> dict[str, Any]:
+    """The tables, the sentences and the numbers of the plots, as JSON can hold them."""
+    tables = []
+    for table in finding.tables:
+        rows = [_plain_cells(row) for row in table.rows]
+        tables.append(
+            {"title": table.title, "columns": headings(table), "rows": rows, "notes": list(table.notes)}
+        )
+    plots = []
+    for plot in finding.plots:
+        curves = [vars(curve) for curve in plot.curves]
+        plots.append(
+            {"name": plot.name, "title": plot.title, "x": plot.x_label, "y": plot.y_label, "curves": curves}
+        )
+    return {"study": finding.study, "says": list(finding.says), "tables": tables, "plots": plots}
 
 
-def rows(finding: Finding) -> Iterator[dict[str, Any]]:
+def to_lines(finding: Finding) -> Iterator[dict[str, Any]]:
     """Every row of every table, then every sentence, as one JSON object each."""
     for table in finding.tables:
         for row in table.rows:
-            cells = dict(zip(headings(table), map(_cell, row), strict=True))
+            cells = dict(zip(headings(table), _plain_cells(row), strict=True))
             yield {"study": finding.study, "table": table.title, "row": cells}
     for sentence in finding.says:
         yield {"study": finding.study, "says": sentence}
 
 
+def _plain_cells(row: Sequence[Cell]) -> list[Cell]:
+    """Cells as JSON can hold them: subclasses of float, such as Approximate, as plain ones."""
+    return [float(cell) if isinstance(cell, float) else cell for cell in row]
+
+
 def headings(table: Table) -> list[str]:
-    """Of the columns; one that occurred before gets a number behind it, so that no cell hides another."""
+    """The headings of the columns, numbered if they repeat, so that no cell hides another."""
     return _distinct([column.heading for column in table.columns], "{} ({})")
 
 
-def markdown(finding: Finding, made_with: Mapping[str, Any]) -> str:
-    """Sentences first, tables behind them. Every text is escaped."""
+def to_page(finding: Finding, made_with: Mapping[str, Any]) -> str:
+    """The finding as Markdown, sentences first. Every text is escaped."""
+    facts = [f"- {markdown_text(name)}: {markdown_text(str(value))}" for name, value in made_with.items()]
     parts = [
         f"# Study: {markdown_text(finding.study)}\n",
         *(f"{markdown_text(sentence)}\n" for sentence in finding.says),
+        *map(to_markdown, finding.tables),
+        "\n".join(["### Made with\n", *facts, ""]),
     ]
-    parts += [to_markdown(table) for table in finding.tables]
-    facts = "\n".join(
-        f"- {markdown_text(name)}: {markdown_text(str(value))}" for name, value in made_with.items()
-    )
-    return "\n".join([*parts, f"### Made with\n\n{facts}\n"])
+    return "\n".join(parts)
 
 
-def _cell(cell: Cell) -> Cell:
-    return float(cell) if isinstance(cell, float) else cell
-
-
-def _names(titles: Sequence[str]) -> list[str]:
+def _file_names(titles: Sequence[str]) -> list[str]:
     """A file name for each title, without the suffix. A title may hold any text."""
-    return _distinct(
-        [_SLUG.sub("-", title.lower())[:_NAME_LENGTH].strip("-") or "untitled" for title in titles], "{}-{}"
-    )
+    names = [
+        _NOT_IN_NAMES.sub("-", title.lower())[:_NAME_LENGTH].strip("-") or "untitled" for title in titles
+    ]
+    return _distinct(names, "{}-{}")
 
 
 def _distinct(names: Sequence[str], form: str) -> list[str]:
-    """Every name once: one that occurred before becomes ``form`` of it and the first number from 2 on that is
-    free."""
-    found: dict[str, None] = {}
+    """Make names distinct: a repeated one becomes ``form`` of it and the first free number from 2 on."""
+    distinct: dict[str, None] = {}
     for name in names:
-        others = (form.format(name, number) for number in count(2))
-        found[name if name not in found else next(other for other in others if other not in found)] = None
-    return list(found)
+        numbers = count(2)
+        unique = name
+        while unique in distinct:
+            unique = form.format(name, next(numbers))
+        distinct[unique] = None
+    return list(distinct)
 
 
 def _write(path: Path, text: str) -> None:

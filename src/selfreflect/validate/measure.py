@@ -1,18 +1,22 @@
-"""Runs metrics over items. What is known already is not computed again, and what was computed is stored
-before the next item starts."""
+"""Run metrics over items. Stored values are not computed again, and new ones are stored before the next item
+starts."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
+from selfreflect.render.table import Cell, Table
 from selfreflect.sources.items import Item
 from selfreflect.store.journal import Journal
-from selfreflect.validate.base import Family, Value, digest
+from selfreflect.validate.base import Family, Reason, Value, digest
+from selfreflect.validate.study import make_table
 
 VALUES = "values.jsonl"
+_EXAMPLE = 160
 
 Key = tuple[str, str, str, str, str]
 
@@ -24,52 +28,70 @@ def _key(value: Value) -> Key:
 def journal(directory: Path) -> Journal[Value]:
     """The values of a directory. Their keys hold all that they depend on, so that studies with other items or
     models may share it."""
-    return Journal(directory / VALUES, Value, _key, replaces=lambda value: not _final(value))
+    return Journal(directory / VALUES, Value, _key, replaces=lambda value: not _is_final(value))
 
 
 def measure(
     items: Sequence[Item],
     families: Sequence[Family],
     stored: Journal[Value] | None = None,
-    done: Callable[[], object] = lambda: None,
+    on_progress: Callable[[], object] = lambda: None,
 ) -> list[Value]:
-    """One value for each metric and each summary of every item; ``done`` is called once for each item and
-    family.
+    """Compute a value for each metric and each summary of every item; ``on_progress`` is called once for each
+    item and family.
 
     Raises:
         BackendError: a model has stopped working. What was measured before is stored.
     """
-    found = []
+    values = []
     for item in items:
         for family in families:
-            found += _values(item, family, stored)
-            done()
-    return found
+            values += _measure_item(item, family, stored)
+            on_progress()
+    return values
 
 
-def _values(item: Item, family: Family, stored: Journal[Value] | None) -> list[Value]:
-    keys = {
-        (metric.name, item.id, name, digest(item, name), family.by): name
-        for metric in family.metrics
-        for name in item.summaries
-    }
-    known = (
-        {}
-        if stored is None
-        else {key: stored.records[key] for key in keys if _final(stored.records.get(key))}
-    )
-    wanted = {name for key, name in keys.items() if key not in known}
-    if wanted:
-        rest = msgspec.structs.replace(
-            item, summaries={name: text for name, text in item.summaries.items() if name in wanted}
-        )
-        new = {_key(value): value for value in family.score(rest)}
+def _measure_item(item: Item, family: Family, stored: Journal[Value] | None) -> list[Value]:
+    keys: dict[Key, str] = {}
+    for metric in family.metrics:
+        for name in item.summaries:
+            keys[metric.name, item.id, name, digest(item, name), family.by] = name
+    values: dict[Key, Value] = {}
+    if stored is not None:
+        values = {key: stored.records[key] for key in keys if key in stored.records}
+        values = {key: value for key, value in values.items() if _is_final(value)}
+    missing = {name for key, name in keys.items() if key not in values}
+    if missing:
+        texts = {name: text for name, text in item.summaries.items() if name in missing}
+        scored = family.score(msgspec.structs.replace(item, summaries=texts))
+        new = {_key(value): value for value in scored if _key(value) not in values}
         if stored is not None:
-            stored.append_all([value for key, value in new.items() if key not in known])
-        known = {**new, **known}
-    return [known[key] for key in keys]
+            stored.append_all(list(new.values()))
+        values |= new
+    return [values[key] for key in keys]
 
 
-def _final(value: Value | None) -> bool:
-    """Whether another try would say the same. A model or server that failed may work the next time."""
-    return value is not None and (value.undefined is None or value.undefined.reason != "backend")
+def _is_final(value: Value) -> bool:
+    """Whether another try would give the same. A model or server that failed may work the next time."""
+    return value.undefined is None or value.undefined.reason != "backend"
+
+
+def undefined_counts(values: Sequence[Value]) -> Counter[tuple[str, Reason]]:
+    """Count undefined values by metric and reason, in the order of the values."""
+    return Counter((value.metric, value.undefined.reason) for value in values if value.undefined is not None)
+
+
+def undefined_table(values: Sequence[Value]) -> Table:
+    """One row for each metric and reason, with the first value as an example."""
+    examples: dict[tuple[str, Reason], str] = {}
+    for value in values:
+        if value.undefined is not None:
+            example = f"item {value.item}, summary {value.summary}: {value.undefined.message}"
+            if len(example) > _EXAMPLE:
+                example = example[: _EXAMPLE - 1] + "…"
+            examples.setdefault((value.metric, value.undefined.reason), example)
+    rows: list[dict[str, Cell]] = []
+    for (metric, reason), count in undefined_counts(values).items():
+        rows.append({"metric": metric, "reason": reason, "count": count, "example": examples[metric, reason]})
+    note = "an undefined value is in no mean and wins no comparison; it is never a zero"
+    return make_table("Undefined values", rows, "", (note,))

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from pooling import pooling
 
 from selfreflect.config import Config, load_config
 from selfreflect.errors import BackendError, ConfigError, JudgeError, MissingExtraError, StoreError
-from selfreflect.pipeline.executors import Executors, environment_of
+from selfreflect.pipeline.executors import Executors, ProcessExecutor, environment_of
 from selfreflect.pipeline.experiment import ExecutionOptions, Experiment, Quiet, load_judge
 from selfreflect.pipeline.stages import StageSpec, StageTask
 from selfreflect.pipeline.wire import (
@@ -135,7 +135,9 @@ def test_a_replica_that_is_killed_ends_the_stage_with_what_was_done(
         ):
             opened.summaries(["suicidal:ask"])
         made = dict(opened.run.summaries)
-        written(tmp_path / "mended", "")
+    written(tmp_path / "mended", "")
+    options = ExecutionOptions(device="cpu")  # in this process, where the model is loaded
+    with Experiment.open(out, settings(model, questions), STAGES, options=options) as opened:
         opened.summaries(["suicidal:ask"])
         assert len(opened.run.summaries) == 5
         assert made.items() <= opened.run.summaries.items()
@@ -161,28 +163,21 @@ def test_an_error_in_a_replica_is_raised_once_as_here(questions: Path, tmp_path:
     assert "is not a directory with a model" in found[()]
 
 
-def test_an_interrupt_ends_the_replicas(
-    model: Path, questions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_ends_the_replicas() -> None:
     import psutil
 
-    monkeypatch.chdir(tmp_path)
-    written(
-        tmp_path / "patient.py",
-        "import time\nfrom pathlib import Path\n\n\ndef ask(task):\n    Path('waiting').touch()\n    time.sleep(600)\n    yield\n",
-    )
+    with FaultServer(lambda call: silent) as server:
 
-    def interrupt() -> None:
-        while not (tmp_path / "waiting").exists():
-            time.sleep(0.05)
-        os.kill(os.getpid(), signal.SIGINT)
+        def interrupt() -> None:
+            eventually(lambda: len(server.calls) > 1)
+            os.kill(os.getpid(), signal.SIGINT)
 
-    options = ExecutionOptions(device="cpu", devices=("cpu", "cpu"))
-    with Experiment.open(tmp_path / "r", settings(model, questions), STAGES, options=options) as opened:
-        opened.questions()
+        served = {"model": "openai:m", "base_url": server.url, "num_answers": 1}
+        job = StageSpec("answers", load_config(None, {"answers": served}), load_prompts(), ExecutionOptions())
+        tasks = [StageTask(question=Question(id=f"{number}", text="?")) for number in range(2)]
         threading.Thread(target=interrupt, daemon=True).start()
         with pytest.raises(KeyboardInterrupt):
-            opened.summaries(["patient:ask"])
+            list(ProcessExecutor(("cpu", "cpu")).outcomes(job, tasks))
         replicas = [
             child
             for child in psutil.Process().children()
@@ -426,9 +421,25 @@ def test_a_judge_behind_a_server_has_the_timeout_that_was_asked_for(tiny_judge: 
             load_judge(config, ExecutionOptions(device="cpu", timeout=0.2), Quiet())
 
 
+class Here:
+    """An executor with its one worker in this process."""
+
+    def __init__(self, devices: Sequence[str]) -> None:
+        pass
+
+    def outcomes(self, job: StageSpec, tasks: Sequence[StageTask]) -> Iterator[BatchOutcome]:
+        worker = StageWorker(job)
+        for batch in split_into_batches(tasks, 1, job.batch_size):
+            yield decode(BatchOutcome, worker(batch))
+
+    def close(self) -> None:
+        pass
+
+
 def test_replicas_of_a_model_that_changed_under_its_name_are_found_out(
-    model: Path, questions: Path, tmp_path: Path
+    model: Path, questions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("selfreflect.pipeline.executors.ProcessExecutor", Here)
     out = tmp_path / "r"
     options = ExecutionOptions(device="cpu", devices=("cpu", "cpu"))
     with Experiment.open(out, settings(model, questions), STAGES, options=options) as opened:

@@ -421,6 +421,8 @@ def test_what_may_be_asked_for_is_said_and_described(client: Client) -> None:
 # --- as a process of its own
 
 
+# by default pipeline/test_kill.py proves that killed runs open, and test_library.py that the app lists runs
+@pytest.mark.slow
 def test_a_killed_app_keeps_its_runs(model: Path, tmp_path: Path) -> None:
     with process(tmp_path, "--model", model) as (first, url):
         client = Client(url)

@@ -76,7 +76,7 @@ def test_no_request_makes_the_server_fail(
 
     @given(case=operation.as_strategy(generation_mode=mode))
     @settings(
-        max_examples=20,
+        max_examples=10,
         deadline=None,
         suppress_health_check=list(HealthCheck),
         derandomize=True,
@@ -94,7 +94,7 @@ def test_with_a_run_that_is_there(described: schemathesis.BaseSchema, served: Cl
 
     @given(case=described[path]["GET"].as_strategy())
     @settings(
-        max_examples=20,
+        max_examples=10,
         deadline=None,
         suppress_health_check=list(HealthCheck),
         derandomize=True,

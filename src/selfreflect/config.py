@@ -156,8 +156,8 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
         str,
         Flag(
             "--judge NAME",
-            "Model that scores; it must give full logits: smollm2, a hub name, a local directory, vllm:NAME in "
-            "this process, or vllm+http:NAME on a server.",
+            "Model that scores; it must give full logits: smollm2, a hub name, a local directory, vllm:NAME "
+            "in this process, or vllm+http:NAME on a server.",
         ),
     ] = "smollm2"
     revision: Annotated[

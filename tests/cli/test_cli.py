@@ -108,14 +108,14 @@ def test_questions_are_shown_or_stored(tmp_path: Path) -> None:
 
 def test_the_stages_one_by_one_make_what_run_makes(done: Path, model: Path, tmp_path: Path) -> None:
     out = tmp_path / "steps"
-    drawn = run(
-        *f"answers --questions {done.parent / 'q.txt'} --model {model} --num-answers 2 --max-new-tokens 6 --device cpu --out {out}".split()
-    )
-    made = run(
-        *f"summarize --strategies greedy,basic --model {model} --num-samples 2 --max-new-tokens 6 --summary-tokens 8 --out {out}".split()
+    common = f"--model {model} --max-new-tokens 6 --device cpu --out {out}"
+    questions = done.parent / "q.txt"
+    answers = run(*f"answers --questions {questions} --num-answers 2 {common}".split())
+    summaries = run(
+        *f"summarize --strategies greedy,basic --num-samples 2 --summary-tokens 8 {common}".split()
     )
     scored = run("score", "--out", out, "--judge", model, "--json")
-    assert (drawn.code, made.code, scored.code) == (0, 0, 0)
+    assert (answers.code, summaries.code, scored.code) == (0, 0, 0)
     steps, whole = Run.load(out), Run.load(done)
     assert (steps.answers, steps.summaries, steps.scores) == (whole.answers, whole.summaries, whole.scores)
     assert [(line["strategy"], line["n"], line["run"]) for line in scored.json] == [
@@ -136,7 +136,10 @@ def test_run_shows_a_table_and_keeps_stdout_clean_with_json(done: Path, model: P
 def test_a_strategy_of_ones_own_and_prompts_of_ones_own(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = 'def mine(task):\n    [reply] = yield task.request(task.messages(), "step")\n    return "radishes, I say " + reply.text\n'
+    code = """def mine(task):
+    [reply] = yield task.request(task.messages(), "step")
+    return "radishes, I say " + reply.text
+"""
     written(tmp_path / "my_own_strategies.py", code)
     prompts = written(tmp_path / "prompts.toml", '[answers]\nsystem = ""\nuser = "Now: {question}"\n')
     monkeypatch.chdir(tmp_path)

@@ -1,5 +1,5 @@
-"""The command line. :func:`main` is the entry point; each command is one file, ``NAME_command.py``, that wires options to
-the packages below."""
+"""The command line. :func:`main` is the entry point; each command is one file, ``NAME_command.py``, that
+wires options to the packages below."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ COMMANDS = {
     "score": "selfreflect score --items my_summaries.json --judge smollm2 --json",
     "report": "selfreflect report runs/mine --output report.md --output rows.csv",
     "compare": "selfreflect compare runs/mine --baseline greedy",
-    "validate": "selfreflect validate my_summaries.json --judge smollm2 --order 'good>mid>bad' --out validation",
+    "validate": "selfreflect validate my_summaries.json --order 'good>mid>bad' --out validation",
     "bench": "selfreflect bench --items my_summaries.json --limit 10 --output timings",
     "app": "selfreflect app --open",
-    "import": "selfreflect import --answers test_answers.json --summaries summaries.json --out runs/published",
+    "import": "selfreflect import --answers test_answers.json --summaries summaries.json --out runs/new",
     "export": "selfreflect export runs/mine --output published_layout",
 }
 """Each command and the example that its help shows."""
@@ -65,10 +65,10 @@ def application(commands: Iterable[str] = tuple(COMMANDS)) -> typer.Typer:
     """The command line with some commands; only their modules are imported."""
     app = typer.Typer(
         name="selfreflect",
-        help="Draw a language model's answer distribution, let it summarise its own belief, and score how faithful the "
-        "summary is.",
-        epilog="Exit codes: 0 done; 1 done, with failures recorded; 2 bad usage or input, or a server that does not "
-        "answer (the message says what and where); 130 interrupted (finished work is saved).",
+        help="Draw a language model's answer distribution, let it summarise its own belief, and score how "
+        "faithful the summary is.",
+        epilog="Exit codes: 0 done; 1 done, with failures recorded; 2 bad usage or input, or a server that "
+        "does not answer (the message says what and where); 130 interrupted (finished work is saved).",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,  # it would take "[default: 50]" for a tag and drop it

@@ -21,7 +21,8 @@ def command(
 ) -> None:
     """Draw an answer distribution for every question.
 
-    It has 2N answers: N whose words are masked, N shown to the judge. Without --questions, the questions of the run directory are used.
+    It has 2N answers: N whose words are masked, N shown to the judge. Without --questions, the questions of
+    the run directory are used.
     """
     from selfreflect.cli.stages import run_stages
     from selfreflect.records import Stage

@@ -1,5 +1,4 @@
-"""``selfreflect app``: a local page that asks a question and shows answers, summaries and scores as they
-come."""
+"""``selfreflect app``: a page in the browser that asks questions and scores summaries."""
 
 from __future__ import annotations
 
@@ -9,39 +8,39 @@ from typing import Annotated
 
 import typer
 
+from selfreflect.cli import options as o
 from selfreflect.cli.settings import takes
 from selfreflect.pipeline.options import ExecutionOptions
 
 TOKEN = "SELFREFLECT_APP_TOKEN"
 
-Root = Annotated[Path, typer.Option("--root", metavar="DIR", help="Where runs are stored, and looked for.")]
-Host = Annotated[
-    str, typer.Option("--host", help="Address to listen on; any but this machine's own needs --allow-remote.")
+Root = Annotated[
+    Path, o.option("--root DIR", "Directory of runs: new ones are stored and earlier ones shown.")
 ]
-Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
+Models = Annotated[
+    list[str] | None,
+    o.option("--model NAME", "Offer this model too: a hub name or a local directory. Can be repeated."),
+]
+Host = Annotated[
+    str, o.option("--host ADDRESS", "Listen on this address; others than localhost need --allow-remote.")
+]
+Port = Annotated[
+    int, typer.Option("--port", min=0, max=65535, help="Listen on this port; 0 takes a free one.")
+]
 AllowRemote = Annotated[
     bool,
-    typer.Option(
-        "--allow-remote",
-        help=f"Let other machines in, with a token: that of ${TOKEN}, else a new one that is printed.",
+    o.option(
+        "--allow-remote", f"Let other machines in, with the token in ${TOKEN} or a new one that is printed."
     ),
 ]
-Offered = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--model",
-        metavar="NAME",
-        help="Model to offer beside smollm2: a hub name or a local directory. May be repeated.",
-    ),
-]
-Browser = Annotated[bool, typer.Option("--open/--no-browser", help="Open the page in a browser.")]
+Browser = Annotated[bool, o.option("--open/--no-browser", "Open the page in a browser.")]
 
 
 @takes(execution=("--device",))
 def command(
     *,
     root: Root = Path("runs"),
-    model: Offered = None,
+    model: Models = None,
     host: Host = "127.0.0.1",
     port: Port = 8765,
     allow_remote: AllowRemote = False,
@@ -63,47 +62,45 @@ def command(
             raise
         raise MissingExtraError("The app", "app") from None
     token = _token(host, allow_remote)
-    bound = listen(host, port)
-    address = url(host, bound.getsockname()[1], token)
+    socket = listen(host, port)
+    address = url(host, socket.getsockname()[1], token)
 
-    def ready() -> None:
+    def announce() -> None:
         say(f"selfreflect is at {address}\nRuns are kept in {where(root)}. Stop with Ctrl-C.")
         if browser:
             import webbrowser
 
             webbrowser.open(address)
 
+    models = ModelChoices(model or [])
     try:
-        serve(
-            bound,
-            root,
-            models=ModelChoices(model or []),
-            options=options,
-            allowed=access(host, token),
-            ready=ready,
-        )
+        serve(socket, root, models=models, options=options, allowed=access(host, token), ready=announce)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     finally:
-        say(f"stopped. What was finished is in {where(root)}.")
+        say(f"Stopped. Finished work is in {where(root)}.")
 
 
 def _token(host: str, allow_remote: bool) -> str | None:
-    """The token that requests need, if they need one."""
+    """The token that requests need; None on this machine, unless the user sets one.
+
+    Raises:
+        ConfigError: the token is too weak, or other machines need --allow-remote.
+    """
     import secrets
 
     from selfreflect.app.guard import LOCAL
     from selfreflect.errors import ConfigError
 
-    given = os.environ.get(TOKEN, "")
-    if given and (len(given) < 16 or not given.isascii() or not given.isprintable() or " " in given):
+    token = os.environ.get(TOKEN, "")
+    if token and (len(token) < 16 or not token.isascii() or not token.isprintable() or " " in token):
         raise ConfigError(
-            f"${TOKEN} must have 16 or more ASCII characters without blanks. Unset it, and the app makes one."
+            f"${TOKEN} must have 16 or more ASCII characters and no blanks. Unset it to get a new one."
         )
     if host in LOCAL:
-        return given or None
+        return token or None
     if not allow_remote:
         raise ConfigError(
-            f"--host {host} lets other machines use this one. If that is what you want, add --allow-remote."
+            f"--host {host} lets other machines use this one. Add --allow-remote to allow that."
         )
-    return given or secrets.token_urlsafe(32)
+    return token or secrets.token_urlsafe(32)

@@ -21,34 +21,26 @@ if TYPE_CHECKING:
 
 Items = Annotated[
     str | None,
-    typer.Option(
-        "--items",
-        metavar="FILE",
-        help="Items as `score --items` reads them; - for stdin. [default: four bundled items]",
+    o.option(
+        "--items FILE", "Items as `score --items` reads them; - for stdin. [default: four bundled items]"
     ),
 ]
 Only = Annotated[
     str,
-    typer.Option(
-        "--only",
-        metavar="A,B,C",
-        help="a: one request per target token; b: the same in batches; c: this engine.",
-    ),
+    o.option("--only A,B,C", "a: one request per target token; b: the same in batches; c: this engine."),
 ]
 Scaling = Annotated[
     bool,
-    typer.Option("--scaling/--no-scaling", help="Also vary the size of made-up items, for some minutes."),
+    o.option("--scaling/--no-scaling", "Also vary the size of made-up items, for some minutes."),
 ]
 Output = Annotated[
     Path | None,
-    typer.Option("--output", metavar="DIR", help="Write bench.json, scaling.csv and the curves here."),
+    o.option("--output DIR", "Write bench.json, scaling.csv and the curves here."),
 ]
 RandomModel = Annotated[
     str | None,
-    typer.Option(
-        "--random-model",
-        metavar="SHAPE",
-        help="Use random weights in the shape of qwen2.5-7b (or tiny) instead of a judge.",
+    o.option(
+        "--random-model SHAPE", "Use random weights in the shape of qwen2.5-7b (or tiny) instead of a judge."
     ),
 ]
 
@@ -73,10 +65,11 @@ def command(
 ) -> None:
     """Time this package's engine against the published schedule.
 
-    Runs three schedules on the same items and judge: (a) the published algorithm, one request per target token, one
-    at a time, with an ideal prefix cache; (b) the same requests in batches of the best size; (c) this package's
-    engine. Prints how many times faster (c) is, the tokens computed, the share of the machine's peak speed, the
-    memory, and how cost grows. Exits with 1 if the distances differ. Run it on an idle machine.
+    Runs three schedules on the same items and judge: (a) the published algorithm, one request per target
+    token, one at a time, with an ideal prefix cache; (b) the same requests in batches of the best size; (c)
+    this package's engine. Prints how many times faster (c) is, the tokens computed, the share of the
+    machine's peak speed, the memory, and how cost grows. Exits with 1 if the distances differ. Run it on an
+    idle machine.
     """
     from selfreflect.cli.console import Watcher, make_folder, say
     from selfreflect.models.spec import kind_of

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from selfreflect.cli import options as o
 
 Baseline = Annotated[
     str | None,
-    typer.Option(
-        "--baseline",
-        metavar="STRATEGY",
-        help="Strategy of the first run to compare with. [default: its first]",
-    ),
+    o.option("--baseline STRATEGY", "Strategy of the first run to compare with. [default: its first]"),
 ]
 
 

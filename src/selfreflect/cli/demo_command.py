@@ -33,10 +33,12 @@ def command(out: o.Out = Path("runs/demo"), fresh: o.Fresh = False, json: o.Json
 
     config = load_config(None, DEMO)
     say(
-        "SelfReflect demo: 8 of the 64 bundled questions, one of each kind, with SmolLM2-135M as model and as judge."
+        "SelfReflect demo: 8 of the 64 bundled questions, one of each kind, with SmolLM2-135M as model and "
+        "as judge."
     )
     say(
-        "A model of this size knows little and summarises badly: it is here to show the machinery, not good answers or meaningful scores."
+        "A model of this size knows little and summarises badly: it is here to show the machinery, not good "
+        "answers or meaningful scores."
     )
     prompts = resources.files("selfreflect") / "data" / "demo_prompts.toml"
     with (
@@ -61,7 +63,8 @@ def command(out: o.Out = Path("runs/demo"), fresh: o.Fresh = False, json: o.Json
         print_report(records)
         print_question(records, _most_telling(records))
         stdout.print(
-            f"\nEverything is in {where(out)} (JSON lines; run this again and it is reused). What to try next:",
+            f"\nEverything is in {where(out)} (JSON lines; run this again and it is reused). What to try "
+            "next:",
             markup=False,
         )
         for example in (

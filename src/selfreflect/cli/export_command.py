@@ -7,20 +7,18 @@ from typing import Annotated
 
 import typer
 
+from selfreflect.cli import options as o
+
 RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.", show_default=False)]
 Output = Annotated[
     Path,
-    typer.Option(
-        "--output", metavar="DIR", help="Directory for questions.json, test_answers.json, summaries.json."
-    ),
+    o.option("--output DIR", "Directory for questions.json, test_answers.json, summaries.json."),
 ]
 Suffix = Annotated[
     str,
-    typer.Option(
-        "--suffix", metavar="TEXT", help="Append this to names of summaries, as the published tool does."
-    ),
+    o.option("--suffix TEXT", "Append this to names of summaries, as the published tool does."),
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
+Overwrite = Annotated[bool, o.option("--overwrite", "Replace existing files.")]
 
 
 def command(
@@ -46,7 +44,7 @@ def command(
     say(f"wrote {where(output)}")
     if left_out:
         say(
-            f"{len(left_out)} questions were left out, because this layout tells questions apart by their text and an "
-            f"earlier one has the same: {', '.join(left_out)}"
+            f"{len(left_out)} questions were left out, because this layout tells questions apart by their "
+            f"text and an earlier one has the same: {', '.join(left_out)}"
         )
     exit_with(len(left_out))

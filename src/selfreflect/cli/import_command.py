@@ -18,25 +18,18 @@ Shards = Annotated[
         show_default=False,
     ),
 ]
-QuestionsFile = Annotated[
-    Path | None, typer.Option("--questions", metavar="FILE", help="questions.json of the published tool.")
-]
-AnswersFile = Annotated[
-    Path | None, typer.Option("--answers", metavar="FILE", help="test_answers.json of the published tool.")
-]
-SummariesFile = Annotated[
-    Path | None, typer.Option("--summaries", metavar="FILE", help="summaries.json of the published tool.")
-]
+QuestionsFile = Annotated[Path | None, o.option("--questions FILE", "questions.json of the published tool.")]
+AnswersFile = Annotated[Path | None, o.option("--answers FILE", "test_answers.json of the published tool.")]
+SummariesFile = Annotated[Path | None, o.option("--summaries FILE", "summaries.json of the published tool.")]
 Items = Annotated[
     str | None,
-    typer.Option("--items", metavar="FILE", help="A file of items, as `selfreflect score --items` reads it."),
+    o.option("--items FILE", "A file of items, as `selfreflect score --items` reads it."),
 ]
 LeaveOut = Annotated[
     list[o.Part] | None,
-    typer.Option(
-        "--leave-out",
-        metavar="PART",
-        help="Join run directories without guesses (what the judge expected) or words (the distance of each word, "
+    o.option(
+        "--leave-out PART",
+        "Join run directories without guesses (what the judge expected) or words (the distance of each word, "
         "most of a directory). Can be repeated.",
     ),
 ]
@@ -60,7 +53,8 @@ def command(
     published = (questions, answers, summaries)
     if [items is not None, any(published), bool(runs)].count(True) != 1:
         raise typer.BadParameter(
-            "give either --items FILE, or some of --questions, --answers and --summaries, or run directories to join"
+            "give either --items FILE, or some of --questions, --answers and --summaries, or run "
+            "directories to join"
         )
     if items is None and (num_answers, limit) != (None, None):
         raise typer.BadParameter("--num-answers and --limit belong to --items FILE")
@@ -102,14 +96,14 @@ def _join(runs: Sequence[Path], out: Path, leave_out: Sequence[str]) -> None:
     merged = merge_runs(runs, out, leave_out=leave_out)
     counts = merged.records
     say(
-        f"{where(out)}: {counts[Question]} questions, {counts[AnswerSet]} answer sets, {counts[Summary]} summaries, "
-        f"{counts[Score]} scores"
+        f"{where(out)}: {counts[Question]} questions, {counts[AnswerSet]} answer sets, {counts[Summary]} "
+        f"summaries, {counts[Score]} scores"
     )
     if merged.repeated:
         id_, (first, second) = next(iter(merged.repeated.items()))
         say(
-            f"{len(merged.repeated)} questions are in several directories, such as {excerpt(id_)} in {where(first)} and "
-            f"{where(second)}; records of the first were kept."
+            f"{len(merged.repeated)} questions are in several directories, such as {excerpt(id_)} in "
+            f"{where(first)} and {where(second)}; records of the first were kept."
         )
     missing = (merged.expected or 0) - counts[Question]
     if missing > 0:

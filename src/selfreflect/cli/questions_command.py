@@ -5,15 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from selfreflect.cli import options as o
 from selfreflect.cli.settings import Overrides, takes
 from selfreflect.pipeline.options import ExecutionOptions
 
 MaybeOut = Annotated[
     Path | None,
-    typer.Option("--out", metavar="DIR", help="Store the questions in this run directory; show nothing."),
+    o.option("--out DIR", "Store the questions in this run directory; show nothing."),
 ]
 
 

@@ -25,41 +25,36 @@ class GroupBy(StrEnum):
 
 Outputs = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--output",
-        metavar="FILE",
-        help="Write a page (.html), the tables (.md), or one row per question and strategy (.csv). Can be repeated.",
+    o.option(
+        "--output FILE",
+        "Write a page (.html), the tables (.md), or one row per question and strategy (.csv). Can be "
+        "repeated.",
     ),
 ]
 Figures = Annotated[
     Path | None,
-    typer.Option("--figures", metavar="DIR", help="Write every figure as SVG for a paper, and its rows."),
+    o.option("--figures DIR", "Write every figure as SVG for a paper, and its rows."),
 ]
 Baseline = Annotated[
     str | None,
-    typer.Option(
-        "--baseline",
-        metavar="STRATEGY",
-        help="Strategy of the first run that page and figures compare with. [default: its first]",
+    o.option(
+        "--baseline STRATEGY",
+        "Strategy of the first run that page and figures compare with. [default: its first]",
     ),
 ]
 Groups = Annotated[
     GroupBy,
-    typer.Option(
-        "--groups", help="Group answers on the page by spelling, or by meaning (needs the embed extra)."
-    ),
+    o.option("--groups", "Group answers on the page by spelling, or by meaning (needs the embed extra)."),
 ]
 LeaveOut = Annotated[
     list[o.Part] | None,
-    typer.Option(
-        "--leave-out",
-        metavar="PART",
-        help="Make the page smaller: without guesses (what the judge expected), or without words. Can be repeated.",
+    o.option(
+        "--leave-out PART",
+        "Make the page smaller: without guesses (what the judge expected), or without words. Can be "
+        "repeated.",
     ),
 ]
-OneQuestion = Annotated[
-    str | None, typer.Option("--question", metavar="ID", help="Show this question in full.")
-]
+OneQuestion = Annotated[str | None, o.option("--question ID", "Show this question in full.")]
 
 LARGE_PAGE = 3_000_000
 """Bytes above which a page opens slowly on small machines."""
@@ -77,7 +72,8 @@ def command(
 ) -> None:
     """Show the results of runs, and write tables, a page or figures.
 
-    Gives mean score, interval, n and coverage for every strategy, and the reason of every failure. Needs no model.
+    Gives mean score, interval, n and coverage for every strategy, and the reason of every failure. Needs no
+    model.
     """
     from selfreflect.cli.console import make_folder, write_file
     from selfreflect.cli.show import emit_overview, load_records, print_question, print_report
@@ -170,8 +166,8 @@ def _warn_of_size(path: Path, size: int, records: Sequence[RunRecords], left_out
     if ways:
         advice = f"To make it smaller: {'; or '.join(ways)}."
     say(
-        f"{where(path)} has {size / 1e6:.1f} MB, and pages above {LARGE_PAGE / 1e6:.0f} MB open slowly on small machines. "
-        f"{advice}"
+        f"{where(path)} has {size / 1e6:.1f} MB, and pages above {LARGE_PAGE / 1e6:.0f} MB open slowly on "
+        f"small machines. {advice}"
     )
 
 

@@ -20,16 +20,10 @@ if TYPE_CHECKING:
 
 Items = Annotated[
     str | None,
-    typer.Option(
-        "--items",
-        metavar="FILE",
-        help="JSON list or JSONL of questions with answers and summaries; - for stdin.",
-    ),
+    o.option("--items FILE", "JSON list or JSONL of questions with answers and summaries; - for stdin."),
 ]
-MaybeOut = Annotated[
-    Path | None, typer.Option("--out", metavar="DIR", help="Score the summaries of this run directory.")
-]
-Words = Annotated[bool, typer.Option("--words", help="With --json: add the distance of every masked word.")]
+MaybeOut = Annotated[Path | None, o.option("--out DIR", "Score the summaries of this run directory.")]
+Words = Annotated[bool, o.option("--words", "With --json: add the distance of every masked word.")]
 
 
 @takes("scores", config_file=True, execution=JUDGING)
@@ -47,14 +41,15 @@ def command(
 ) -> None:
     """Score summaries: 0 is perfect, lower is better.
 
-    The score says how faithfully a summary describes an answer distribution. --items FILE scores a file and stores
+    The score says how faithfully a summary describes an answer distribution. --items FILE scores a file and
+    stores
     nothing: each record is {"id"?, "question", "answers": [...], "summaries": {name: text}}, or has
-    "masked_out_task_answers" and "conditioning_answers" instead of "answers". --out DIR scores a run directory and
-    stores the scores there; after an interruption, run the same command to resume.
+    "masked_out_task_answers" and "conditioning_answers" instead of "answers". --out DIR scores a run
+    directory and stores the scores there; after an interruption, run the same command to resume.
 
-    With --budget, --se or --race, a random part of the masked words is scored: the same words for all summaries
-    of a question, so that their differences stay sharp. Such scores are estimates. They are marked with ≈, and
-    "estimate" in the JSON says how many words they come from.
+    With --budget, --se or --race, a random part of the masked words is scored: the same words for all
+    summaries of a question, so that their differences stay sharp. Such scores are estimates. They are marked
+    with ≈, and "estimate" in the JSON says how many words they come from.
     """
     if (items is None) == (out is None):
         raise typer.BadParameter("give either --items FILE or --out DIR")

@@ -1,14 +1,14 @@
 """Make a command's options from the settings' own classes.
 
-Every field of :mod:`selfreflect.config` and of :class:`ExecutionOptions` carries its flag, help and default. A command
-says which of them it takes, and gets two frozen objects in place of many parameters::
+Every field of :mod:`selfreflect.config` and of :class:`ExecutionOptions` carries its flag, help and default.
+A command says which of them it takes, and gets two frozen objects in place of many parameters::
 
     @takes("answers", "scores", execution=("--device", "--timeout"))
     def command(*, out: o.Out, overrides: Overrides, options: ExecutionOptions, json: o.Json = False) -> None:
         config = overrides.config()
 
-``--help`` lists the flags where ``overrides`` and ``options`` stand among the parameters. A flag that several sections
-share, such as ``--model``, is listed once and sets its field in each of them.
+``--help`` lists the flags where ``overrides`` and ``options`` stand among the parameters. A flag that several
+sections share, such as ``--model``, is listed once and sets its field in each of them.
 """
 
 from __future__ import annotations
@@ -21,35 +21,17 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import msgspec
-import typer
 
+from selfreflect.cli import options as o
 from selfreflect.config import Config, Flag, flags_of, load_config
 from selfreflect.pipeline.options import ExecutionOptions
 
 T = TypeVar("T")
 
-GENERATING = (
-    "--prompts",
-    "--device",
-    "--device-map",
-    "--executor",
-    "--ray-address",
-    "--batch-size",
-    "--trust-remote-code",
-    "--max-connections",
-    "--timeout",
-)
+_RUNNING = ("--device", "--device-map", "--executor", "--ray-address", "--trust-remote-code", "--timeout")
+GENERATING = ("--prompts", *_RUNNING, "--batch-size", "--max-connections")
 """Execution options of stages whose texts a model generates."""
-JUDGING = (
-    "--guesses",
-    "--cache",
-    "--device",
-    "--device-map",
-    "--executor",
-    "--ray-address",
-    "--trust-remote-code",
-    "--timeout",
-)
+JUDGING = ("--guesses", "--cache", *_RUNNING)
 """Execution options of the stage that scores."""
 
 
@@ -61,7 +43,7 @@ class Overrides:
     file: Path | None = None
 
     def config(self, base: Mapping[str, Mapping[str, Any]] | None = None) -> Config:
-        """All settings, where neither the user nor ``base`` says otherwise by default.
+        """All settings: the user's, over those of ``base``, over the defaults.
 
         Raises:
             ConfigError: a setting is unknown or out of range.
@@ -69,7 +51,7 @@ class Overrides:
         return load_config(self.file, self.sections, base)
 
     def section(self, name: str) -> Mapping[str, Any]:
-        """What the command line gives for one section."""
+        """What the command line sets in one section."""
         return self.sections.get(name, {})
 
     def plus(self, section: str, **values: Any) -> Overrides:
@@ -101,13 +83,14 @@ class _Option:
             default = f"{default:g}"
         if default not in (None, "") and not isinstance(default, bool):
             text += f" [default: {default}]"
-        names = f"{self.flag.name}/{self.flag.negative}" if self.flag.negative else self.flag.name
-        option = typer.Option(names, metavar=self.flag.usage.partition(" ")[2] or None, help=text)
+        usage = self.flag.usage
+        if self.flag.negative:
+            usage = f"{usage}/{self.flag.negative}"
         return inspect.Parameter(
             self.name,
             inspect.Parameter.KEYWORD_ONLY,
             default=None,
-            annotation=Annotated[self.type | None, option],
+            annotation=Annotated[self.type | None, o.option(usage, text)],
         )
 
 
@@ -139,23 +122,24 @@ def takes(
     def decorate(command: Callable[..., T]) -> Callable[..., T]:
         signature = inspect.signature(command, eval_str=True)
         parameters: list[inspect.Parameter] = []
-        objects: dict[str, Callable[[dict[str, Any]], object]] = {}
-        for name, parameter in signature.parameters.items():
+        for parameter in signature.parameters.values():
             if parameter.annotation is Overrides:
-                objects[name] = lambda values: _overrides(settings, values)
                 parameters += [option.parameter() for option in settings.values()]
                 if config_file:
                     parameters.append(_CONFIG.parameter())
             elif parameter.annotation is ExecutionOptions:
-                objects[name] = lambda values: _execution_options(options, values)
                 parameters += [option.parameter() for option in options.values()]
             else:
                 parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
         @functools.wraps(command)
         def with_objects(**values: Any) -> T:
-            made = {name: make(values) for name, make in objects.items()}
-            return command(**values, **made)
+            for name, parameter in signature.parameters.items():
+                if parameter.annotation is Overrides:
+                    values[name] = Overrides(_take(settings, values), values.pop(_CONFIG.name, None))
+                elif parameter.annotation is ExecutionOptions:
+                    values[name] = ExecutionOptions(**_take(options, values).get("execution", {}))
+            return command(**values)
 
         with_objects.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         return with_objects
@@ -178,7 +162,7 @@ def _options(classes: Mapping[str, type[msgspec.Struct]], only: Collection[str] 
     return options
 
 
-def _taken(options: Mapping[str, _Option], values: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _take(options: Mapping[str, _Option], values: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Move the values of options out of ``values``, to their sections and fields."""
     sections: dict[str, dict[str, Any]] = {}
     for option in options.values():
@@ -190,11 +174,3 @@ def _taken(options: Mapping[str, _Option], values: dict[str, Any]) -> dict[str, 
         for section, field in option.fields:
             sections.setdefault(section, {})[field] = value
     return sections
-
-
-def _overrides(options: Mapping[str, _Option], values: dict[str, Any]) -> Overrides:
-    return Overrides(_taken(options, values), values.pop(_CONFIG.name, None))
-
-
-def _execution_options(options: Mapping[str, _Option], values: dict[str, Any]) -> ExecutionOptions:
-    return ExecutionOptions(**_taken(options, values).get("execution", {}))

@@ -30,8 +30,8 @@ def run_stages(
 ) -> None:
     """Fill the run directory ``out`` with some stages, and show what it then holds; or only show the cost.
 
-    A directory that exists keeps its settings unless ``overrides`` change them, so that a command need not repeat
-    them.
+    A directory that exists keeps its settings unless ``overrides`` change them, so that a command need not
+    repeat them.
 
     Raises:
         SelfReflectError: a setting, the directory or a model cannot be used.
@@ -100,8 +100,8 @@ def _finish(experiment: Experiment, json: bool) -> None:
         print_report(records)
     run = experiment.run
     say(
-        f"{where(run.path)}: {len(run.questions)} questions, {len(run.answers)} answer sets, {len(run.summaries)} summaries, "
-        f"{len(run.scores)} scores"
+        f"{where(run.path)}: {len(run.questions)} questions, {len(run.answers)} answer sets, "
+        f"{len(run.summaries)} summaries, {len(run.scores)} scores"
     )
     if records.failures and not records.scores:  # the report, which lists failures, was not shown
         first = records.failures[0]

@@ -19,7 +19,8 @@ def command(
 ) -> None:
     """Let the model summarise its own belief.
 
-    Adds the summaries that a run directory lacks. Strategies can be added later; only the new ones are then scored.
+    Adds the summaries that a run directory lacks. Strategies can be added later; only the new ones are then
+    scored.
     """
     from selfreflect.cli.stages import run_stages
 

@@ -49,7 +49,8 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Flag(
             "--guesses K",
-            "Keep the judge's K likeliest tokens in both contexts for every masked token, for the report page.",
+            "Keep the judge's K likeliest tokens in both contexts for every masked token, for the report "
+            "page.",
             at_least=0,
         ),
     ] = 0
@@ -57,16 +58,16 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True):
         Path | None,
         Flag(
             "--cache DIR",
-            "Keep the judge's states after the conditioning answers here (about 1 MB a question for smollm2, 4 GB "
-            "at most), so that another summary of a question costs only itself.",
+            "Keep the judge's states after the conditioning answers here (about 1 MB a question for "
+            "smollm2, 4 GB at most), so that another summary of a question costs only itself.",
         ),
     ] = None
     device: Annotated[
         str,
         Flag(
             "--device DEVICE",
-            "auto, cuda, mps or cpu. A run directory is filled by all visible GPUs (CUDA_VISIBLE_DEVICES), each "
-            "with a copy of a local model.",
+            "auto, cuda, mps or cpu. A run directory is filled by all visible GPUs (CUDA_VISIBLE_DEVICES), "
+            "each with a copy of a local model.",
             choices=("auto", "cuda", "mps", "cpu"),
         ),
     ] = "auto"
@@ -85,9 +86,9 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Flag(
             "--executor local|ray",
-            "Work on this machine, or with actors of a Ray cluster; [ray.answers], [ray.summaries] and [ray.scores] "
-            "in --config set their number (actors), gpus and cpus of each, and batch_questions. A run can be "
-            "resumed with either.",
+            "Work on this machine, or with actors of a Ray cluster; [ray.answers], [ray.summaries] and "
+            "[ray.scores] in --config set their number (actors), gpus and cpus of each, and "
+            "batch_questions. A run can be resumed with either.",
             choices=("local", "ray"),
         ),
     ] = "local"
@@ -95,8 +96,8 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--ray-address HOST:PORT",
-            "A running Ray cluster; auto finds the one on this machine. Its machines need selfreflect, the models, "
-            "and API keys in the environment in which Ray was started.",
+            "A running Ray cluster; auto finds the one on this machine. Its machines need selfreflect, the "
+            "models, and API keys in the environment in which Ray was started.",
             default="a new cluster on this machine",
         ),
     ] = None

@@ -74,7 +74,7 @@ def bounded_mean(values: Sequence[float], lowest: float, highest: float, *, seed
         low = mean - others * (mean - lowest)
         high = mean + others * (highest - mean)
     # rounding may step over a bound
-    return replace(estimate, low=max(lowest, low), high=min(highest, high))
+    return replace(estimate, low=max(float(lowest), low), high=min(float(highest), high))
 
 
 def side_of_chance(rate: Estimate) -> int:

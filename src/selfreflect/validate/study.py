@@ -120,11 +120,6 @@ def dot_plot(
     return (Plot(name, title, "place", label, tuple(curves), points=True, against=against),)
 
 
-def columns(form: str, *headings: str) -> tuple[Column, ...]:
-    """Columns of one format, see :class:`Column`; none for text."""
-    return tuple(Column(heading, form) for heading in headings)
-
-
 def interval_columns(form: str, of: str = "") -> tuple[Column, Column]:
     """The headings of the last two of :func:`interval_cells`."""
     return Column(f"95% low{of}", form), Column(f"95% high{of}", form)
@@ -144,19 +139,20 @@ def make_table(
 ) -> Table:
     """Make a table from rows that map each heading to its cell, with the same headings in every row.
 
-    Columns of whole numbers are shown as such, other numbers in ``form``, unless ``forms`` has one for the
-    heading.
+    A heading in ``forms`` has its own format. Else whole numbers are shown as such, other numbers in ``form``.
     """
     own_forms = forms or {}
     headings: list[Column] = []
     for heading in rows[0] if rows else ():
         cells = [row[heading] for row in rows if row[heading] is not None]
-        if any(isinstance(cell, str) for cell in cells):
+        if heading in own_forms:
+            headings.append(Column(heading, own_forms[heading]))
+        elif any(isinstance(cell, str) for cell in cells):
             headings.append(Column(heading))
         elif cells and all(isinstance(cell, int) for cell in cells):
             headings.append(Column(heading, "d"))
         else:
-            headings.append(Column(heading, own_forms.get(heading, form)))
+            headings.append(Column(heading, form))
     return Table(title, tuple(headings), tuple(tuple(row.values()) for row in rows), tuple(notes))
 
 

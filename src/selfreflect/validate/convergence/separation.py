@@ -14,12 +14,13 @@ from selfreflect.render.table import Approximate, Cell, Table
 from selfreflect.stats import Estimate, clustered_mean, mean_interval
 from selfreflect.validate.base import Parts
 from selfreflect.validate.convergence.resampling import Ranking, fewer_questions
-from selfreflect.validate.study import columns, interval_cells, with_interval
+from selfreflect.validate.study import interval, make_table, with_interval
 from selfreflect.validate.worsening import FEWEST
 
 CONFIDENCE, POWER = 0.95, 0.8
 ANSWERS = 10
 """Masked-out answers per question that the advice assumes: the published quick setting."""
+_NEEDED = f"needed x {ANSWERS} answers"
 _NOTES = (
     "difference: how much worse, paired over questions; intervals: 95% BCa bootstrap over questions",
     f"questions needed: ((1.96 + 0.84) sd / difference)^2, at least {FEWEST}: the 95% interval then excludes 0 "
@@ -149,26 +150,28 @@ def answer_differences(better: Parts, worse: Parts) -> list[list[float]]:
 
 
 def pair_table(pairs: Sequence[StrategyPair], metric: str) -> Table:
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[dict[str, Cell]] = []
     for pair in pairs:
-        found = pair.separation
-        counts = found.questions(), found.questions(ANSWERS)
-        row = (
-            *(pair.better, pair.worse, *interval_cells(found.difference)),
-            *(found.spread, found.between, found.within, pair.same_order),
-            *(None if count is None else Approximate(count) for count in counts),
-            found.difference.n,
-        )
+        apart = pair.separation
+        row: dict[str, Cell] = {
+            "better": pair.better,
+            "worse": pair.worse,
+            **interval("difference", apart.difference),
+            "sd of a question": apart.spread,
+            "between questions": apart.between,
+            "within, one answer": apart.within,
+            "same order": pair.same_order,
+            "questions needed": _approximate(apart.questions()),
+            _NEEDED: _approximate(apart.questions(ANSWERS)),
+            "n": apart.difference.n,
+        }
         rows.append(row)
-    headings = (
-        *columns("", "better", "worse"),
-        *columns(".4f", "difference", "95% low", "95% high"),
-        *columns(".4f", "sd of a question", "between questions", "within, one answer"),
-        *columns(".0%", "same order"),
-        *columns(".0f", "questions needed", f"needed x {ANSWERS} answers"),
-        *columns("d", "n"),
-    )
-    return Table(f"What separates two strategies ({metric})", headings, tuple(rows), _NOTES)
+    forms = {"same order": ".0%", "questions needed": ".0f", _NEEDED: ".0f"}
+    return make_table(f"What separates two strategies ({metric})", rows, ".4f", _NOTES, forms)
+
+
+def _approximate(count: int | None) -> Approximate | None:
+    return None if count is None else Approximate(count)
 
 
 def advise(pair: StrategyPair, questions: int, answers: int) -> str:

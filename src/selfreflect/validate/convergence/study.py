@@ -37,7 +37,7 @@ from selfreflect.validate.convergence.resampling import (
     word_units,
 )
 from selfreflect.validate.convergence.separation import StrategyPair, advise, pair_table, strategy_pairs
-from selfreflect.validate.study import Curve, Finding, Plot, columns, one_judge, values_by_metric
+from selfreflect.validate.study import Curve, Finding, Plot, make_table, one_judge, values_by_metric
 from selfreflect.validate.worsening import FEWEST
 
 MAIN = "selfreflect"
@@ -243,26 +243,23 @@ def _other_orders(item: Item, orders: int, seed: int) -> Iterator[tuple[str, ...
 
 def _ranking_table(rankings: Sequence[Ranking], steps: Mapping[str, Sequence[Step]]) -> Table:
     counts = sorted({step.count for of_metric in steps.values() for step in of_metric})
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[dict[str, Cell]] = []
     for ranking in rankings:
-        name = ranking.metric.name
-        same = {step.count: step.same for step in steps[name]}
-        stable = stable_from(steps[name]) if len(ranking.questions) >= FEWEST else None
-        best_first = " > ".join(ranking.strategies[index] for index in ranking.order)
-        rows.append((name, *(same.get(count) for count in counts), stable, best_first))
-    headings = (
-        *columns("", "metric"),
-        *columns(".0%", *map(str, counts)),
-        *columns("d", "stable from"),
-        *columns("", "ranking, best first"),
-    )
+        of_metric = steps[ranking.metric.name]
+        same = {step.count: step.same for step in of_metric}
+        row: dict[str, Cell] = {"metric": ranking.metric.name}
+        row |= {str(count): same.get(count) for count in counts}
+        row["stable from"] = stable_from(of_metric) if len(ranking.questions) >= FEWEST else None
+        row["ranking, best first"] = " > ".join(ranking.strategies[index] for index in ranking.order)
+        rows.append(row)
     notes = (
         f"share of {DRAWS} draws of this many questions, with replacement, that rank all strategies as all "
         "questions do; strategies with the same mean are not ranked",
         f"stable from: the number from which on that share is at least {STABLE:.0%}; a dash for fewer than "
         f"{FEWEST} questions",
     )
-    return Table("Same ranking by number of questions", headings, tuple(rows), notes)
+    title = "Same ranking by number of questions"
+    return make_table(title, rows, ".0%", notes, {"stable from": "d"})
 
 
 def _ranking_plot(steps: Mapping[str, Sequence[Step]]) -> Plot:
@@ -287,19 +284,19 @@ class _Axis:
     questions: int
 
     def table(self) -> Table:
-        rows: list[tuple[Cell, ...]] = []
+        rows: list[dict[str, Cell]] = []
         for step in self.steps:
             for index in self.ranking.order:
-                strategy = self.ranking.strategies[index]
-                rows.append((step.count, strategy, step.means[index], step.sds[index], step.same))
-        headings = (
-            *columns("d", self.of),
-            *columns("", "strategy"),
-            *columns(".4f", "mean score", "sd"),
-            *columns(".0%", "same ranking"),
-        )
+                row: dict[str, Cell] = {
+                    self.of: step.count,
+                    "strategy": self.ranking.strategies[index],
+                    "mean score": step.means[index],
+                    "sd": step.sds[index],
+                    "same ranking": step.same,
+                }
+                rows.append(row)
         note = f"{self.method}; mean, sd and same ranking: over {DRAWS} draws"
-        return Table(f"{MAIN} by number of {self.of}", headings, tuple(rows), (note,))
+        return make_table(f"{MAIN} by number of {self.of}", rows, ".4f", (note,), {"same ranking": ".0%"})
 
     def plot(self) -> Plot:
         x = tuple(float(step.count) for step in self.steps)
@@ -380,22 +377,25 @@ def _order_changes(metric: MetricInfo, variants: Sequence[Variant], values: Sequ
 
 
 def _order_table(changes: Sequence[_OrderChanges]) -> Table:
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[dict[str, Cell]] = []
     for change in changes:
-        name, moved, reverse = change.metric.name, change.conditioning, change.masked_out
-        if moved:
-            flips = fmean(change.flips) if change.flips else None
-            rows.append((name, "conditioning", fmean(moved), max(moved), flips, len(moved)))
-        if reverse:
-            rows.append((name, "masked-out", fmean(reverse), max(reverse), None, len(reverse)))
-    headings = (
-        *columns("", "metric", "answers in another order"),
-        *columns(".2g", "mean change", "largest change"),
-        *columns(".0%", "order changed"),
-        *columns("d", "n"),
-    )
+        flips = fmean(change.flips) if change.flips else None
+        for of, moved, share in (
+            ("conditioning", change.conditioning, flips),
+            ("masked-out", change.masked_out, None),
+        ):
+            if moved:
+                row: dict[str, Cell] = {
+                    "metric": change.metric.name,
+                    "answers in another order": of,
+                    "mean change": fmean(moved),
+                    "largest change": max(moved),
+                    "order changed": share,
+                    "n": len(moved),
+                }
+                rows.append(row)
     note = (
         "changes: absolute, of one value; order changed: share of pairs of summaries of one question that are "
         "ordered otherwise"
     )
-    return Table("The same answers in another order", headings, tuple(rows), (note,))
+    return make_table("The same answers in another order", rows, ".2g", (note,), {"order changed": ".0%"})

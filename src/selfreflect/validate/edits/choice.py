@@ -9,32 +9,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
 
-import numpy as np
-
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.models.base import seed_for
-from selfreflect.render.table import Cell, Table
+from selfreflect.render.table import Cell
 from selfreflect.sources.items import Item
-from selfreflect.stats import Estimate, ranks
+from selfreflect.stats import Estimate
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.edits.percentages import Point, badness, correlations
 from selfreflect.validate.edits.statements import Possibility, Statement, apportioned
 from selfreflect.validate.statistics import (
     ALPHA,
-    Kind,
     bounded_mean,
     column_shuffle_p,
     correlation_interval,
     interaction,
     pearson,
+    scipy_stats,
     spearman,
 )
 from selfreflect.validate.study import (
     Curve,
     Finding,
     Plot,
-    columns,
-    interval_cells,
+    interval,
+    make_table,
     percent,
     values_by_metric,
     with_interval,
@@ -72,13 +70,6 @@ QUESTIONS = (
     ),
 )
 
-COLUMNS = (
-    *columns("", "metric"),
-    *columns(_CORRELATION, "Spearman", "Spearman low", "Spearman high"),
-    *columns(_CORRELATION, "Pearson", "Pearson low", "Pearson high"),
-    *columns("d", "n", "of"),
-)
-NET_COLUMNS = (*COLUMNS, *columns(".2g", "p"), *columns(".0%", "form"))
 NET_NOTES = (
     "correlation of the value, its sign turned where higher is better, with the total variation between the "
     "true and the stated distribution; 1 is best. The mean of each statement and of each true distribution is "
@@ -163,19 +154,20 @@ class MultipleChoice:
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
         numbers = values_by_metric(values)
         readings = [_Reading(metric, self.points, numbers.get(metric.name, {})) for metric in metrics]
+        net = [reading.net_row() for reading in readings]
+        overall = [reading.row() for reading in readings]
+        within = [reading.within_row() for reading in readings]
+        forms = {"p": ".2g", "form": ".0%"}
         title = "Stated against true distributions, net of form"
-        within = "The same as measured, within one true distribution"
+        as_measured = "The same as measured"
         tables = (
-            Table(title, NET_COLUMNS, tuple(reading.net_row() for reading in readings), NET_NOTES),
-            Table(
-                "The same as measured", COLUMNS, tuple(reading.row() for reading in readings), OVERALL_NOTES
-            ),
-            Table(within, COLUMNS, tuple(reading.within_row() for reading in readings), WITHIN_NOTES),
+            make_table(title, net, _CORRELATION, NET_NOTES, forms),
+            make_table(as_measured, overall, _CORRELATION, OVERALL_NOTES),
+            make_table(f"{as_measured}, within one true distribution", within, _CORRELATION, WITHIN_NOTES),
         )
         says = (self._extent(), *(reading.sentence() for reading in readings), self._limits())
-        return Finding(
-            self.name, tables, says, tuple(reading.plot() for reading in readings if reading.points)
-        )
+        plots = tuple(reading.plot() for reading in readings if reading.points)
+        return Finding(self.name, tables, says, plots)
 
     def _extent(self) -> str:
         return (
@@ -194,48 +186,55 @@ class MultipleChoice:
 
 
 class _Reading:
-    """How one metric's values follow the true distance; ``net``: without the levels of statements and true
+    """How one metric's values follow the true distance. ``net`` is without the means of statements and true
     distributions."""
 
     def __init__(
         self, metric: MetricInfo, points: Sequence[Point], values: Mapping[tuple[str, str], float]
     ) -> None:
         self.metric = metric
-        self.total, self.items = len(points), len({point.item for point in points})
+        self.total = len(points)
+        self.total_items = len({point.item for point in points})
         self.bad = badness(metric, points, values)
         self.points = list(self.bad)
+        self.items = [point.item for point in self.points]
         self.sides = [point.distance for point in self.points], list(self.bad.values())
         self.net_sides = _net(self.points, self.sides[0]), _net(self.points, self.sides[1])
-        self.net_spearman = self._correlation(self.net_sides, "spearman")
+        self.rho = correlation_interval(*self.net_sides, groups=self.items)
         self.form = _form(self.points, self.sides[1])
         self.p: float | None = None
         if self.points:
-            labels = (point.item for point in self.points), (point.summaries for point in self.points)
-            blocks = [point.question for point in self.points]
-            x, y = (ranks(np.asarray(side)) for side in self.net_sides)
-            self.p = column_shuffle_p(x, y, list(labels[0]), list(labels[1]), blocks)
+            x, y = map(scipy_stats().rankdata, self.net_sides)
+            statements = [point.summaries for point in self.points]
+            questions = [point.question for point in self.points]
+            self.p = column_shuffle_p(x, y, self.items, statements, questions)
 
-    def _correlation(self, sides: tuple[list[float], list[float]], kind: Kind) -> Estimate:
-        return correlation_interval(*sides, kind, groups=[point.item for point in self.points])
+    def net_row(self) -> dict[str, Cell]:
+        linear = correlation_interval(*self.net_sides, "pearson", groups=self.items)
+        row = self._row(self.rho, linear, len(self.points), self.total)
+        return {**row, "p": self.p, "form": self.form}
 
-    def net_row(self) -> tuple[Cell, ...]:
-        return (*self._row(self.net_sides, self.net_spearman), self.p, self.form)
+    def row(self) -> dict[str, Cell]:
+        rank = correlation_interval(*self.sides, groups=self.items)
+        linear = correlation_interval(*self.sides, "pearson", groups=self.items)
+        return self._row(rank, linear, len(self.points), self.total)
 
-    def row(self) -> tuple[Cell, ...]:
-        return self._row(self.sides, self._correlation(self.sides, "spearman"))
-
-    def _row(self, sides: tuple[list[float], list[float]], rank: Estimate) -> tuple[Cell, ...]:
-        linear = self._correlation(sides, "pearson")
-        numbers = (*interval_cells(rank), *interval_cells(linear))
-        return (self.metric.name, *numbers, len(self.points), self.total)
-
-    def within_row(self) -> tuple[Cell, ...]:
+    def within_row(self) -> dict[str, Cell]:
         rank = bounded_mean(list(correlations(self.bad, spearman).values()), -1, 1)
         linear = bounded_mean(list(correlations(self.bad, pearson).values()), -1, 1)
-        return (self.metric.name, *interval_cells(rank), *interval_cells(linear), rank.n, self.items)
+        return self._row(rank, linear, rank.n, self.total_items)
+
+    def _row(self, rank: Estimate, linear: Estimate, n: int, of: int) -> dict[str, Cell]:
+        return {
+            "metric": self.metric.name,
+            **interval("Spearman", rank, "Spearman low", "Spearman high"),
+            **interval("Pearson", linear, "Pearson low", "Pearson high"),
+            "n": n,
+            "of": of,
+        }
 
     def sentence(self) -> str:
-        name, rho = self.metric.name, self.net_spearman
+        name, rho = self.metric.name, self.rho
         if not self.points:
             return f"{name} has no value for any statement."
         if self.form is None:
@@ -248,12 +247,12 @@ class _Reading:
         number = f"{with_interval(rho, _CORRELATION)}" + ("" if self.p is None else f" (p = {self.p:.2g})")
         return (
             f"{name} {self._verdict(rho.mean)}: rank correlation {number} over {rho.n} statements of "
-            f"{len({point.item for point in self.points})} true distributions, net of form. "
+            f"{len(set(self.items))} true distributions, net of form. "
             f"{percent(self.form)} of what it tells apart within one true distribution is form."
         )
 
     def _verdict(self, rho: float) -> str:
-        low, high = self.net_spearman.low, self.net_spearman.high
+        low, high = self.rho.low, self.rho.high
         beyond_zero = abs(rho) == 1 if low is None or high is None else not low <= 0 <= high
         if not beyond_zero or self.p is None or self.p > ALPHA:
             return "shows no clear relation to the true distance"

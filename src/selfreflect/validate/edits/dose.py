@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
 
@@ -15,8 +15,9 @@ from selfreflect.errors import DataError
 from selfreflect.grouping import group_indices
 from selfreflect.metric.tasks import masked_words
 from selfreflect.models.base import seed_for
-from selfreflect.render.table import Cell, Table
+from selfreflect.render.table import Cell
 from selfreflect.sources.items import Item
+from selfreflect.stats import clear_sign, sign_flip_p
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.edits.edits import CannotEditError, Material, other_possibilities
 from selfreflect.validate.edits.percentages import Point, badness, correlations
@@ -26,33 +27,19 @@ from selfreflect.validate.study import (
     Curve,
     Finding,
     Plot,
-    columns,
     counted,
-    interval_cells,
+    interval,
+    make_table,
     percent,
     values_by_metric,
     with_interval,
 )
-from selfreflect.validate.worsening import FEWEST, Worsening, clear_sign
+from selfreflect.validate.worsening import FEWEST, Worsening
 
 SHIFTS = (10, 20, 30, 40, 50)
 """Percentage points."""
 
 _CORRELATION = "+z.2f"
-RESPONSE_COLUMNS = (
-    *columns("", "metric"),
-    *columns(_CORRELATION, "rank correlation", "95% low", "95% high"),
-    *columns("d", "n", "of"),
-    *columns(".0%", "rises at every step", "rises low", "rises high"),
-    *columns(_CORRELATION, "open items"),
-    *columns("d", "n open"),
-)
-CURVE_COLUMNS = (
-    *columns("", "metric"),
-    *columns("d", "shift"),
-    *columns("+z.4f", "change", "95% low", "95% high"),
-    *columns("d", "n", "of"),
-)
 RESPONSE_NOTES = (
     "rank correlation: mean over items of Spearman's correlation, within the item, of the shift with the value, "
     "its sign turned where higher is better: 1 if every larger shift is worse; undefined if all values of an "
@@ -148,11 +135,12 @@ class ShiftedPercentages:
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
         numbers = values_by_metric(values)
         responses = [_Response(metric, self, numbers.get(metric.name, {})) for metric in metrics]
-        rows = tuple(response.row() for response in responses)
-        shifts = tuple(row for response in responses for row in response.shift_rows())
+        rows = [response.row() for response in responses]
+        shift_rows = [row for response in responses for row in response.shift_rows()]
+        shares = dict.fromkeys(("rises at every step", "rises low", "rises high"), ".0%")
         tables = (
-            Table("Response to shifted percentages", RESPONSE_COLUMNS, rows, RESPONSE_NOTES),
-            Table("Change by shift", CURVE_COLUMNS, shifts, CURVE_NOTES),
+            make_table("Response to shifted percentages", rows, _CORRELATION, RESPONSE_NOTES, shares),
+            make_table("Change by shift", shift_rows, "+z.4f", CURVE_NOTES),
         )
         says = (self._extent(), *(response.sentence() for response in responses), self._limits())
         return Finding(self.name, tables, says, (_plot(responses),))
@@ -237,19 +225,21 @@ class _Response:
             if pairs:
                 self.changes[shift] = Worsening(changes, len(pairs))
 
-    def row(self) -> tuple[Cell, ...]:
-        return (
-            *(self.metric.name, *interval_cells(self.correlation), self.correlation.n, self.total),
-            *interval_cells(self.rises),
-            *(fmean(self.of_open) if self.of_open else None, len(self.of_open)),
-        )
+    def row(self) -> dict[str, Cell]:
+        return {
+            "metric": self.metric.name,
+            **interval("rank correlation", self.correlation),
+            "n": self.correlation.n,
+            "of": self.total,
+            **interval("rises at every step", self.rises, "rises low", "rises high"),
+            "open items": fmean(self.of_open) if self.of_open else None,
+            "n open": len(self.of_open),
+        }
 
-    def shift_rows(self) -> list[tuple[Cell, ...]]:
-        rows: list[tuple[Cell, ...]] = []
+    def shift_rows(self) -> Iterator[dict[str, Cell]]:
         for shift, change in self.changes.items():
-            mean = change.mean
-            rows.append((self.metric.name, shift, *interval_cells(mean), mean.n, mean.total))
-        return rows
+            counts = {"n": change.mean.n, "of": change.mean.total}
+            yield {"metric": self.metric.name, "shift": shift, **interval("change", change.mean), **counts}
 
     def sentence(self) -> str:
         rho = self.correlation
@@ -259,7 +249,7 @@ class _Response:
             return f"{self.metric.name} has no item whose values differ with at least two shifts."
         verdict = f"cannot be judged by {counted(rho.n, 'item')}"
         if rho.n >= FEWEST:
-            verdict = _VERDICTS[clear_sign(rho, self.correlations)]
+            verdict = _VERDICTS[clear_sign(rho, sign_flip_p(self.correlations))]
         return (
             f"{self.metric.name} {verdict}: mean rank correlation {with_interval(rho, _CORRELATION)} within "
             f"{rho.n} of {counted(self.total, 'item')}; it gets worse at every step in "

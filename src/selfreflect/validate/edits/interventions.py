@@ -32,11 +32,11 @@ from selfreflect.validate.statistics import bounded_mean, detectable_rate
 from selfreflect.validate.study import (
     Finding,
     Plot,
-    columns,
     counted,
     dot_plot,
-    interval_cells,
+    interval,
     joined,
+    make_table,
     percent,
     values_by_metric,
 )
@@ -52,12 +52,6 @@ _LONGEST = 60
 Edit = Callable[[Material], str]
 """Makes the edited text of a summary."""
 
-COLUMNS = (
-    *columns("", "metric", "edit"),
-    *columns(".0%", "worse", "worse low", "worse high"),
-    *columns("+z.4f", "change", "change low", "change high"),
-    *columns("d", "n", "of"),
-)
 NOTES = (
     "worse: share of items in which the metric finds the edited summary worse than the one before; a tie is a "
     "loss",
@@ -167,28 +161,34 @@ class Interventions:
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
         numbers = values_by_metric(values)
-        pairs: dict[str, list[EditedPair]] = {}
+        by_edit: dict[str, list[EditedPair]] = {}
         for edit in (*STATEMENT_EDITS, PAD, QUESTION, *(edit + OWN for edit in TEXT_EDITS)):
-            pairs[edit] = [pair for pair in self.pairs if pair.edit == edit]
-        results: dict[str, list[_EditResult]] = {}
+            by_edit[edit] = [pair for pair in self.pairs if pair.edit == edit]
+        rows: list[dict[str, Cell]] = []
+        says = [self._extent()]
+        plots: list[Plot] = []
         for metric in metrics:
             known = numbers.get(metric.name, {})
-            results[metric.name] = [_EditResult(metric, e, own, known) for e, own in pairs.items() if own]
-        rows = tuple(result.row() for of_metric in results.values() for result in of_metric)
-        tables = [Table("Interventions", COLUMNS, rows, NOTES), self._example()]
+            results = [_EditResult(metric, edit, pairs, known) for edit, pairs in by_edit.items() if pairs]
+            rows += [result.row() for result in results]
+            says.append(_sentence(metric, results))
+            plots += _plots(metric, results)
+        forms = dict.fromkeys(("worse", "worse low", "worse high"), ".0%")
+        tables = [make_table("Interventions", rows, "+z.4f", NOTES, forms), self._example()]
         if self.skipped:
-            reasons = tuple((edit, why, count) for (edit, why), count in sorted(self.skipped.items()))
-            headings = (*columns("", "edit", "why"), *columns("d", "count"))
-            tables.append(Table(_NOT_MADE, headings, reasons))
-        says = (self._extent(), *(_sentence(name, own) for name, own in results.items()), self._limits())
-        plots = [plot for name, own in results.items() for plot in _plots(name, own)]
-        return Finding(self.name, tuple(tables), says, tuple(plots))
+            reasons: list[dict[str, Cell]] = []
+            for (edit, why), count in sorted(self.skipped.items()):
+                reasons.append({"edit": edit, "why": why, "count": count})
+            tables.append(make_table(_NOT_MADE, reasons, "d", ()))
+        return Finding(self.name, tuple(tables), (*says, self._limits()), tuple(plots))
 
     def _example(self) -> Table:
         """All summaries of the item with the most edits, to show what the labels mean."""
         item = max(self.items, key=lambda item: len(item.summaries))
-        rows = tuple(item.summaries.items())
-        return Table("What was made of one item", columns("", "summary", "text"), rows, (item.question,))
+        rows: list[dict[str, Cell]] = []
+        for name, text in item.summaries.items():
+            rows.append({"summary": name, "text": text})
+        return make_table("What was made of one item", rows, "", (item.question,))
 
     def _extent(self) -> str:
         stated = sum(BASE in item.summaries for item in self.items)
@@ -282,23 +282,28 @@ class _EditResult:
         self.worse = bounded_mean([fmean(of_item) for of_item in worse.values()], 0, 1)
         self.change = Worsening(list(map(fmean, changes.values())), len({pair.item for pair in pairs}))
 
-    def row(self) -> tuple[Cell, ...]:
-        change = self.change.mean
-        numbers = (*interval_cells(self.worse), *interval_cells(change), change.n, change.total)
-        return (self.metric.name, self.edit, *numbers)
+    def row(self) -> dict[str, Cell]:
+        return {
+            "metric": self.metric.name,
+            "edit": self.edit,
+            **interval("worse", self.worse, "worse low", "worse high"),
+            **interval("change", self.change.mean, "change low", "change high"),
+            "n": self.change.mean.n,
+            "of": self.change.total,
+        }
 
 
-def _plots(metric: str, results: Sequence[_EditResult]) -> tuple[Plot, ...]:
+def _plots(metric: MetricInfo, results: Sequence[_EditResult]) -> tuple[Plot, ...]:
     return dot_plot(
-        f"interventions-{metric}",
-        f"{metric}: how often an edit is marked down",
+        f"interventions-{metric.name}",
+        f"{metric.name}: how often an edit is marked down",
         "share of items (0.5: chance)",
         [(result.edit, result.worse) for result in results],
         against=0.5,
     )
 
 
-def _sentence(metric: str, results: Sequence[_EditResult]) -> str:
+def _sentence(metric: MetricInfo, results: Sequence[_EditResult]) -> str:
     edits: dict[str, list[str]] = {
         "clearly marks down": [],
         "shows no clear response to": [],
@@ -313,5 +318,5 @@ def _sentence(metric: str, results: Sequence[_EditResult]) -> str:
             {1: marks_down, 0: unclear, -1: prefers}[result.change.direction].append(result.edit)
     parts = [f"{verdict}: {joined(names)}" for verdict, names in edits.items() if names]
     if not parts:
-        return f"{metric} has no value for both sides of any edit."
-    return f"{metric} {'; '.join(parts)}."
+        return f"{metric.name} has no value for both sides of any edit."
+    return f"{metric.name} {'; '.join(parts)}."

@@ -83,7 +83,9 @@ def test_a_judges_kind_generates_nothing() -> None:
 
 
 def test_an_unknown_kind_is_answered_with_the_known_ones() -> None:
-    known = "'foo:bar' is no local model.*smollm2.*openai:, vllm: or, for a judge, vllm\\+http:"
+    known = (
+        r"'foo:bar' is no local model.*smollm2.*openai: or vllm:, and for judges with vllm: or vllm\+http:"
+    )
     with pytest.raises(BackendError, match=known):
         load_generator(ModelSpec("foo:bar"))
     with pytest.raises(JudgeError, match=known):

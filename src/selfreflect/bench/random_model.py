@@ -9,7 +9,7 @@ import torch
 
 from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.models.judge import Judge
-from selfreflect.models.local.loading import CausalLM, add_up_in_float32, pick_device, pick_dtype
+from selfreflect.models.local.loading import CausalLM, accumulate_in_float32, pick_device, pick_dtype
 from selfreflect.models.local.threads import limit_threads, set_library_defaults
 from selfreflect.models.smollm2 import model_directory
 from selfreflect.models.spec import Device, DType
@@ -58,7 +58,7 @@ def random_judge(
 
     where = pick_device(device)
     torch_dtype = pick_dtype(dtype, where)
-    add_up_in_float32(where)
+    accumulate_in_float32(where)
     set_library_defaults()
     config = transformers.Qwen2Config(**SHAPES[shape], max_position_embeddings=_WINDOW)
     torch.manual_seed(0)

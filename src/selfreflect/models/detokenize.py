@@ -1,4 +1,4 @@
-"""What generated tokens say, whichever engine drew them."""
+"""Turn generated tokens into completions, whichever engine drew them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ class Detokenizer:
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
-        self._special = [
-            str(token.content) for token in tokenizer.added_tokens_decoder.values() if token.special
-        ]
+        added = tokenizer.added_tokens_decoder.values()
+        self._special = [str(token.content) for token in added if token.special]
 
     def completion(self, tokens: Sequence[int], *, opened: bool, stopped: bool) -> Completion:
         """Text without reasoning trace and special tokens.
@@ -36,22 +35,19 @@ class Detokenizer:
             return Completion(text="", finish="unclosed_reasoning", tokens=len(tokens))
         if visible == raw.strip():
             visible = self._tokenizer.decode(tokens, skip_special_tokens=True)
-        else:  # some models write their reasoning tags as special tokens, so these could not be left out before the trace was found
+        else:
+            # some models write their reasoning tags as special tokens, which must be there to find the trace
             for marker in self._special:
                 visible = visible.replace(marker, "")
         return Completion(text=visible.strip(), finish="stop" if stopped else "length", tokens=len(tokens))
 
 
-def refused(prompt: Sequence[int], window: int | None, name: str) -> Refusal | None:
-    """Why model ``name`` cannot continue these tokens, if it cannot."""
+def refusal_for(prompt: Sequence[int], window: int | None, model: str) -> Refusal | None:
+    """Why ``model`` cannot continue these tokens, if it cannot."""
     if not prompt:
-        return Refusal(
-            kind="backend",
-            message=f"the conversation has no tokens, so model {name!r} has nothing to continue",
-        )
-    if window is None or len(prompt) < window:
-        return None
-    return Refusal(
-        kind="too_long",
-        message=f"the prompt has {len(prompt)} tokens, but the window of model {name!r} holds {window}",
-    )
+        message = f"the conversation has no tokens, so model {model!r} has nothing to continue"
+        return Refusal(kind="backend", message=message)
+    if window is not None and len(prompt) >= window:
+        message = f"the prompt has {len(prompt)} tokens, but the window of model {model!r} holds {window}"
+        return Refusal(kind="too_long", message=message)
+    return None

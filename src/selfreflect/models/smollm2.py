@@ -6,7 +6,6 @@ converted to safetensors, cached.
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import hashlib
 import importlib.util
@@ -99,6 +98,8 @@ def is_ready(target: Path) -> bool:
 @contextmanager
 def _locked(path: Path, say: Progress) -> Iterator[None]:
     """Hold ``path`` for this process and the children it starts with :func:`run_child`."""
+    import fcntl  # which Windows lacks
+
     with path.open("a") as file:
         # Children inherit the lock: one that outlives its killed parent keeps others out for as long as it
         # still writes.

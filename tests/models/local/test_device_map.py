@@ -29,7 +29,7 @@ from selfreflect.metric.engine.tree_engine import TreeEngine
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.base import Message, Reply, Request, Sampling
 from selfreflect.models.judge import Judge
-from selfreflect.models.local.device_map import check_placed, placement
+from selfreflect.models.local.device_map import check_placement, placement
 from selfreflect.models.local.generator import HFGenerator
 from selfreflect.models.local.loading import CausalLM, load_causal_lm
 from selfreflect.models.spec import ModelSpec
@@ -299,9 +299,9 @@ def test_without_several_gpus_there_is_nothing_to_spread_a_model_over(
     seen: dict[int | str, int] = {0: 1000, "cpu": 10**9}
     monkeypatch.setattr("accelerate.utils.get_max_memory", lambda: seen)
     with pytest.raises(BackendError, match="on device 'cuda' there is 1"):
-        placement((), "cuda")
+        placement("auto", "cuda")
     seen[1] = 2000
-    assert placement((), "cuda") == {"device_map": "auto", "max_memory": {0: 900, 1: 1800}}
+    assert placement("auto", "cuda") == {"device_map": "auto", "max_memory": {0: 900, 1: 1800}}
     assert placement(None, "cuda") == {}
 
 
@@ -316,10 +316,10 @@ def test_a_model_that_does_not_fit_is_not_spilled(saved: Callable[..., str]) -> 
         BackendError,
         match=rf"'m' does not fit into the visible GPUs.* {len(left)} parts such as '{left[0]}' are left over",
     ):
-        check_placed("m", model, ())
-    check_placed("m", model, (("", "disk"),))  # somebody's own wish
-    check_placed("m", SimpleNamespace(hf_device_map={"a": 0, "b": 1}), ())
-    check_placed("m", SimpleNamespace(), None)
+        check_placement("m", model, "auto")
+    check_placement("m", model, {"": "disk"})  # somebody's own wish
+    check_placement("m", SimpleNamespace(hf_device_map={"a": 0, "b": 1}), "auto")
+    check_placement("m", SimpleNamespace(), None)
 
 
 @pytest.mark.parametrize(

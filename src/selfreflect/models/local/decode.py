@@ -25,10 +25,18 @@ class Draw:
     sampling: Sampling
     seed: int
     limit: int
-    """New tokens at most: those asked for, or fewer where the model's window ends."""
+    """Most new tokens: as requested, or fewer where the model's window ends."""
     tokens: list[int] = field(default_factory=list)
     stopped: bool = False
     """Whether it ended with a stop token, which is not kept in ``tokens``."""
+
+    def extend(self, token: int, stop_ids: frozenset[int]) -> bool:
+        """Take one token; whether the draw goes on."""
+        if token in stop_ids:
+            self.stopped = True
+            return False
+        self.tokens.append(token)
+        return len(self.tokens) < self.limit
 
 
 @torch.inference_mode()
@@ -41,8 +49,7 @@ def decode(model: Any, draws: Sequence[Draw], stop_ids: frozenset[int], pad_id: 
     ids, mask = _left_padded(prompts, pad_id, device)
     cache = _growing_cache(model)
 
-    def following(ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Logits after the last token, on ``device``, where a model in parts need not leave them."""
+    def next_logits(ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         output = model(
             input_ids=ids,
             attention_mask=mask,
@@ -51,39 +58,30 @@ def decode(model: Any, draws: Sequence[Draw], stop_ids: frozenset[int], pad_id: 
             logits_to_keep=1,
         )
         logits: torch.Tensor = output.logits[:, -1]
-        return logits.to(device)
+        return logits.to(device)  # a model in parts may leave them elsewhere
 
-    logits = following(ids, _positions(mask))
+    logits = next_logits(ids, _positions(mask))
     active = list(draws)
     rows = torch.tensor([row_of[draw.prompt] for draw in active], device=device)
     cache.reorder_cache(rows)  # unlike batch_select_indices it goes where each layer's keys are
     logits, mask = logits[rows], mask[rows]
     sources = [random_source(draw.seed, device) for draw in active]
     while True:
-        chosen = choose(logits, active[0].sampling, sources)
-        going = [
-            i
-            for i, (draw, token) in enumerate(zip(active, chosen.tolist(), strict=True))
-            if _extend(draw, token, stop_ids)
-        ]
+        tokens = choose(logits, active[0].sampling, sources)
+        going = []
+        for i, token in enumerate(tokens.tolist()):
+            if active[i].extend(token, stop_ids):
+                going.append(i)
         if not going:
             return
         if len(going) < len(active):
-            kept = torch.tensor(going, device=device)
-            cache.reorder_cache(kept)
-            chosen, mask = chosen[kept], mask[kept]
-            active, sources = [active[i] for i in going], [sources[i] for i in going]
+            rows = torch.tensor(going, device=device)
+            cache.reorder_cache(rows)
+            tokens, mask = tokens[rows], mask[rows]
+            active = [active[i] for i in going]
+            sources = [sources[i] for i in going]
         mask = torch.cat([mask, mask.new_ones(len(active), 1)], dim=1)
-        logits = following(chosen[:, None], _positions(mask)[:, -1:])
-
-
-def _extend(draw: Draw, token: int, stop_ids: frozenset[int]) -> bool:
-    """Take one token; whether the draw goes on."""
-    if token in stop_ids:
-        draw.stopped = True
-        return False
-    draw.tokens.append(token)
-    return len(draw.tokens) < draw.limit
+        logits = next_logits(tokens[:, None], _positions(mask)[:, -1:])
 
 
 def _left_padded(
@@ -100,8 +98,7 @@ def _left_padded(
 
 
 def _positions(mask: torch.Tensor) -> torch.Tensor:
-    """Positions that do not count the padding, so that a prompt gives the same logits however far it is
-    padded."""
+    """Positions without the padding, so that a prompt gives the same logits however far it is padded."""
     return (mask.cumsum(dim=1) - 1).clamp_(min=0)
 
 
@@ -114,7 +111,7 @@ class _GrowingLayer(DynamicLayer):  # type: ignore[misc]
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         super().lazy_initialization(key_states, value_states)
-        self.buffer: tuple[torch.Tensor, torch.Tensor] | None = None
+        self.room: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
@@ -123,29 +120,27 @@ class _GrowingLayer(DynamicLayer):  # type: ignore[misc]
             self.lazy_initialization(key_states, value_states)
         before = self.keys.shape[-2] if self.keys.numel() else 0
         after = before + key_states.shape[-2]
-        if (
-            self.buffer is None
-            or self.buffer[0].shape[-2] < after
-            or self.buffer[0].shape[0] != key_states.shape[0]
-        ):
-            self.buffer = (
-                self._with_room(key_states, before, after),
-                self._with_room(value_states, before, after, values=True),
-            )
-        for room, new in zip(self.buffer, (key_states, value_states), strict=True):
-            room[..., before:after, :] = new
-        self.keys, self.values = self.buffer[0][..., :after, :], self.buffer[1][..., :after, :]
+        room = self.room
+        if room is None or room[0].shape[-2] < after or room[0].shape[0] != key_states.shape[0]:
+            room = (_grown(self.keys, before, key_states), _grown(self.values, before, value_states))
+        room[0][..., before:after, :] = key_states
+        room[1][..., before:after, :] = value_states
+        self.room = room
+        self.keys, self.values = room[0][..., :after, :], room[1][..., :after, :]
         return self.keys, self.values
-
-    def _with_room(self, new: torch.Tensor, before: int, after: int, values: bool = False) -> torch.Tensor:
-        room = new.new_empty(*new.shape[:-2], after + max(32, after // 2), new.shape[-1])
-        if before:
-            room[..., :before, :] = self.values if values else self.keys
-        return room
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         super().reorder_cache(beam_idx)
-        self.buffer = None
+        self.room = None
+
+
+def _grown(states: torch.Tensor, before: int, new: torch.Tensor) -> torch.Tensor:
+    """Room for the first ``before`` states, ``new`` ones and more, with the former copied."""
+    after = before + new.shape[-2]
+    room = new.new_empty(*new.shape[:-2], after + max(32, after // 2), new.shape[-1])
+    if before:
+        room[..., :before, :] = states
+    return room
 
 
 def _growing_cache(model: Any) -> DynamicCache:

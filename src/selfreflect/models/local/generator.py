@@ -7,7 +7,7 @@ from typing import Any
 
 from selfreflect.models.base import Refusal, Reply, Request
 from selfreflect.models.chat import ChatTokenizer, opened_trace
-from selfreflect.models.detokenize import Detokenizer, refused
+from selfreflect.models.detokenize import Detokenizer, refusal_for
 from selfreflect.models.local.decode import Draw, decode
 from selfreflect.models.local.loading import CausalLM, load_causal_lm
 from selfreflect.models.spec import ModelSpec
@@ -29,13 +29,11 @@ class HFGenerator:
         self.chat = ChatTokenizer(lm.tokenizer)
         self.batch_size = batch_size or (64 if lm.device == "cpu" else 256)
         self.on_tokens = on_tokens
+        self._detokenizer = Detokenizer(lm.tokenizer)
         self._stop_ids = _stop_ids(lm)
-        self._reader = Detokenizer(lm.tokenizer)
-        self._pad_id = (
-            lm.tokenizer.pad_token_id
-            if lm.tokenizer.pad_token_id is not None
-            else min(self._stop_ids, default=0)
-        )
+        self._pad_id = lm.tokenizer.pad_token_id
+        if self._pad_id is None:
+            self._pad_id = min(self._stop_ids, default=0)
 
     @classmethod
     def load(
@@ -68,48 +66,44 @@ class HFGenerator:
     @property
     def facts(self) -> dict[str, str]:
         """What a manifest says of the model."""
-        return {
-            "name": self.lm.name,
-            "revision": self.lm.revision,
-            "dtype": self.lm.dtype,
-            "device": self.lm.device,
-        }
+        lm = self.lm
+        return {"name": lm.name, "revision": lm.revision, "dtype": lm.dtype, "device": lm.device}
 
     def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
         """One reply or refusal per request, in order. Sequences are batched by sampling settings and prompt
         length across requests."""
         rendered = [self.chat.render(request.messages, thinking=request.thinking) for request in requests]
         prompts = [tuple(ids) for ids in self.chat.encode(rendered)]
-        refusals = [refused(prompt, self.lm.window, self.name) for prompt in prompts]
-        draws = [
-            [] if refusal else self._draws(request, prompt)
-            for request, prompt, refusal in zip(requests, prompts, refusals, strict=True)
-        ]
-        queue = sorted(
-            (draw for own in draws for draw in own),
-            key=lambda draw: (repr(draw.sampling), len(draw.prompt), draw.prompt),
-        )
-        for batch in self._batches(queue):
+        results: list[Reply | Refusal | None] = []
+        draws: list[list[Draw]] = []
+        for request, prompt in zip(requests, prompts, strict=True):
+            refusal = refusal_for(prompt, self.lm.window, self.name)
+            results.append(refusal)
+            draws.append([] if refusal else self._draws(request, prompt))
+        for batch in self._batches(draws):
             decode(self.lm.model, batch, self._stop_ids, self._pad_id)
             if self.on_tokens:
                 self.on_tokens(sum(len(draw.tokens) for draw in batch))
         return [
-            refusal or self._reply(text, prompt, own)
-            for text, prompt, own, refusal in zip(rendered, prompts, draws, refusals, strict=True)
+            result or self._reply(text, prompt, own)
+            for result, text, prompt, own in zip(results, rendered, prompts, draws, strict=True)
         ]
 
     def _draws(self, request: Request, prompt: tuple[int, ...]) -> list[Draw]:
         """The request's completions to draw."""
-        asked = request.sampling.max_new_tokens
-        limit = asked if self.lm.window is None else min(asked, self.lm.window - len(prompt))
-        # Sample i of a request has the seed of the request plus i, so asking for more samples keeps the first
-        # ones.
+        limit = request.sampling.max_new_tokens
+        if self.lm.window is not None:
+            limit = min(limit, self.lm.window - len(prompt))
+        # Sample i has the seed of the request plus i, so asking for more samples keeps the first ones.
         return [
             Draw(prompt=prompt, sampling=request.sampling, seed=request.seed + i, limit=limit)
             for i in range(request.n)
         ]
 
-    def _batches(self, queue: Sequence[Draw]) -> list[list[Draw]]:
+    def _batches(self, draws: Sequence[Sequence[Draw]]) -> list[list[Draw]]:
+        """Draws that are decoded together: of one sampling setting, and of prompts of similar length."""
+        queue = [draw for own in draws for draw in own]
+        queue.sort(key=lambda draw: (repr(draw.sampling), len(draw.prompt), draw.prompt))
         batches: list[list[Draw]] = []
         for draw in queue:
             if not batches or len(batches[-1]) == self.batch_size or batches[-1][0].sampling != draw.sampling:
@@ -119,9 +113,9 @@ class HFGenerator:
 
     def _reply(self, rendered: str, prompt: tuple[int, ...], draws: Sequence[Draw]) -> Reply:
         opened = opened_trace(rendered)
-        completions = (
-            self._reader.completion(draw.tokens, opened=opened, stopped=draw.stopped) for draw in draws
-        )
+        completions = [
+            self._detokenizer.completion(draw.tokens, opened=opened, stopped=draw.stopped) for draw in draws
+        ]
         return Reply(completions=tuple(completions), prompt_tokens=len(prompt))
 
 
@@ -129,6 +123,6 @@ def _stop_ids(lm: CausalLM) -> frozenset[int]:
     """End-of-sequence ids of the generation config and of the tokenizer: chat models often name their end of
     turn in one of them only."""
     config = getattr(lm.model, "generation_config", None)
-    listed = getattr(config, "eos_token_id", None)
-    ids = listed if isinstance(listed, list) else [listed]
+    eos = getattr(config, "eos_token_id", None)
+    ids = eos if isinstance(eos, list) else [eos]
     return frozenset(i for i in [*ids, lm.tokenizer.eos_token_id] if i is not None)

@@ -17,7 +17,7 @@ import torch
 
 from selfreflect.errors import BackendError, JudgeError, excerpt
 from selfreflect.models.judge import Judge
-from selfreflect.models.local.loading import CausalLM
+from selfreflect.models.local.loading import CausalLM, ModelSource
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.spec import Compat, DType, ModelSpec
 from selfreflect.models.vllm.lm_head import load_lm_head
@@ -102,8 +102,7 @@ class VLLMJudge(PooledJudge):
         check_installed("A judge vllm:NAME")
         spec = ModelSpec.of(model, **fields)
         lm, source = _lm_head(spec, progress)
-        pool = PoolingLLM(source, lm, trust_remote_code=spec.trust_remote_code)
-        judge = cls(replace(lm, name=spec.name), pool, compat=compat)
+        judge = cls(replace(lm, name=spec.name), PoolingLLM(source), compat=compat)
         judge.check_scale()
         return judge
 
@@ -155,7 +154,7 @@ def precision(states: Floats) -> DType:
         return "float16" if np.array_equal(states.astype(np.float16), states) else "float32"
 
 
-def _lm_head(spec: ModelSpec, progress: Callable[[str], None] | None) -> tuple[CausalLM, str]:
+def _lm_head(spec: ModelSpec, progress: Callable[[str], None] | None) -> tuple[CausalLM, ModelSource]:
     try:
         return load_lm_head(spec, progress)
     except BackendError as error:

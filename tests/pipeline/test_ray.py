@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import chdir, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,9 +31,9 @@ pytestmark = pytest.mark.timeout(
 
 KEY = "sk-verysecret"
 TEXTS = ["What first?", "Who is it?", "Which pot?", "Why not?", "When then?", "long " * 500 + "?"]
-TWO_ACTORS = "".join(
-    f"[ray.{stage}]\nactors = 2\ncpus = 0.5\nbatch_questions = 1\n"
-    for stage in ("answers", "summaries", "scores")
+ACTORS = "".join(
+    f"[ray.{stage}]\nactors = {actors}\ncpus = 0.5\nbatch_questions = 1\n"
+    for stage, actors in (("answers", 1), ("summaries", 2), ("scores", 1))
 )
 
 STRATEGY = """
@@ -107,10 +107,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def work(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with questions, settings of two actors, and ``calm``: a run that was made here."""
+    """A directory with questions, settings of one or two actors, and ``calm``: a run that was made here."""
     folder = tmp_path_factory.mktemp("work")
     written(folder / "q.txt", "\n".join(TEXTS))
-    written(folder / "two.toml", TWO_ACTORS)
+    written(folder / "two.toml", ACTORS)
     assert run(*small(model, folder / "calm", folder / "q.txt")).code == 1  # the long question fails
     return folder
 
@@ -184,7 +184,8 @@ def expected(work: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     """The records of such a run when it stays here."""
     folder = tmp_path_factory.mktemp("expected")
     slow(work, folder, 0)
-    assert elsewhere("summarize", "--out", "r", "--strategies", "slow:ask", cwd=folder).code == 1
+    with chdir(folder):
+        assert run("summarize", "--out", "r", "--strategies", "slow:ask").code == 1
     found = records(folder / "r")
     assert len(found["summaries"]) == 15
     return found

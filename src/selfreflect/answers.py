@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -56,10 +57,10 @@ def _record(
 ) -> AnswerSet | Failure:
     if isinstance(reply, Refusal):
         return Failure(question_id=question.id, stage="answers", kind=reply.kind, message=reply.message)
+    ends = Counter(completion.finish for completion in reply.completions)
     for kind, problem in _UNUSABLE.items():
-        count = sum(completion.finish == kind for completion in reply.completions)
-        if count:
-            message = f"{count} of {len(reply.completions)} answers {problem}"
+        if ends[kind]:
+            message = f"{ends[kind]} of {len(reply.completions)} answers {problem}"
             return Failure(question_id=question.id, stage="answers", kind=kind, message=message)
     texts = tuple(completion.text for completion in reply.completions)
     if not any(text.strip() for text in texts):
@@ -76,7 +77,7 @@ def _record(
         top_p=request.sampling.top_p,
         max_new_tokens=request.sampling.max_new_tokens,
         seed=seed,
-        truncated=sum(completion.finish == "length" for completion in reply.completions),
-        refused=sum(completion.finish == "refused" for completion in reply.completions),
+        truncated=ends["length"],
+        refused=ends["refused"],
         tokens=reply.tokens,
     )

@@ -147,8 +147,8 @@ class Sampled(Record, frozen=True, kw_only=True):
     """The limit that was reached; ``"paired"`` if scoring stopped at as many words as earlier scores of the
     question have."""
     budget: str | None = None
-    """Judge tokens or seconds per question, as the user wrote it. With seconds, the number of words depends on
-    the machine."""
+    """Judge tokens or seconds per question, as written by the user. With seconds, the number of words depends
+    on the machine."""
     standard_error: float | None = None
     """The requested ``stderr`` for every summary of the question."""
     race: float | None = None

@@ -98,10 +98,11 @@ def strategy_results(run: RunRecords) -> list[StrategyResult]:
 
 def _common_questions(values: Collection[Mapping[str, float]]) -> list[str] | None:
     """Ids of the questions scored for every strategy with scores; None if all have the same ones."""
-    nonempty = [scores for scores in values if scores]
-    if all(scores.keys() == nonempty[0].keys() for scores in nonempty):
+    ids = [scores.keys() for scores in values if scores]
+    if not ids or all(other == ids[0] for other in ids):
         return None
-    return [id_ for id_ in nonempty[0] if all(id_ in scores for scores in nonempty)]
+    common = set(ids[0]).intersection(*ids)
+    return [id_ for id_ in ids[0] if id_ in common]
 
 
 def _median_words(run: RunRecords, strategy: str) -> float | None:

@@ -40,8 +40,8 @@ class RunRecords:
 
     def estimates(self, strategy: str) -> list[Sampled]:
         """List how the strategy's estimated scores were sampled, leaving out exact scores."""
-        estimates = [score.estimate for score in self.strategy_scores(strategy).values()]
-        return [estimate for estimate in estimates if estimate]
+        scores = self.strategy_scores(strategy).values()
+        return [score.estimate for score in scores if score.estimate]
 
     def failures_by_score(self) -> dict[Key, Failure]:
         """Map each missing score to the earliest failure that prevented it, if one is recorded."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
@@ -116,13 +117,14 @@ def _unusable(replies: Sequence[Reply]) -> tuple[FailureKind, str] | None:
     """Say why the strategy cannot use its replies, if so. Among several samples a refusal is a valid
     answer."""
     completions = _completions(replies)
-    unclosed = sum(completion.finish == "unclosed_reasoning" for completion in completions)
+    ends = Counter(completion.finish for completion in completions)
+    unclosed = ends["unclosed_reasoning"]
     if unclosed:
         return (
             "unclosed_reasoning",
             f"{unclosed} of {len(completions)} completions never ended their reasoning trace",
         )
-    filtered = sum(completion.finish == "content_filter" for completion in completions)
+    filtered = ends["content_filter"]
     if filtered:
         return (
             "content_filter",

@@ -224,7 +224,7 @@ async function showRun(id, index, offset, signal) {
 const backTo = (run) => (run.total === 1 ? null : element("p", {}, element("a", { href: `#run=${run.id}` }, "all questions of ", label(run.name, 80))));
 
 function runView(run, offset) {
-  const head = ["strategy", "mean score", "95 % interval", "scored"].map((name) => element("th", { scope: "col" }, name));
+  const head = ["strategy", "mean score", "95% interval", "scored"].map((name) => element("th", { scope: "col" }, name));
   const rows = run.strategies.map((one) =>
     element(
       "tr",

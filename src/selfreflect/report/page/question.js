@@ -104,12 +104,12 @@ export function questionPanel(view, options = {}) {
     element(
       "section",
       {},
-      element("h3", {}, "What each summary failed to tell"),
+      element("h3", {}, "What each summary missed"),
       element(
         "p",
         { class: "quiet" },
-        "The judge fills in one word at a time of answers that it has not seen, after reading the summary and after reading other answers. ",
-        "A word’s distance says how far its two predictions are apart: 0 is perfect. Words without a colour are not masked.",
+        "The judge predicts one masked word at a time, in answers that it has not seen, once after reading the summary and once after reading ",
+        "other answers. A word’s distance is how far apart the two predictions are: 0 is perfect. Words without colour are not masked.",
       ),
       element("div", { class: "controls" }, chooser(told, state.chosen, choose), told.length > 1 ? besideChooser(told, beside) : null),
       legend(scaleOf(view)),
@@ -123,12 +123,12 @@ export function questionPanel(view, options = {}) {
 /** The sampled answers by what they say, largest group first, with counts as bars and the mean distance of each under `summary`. No heading. */
 export function answerGroups(view, summary = null) {
   const total = view.answers.length;
-  const kinds = view.groups.length;
+  const groups = view.groups.length;
   if (total === 0) return element("p", { class: "quiet" }, "There are no answers.");
   const measured = summary !== null && summary.distances !== null;
-  const about = `${total} sampled answer${total === 1 ? "" : "s"} of ${kinds} kind${kinds === 1 ? "" : "s"}`;
+  const about = `${total} sampled answer${total === 1 ? "" : "s"} in ${groups} group${groups === 1 ? "" : "s"}`;
   const note = element("p", { class: "quiet" }, about);
-  if (measured) note.append("; on the right the mean distance of their words under ", label(summary.name));
+  if (measured) note.append("; on the right, the mean distance of their words under ", label(summary.name));
   const list = element("ol", { class: "groups" });
   const show = (groups) => list.append(...groups.map((members) => groupItem(view, members, measured ? summary : null)));
   show(view.groups.slice(0, SHOWN_GROUPS));
@@ -148,7 +148,7 @@ export function answerGroups(view, summary = null) {
 function groupItem(view, members, summary) {
   const total = view.answers.length;
   const distance = summary === null ? null : meanOf(members.flatMap((member) => summary.distances[member] ?? []));
-  const share = `${Math.round((100 * members.length) / total)} %`;
+  const share = `${Math.round((100 * members.length) / total)}%`;
   const level = distance === null ? {} : { "--level": (distance / scaleOf(view)).toFixed(3) };
   const chip = element("span", { class: distance === null ? "chip quiet" : "chip heat" }, distance === null ? "–" : distanceText(distance));
   const item = element(
@@ -174,7 +174,7 @@ function spellingList(spellings) {
 /** One card for each summary: its score with interval, its text, and what a reader should know about them. */
 export function summaryCards(view) {
   const heading = element("h3", {}, "Summaries and their scores");
-  const note = element("p", { class: "quiet" }, "0 is perfect, lower is better; intervals are 95 %");
+  const note = element("p", { class: "quiet" }, "0 is perfect, lower is better; with 95% intervals");
   const end = Math.max(1e-9, ...view.summaries.map((summary) => summary.interval?.[1] ?? summary.score ?? 0));
   const scored = view.summaries.filter((summary) => summary.score !== null);
   const shared = (scored[0]?.warnings ?? []).filter((warning) => scored.every((summary) => summary.warnings.includes(warning)));
@@ -206,10 +206,10 @@ function scoreRange(summary, end) {
 }
 
 function scoreFacts(summary) {
-  const interval = summary.interval ? `${scoreText(summary.interval[0])} to ${scoreText(summary.interval[1])}` : "no interval from one answer";
+  const interval = summary.interval ? `${scoreText(summary.interval[0])} to ${scoreText(summary.interval[1])}` : "no interval with one answer";
   const facts = [interval];
   if (summary.tasks !== null) facts.push(`${summary.tasks} token tasks`);
-  if (summary.estimate) facts.push(`≈ an estimate from ${summary.estimate[0]} of ${summary.estimate[1]} masked words`);
+  if (summary.estimate) facts.push(`≈ estimated from ${summary.estimate[0]} of ${summary.estimate[1]} masked words`);
   return facts.join(" · ");
 }
 
@@ -251,7 +251,7 @@ function answerItem(view, summary, index, scale, id) {
     line.append(distance === null ? cut(visible(match[0]), WORD_LIMIT) : wordButton(match[0], distance, scale, `${id}-${index}-${word}`, index, word));
   });
   const mean = meanOf(summary.distances[index] ?? []);
-  const facts = mean === null ? "no word of it was masked" : `mean ${distanceText(mean)}`;
+  const facts = mean === null ? "no word was masked" : `mean ${distanceText(mean)}`;
   return element("li", { "data-answer": index }, element("p", { class: "facts" }, `answer ${index + 1} · ${facts}`), line);
 }
 
@@ -353,7 +353,7 @@ function guesses(view, summary, answer, word, options) {
 }
 
 const unrecorded = () => [
-  "This run has not recorded it. Score with ",
+  "This was not recorded in this run. Score with ",
   element("code", {}, "--guesses 5"),
   " to keep the likeliest tokens of every word.",
 ];
@@ -383,8 +383,8 @@ function guessTable([distance, expected], place, count, temperature) {
 
 function percent(chance) {
   const value = 100 * chance;
-  if (value > 0 && value < 0.001) return "< 0.001 %";
-  return `${value.toFixed(value >= 10 ? 1 : value >= 0.1 ? 2 : 3)} %`;
+  if (value > 0 && value < 0.001) return "< 0.001%";
+  return `${value.toFixed(value >= 10 ? 1 : value >= 0.1 ? 2 : 3)}%`;
 }
 
 /** Rows of a table of all masked words: answer number, word, and its distance under each summary (in thousandths, or null). */
@@ -401,7 +401,7 @@ export function wordRows(view) {
 }
 
 function wordTable(view, told) {
-  const made = element("details", { class: "word-table" }, element("summary", {}, "The same as a table"));
+  const made = element("details", { class: "word-table" }, element("summary", {}, "Show as a table"));
   made.addEventListener("toggle", () => {
     if (!made.open || made.querySelector("table")) return;
     const shown = view.summaries.map((summary, place) => ({ summary, place })).filter(({ summary }) => told.includes(summary));

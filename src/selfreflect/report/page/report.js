@@ -46,12 +46,12 @@ const difference = (row, a, b) => (row.scores[a] === null || row.scores[b] === n
 function sortings(state) {
   const { strategies } = state.run;
   const found = [
-    { name: "order", text: "order of the run", value: (row) => row.place },
-    { name: "spread", text: "spread of the answers", value: (row) => row.spread },
+    { name: "order", text: "run order", value: (row) => row.place },
+    { name: "spread", text: "answer spread", value: (row) => row.spread },
   ];
   strategies.forEach((name, place) => found.push({ name: `score-${place}`, text: `score of ${name}`, value: (row) => row.scores[place] }));
   if (strategies.length > 1) {
-    found.push({ name: "difference", text: "difference of two strategies", value: (row) => difference(row, state.a, state.b) });
+    found.push({ name: "difference", text: "difference between two strategies", value: (row) => difference(row, state.a, state.b) });
   }
   return found;
 }
@@ -90,7 +90,7 @@ function select(name, options, chosen, change) {
 }
 
 function controls(state, redraw) {
-  const search = element("input", { type: "search", value: state.query, placeholder: "words of the question" });
+  const search = element("input", { type: "search", value: state.query, placeholder: "words in the question" });
   search.addEventListener("input", () => {
     Object.assign(state, { query: search.value, page: 0 });
     redraw.list();
@@ -208,7 +208,7 @@ function questionRow(view, summary) {
   return [view.id, view.text, view.kind, summary.name, ...outcome];
 }
 
-const leftOut = (index) => (index.left_out.includes("guesses") ? { unrecorded: () => ["It is left out of this page."] } : {});
+const leftOut = (index) => (index.left_out.includes("guesses") ? { unrecorded: () => ["This was left out of this page."] } : {});
 
 async function showQuestion(home, state, place) {
   const view = await viewOf(state.index, state.number, place);

@@ -129,14 +129,16 @@ def _summary_view(
         view["why"] = f"{outcome.failure.kind}: {outcome.failure.message}"
     if not measured:
         return view
-    aligned = []
+    distances = []
+    tokens = []
     for answer, indices in enumerate(words):
-        aligned.append([measured.get((answer, index)) for index in indices])
-    view["distances"] = [[word and _thousandths(word.mean) for word in answer] for answer in aligned]
-    if any(word.guesses for word in measured.values()):
-        view["guesses"] = True
+        aligned = [measured.get((answer, index)) for index in indices]
+        distances.append([word and _thousandths(word.mean) for word in aligned])
         if guesses:
-            view["guesses"] = [[_tokens(word) for word in answer] for answer in aligned]
+            tokens.append([_tokens(word) for word in aligned])
+    view["distances"] = distances
+    if any(word.guesses for word in measured.values()):
+        view["guesses"] = tokens if guesses else True
     return view
 
 

@@ -15,8 +15,8 @@ import msgspec
 
 from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.metric.sampling.limits import Limits
+from selfreflect.models.spec import kind_of
 from selfreflect.records import STAGES, Record
-from selfreflect.sources.shards import parse_shard
 
 
 @dataclass(frozen=True)
@@ -346,6 +346,8 @@ def _check(config: Config) -> None:
     for stage in STAGES:
         check_values(getattr(config, stage), stage)
     if config.questions.part is not None:
+        from selfreflect.sources.shards import parse_shard
+
         parse_shard(config.questions.part)
     if not 0 <= config.answers.temperature < math.inf:
         raise ConfigError(f"answers.temperature must be 0 or more, not {config.answers.temperature}")
@@ -360,29 +362,29 @@ def _check(config: Config) -> None:
 
 
 def _check_generator_url(section: AnswersConfig | SummariesConfig) -> None:
-    from selfreflect.models.openai.endpoint import endpoint
-    from selfreflect.models.spec import kind_of
-
     if kind_of(section.model) == "openai":
-        endpoint(section.base_url)
         if section.revision is not None:
             raise ConfigError("--revision does not apply on a server; leave it out with openai:NAME")
+        _check_url(section.base_url)
     elif section.base_url is not None:
         raise ConfigError(f"--base-url goes with --model openai:NAME, not with {excerpt(section.model)}")
 
 
 def _check_judge_url(scores: ScoresConfig) -> None:
-    from selfreflect.models.openai.endpoint import endpoint
-    from selfreflect.models.spec import kind_of
-
     if kind_of(scores.judge) == "vllm+http":
         if scores.base_url is None:
             raise ConfigError(
                 "--judge vllm+http:NAME needs the address of its server: --judge-url http://localhost:8000/v1"
             )
-        endpoint(scores.base_url)
+        _check_url(scores.base_url)
     elif scores.base_url is not None:
         raise ConfigError(f"--judge-url goes with --judge vllm+http:NAME, not with {excerpt(scores.judge)}")
+
+
+def _check_url(base_url: str | None) -> None:
+    from selfreflect.models.openai.endpoint import endpoint
+
+    endpoint(base_url)
 
 
 def _check_limits(scores: ScoresConfig) -> None:

@@ -15,7 +15,7 @@ import msgspec
 
 from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.metric.sampling.limits import Limits
-from selfreflect.models.spec import kind_of
+from selfreflect.models.spec import JUDGES, LOCAL_NAMES, kind_of
 from selfreflect.records import STAGES, Record
 
 
@@ -355,7 +355,7 @@ def _check(config: Config) -> None:
         raise ConfigError(f"answers.top_p must be in (0, 1], not {config.answers.top_p}")
     _check_generator_url(config.answers)
     _check_generator_url(config.summaries)
-    _check_judge_url(config.scores)
+    _check_judge(config.scores)
     _check_limits(config.scores)
     for section in RayConfig.__struct_fields__:
         _check_placement(f"ray.{section}", getattr(config.ray, section))
@@ -370,8 +370,14 @@ def _check_generator_url(section: AnswersConfig | SummariesConfig) -> None:
         raise ConfigError(f"--base-url goes with --model openai:NAME, not with {excerpt(section.model)}")
 
 
-def _check_judge_url(scores: ScoresConfig) -> None:
-    if kind_of(scores.judge) == "vllm+http":
+def _check_judge(scores: ScoresConfig) -> None:
+    kind = kind_of(scores.judge)
+    if kind not in JUDGES:
+        raise ConfigError(
+            f"--judge: {excerpt(scores.judge)} cannot be a judge, because an API gives no full logits. Name "
+            f"vllm:NAME, vllm+http:NAME, {LOCAL_NAMES}."
+        )
+    if kind == "vllm+http":
         if scores.base_url is None:
             raise ConfigError(
                 "--judge vllm+http:NAME needs the address of its server: --judge-url http://localhost:8000/v1"

@@ -135,7 +135,10 @@ def test_a_model_directory_without_weights(option: str, model: Path, questions: 
     refused(outcome, bare, "no safetensors weights", "save_pretrained")
 
 
-def test_an_api_cannot_judge(tmp_path: Path) -> None:
+def test_an_api_cannot_judge(questions: Path, tmp_path: Path) -> None:
+    outcome = run("run", "--questions", questions, "--judge", "openai:gpt-4o", "--out", tmp_path / "r")
+    refused(outcome, "'openai:gpt-4o' cannot be a judge")
+    assert not (tmp_path / "r").exists(), "it is said before anything is drawn"
     path = written(tmp_path / "items.json", [GOOD])
     refused(
         run("score", "--items", path, "--judge", "openai:gpt-4o"),

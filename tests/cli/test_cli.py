@@ -76,7 +76,7 @@ def test_the_overview_lists_commands_exit_codes_and_completion() -> None:
 def test_bad_usage_is_2(arguments: list[str]) -> None:
     outcome = run(*arguments)
     assert (outcome.code, outcome.stdout) == (2, "")
-    assert "Error: " in outcome.stderr
+    assert "error: " in outcome.stderr.lower()
 
 
 def test_options_of_the_other_form_are_refused_and_not_ignored(tmp_path: Path, items: Path) -> None:

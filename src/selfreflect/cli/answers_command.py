@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import typer
-
 from selfreflect.cli import options as o
 from selfreflect.cli.settings import GENERATING, Overrides, takes
+from selfreflect.errors import ConfigError
 from selfreflect.pipeline.options import ExecutionOptions
 
 
@@ -29,7 +28,7 @@ def command(
 
     asked = overrides.section("questions")
     if "source" not in asked and asked.keys() - {"seed"}:
-        raise typer.BadParameter(
+        raise ConfigError(
             "--limit, --shard, --split, --subset and --question-column belong to --questions SOURCE"
         )
     stages: list[Stage] = ["questions", "answers"] if "source" in asked else ["answers"]

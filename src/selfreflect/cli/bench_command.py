@@ -10,6 +10,7 @@ import typer
 
 from selfreflect.cli import options as o
 from selfreflect.cli.settings import Overrides, takes
+from selfreflect.errors import ConfigError
 from selfreflect.pipeline.options import ExecutionOptions
 
 if TYPE_CHECKING:
@@ -76,10 +77,10 @@ def command(
 
     letters = _letters(only)
     if random_model is not None and {"judge", "revision"} & overrides.section("scores").keys():
-        raise typer.BadParameter("--random-model takes the place of --judge")
+        raise ConfigError("--random-model takes the place of --judge")
     config = overrides.config()
     if kind_of(config.scores.judge) != "local":
-        raise typer.BadParameter("bench times this package's engine; --judge vllm... runs another one")
+        raise ConfigError("bench times this package's engine; --judge vllm... runs another one")
     timed_items = _items(items, limit, num_answers)
     if output is not None:
         make_folder(output)
@@ -111,7 +112,7 @@ def _letters(only: str) -> tuple[str, ...]:
     chosen = [letter.strip() for letter in only.split(",")]
     for letter in chosen:
         if letter not in SCHEDULES:
-            raise typer.BadParameter(f"--only takes some of {', '.join(SCHEDULES)}, not {letter!r}")
+            raise ConfigError(f"--only takes some of {', '.join(SCHEDULES)}, not {letter!r}")
     return tuple(letter for letter in SCHEDULES if letter in chosen)
 
 

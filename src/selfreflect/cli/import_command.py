@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from selfreflect.cli import options as o
+from selfreflect.errors import ConfigError
 
 Shards = Annotated[
     list[Path] | None,
@@ -52,14 +53,14 @@ def command(
     """
     published = (questions, answers, summaries)
     if [items is not None, any(published), bool(runs)].count(True) != 1:
-        raise typer.BadParameter(
+        raise ConfigError(
             "give either --items FILE, or some of --questions, --answers and --summaries, or run "
             "directories to join"
         )
     if items is None and (num_answers, limit) != (None, None):
-        raise typer.BadParameter("--num-answers and --limit belong to --items FILE")
+        raise ConfigError("--num-answers and --limit belong to --items FILE")
     if leave_out and not runs:
-        raise typer.BadParameter("--leave-out belongs to run directories")
+        raise ConfigError("--leave-out belongs to run directories")
     if runs:
         _join(runs, out, leave_out or [])
         return

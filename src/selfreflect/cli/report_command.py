@@ -7,9 +7,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from selfreflect.cli import options as o
+from selfreflect.errors import ConfigError
 
 if TYPE_CHECKING:
     from selfreflect.report.page.view import Grouping
@@ -111,17 +110,17 @@ def _has_page(files: Sequence[Path], groups: GroupBy, parts: Sequence[o.Part]) -
     """Whether a page is among the files.
 
     Raises:
-        BadParameter: the kind of a file is unknown, or options of a page are given without one.
+        ConfigError: the kind of a file is unknown, or options of a page are given without one.
     """
     for path in files:
         if path.suffix not in (".html", ".md", ".csv"):
-            raise typer.BadParameter(f"--output {path}: the name must end in .html, .md or .csv")
+            raise ConfigError(f"--output {path}: the name must end in .html, .md or .csv")
     if any(path.suffix == ".html" for path in files):
         return True
     if groups is GroupBy.meaning:
-        raise typer.BadParameter("--groups meaning changes only the page. Add --output FILE.html")
+        raise ConfigError("--groups meaning changes only the page. Add --output FILE.html")
     if parts:
-        raise typer.BadParameter("--leave-out changes only the page. Add --output FILE.html")
+        raise ConfigError("--leave-out changes only the page. Add --output FILE.html")
     return False
 
 

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from selfreflect.cli import options as o
 from selfreflect.cli.settings import JUDGING, Overrides, takes
+from selfreflect.errors import ConfigError
 from selfreflect.pipeline.options import ExecutionOptions
 
 if TYPE_CHECKING:
@@ -52,17 +51,17 @@ def command(
     with ≈, and "estimate" in the JSON says how many words they come from.
     """
     if (items is None) == (out is None):
-        raise typer.BadParameter("give either --items FILE or --out DIR")
+        raise ConfigError("give either --items FILE or --out DIR")
     if out is not None:
         if limit is not None or num_answers is not None or words:
-            raise typer.BadParameter("--limit, --num-answers and --words belong to --items FILE")
+            raise ConfigError("--limit, --num-answers and --words belong to --items FILE")
         from selfreflect.cli.stages import run_stages
 
         run_stages(out, ["scores"], overrides, options, dry_run=dry_run, json=json)
         return
     assert items is not None
     if options.executor != "local":
-        raise typer.BadParameter("--executor and --ray-address belong to --out DIR")
+        raise ConfigError("--executor and --ray-address belong to --out DIR")
     from selfreflect.sources.items import read_items
 
     config = overrides.config()

@@ -34,7 +34,7 @@ from selfreflect.errors import JudgeError
 from selfreflect.metric.tasks import reference_context, summary_context
 from selfreflect.models.base import Message
 from selfreflect.models.judge import Judge
-from selfreflect.models.segments import cuts_cleanly, works_between_markers
+from selfreflect.models.markers import cuts_cleanly, works_between_markers
 from selfreflect.models.smollm2 import model_directory
 
 STRIPS = CHATML.replace("m.content", "m.content | trim | upper")
@@ -214,7 +214,9 @@ def test_tasks_are_what_the_library_alone_makes_of_ordinary_text(
     made = judge(name)
     context = summary_context("Capital of France", said)
     texts = (said, *masked, word)
-    assume(not any(made.chat._disarm(text) != text or "＜" in text or "\u3000" in text for text in texts))
+    assume(
+        not any(made.chat._markers.disarm(text) != text or "＜" in text or "\u3000" in text for text in texts)
+    )
     conversations = [context.conversation(text) for text in masked]
     tasks = outcome(made.encode_tasks, conversations, [word] * len(masked))
     assume(tasks is not JudgeError)  # the word has no token, or the template alters what it shows

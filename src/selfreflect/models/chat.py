@@ -3,24 +3,17 @@ become a special token."""
 
 from __future__ import annotations
 
-import json
 import re
-import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache, cached_property
 from typing import Any
 
 from selfreflect.errors import JudgeError, excerpt
 from selfreflect.models.base import Message
-from selfreflect.models.segments import common_start, cuts_cleanly, works_between_markers
+from selfreflect.models.markers import TRACE, Markers
+from selfreflect.text import common_prefix
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
-_TRACE = r"(?i:<(?:[\w:]*think(?:ing)?|reasoning|thought)>|\[THINK\]|<\|START_THINKING\|>)"
-_OPEN_TRACE = re.compile(rf"({_TRACE})\s*\Z")
-
-# What a template may look for in a turn, whether or not the tokenizer has a token for it.
-_TAG = re.compile(r"</?[\w:|]+>|\[/?[A-Z_]+\]")
+_OPEN_TRACE = re.compile(rf"({TRACE})\s*\Z")
 
 
 class ChatTokenizer:
@@ -38,12 +31,15 @@ class ChatTokenizer:
     def __init__(self, tokenizer: Any, *, published_bos: bool = False) -> None:
         if getattr(tokenizer, "backend_tokenizer", None) is None:
             raise JudgeError(
-                f"{tokenizer.name_or_path!r} has no fast tokenizer (tokenizer.json); convert it with transformers first"
+                f"{tokenizer.name_or_path!r} has no fast tokenizer (tokenizer.json); convert it with transformers "
+                "first"
             )
         self.tokenizer = tokenizer
         self.published_bos = published_bos
-        self._nonce = secrets.token_hex(8)
-        self._clean: dict[str, bool] = {}
+
+    @cached_property
+    def _markers(self) -> Markers:
+        return Markers(self.tokenizer)
 
     def render(self, messages: Sequence[Message], *, thinking: bool = False) -> str:
         """The conversation as one string that ends where the assistant's next turn begins.
@@ -59,71 +55,67 @@ class ChatTokenizer:
         return text
 
     def render_all(self, conversations: Sequence[Sequence[Message]], *, thinking: bool = False) -> list[str]:
-        """:meth:`render` of each, at less cost: a text that many of them hold is looked through once."""
-        disarm = cache(self._disarm)
-        turns = [
-            [{"role": m.role, "content": disarm(m.content)} for m in messages] for messages in conversations
-        ]
-        if not self.tokenizer.chat_template:
-            return ["\n".join(turn["content"] for turn in each) for each in turns]
-        texts = self._apply_template(
-            turns if self._system_role else [_fold_system(each) for each in turns], thinking
-        )
-        return [
-            self._checked(text, each[-1]["content"], thinking)
-            for text, each in zip(texts, turns, strict=True)
-        ]
+        """:meth:`render` of each, at less cost: a text that many of them hold is searched for markers once."""
+        disarm = cache(self._markers.disarm)
 
-    def _checked(self, text: str, last: str, thinking: bool) -> str:
-        """``text`` as the template wrote it, with an open reasoning block closed, if it holds the ``last``
-        turn."""
-        if last.strip() not in text:
-            raise JudgeError(
-                f"the chat template of {self.tokenizer.name_or_path!r} leaves out the text of a turn"
-            )
-        if not thinking and (opened := _open_trace(text)):
-            text += ("" if text.endswith("\n") else "\n") + _closing(opened) + "\n\n"
-        return text
+        def turns_of(messages: Sequence[Message]) -> list[dict[str, str]]:
+            turns = [{"role": message.role, "content": disarm(message.content)} for message in messages]
+            return turns if self._has_system_role else _fold_system(turns)
+
+        if not self.tokenizer.chat_template:
+            return ["\n".join(disarm(message.content) for message in messages) for messages in conversations]
+        turns = [turns_of(messages) for messages in conversations]
+        texts = []
+        for text, conversation in zip(self._apply_template(turns, thinking), turns, strict=True):
+            if conversation[-1]["content"].strip() not in text:
+                raise JudgeError(
+                    f"the chat template of {self.tokenizer.name_or_path!r} leaves out the text of a turn"
+                )
+            texts.append(text if thinking else _close_trace(text))
+        return texts
 
     def continued(self, rendered: str, word: str) -> str:
         """``rendered`` with the assistant's turn begun by ``word``. Without a template, turns are joined by
         line ends."""
-        return rendered + ("" if self.tokenizer.chat_template else "\n") + self._disarm(word)
+        separator = "" if self.tokenizer.chat_template else "\n"
+        return rendered + separator + self._markers.disarm(word)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of rendered texts, each tokenised as one full string."""
-        return self._joined([(text,) for text in texts])
+        return self._encode_parts([(text,) for text in texts])
 
     def encode_alike(self, texts: Sequence[str]) -> list[list[int]]:
         """What :meth:`encode` gives, for texts that begin alike: what they share between markers is tokenised
         once."""
-        if not texts or not self._works_between_markers:
+        if not texts or not self._markers.can_cut:
             return self.encode(texts)
         longest = max(texts, key=len)
-        names = [
-            name for name in dict.fromkeys(self._marker_pattern.findall(longest)) if self._cuts_cleanly(name)
-        ]
-        encoded = self._joined(_cut(texts, re.compile(f"(?={_any_of(names)})")))
-        return encoded if encoded[texts.index(longest)] == self.encode([longest])[0] else self.encode(texts)
+        encoded = self._encode_parts(_cut(texts, self._markers.places_in(longest)))
+        if encoded[texts.index(longest)] != self.encode([longest])[0]:
+            return self.encode(texts)
+        return encoded
 
-    def _joined(self, texts: Sequence[tuple[str, ...]]) -> list[list[int]]:
-        """Token ids of texts given in parts. If one part needs the armed tokenizer, all parts of its text get
-        it, as the whole would."""
+    def _encode_parts(self, texts: Sequence[tuple[str, ...]]) -> list[list[int]]:
+        """Token ids of texts that are cut into parts.
+
+        If one part needs the tokenizer with renamed markers, all parts of its text get it, as the whole would.
+        """
         if not texts:
             return []
         parts = list(dict.fromkeys(part for text in texts for part in text))
         encoded = self.tokenizer(parts, add_special_tokens=False, verbose=False).input_ids
         plain = dict(zip(parts, encoded, strict=True))
-        foreign = {part: self._foreign_markers(part, ids) for part, ids in plain.items()}
-        armed = cache(self._encode_armed)
-        joined = []
+        excess = {part: self._markers.excess(part, ids) for part, ids in plain.items()}
+        encode_safely = cache(self._markers.encode)
+        ids_of_texts = []
         for text in texts:
-            hidden = any(self._nonce in part for part in text) or sum(foreign[part] for part in text) != 0
+            has_stand_in = any(map(self._markers.has_stand_in, text))
+            unsafe = has_stand_in or sum(excess[part] for part in text) != 0
             ids: list[int] = []
             for part in text:
-                ids += armed(part) if hidden else plain[part]
-            joined.append(self._with_bos(ids))
-        return joined
+                ids += encode_safely(part) if unsafe else plain[part]
+            ids_of_texts.append(self._with_bos(ids))
+        return ids_of_texts
 
     def _apply_template(self, conversations: list[list[dict[str, str]]], thinking: bool) -> list[str]:
         from jinja2 import TemplateError
@@ -131,26 +123,23 @@ class ChatTokenizer:
         if not conversations:
             return []
         try:
-            return list(
-                self.tokenizer.apply_chat_template(
-                    conversations, tokenize=False, add_generation_prompt=True, enable_thinking=thinking
-                )
+            texts = self.tokenizer.apply_chat_template(
+                conversations, tokenize=False, add_generation_prompt=True, enable_thinking=thinking
             )
         except TemplateError as error:
             name = self.tokenizer.name_or_path
             raise JudgeError(
                 f"the chat template of {name!r} cannot render these turns: {excerpt(str(error), 200)}"
             ) from error
+        return list(texts)
 
     @cached_property
-    def _system_role(self) -> bool:
+    def _has_system_role(self) -> bool:
         """Whether the template accepts a system turn and shows it; Gemma's raises, some others drop it
         silently."""
+        probe = [{"role": "system", "content": "SYSTEM-TURN"}, {"role": "user", "content": "x"}]
         try:
-            [text] = self._apply_template(
-                [[{"role": "system", "content": "SYSTEM-TURN"}, {"role": "user", "content": "x"}]], False
-            )
-            return "SYSTEM-TURN" in text
+            return "SYSTEM-TURN" in self._apply_template([probe], False)[0]
         except JudgeError:
             return False
 
@@ -165,107 +154,6 @@ class ChatTokenizer:
         bos = self.tokenizer.bos_token_id
         return bos is not None and self.tokenizer("x", add_special_tokens=True).input_ids[:1] == [bos]
 
-    # --- untrusted text: markers inside it are swapped for stand-ins before the template runs, so that the
-    # markers left in the rendered string are the template's own. Only a text with stand-ins pays for the
-    # second tokenizer, whose markers have unguessable names.
-
-    @cached_property
-    def _markers(self) -> dict[str, int]:
-        """Added tokens that are special, or that the template itself writes or looks for (``</think>``), and
-        their ids."""
-        added = (
-            (i, str(token.content), token.special) for i, token in self.tokenizer.added_tokens_decoder.items()
-        )
-        return {
-            name: i for i, name, special in added if name.strip() and (special or self._in_template(name))
-        }
-
-    def _in_template(self, name: str) -> bool:
-        """Whether the template holds ``name`` as a marker; words that someone added to a vocabulary occur in
-        it by chance."""
-        return (
-            not name[0].isalnum()
-            and not name[-1].isalnum()
-            and name in str(self.tokenizer.chat_template or "")
-        )
-
-    @cached_property
-    def _marker_ids(self) -> frozenset[int]:
-        return frozenset(self._markers.values())
-
-    @cached_property
-    def _marker_pattern(self) -> re.Pattern[str]:
-        return re.compile(_any_of(self._markers))
-
-    @cached_property
-    def _works_between_markers(self) -> bool:
-        return works_between_markers(self.tokenizer)
-
-    def _cuts_cleanly(self, name: str) -> bool:
-        if name not in self._clean:
-            added = self.tokenizer.added_tokens_decoder
-            self._clean[name] = cuts_cleanly(
-                added[self._markers[name]], [str(token.content) for token in added.values()]
-            )
-        return self._clean[name]
-
-    @cached_property
-    def _armed_pattern(self) -> re.Pattern[str]:
-        """A stand-in, with what it stands for in hexadecimal digits, or a marker that the template wrote."""
-        return re.compile(f"{self._stand_in('([0-9a-f]+)')}|{_any_of(self._markers)}")
-
-    @cached_property
-    def _hidden_pattern(self) -> re.Pattern[str]:
-        """What no template gets to see in a turn: markers, and tags that it may look for although they are no
-        tokens of their own."""
-        tags = _TAG.findall(str(self.tokenizer.chat_template or ""))
-        return re.compile(f"{_any_of({*self._markers, *tags})}|{_TRACE}")
-
-    def _disarm(self, text: str) -> str:
-        return self._hidden_pattern.sub(
-            lambda match: self._stand_in(match[0].encode().hex()), _SURROGATE.sub("\ufffd", text)
-        )
-
-    def _stand_in(self, digits: str) -> str:
-        return f"\ue000{self._nonce}{digits}\ue001"
-
-    def _foreign_markers(self, text: str, ids: list[int]) -> int:
-        """How many more marker tokens a text has than it spells; a normaliser can make them, of full-width
-        letters for example."""
-        return sum(i in self._marker_ids for i in ids) - len(self._marker_pattern.findall(text))
-
-    def _encode_armed(self, text: str) -> list[int]:
-        text = self._armed_pattern.sub(
-            lambda match: bytes.fromhex(match[1]).decode() if match[1] else match[0] + self._nonce, text
-        )
-        return list(self._renamed_backend.encode(text, add_special_tokens=False).ids)
-
-    @cached_property
-    def _renamed_backend(self) -> Any:
-        """The same tokenizer with every marker renamed to marker + nonce, ids unchanged."""
-        from tokenizers import Tokenizer
-
-        spec = json.loads(self.tokenizer.backend_tokenizer.to_str())
-        for token in spec["added_tokens"]:
-            token["content"] = self._renamed(token["content"])
-        spec["post_processor"] = None  # it names the old markers, and BOS is added by _with_bos
-        model = spec["model"]
-        vocabulary = model.get("vocab", {})
-        if isinstance(vocabulary, dict):
-            model["vocab"] = {self._renamed(name): i for name, i in vocabulary.items()}
-        else:  # Unigram keeps (piece, score) pairs
-            model["vocab"] = [[self._renamed(name), score] for name, score in vocabulary]
-        if model.get("unk_token"):
-            model["unk_token"] = self._renamed(model["unk_token"])
-        if "merges" in model:  # a merge that spells a marker has nothing to make any more
-            model["merges"] = [
-                pair for pair in model["merges"] if self._markers.keys().isdisjoint([*pair, "".join(pair)])
-            ]
-        return Tokenizer.from_str(json.dumps(spec))
-
-    def _renamed(self, name: str) -> str:
-        return name + self._nonce if name in self._markers else name
-
 
 def opened_trace(rendered: str) -> bool:
     """Whether a rendered prompt ends inside a reasoning block, so that the reply will only close it."""
@@ -275,16 +163,32 @@ def opened_trace(rendered: str) -> bool:
 def _open_trace(rendered: str) -> str | None:
     """The tag of a reasoning block that a prompt leaves open. A tag has one bracket that opens, so a search
     from the last finds it."""
-    opened = _OPEN_TRACE.search(rendered, max(rendered.rfind("<"), rendered.rfind("["), 0))
-    return opened[1] if opened else None
+    match = _OPEN_TRACE.search(rendered, max(rendered.rfind("<"), rendered.rfind("["), 0))
+    return match[1] if match else None
+
+
+def _close_trace(rendered: str) -> str:
+    """The prompt with an open reasoning block closed."""
+    tag = _open_trace(rendered)
+    if tag is None:
+        return rendered
+    closing = tag[0] + "/" + tag[1:]
+    if tag.startswith("<|"):
+        closing = tag.replace("START", "END").replace("start", "end")
+    separator = "" if rendered.endswith("\n") else "\n"
+    return f"{rendered}{separator}{closing}\n\n"
 
 
 def _cut(texts: Sequence[str], places: re.Pattern[str]) -> list[tuple[str, ...]]:
     """Each text in parts: up to the last of ``places`` in what all of them share, then from place to
     place."""
-    shared = max((place.start() for place in places.finditer(common_start(texts))), default=0)
-    head = texts[0][:shared]
-    return [tuple(part for part in (head, *places.split(text[shared:])) if part) or ("",) for text in texts]
+    shared = texts[0][: common_prefix(min(texts), max(texts))]
+    end = max((place.start() for place in places.finditer(shared)), default=0)
+    parts_of_texts = []
+    for text in texts:
+        parts = [text[:end], *places.split(text[end:])]
+        parts_of_texts.append(tuple(filter(None, parts)) or ("",))
+    return parts_of_texts
 
 
 def _fold_system(turns: list[dict[str, str]]) -> list[dict[str, str]]:
@@ -293,14 +197,3 @@ def _fold_system(turns: list[dict[str, str]]) -> list[dict[str, str]]:
         return turns
     first = {"role": "user", "content": turns[0]["content"] + "\n" + turns[1]["content"]}
     return [first, *turns[2:]]
-
-
-def _closing(tag: str) -> str:
-    if tag.startswith("<|"):
-        return tag.replace("START", "END").replace("start", "end")
-    return tag[0] + "/" + tag[1:]
-
-
-def _any_of(names: Iterable[str]) -> str:
-    """A pattern for any of ``names``, the longest that fits; it matches nothing when there are none."""
-    return "|".join(re.escape(name) for name in sorted(names, key=lambda name: (-len(name), name))) or r"(?!)"

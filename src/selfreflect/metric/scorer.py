@@ -17,6 +17,7 @@ from selfreflect.metric.engine.reference import Reference
 from selfreflect.metric.engine.reference_cache import ReferenceCache, judge_key
 from selfreflect.metric.engine.tree import Prompt, build_tree
 from selfreflect.metric.prompts import CannotScoreError, QuestionPrompts, prepare, summary_prompts
+from selfreflect.metric.sampling.estimation import sampled_mean
 from selfreflect.metric.sampling.limits import Limits
 from selfreflect.metric.sampling.population import Population
 from selfreflect.metric.sampling.sequential import OverBudgetError, SequentialResult, SequentialScoring
@@ -33,7 +34,7 @@ from selfreflect.records import (
     halves,
     question_id,
 )
-from selfreflect.stats import clustered_mean, sampled_mean
+from selfreflect.stats import clustered_mean
 
 if TYPE_CHECKING:
     from selfreflect.models.judge import Judge

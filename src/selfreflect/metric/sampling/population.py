@@ -19,8 +19,8 @@ from itertools import accumulate, groupby
 import numpy as np
 
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
+from selfreflect.metric.sampling.estimation import WordSample, drawn_sum
 from selfreflect.metric.tasks import MaskedWord
-from selfreflect.stats import WordSample, drawn_sum
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Population:
 
     def drawn(self, size: int, values: Mapping[int, float]) -> list[WordSample]:
         """The sample with its values (one for each word index), for
-        :func:`~selfreflect.stats.sampled_mean`."""
+        :func:`~selfreflect.metric.sampling.estimation.sampled_mean`."""
         quotas = self.quotas(size)
         found = []
         for index in self.answer_order:

@@ -16,10 +16,11 @@ from itertools import combinations
 from typing import Literal
 
 from selfreflect.metric.engine.tree import Prompt
+from selfreflect.metric.sampling.estimation import SampledMean, sampled_mean
 from selfreflect.metric.sampling.limits import Limits
 from selfreflect.metric.sampling.population import Cost, Population
 from selfreflect.records import WordDistance
-from selfreflect.stats import SampledMean, sampled_mean, student_p
+from selfreflect.stats import student_p
 
 FIRST_ROUND = 32
 """Words at least before distances may end the scoring: fewer say too little of their own spread."""

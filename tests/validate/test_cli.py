@@ -166,7 +166,7 @@ def test_an_interrupted_run_says_what_is_kept(
     monkeypatch.setattr(Length, "score", stopped)
     outcome = validate(model, ITEMS, tmp_path, "--out", tmp_path / "out", "--metrics", "length")
     assert outcome.code == 130
-    assert "What was measured is kept in" in outcome.said
+    assert "Finished measurements are kept in" in outcome.said
     assert {one["item"] for one in stored(tmp_path / "out")} == {"i0", "i1"}
     assert "Nothing is kept without --out" in validate(model, ITEMS, tmp_path, "--metrics", "length").said
 
@@ -197,7 +197,7 @@ def test_a_server_that_ends_everything_ends_the_command_and_what_was_measured_is
         outcome = validate(model, ITEMS, tmp_path, *asked, server.url)
         assert outcome.code == 2
         assert "does not accept the key" in outcome.said
-        assert "is kept in" in outcome.said
+        assert "are kept in" in outcome.said
         assert {one["item"] for one in stored(tmp_path / "out")} == {"i0", "i1"}
         server.script = lambda call: chat(choice("5"))
         server.calls.clear()

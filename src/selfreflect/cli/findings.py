@@ -1,26 +1,132 @@
-"""What becomes of the finding of a study: it is shown, and kept beside what is needed to make it again."""
+"""The work of ``validate``: metrics are measured with each judge, and a study's finding is shown and kept."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
 from selfreflect import __version__
-from selfreflect.cli.console import emit, print_table, say, stdout, where
+from selfreflect.cli.console import Watcher, emit, print_table, say, stdout, where
+from selfreflect.cli.studies import StudyOptions
 from selfreflect.errors import MissingExtraError
+from selfreflect.models.base import Generator
+from selfreflect.models.judge import Judge
 from selfreflect.render.text import printable
+from selfreflect.store.journal import Journal
+from selfreflect.validate import catalogue
 from selfreflect.validate.base import MetricInfo, Value
-from selfreflect.validate.folder import draw, to_lines, write
-from selfreflect.validate.study import Finding
+from selfreflect.validate.folder import draw, open_values, to_lines, write
+from selfreflect.validate.measure import measure, undefined_counts, undefined_table
+from selfreflect.validate.ranked.study import RankedSets
+from selfreflect.validate.study import Finding, Study
 
 
-def show_finding(finding: Finding, json: bool) -> None:
+@dataclass(frozen=True)
+class Models:
+    """How to load the models of a study, when they are needed."""
+
+    judges: Sequence[Callable[[], Judge]]
+    generator: Callable[[], Generator] | None
+
+
+def run_study(
+    study: Study,
+    options: StudyOptions,
+    names: Sequence[str] | None,
+    models: Models,
+    out: Path | None,
+    json: bool,
+) -> bool:
+    """Measure, show, and keep in ``out``; whether values are undefined that should not be.
+
+    Args:
+        names: metrics or groups of them; None for all that can be computed.
+    """
+    watcher = Watcher()
+    with nullcontext() if out is None else open_values(out) as stored:
+        values, metrics = _measure(study, names, models, stored, watcher)
+        finding = replace(study.finding(values, metrics), study=options.name)
+        missing = undefined_counts(values)
+        if missing:
+            finding = replace(finding, tables=(*finding.tables, undefined_table(values)))
+        _show(finding, json)
+        if out is not None:
+            used = dict.fromkeys(value.by for value in values if value.by)
+            made_with = {
+                "source": options.source or "made up",
+                "items": len(study.items),
+                "metrics": ", ".join(info.name for info in metrics),
+                "models": "; ".join(used) or "none",
+                "seed": options.seed,
+                "selfreflect": __version__,
+            }
+            _keep(finding, made_with, out)
+    if missing:
+        reasons = ", ".join(f"{count} x {metric} ({reason})" for (metric, reason), count in missing.items())
+        say(f"done, with {missing.total()} of {len(values)} values undefined: {reasons}")
+    return any(value.undefined is not None and not _is_expected(study, value) for value in values)
+
+
+def _is_expected(study: Study, value: Value) -> bool:
+    """Whether a value is undefined only because the study's own control summary is blank."""
+    controls = study.controls if isinstance(study, RankedSets) else ()
+    return value.summary in controls and value.undefined is not None and value.undefined.reason == "blank"
+
+
+def _measure(
+    study: Study,
+    names: Sequence[str] | None,
+    models: Models,
+    stored: Journal[Value] | None,
+    watcher: Watcher,
+) -> tuple[list[Value], list[MetricInfo]]:
+    """Measure with one judge after the other, so that no two are in memory at once. What needs no judge is
+    measured with the first."""
+    values: list[Value] = []
+    metrics: list[MetricInfo] = []
+    judged = [info.name for info in catalogue.METRICS if "judge" in info.needs]
+    if names is None and len(models.judges) > 1:
+        names = judged
+    for load_judge in models.judges:
+        if metrics:
+            names = [info.name for info in metrics if info.name in judged]
+            if not names:
+                break
+        families = catalogue.families(names, judge=load_judge, generator=models.generator)
+        if not metrics:
+            for family in families:
+                metrics += family.metrics
+            _say_left_out(names, metrics, models)
+        with watcher.stage("measuring", len(study.items) * len(families)) as counter:
+            values += measure(study.items, families, stored, counter.advance)
+    return values, metrics
+
+
+def _say_left_out(names: Sequence[str] | None, metrics: Sequence[MetricInfo], models: Models) -> None:
+    """Name the metrics of the selected groups that cannot be computed here, and what they need."""
+    groups = {"all"} if names is None else {*names} & {*catalogue.GROUPS}
+    asking: list[str] = []
+    others: list[str] = []
+    for info in catalogue.METRICS:
+        if info in metrics or not groups & {"all", f"{info.group}s"}:
+            continue
+        needs_model = "generator" in info.needs and models.generator is None
+        (asking if needs_model else others).append(info.name)
+    if asking:
+        say(f"left out, because they need --model NAME: {', '.join(asking)}")
+    if others:
+        say(f"left out, because they need pip install 'selfreflect[embed,validate]': {', '.join(others)}")
+
+
+def _show(finding: Finding, json: bool) -> None:
     if json:
-        for row in to_lines(finding):
-            emit(row)
+        for line in to_lines(finding):
+            emit(line)
         return
     for table in finding.tables:
         print_table(table)
@@ -30,25 +136,11 @@ def show_finding(finding: Finding, json: bool) -> None:
         stdout.print()
 
 
-def keep_finding(finding: Finding, made_with: dict[str, Any], out: Path) -> None:
-    """Without matplotlib all but the plots is kept, and people are told."""
+def _keep(finding: Finding, made_with: dict[str, Any], out: Path) -> None:
+    """Write the finding; without matplotlib all but its plots."""
     folder = write(finding, made_with, out)
     try:
         draw(finding, folder)
     except MissingExtraError as error:
         say(f"no plots: {error}")
-    say(f"the finding and all that belongs to it are in {where(folder)}")
-
-
-def made_with(
-    source: str | None, seed: int, items: int, metrics: Sequence[MetricInfo], values: Sequence[Value]
-) -> dict[str, Any]:
-    models = dict.fromkeys(value.by for value in values if value.by)
-    return {
-        "source": source or "made up",
-        "items": items,
-        "metrics": ", ".join(info.name for info in metrics),
-        "models": "; ".join(models) or "none",
-        "seed": seed,
-        "selfreflect": __version__,
-    }
+    say(f"The finding with its tables and plots is in {where(folder)}")

@@ -1,7 +1,7 @@
 """Make a command's options from the settings' own classes.
 
 Every field of :mod:`selfreflect.config` and of :class:`ExecutionOptions` carries its flag, help and default.
-A command says which of them it takes, and gets two frozen objects in place of many parameters::
+A command says which of them it takes, and gets frozen objects in place of many parameters::
 
     @takes("answers", "scores", execution=("--device", "--timeout"))
     def command(*, out: o.Out, overrides: Overrides, options: ExecutionOptions, json: o.Json = False) -> None:
@@ -111,7 +111,8 @@ def takes(
         only: flags of the sections that the command takes, if not all.
         defaults: by flag, what the command takes in place of a field's own default.
         config_file: whether the command takes ``--config``.
-        execution: flags for a parameter that is annotated with ``ExecutionOptions``.
+        execution: flags for a parameter that is annotated with ``ExecutionOptions``. A parameter annotated with
+            another class of flags gets all of them.
     """
     classes = get_type_hints(Config)
     settings = _options({name: classes[name] for name in sections}, only)
@@ -122,13 +123,16 @@ def takes(
     def decorate(command: Callable[..., T]) -> Callable[..., T]:
         signature = inspect.signature(command, eval_str=True)
         parameters: list[inspect.Parameter] = []
-        for parameter in signature.parameters.values():
+        objects: dict[str, dict[str, _Option]] = {}
+        for name, parameter in signature.parameters.items():
             if parameter.annotation is Overrides:
                 parameters += [option.parameter() for option in settings.values()]
                 if config_file:
                     parameters.append(_CONFIG.parameter())
-            elif parameter.annotation is ExecutionOptions:
-                parameters += [option.parameter() for option in options.values()]
+            elif inspect.isclass(parameter.annotation) and issubclass(parameter.annotation, msgspec.Struct):
+                other = _options({"execution": parameter.annotation}, None)
+                objects[name] = options if parameter.annotation is ExecutionOptions else other
+                parameters += [option.parameter() for option in objects[name].values()]
             else:
                 parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
@@ -137,8 +141,8 @@ def takes(
             for name, parameter in signature.parameters.items():
                 if parameter.annotation is Overrides:
                     values[name] = Overrides(_take(settings, values), values.pop(_CONFIG.name, None))
-                elif parameter.annotation is ExecutionOptions:
-                    values[name] = ExecutionOptions(**_take(options, values).get("execution", {}))
+                elif name in objects:
+                    values[name] = parameter.annotation(**_take(objects[name], values).get("execution", {}))
             return command(**values)
 
         with_objects.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]

@@ -1,13 +1,17 @@
-"""From the options of ``validate`` to a study: its items, and the options that it takes."""
+"""The studies of ``validate``: which there are, the options that each takes, and how it gets its items."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from importlib import resources
+from importlib import import_module, resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+
+from selfreflect.config import SEED, Flag, check_values, flags_of
+from selfreflect.errors import ConfigError, DataError, excerpt, nearest
 
 if TYPE_CHECKING:
     from selfreflect.models.base import Generator
@@ -16,202 +20,218 @@ if TYPE_CHECKING:
 
 BUNDLED = "bundled"
 
-STUDIES = ("ranked", "interventions", "dose", "choice", "convergence", "judges", "raters", "length")
-_OPTIONS = {
-    "--order": ("ranked",),
-    "--ratings": ("raters",),
-    "--groups": ("interventions", "dose"),
-    "--writer": ("interventions",),
-    "--no-controls": ("ranked",),
-    "--pad": ("ranked",),
-}
-"""Options that only some studies take."""
-
 
 @dataclass(frozen=True)
-class StudyOptions:
-    """What the options say of the study."""
+class StudyRow:
+    path: str
+    """Module below ``selfreflect.validate`` and class, imported on use."""
+    takes: tuple[str, ...]
+    """Fields of :class:`StudyOptions` that its constructor takes."""
+    about: str
+    """One line for ``--help``."""
 
-    source: str | None
-    study: str | None
-    order: str | None = None
-    controls: bool = True
-    pad: bool = False
-    ratings: Path | None = None
-    groups: str | None = None
-    limit: int | None = None
-    num_answers: int | None = None
-    seed: int = 0
-    writer: Callable[[], Generator] | None = None
+
+STUDIES = {
+    "ranked": StudyRow(
+        "ranked.study:RankedSets",
+        ("order", "controls", "pad", "seed"),
+        "summaries whose order is known: how often does the better one win?",
+    ),
+    "interventions": StudyRow(
+        "edits.interventions:Interventions",
+        ("groups", "writer", "seed"),
+        "summaries made worse in known ways: does the score notice?",
+    ),
+    "dose": StudyRow(
+        "edits.dose:ShiftedPercentages",
+        ("groups", "seed"),
+        "stated percentages shifted by 10 to 50 points: does the score rise with the shift?",
+    ),
+    "choice": StudyRow(
+        "edits.choice:MultipleChoice",
+        ("seed",),
+        "multiple choice with a known truth: does the score follow the true distance? (takes no SOURCE)",
+    ),
+    "convergence": StudyRow(
+        "convergence.study:Convergence",
+        ("seed",),
+        "how many questions, answers and words does a stable ranking of strategies need?",
+    ),
+    "judges": StudyRow(
+        "ranked.judges:JudgeAgreement", (), "do several judges agree on strategies and on single summaries?"
+    ),
+    "raters": StudyRow(
+        "raters.study:HumanAgreement",
+        ("ratings", "seed"),
+        "does the score agree with people? (needs --ratings)",
+    ),
+    "length": StudyRow(
+        "ranked.length:LengthStudy", (), "do longer summaries score better, whatever they say?"
+    ),
+}
+
+
+class StudyOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Which study is made from what.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+
+    source: str | None = None
+    """An argument rather than an option: the items."""
+    study: Annotated[
+        str | None,
+        Flag(
+            "--study NAME",
+            f"{', '.join(STUDIES)}; described above.",
+            default="ranked; for a run directory interventions",
+        ),
+    ] = None
+    limit: Annotated[int | None, Flag("--limit N", "Take only N items.", at_least=1)] = None
+    num_answers: Annotated[
+        int | None, Flag("--num-answers N", "Use the first N answers of each half.", at_least=1)
+    ] = None
+    seed: Annotated[int, SEED] = 0
+    order: Annotated[
+        str | None,
+        Flag(
+            "--order CHAINS",
+            "Names of summaries from best to worst, as in 'good>mid>bad' or 'detailed>terse, detailed>vague'.",
+            default="each item's own field 'order', or good before all others and mid before bad",
+        ),
+    ] = None
+    controls: Annotated[
+        bool,
+        Flag(
+            "--controls",
+            "Add an empty summary and the repeated question to ranked sets.",
+            negative="--no-controls",
+        ),
+    ] = True
+    pad: Annotated[
+        bool,
+        Flag(
+            "--pad",
+            "Measure the shorter of two ranked summaries once more, padded with filler to the length of the longer "
+            "one.",
+        ),
+    ] = False
+    groups: Annotated[
+        str,
+        Flag(
+            "--groups HOW",
+            "Group answers by spelling, or by meaning (with the embed extra).",
+            choices=("spelling", "meaning"),
+        ),
+    ] = "spelling"
+    writer: Annotated[
+        bool,
+        Flag("--writer", "Let --model put the statements of interventions into its own words."),
+    ] = False
+    ratings: Annotated[
+        Path | None,
+        Flag(
+            "--ratings FILE",
+            "CSV with rater, item, summary, rating, or rater, item, summary, other, preferred.",
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        check_values(self)
 
     @property
     def name(self) -> str:
-        """Of the study: the natural one for the source unless it is given."""
-        if self.study is not None:
-            return self.study
-        return "interventions" if self.source is not None and Path(self.source).is_dir() else "ranked"
-
-    def check(self) -> None:
-        """Raises ConfigError for a name that is unknown and for options that do not go together; nothing is
-        read."""
-        from selfreflect.errors import ConfigError, excerpt, nearest
-
-        if self.name not in STUDIES:
-            raise ConfigError(
-                f"--study {excerpt(self.name)}: it must be one of {', '.join(STUDIES)}.{nearest(self.name, list(STUDIES))}"
-            )
-        given = {
-            "--order": self.order is not None,
-            "--ratings": self.ratings is not None,
-            "--groups": self.groups is not None,
-            "--writer": self.writer is not None,
-            "--no-controls": not self.controls,
-            "--pad": self.pad,
-        }
-        for option, there in given.items():
-            if there and self.name not in _OPTIONS[option]:
-                raise ConfigError(
-                    f"{option} belongs to --study {' or '.join(_OPTIONS[option])}, and this study is {self.name}"
-                )
-        for name, value in (("limit", self.limit), ("num_answers", self.num_answers)):
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} must be at least 1, not {value}")
-        if self.groups not in (None, "spelling", "meaning"):
-            raise ConfigError(f"--groups {excerpt(self.groups)}: it must be spelling or meaning")
-        if self.name == "choice" and self.source is not None:
-            raise ConfigError("--study choice makes its own items and takes no SOURCE")
-        if self.name != "choice" and self.source is None:
-            raise ConfigError(
-                f"--study {self.name} needs a SOURCE: {BUNDLED}, a file of items, or a run directory"
-            )
-        if self.name == "raters" and self.ratings is None:
-            raise ConfigError(
-                "--study raters needs --ratings FILE, a CSV with the columns rater, item, summary, rating"
-            )
+        """The name of the study: if it is not given, the natural one for the source."""
+        is_run = self.source is not None and Path(self.source).is_dir()
+        return self.study or ("interventions" if is_run else "ranked")
 
 
-def load(wanted: StudyOptions) -> tuple[Study, str]:
-    """The study, and what people are to know about its items.
+def check(options: StudyOptions) -> None:
+    """Check what can be checked before anything is read.
+
+    Raises:
+        ConfigError: the study is unknown, or an option does not go with it.
+    """
+    study, source = options.name, options.source
+    if study not in STUDIES:
+        names = list(STUDIES)
+        raise ConfigError(
+            f"--study {excerpt(study)}: it must be one of {', '.join(names)}.{nearest(study, names)}"
+        )
+    for field, flag in flags_of(StudyOptions).items():
+        users = [name for name, row in STUDIES.items() if field in row.takes]
+        default = getattr(StudyOptions(), field)
+        if users and study not in users and getattr(options, field) != default:
+            name = flag.negative or flag.name
+            raise ConfigError(f"{name} belongs to --study {' or '.join(users)}, and this study is {study}")
+    if study == "choice" and source is not None:
+        raise ConfigError("--study choice makes its own items and takes no SOURCE")
+    if study != "choice" and source is None:
+        raise ConfigError(f"--study {study} needs a SOURCE: {BUNDLED}, a file of items, or a run directory")
+    if study == "raters" and options.ratings is None:
+        raise ConfigError(
+            "--study raters needs --ratings FILE, a CSV with the columns rater, item, summary, rating"
+        )
+
+
+def load(options: StudyOptions, writer: Callable[[], Generator] | None) -> tuple[Study, str]:
+    """Make a study, and a note that people must know about its items.
+
+    Args:
+        writer: loads the model that ``--writer`` asks.
 
     Raises:
         SelfReflectError: the source cannot be read, or does not suit the study.
     """
-    wanted.check()
-    if wanted.name == "choice":
-        return _choice(wanted), ""
-    items, note = _items(wanted)
-    if wanted.name == "raters":
-        return _raters(items, wanted), note
-    return _MAKE[wanted.name](items[: wanted.limit], wanted), note
+    row = STUDIES[options.name]
+    module, _, class_name = row.path.partition(":")
+    make = getattr(import_module(f"selfreflect.validate.{module}"), class_name)
+    arguments: dict[str, Any] = {name: getattr(options, name) for name in row.takes}
+    if options.source is None:
+        sizes = {"grid": options.limit, "answers": options.num_answers}
+        return make(**arguments, **{name: size for name, size in sizes.items() if size is not None}), ""
+    items, note = _read_items(options.source, options.num_answers)
+    if options.ratings is not None:
+        from selfreflect.validate.raters.ratings import read_ratings
+
+        # with all items, since ratings of items beyond the limit are no mistake
+        arguments["ratings"] = read_ratings(options.ratings, items)
+    if "groups" in arguments:
+        arguments["grouping"] = _grouping(arguments.pop("groups"))
+    if "writer" in arguments:
+        arguments["writer"] = writer() if options.writer and writer is not None else None
+    return make(items[: options.limit], **arguments), note
 
 
-def _items(wanted: StudyOptions) -> tuple[list[Item], str]:
+def _read_items(source: str, num_answers: int | None) -> tuple[list[Item], str]:
     from selfreflect.sources.items import read_items
 
-    assert wanted.source is not None
-    if wanted.source == BUNDLED:
+    if source == BUNDLED:
         with resources.as_file(resources.files("selfreflect") / "data" / "ranked_items.json") as bundled:
-            return read_items(bundled, num_answers=wanted.num_answers), ""
-    if Path(wanted.source).is_dir():
-        return _of_run(Path(wanted.source), wanted.num_answers)
-    return read_items(wanted.source, num_answers=wanted.num_answers), ""
-
-
-def _of_run(path: Path, num_answers: int | None) -> tuple[list[Item], str]:
-    from msgspec.structs import replace
-
-    from selfreflect.errors import DataError
+            return read_items(bundled, num_answers=num_answers), ""
+    if not Path(source).is_dir():
+        return read_items(source, num_answers=num_answers), ""
     from selfreflect.pipeline.experiment import run_items
     from selfreflect.store.run import Run
 
-    run = Run.load(path)
-    found = run_items(run)
-    if not found:
-        raise DataError(f"{path} holds no answers yet. Draw some with: selfreflect answers --out {path}")
-    without = len(run.questions) - len(found)
-    items = [
-        replace(item, masked_out=item.masked_out[:num_answers], conditioning=item.conditioning[:num_answers])
-        for item in found
-    ]
-    return (
-        items,
-        f"{without} of {len(run.questions)} questions of the run have no answers and are left out."
-        if without
-        else "",
-    )
+    run = Run.load(Path(source))
+    items = []
+    for item in run_items(run):
+        halves = {name: getattr(item, name)[:num_answers] for name in ("masked_out", "conditioning")}
+        items.append(msgspec.structs.replace(item, **halves))
+    if not items:
+        raise DataError(f"{source} holds no answers yet. Draw some with: selfreflect answers --out {source}")
+    without = len(run.questions) - len(items)
+    note = f"{without} of {len(run.questions)} questions of the run have no answers and are left out."
+    return items, note if without else ""
 
 
-def _grouping(groups: str | None) -> Any:
-    if groups == "meaning":
+def _grouping(how: str) -> Any:
+    if how == "meaning":
         from selfreflect.models.embedder import MeaningGroups
 
         return MeaningGroups()
     from selfreflect.grouping import group_indices
 
     return group_indices
-
-
-def _choice(wanted: StudyOptions) -> Study:
-    from selfreflect.validate.edits.choice import MultipleChoice
-
-    make = partial(MultipleChoice, wanted.seed)
-    if wanted.limit is not None:
-        make = partial(make, grid=wanted.limit)
-    return make() if wanted.num_answers is None else make(answers=wanted.num_answers)
-
-
-def _ranked(items: list[Item], wanted: StudyOptions) -> Study:
-    from selfreflect.validate.ranked.study import RankedSets
-
-    return RankedSets(items, wanted.order, wanted.controls, padding=wanted.pad, seed=wanted.seed)
-
-
-def _interventions(items: list[Item], wanted: StudyOptions) -> Study:
-    from selfreflect.validate.edits.interventions import Interventions
-
-    return Interventions(
-        items, wanted.seed, _grouping(wanted.groups), wanted.writer() if wanted.writer else None
-    )
-
-
-def _dose(items: list[Item], wanted: StudyOptions) -> Study:
-    from selfreflect.validate.edits.dose import ShiftedPercentages
-
-    return ShiftedPercentages(items, wanted.seed, _grouping(wanted.groups))
-
-
-def _convergence(items: list[Item], wanted: StudyOptions) -> Study:
-    from selfreflect.validate.convergence.study import Convergence
-
-    return Convergence(items, wanted.seed)
-
-
-def _judges(items: list[Item], wanted: StudyOptions) -> Study:
-    from selfreflect.validate.ranked.judges import JudgeAgreement
-
-    return JudgeAgreement(items)
-
-
-def _raters(items: list[Item], wanted: StudyOptions) -> Study:
-    """Ratings of items beyond the limit are no mistake, so the file is held against all of them."""
-    from selfreflect.validate.raters.ratings import read_ratings
-    from selfreflect.validate.raters.study import HumanAgreement
-
-    assert wanted.ratings is not None
-    return HumanAgreement(items[: wanted.limit], read_ratings(wanted.ratings, items), wanted.seed)
-
-
-def _length(items: list[Item], wanted: StudyOptions) -> Study:
-    from selfreflect.validate.ranked.length import LengthStudy
-
-    return LengthStudy(items)
-
-
-_MAKE: dict[str, Callable[[list[Item], StudyOptions], Study]] = {
-    "ranked": _ranked,
-    "interventions": _interventions,
-    "dose": _dose,
-    "convergence": _convergence,
-    "judges": _judges,
-    "length": _length,
-}

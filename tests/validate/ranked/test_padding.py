@@ -13,7 +13,7 @@ from selfreflect.render.table import Cell, Table
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import Group, MetricInfo, Value, digest
 from selfreflect.validate.ranked.order import Pair, known_order
-from selfreflect.validate.ranked.padding import FILLERS, fill_up, pad
+from selfreflect.validate.ranked.padding import FILLERS, fill_up, pad_items
 from selfreflect.validate.ranked.study import RankedSets
 from selfreflect.validate.study import Finding
 
@@ -58,7 +58,7 @@ def words(text: str) -> float:
 
 def test_the_shorter_one_gets_filler_to_the_word_and_its_name_says_so():
     one = item("a", good="Most likely peas, or else beans.", mid="Perhaps peas", bad="No idea, sorry.")
-    made = pad([one], known_order([one]).pairs, seed=0)
+    made = pad_items([one], known_order([one]).pairs, seed=0)
     [padded] = made.items
     assert list(padded.summaries)[3:] == [
         "mid: padded to 6 words",
@@ -90,20 +90,22 @@ def test_filler_follows_the_text_and_fills_up_to_the_word(text: str, more: int, 
 def test_the_seed_decides_on_the_filler_and_one_text_has_one_filler():
     one = item("a", good="x " * 30, mid="y " * 20, bad="no")
     pairs = known_order([one]).pairs
-    assert pad([one], pairs, 1) == pad([one], pairs, 1)
-    texts = {pad([one], pairs, seed).items[0].summaries["bad: padded to 20 words"] for seed in range(12)}
+    assert pad_items([one], pairs, 1) == pad_items([one], pairs, 1)
+    texts = {
+        pad_items([one], pairs, seed).items[0].summaries["bad: padded to 20 words"] for seed in range(12)
+    }
     assert len(texts) > 3
-    alone = pad(
+    alone = pad_items(
         [item("a", **{name: one.summaries[name] for name in ("good", "bad")})], [Pair("a", "good", "bad")], 1
     )
     assert (
         alone.items[0].summaries["bad: padded to 30 words"]
-        == pad([one], pairs, 1).items[0].summaries["bad: padded to 30 words"]
+        == pad_items([one], pairs, 1).items[0].summaries["bad: padded to 30 words"]
     )
 
 
 def test_equal_lengths_need_no_filler_and_a_blank_text_cannot_be_padded():
-    made = pad(
+    made = pad_items(
         [item("a", good="a b", bad="c d"), item("b", good="a b", bad=" ")],
         [Pair("a", "good", "bad"), Pair("b", "good", "bad")],
         0,
@@ -115,13 +117,13 @@ def test_equal_lengths_need_no_filler_and_a_blank_text_cannot_be_padded():
 
 def test_a_summary_of_the_same_name_is_never_overwritten():
     one = item("a", good="a b c", bad="d", **{"bad: padded to 3 words": "mine"})
-    [made] = pad([one], [Pair("a", "good", "bad")], 0).items
+    [made] = pad_items([one], [Pair("a", "good", "bad")], 0).items
     assert made.summaries["bad: padded to 3 words"] == "mine"
     assert len(made.summaries["bad: padded to 3 words*"].split()) == 3
 
 
 def test_what_is_not_padded_is_measured_as_before():
-    plain, padded = RankedSets(items(3)), RankedSets(items(3), padding=True)
+    plain, padded = RankedSets(items(3)), RankedSets(items(3), pad=True)
     for before, after in zip(plain.items, padded.items, strict=True):
         assert before.summaries.items() <= after.summaries.items()
         assert {digest(before, name) for name in before.summaries} <= {
@@ -133,7 +135,7 @@ def test_what_is_not_padded_is_measured_as_before():
 def test_padding_takes_the_wins_of_length_away_and_leaves_those_of_content():
     study = RankedSets(
         [*items(10), *[item(f"s{place}", good="yes yes yes", bad="no " * 9) for place in range(10)]],
-        padding=True,
+        pad=True,
     )
     long = metric("long", "control")
     values = [
@@ -157,7 +159,7 @@ def test_padding_takes_the_wins_of_length_away_and_leaves_those_of_content():
 
 
 def test_wins_that_padding_takes_away_are_named():
-    study = RankedSets(items(20), padding=True)
+    study = RankedSets(items(20), pad=True)
     found = study.finding(measured(study, metric("long"), lambda text: -words(text)), [metric("long")])
     said = "\n".join(found.says)
     assert "All pairs: prefer the better summary more often than a coin would: long." in said
@@ -195,7 +197,7 @@ def test_wins_that_padding_takes_away_are_named():
 )
 def test_what_filler_does_on_its_own_is_reported(good: int, bad: int, sign: int, expected: str):
     fillers = {word.strip(".,") for line in FILLERS for word in line.split()}
-    study = RankedSets(items(12, good, bad), padding=True)
+    study = RankedSets(items(12, good, bad), pad=True)
     for info, way in (
         (LOWER, 1),
         (MetricInfo(name="distance", better="higher", group="competitor", about=""), -1),
@@ -219,7 +221,7 @@ def test_without_padding_nothing_is_said_of_it():
 
 
 def test_a_padded_text_without_a_value_leaves_its_pair_out():
-    study = RankedSets(items(10), padding=True)
+    study = RankedSets(items(10), pad=True)
     values = [
         one
         for one in measured(study, LOWER, words)

@@ -55,7 +55,7 @@ class Padding:
     """The name of a pair's shorter summary before and after, if the two differ in length."""
 
 
-def pad(items: Sequence[Item], pairs: Sequence[Pair], seed: int) -> Padding:
+def pad_items(items: Sequence[Item], pairs: Sequence[Pair], seed: int) -> Padding:
     """Pad the shorter summary of each pair to the words of the longer one. The seed, the item and the name
     decide on the filler."""
     pairs_of: dict[str, list[Pair]] = defaultdict(list)

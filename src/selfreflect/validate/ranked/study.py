@@ -12,7 +12,7 @@ from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.ranked.conclusions import conclusions
 from selfreflect.validate.ranked.order import Pair, Relation, known_order
 from selfreflect.validate.ranked.outcomes import Outcomes, RankedResults, length_ratios, outcomes
-from selfreflect.validate.ranked.padding import FillerEffects, filler_effects, pad
+from selfreflect.validate.ranked.padding import FillerEffects, filler_effects, pad_items
 from selfreflect.validate.ranked.tables import tables
 from selfreflect.validate.study import ByMetric, Finding, dot_plot, values_by_metric
 
@@ -25,7 +25,7 @@ class RankedSets:
     Args:
         controls: also measure the repeated question and an empty text as summaries of each item. The item's
             best summary should beat both.
-        padding: measure the shorter summary of each pair once more, padded to the length of the longer one.
+        pad: measure the shorter summary of each pair once more, padded to the length of the longer one.
         seed: decides on the filler.
 
     Raises:
@@ -40,13 +40,13 @@ class RankedSets:
         order: str | None = None,
         controls: bool = True,
         *,
-        padding: bool = False,
+        pad: bool = False,
         seed: int = 0,
     ) -> None:
         self.order = known_order(items, order)
         best = _best_summaries(self.order.pairs)
         usable: Sequence[Item] = [item for item in items if item.id in best]
-        self.padding = pad(usable, self.order.pairs, seed) if padding else None
+        self.padding = pad_items(usable, self.order.pairs, seed) if pad else None
         if self.padding is not None:
             usable = self.padding.items
         taken: set[str] = set()

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 Result = float | Undefined
 """A number, or why there is none."""
+Results = Mapping[str, Result]
+"""By metric."""
+Measure = Callable[[str, Sequence[str], Sequence[str]], Iterable[Results]]
+"""From the question, the answers and the distinct summaries to the results of each summary."""
 
 GROUP = 6
 """Summaries whose prompts and states exist at once. A study may give thirty per item; each group projects the
@@ -23,36 +27,31 @@ reference again, so not fewer."""
 T = TypeVar("T")
 
 
-def make_values(family: Family, item: Item, results: Mapping[str, Mapping[str, Result]]) -> list[Value]:
-    """Make a record for each summary and metric, from the results by the summary's text and the metric."""
-    values: list[Value] = []
+def make_values(family: Family, item: Item, results: Mapping[str, Results]) -> list[Value]:
+    """Make a record for each summary and metric. ``results`` are by the text of the summary."""
+    values = []
     for name, text in item.summaries.items():
-        result = results[text]
-        values += [make_value(family, info.name, item, name, result[info.name]) for info in family.metrics]
+        for info in family.metrics:
+            value = make_value(family, info.name, item, name, results[text][info.name])
+            values.append(value)
     return values
 
 
-def score_texts(
-    family: Family,
-    item: Item,
-    measure: Callable[[str, Sequence[str], Sequence[str]], Iterable[Mapping[str, Result]]],
-) -> list[Value]:
-    """Values of metrics that compare texts and hold no answers out.
+def score_texts(family: Family, item: Item, measure: Measure) -> list[Value]:
+    """Score texts that are not blank, by a metric that holds no answers out: both halves count.
 
-    Args:
-        measure: called with the question, the answers of both halves, and the distinct summaries, unless all
-            answers or all summaries are blank; gives the results of each summary by metric.
+    ``measure`` is not called without answers and summaries.
     """
     answers = [answer for answer in (*item.masked_out, *item.conditioning) if answer.strip()]
-    summaries = list(dict.fromkeys(text for text in item.summaries.values() if text.strip()))
+    summaries = list(dict.fromkeys(filter(str.strip, item.summaries.values())))
     nothing = Undefined(reason="blank", message="the summary is blank")
-    results: dict[str, Mapping[str, Result]] = {}
     if not answers:
         nothing = Undefined(reason="no_answers", message="every answer is blank, or there is none")
-    elif summaries:
-        results = dict(zip(summaries, measure(item.question, answers, summaries), strict=True))
-    none: dict[str, Result] = {info.name: nothing for info in family.metrics}
-    return make_values(family, item, {text: results.get(text, none) for text in item.summaries.values()})
+    none: Results = {info.name: nothing for info in family.metrics}
+    results = dict.fromkeys(item.summaries.values(), none)
+    if answers and summaries:
+        results |= zip(summaries, measure(item.question, answers, summaries), strict=True)
+    return make_values(family, item, results)
 
 
 def in_groups(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,14 +18,13 @@ from selfreflect.metric.tasks import SYSTEM, Context, reference_context, summary
 from selfreflect.models.base import Message
 from selfreflect.models.judge import Judge
 from selfreflect.sources.items import Item
-from selfreflect.text import normalise_question
-from selfreflect.validate.base import MetricInfo, Value
+from selfreflect.text import common_prefix, normalise_question
+from selfreflect.validate.base import MetricInfo, Value, make_value
 from selfreflect.validate.metrics.common import (
     Result,
     finite,
     in_groups,
     judge_name,
-    make_values,
     undefined,
 )
 from selfreflect.validate.metrics.infos import LIKELIHOOD
@@ -34,16 +33,21 @@ GIVE_ONE = "Give one answer to this question."
 YES, NO = ("Yes", "yes", "YES"), ("No", "no", "NO")
 
 Conversation = tuple[Message, ...]
+Tokens = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Query:
+class Event(NamedTuple):
+    """One of ``tokens`` stands at ``position`` in the word of a prompt."""
+
+    position: int
+    tokens: Tokens
+
+
+class Query(NamedTuple):
     """Events whose probabilities are read after one prompt."""
 
     prompt: Prompt
-    events: tuple[tuple[int, tuple[int, ...]], ...]
-    """Each: a token of the prompt's word, counted from its first, and the ids of which any may stand
-    there."""
+    events: Sequence[Event]
 
 
 class Likelihood:
@@ -63,11 +67,12 @@ class Likelihood:
 
     def score(self, item: Item) -> list[Value]:
         """One value for each metric and summary."""
-        results: dict[str, dict[str, Result]] = {text: {} for text in item.summaries.values()}
-        for info in self.metrics:
-            for text, result in self._measure(info.name, item).items():
-                results[text][info.name] = result
-        return make_values(self, item, results)
+        by_metric = {info.name: self._measure(info.name, item) for info in self.metrics}
+        values = []
+        for name, text in item.summaries.items():
+            for metric, results in by_metric.items():
+                values.append(make_value(self, metric, item, name, results[text]))
+        return values
 
     def _measure(self, metric: str, item: Item) -> dict[str, Result]:
         """Results by text of the summaries."""
@@ -104,8 +109,8 @@ def _log_probabilities(engine: Engine, contexts: Sequence[Sequence[Query]]) -> l
     for states, tree, queries in zip(engine.states(trees), trees, contexts, strict=True):
         pairs = []
         for rows, query in zip(tree.rows, queries, strict=True):
-            for position, tokens in query.events:
-                pairs += [(rows[position], token) for token in tokens]
+            for event in query.events:
+                pairs += [(rows[event.position], token) for token in event.tokens]
         logs = iter(log_probabilities(engine.head, states, np.array(pairs)).tolist())
         by_context.append([_event_logs(query, logs) for query in queries])
     return by_context
@@ -115,8 +120,9 @@ def _event_logs(query: Query, logs: Iterator[float]) -> list[float]:
     """The logarithm of each event's probability, from those of its tokens, which are next in ``logs``."""
     events = []
     with np.errstate(invalid="ignore"):  # NaN stays NaN, and is found in the result
-        for _, tokens in query.events:
-            events.append(float(np.logaddexp.reduce([next(logs) for _ in tokens])))
+        for event in query.events:
+            of_tokens = [next(logs) for _ in event.tokens]
+            events.append(float(np.logaddexp.reduce(of_tokens)))
     return events
 
 
@@ -154,11 +160,10 @@ def _belief_queries(
     return queries
 
 
-def _yes_or_no(judge: Judge, yes: Sequence[tuple[int, ...]], no: Sequence[tuple[int, ...]]) -> Query:
+def _yes_or_no(judge: Judge, yes: Sequence[Tokens], no: Sequence[Tokens]) -> Query:
     """The prompt where yes and no part, and the tokens that begin either there. Spellings that part elsewhere
     are left out."""
-    differs = (index for index, (a, b) in enumerate(zip(yes[0], no[0], strict=False)) if a != b)
-    at = next(differs, 0)
+    at = common_prefix(yes[0], no[0])
     stem = yes[0][:at]
     begins_yes = {ids[at] for ids in yes if ids[:at] == stem and len(ids) > at}
     begins_no = {ids[at] for ids in no if ids[:at] == stem and len(ids) > at}
@@ -167,7 +172,8 @@ def _yes_or_no(judge: Judge, yes: Sequence[tuple[int, ...]], no: Sequence[tuple[
         raise CannotScoreError(
             "backend", f"the tokenizer of judge {judge.name!r} does not tell yes from no by one token"
         )
-    return Query(Prompt(ids=(*stem, only_yes[0]), first=at), ((0, tuple(only_yes)), (0, tuple(only_no))))
+    prompt = Prompt(ids=(*stem, only_yes[0]), first=at)
+    return Query(prompt, [Event(0, tuple(only_yes)), Event(0, tuple(only_no))])
 
 
 def _p_yes(logs: Sequence[float]) -> float:
@@ -199,5 +205,6 @@ def _answer_queries(
     queries = []
     for prompt in prompts:
         tokens = prompt.ids[prompt.first :]
-        queries.append(Query(prompt, tuple((index, (token,)) for index, token in enumerate(tokens))))
+        events = [Event(position, (token,)) for position, token in enumerate(tokens)]
+        queries.append(Query(prompt, events))
     return queries

@@ -39,7 +39,8 @@ class Ranking:
     def order(self) -> list[int]:
         """Indices of the strategies, the best first."""
         sign = 1 if self.metric.better == "lower" else -1
-        return [int(index) for index in np.argsort(sign * self.values.mean(axis=0), kind="stable")]
+        means = sign * self.values.mean(axis=0)
+        return list(map(int, np.argsort(means, kind="stable")))
 
 
 def rank(
@@ -75,9 +76,9 @@ class Step:
 
 def make_step(count: int, means: Floats, reference: Floats) -> Step:
     """Summarise the draws ``means`` (R, S) against the ranking by ``reference`` (S,)."""
-    spread = means.std(axis=0, ddof=1)
-    same = same_ranking(means, reference)
-    return Step(count, tuple(means.mean(axis=0).tolist()), tuple(spread.tolist()), same)
+    means_over_draws = tuple(means.mean(axis=0).tolist())
+    sds = tuple(means.std(axis=0, ddof=1).tolist())
+    return Step(count, means_over_draws, sds, same_ranking(means, reference))
 
 
 def same_ranking(means: Floats, reference: Floats) -> float | None:
@@ -87,11 +88,12 @@ def same_ranking(means: Floats, reference: Floats) -> float | None:
     """
     first, second = np.triu_indices(len(reference), 1)
     gaps = reference[first] - reference[second]
-    ranked = np.abs(gaps) > _TIE
-    if not ranked.any():
+    differ = np.abs(gaps) > _TIE
+    if not differ.any():
         return None
-    row_gaps = (means[:, first] - means[:, second])[:, ranked] * np.sign(gaps[ranked])
-    return float(np.mean((row_gaps > _TIE).all(axis=1)))
+    draw_gaps = (means[:, first] - means[:, second]) * np.sign(gaps)
+    same = (draw_gaps[:, differ] > _TIE).all(axis=1)
+    return float(same.mean())
 
 
 def stable_from(steps: Sequence[Step]) -> int | None:
@@ -106,8 +108,12 @@ def stable_from(steps: Sequence[Step]) -> int | None:
 
 def counts_up_to(most: int) -> tuple[int, ...]:
     """1, 2, 5, 10, 20, 50, … below ``most``, then ``most``."""
-    counts = [factor * 10**power for power in range(len(str(most))) for factor in (1, 2, 5)]
-    return (*(count for count in counts if count < most), most)
+    counts: list[int] = []
+    power = 1
+    while power < most:
+        counts += [count for count in (power, 2 * power, 5 * power) if count < most]
+        power *= 10
+    return (*counts, most)
 
 
 def fewer_questions(values: Floats, counts: Sequence[int], seed: int) -> list[Step]:
@@ -123,8 +129,9 @@ def fewer_questions(values: Floats, counts: Sequence[int], seed: int) -> list[St
 def resampled_means(values: Floats, count: int, seed: int) -> Floats:
     """(R, S): means over ``count`` questions, drawn with replacement from ``values`` (Q, S)."""
     rng = np.random.default_rng([seed, count])
-    weights = rng.multinomial(count, np.full(len(values), 1 / len(values)), size=DRAWS) / count
-    means: Floats = weights @ values
+    equal = np.full(len(values), 1 / len(values))
+    counts = rng.multinomial(count, equal, size=DRAWS)
+    means: Floats = counts / count @ values
     return means
 
 
@@ -182,8 +189,8 @@ def fewer_units(questions: Sequence[Units], counts: Sequence[int], seed: int) ->
     for units in questions:
         ranks = np.argsort(rng.random((DRAWS, len(units.sizes))), axis=1)
         for total, count in zip(totals, counts, strict=True):
-            chosen = (ranks < count).astype(np.float64)
-            total += (chosen @ units.sums) / (chosen @ units.sizes)[:, None]
+            inside = (ranks < count).astype(np.float64)
+            total += (inside @ units.sums) / (inside @ units.sizes)[:, None]
     reference = np.mean([units.scores for units in questions], axis=0)
     means = totals / len(questions)
     return [make_step(count, draws, reference) for count, draws in zip(counts, means, strict=True)]

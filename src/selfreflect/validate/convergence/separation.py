@@ -74,8 +74,8 @@ def questions_needed(difference: float, sd: float) -> int | None:
         return None
     normal = NormalDist()
     z = normal.inv_cdf((1 + CONFIDENCE) / 2) + normal.inv_cdf(POWER)
-    needed = (z * sd / difference) ** 2
-    return max(FEWEST, math.ceil(needed)) if math.isfinite(needed) else None
+    count = (z * sd / difference) ** 2
+    return max(FEWEST, math.ceil(count)) if math.isfinite(count) else None
 
 
 def separate(
@@ -186,8 +186,8 @@ def advise(pair: StrategyPair, questions: int, answers: int) -> str:
     assumed, unit, have = None, "questions", str(questions)
     if found.within is not None:
         assumed, unit, have = ANSWERS, f"questions x {ANSWERS} answers", f"{questions} x {answers}"
-    needed = found.questions(assumed)
-    if needed is None or difference.low is None or difference.high is None:
+    count = found.questions(assumed)
+    if count is None or difference.low is None or difference.high is None:
         return f"{better} and {worse} have the same mean score: no number of questions is known to separate them."
     size = with_interval(difference, ".4f")
     if questions < FEWEST:
@@ -197,10 +197,10 @@ def advise(pair: StrategyPair, questions: int, answers: int) -> str:
     if difference.low <= 0:
         return (
             f"Your {questions} questions do not separate {better} from {worse}, which differ by {size}. About "
-            f"{needed} {unit} would, if the difference is as large as observed; more, if it is smaller."
+            f"{count} {unit} would, if the difference is as large as observed; more, if it is smaller."
         )
     fewest, most = found.questions(assumed, difference.high), found.questions(assumed, difference.low)
     return (
-        f"With this judge, about {needed} {unit} separate {better} from {worse}, which differ by {size} ({fewest} "
+        f"With this judge, about {count} {unit} separate {better} from {worse}, which differ by {size} ({fewest} "
         f"to {most} questions over that interval); you have {have}."
     )

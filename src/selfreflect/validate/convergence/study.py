@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import chain, combinations
 from statistics import fmean
 from typing import NamedTuple
 
@@ -181,22 +181,24 @@ class Convergence:
             whole = original.id in complete and len(row) == len(self._strategies)
             if whole and count < len(original.conditioning):
                 rows.setdefault(count, {})[original.id] = row
-        steps = [(count, rows[count]) for count in sorted(rows) if len(rows[count]) > 1]
-        if not steps:
+        by_count = [(count, rows[count]) for count in sorted(rows) if len(rows[count]) > 1]
+        if not by_count:
             return [], 0
-        _, first = steps[0]
+        _, first = by_count[0]
         most = max(len(item.conditioning) for item in self._complete if item.id in first)
-        steps.append((most, {question: complete[question] for question in first}))
-        made = []
-        for count, by_question in steps:
+        by_count.append((most, {question: complete[question] for question in first}))
+        steps = []
+        for count, by_question in by_count:
             reference = np.mean([complete[question] for question in by_question], axis=0)
-            means = resampled_means(np.array(list(by_question.values())), len(by_question), self._seed)
-            made.append(make_step(count, means, reference))
-        return made, min(len(by_question) for _, by_question in steps)
+            values_of_count = np.array(list(by_question.values()))
+            means = resampled_means(values_of_count, len(by_question), self._seed)
+            steps.append(make_step(count, means, reference))
+        return steps, min(len(by_question) for _, by_question in by_count)
 
     def _advice(self, main: Ranking, pairs: Sequence[StrategyPair]) -> str:
         """One sentence for each two neighbours in the ranking: separating these gives the whole ranking."""
-        answers = max((len(answers) for parts in main.parts.values() for answers in parts), default=0)
+        parts = chain.from_iterable(main.parts.values())
+        answers = max(map(len, parts), default=0)
         return " ".join(advise(pair, len(main.questions), answers) for pair in pairs if pair.adjacent)
 
     def _coverage(self, rankings: Sequence[Ranking], other_judges: Sequence[str]) -> str:
@@ -242,7 +244,7 @@ def _other_orders(item: Item, orders: int, seed: int) -> Iterator[tuple[str, ...
 
 
 def _ranking_table(rankings: Sequence[Ranking], steps: Mapping[str, Sequence[Step]]) -> Table:
-    counts = sorted({step.count for of_metric in steps.values() for step in of_metric})
+    counts = sorted({step.count for step in chain.from_iterable(steps.values())})
     rows: list[dict[str, Cell]] = []
     for ranking in rankings:
         of_metric = steps[ranking.metric.name]
@@ -362,17 +364,19 @@ def _order_changes(metric: MetricInfo, variants: Sequence[Variant], values: Sequ
     for original, item in variants:
         if len(item.conditioning) < len(original.conditioning):
             continue
-        names = [name for name in item.summaries if {(original.id, name), (item.id, name)} <= numbers.keys()]
-        before = [numbers[original.id, name] for name in names]
-        after = [numbers[item.id, name] for name in names]
-        moved = [abs(new - old) for new, old in zip(after, before, strict=True)]
+        pairs = []
+        for name in item.summaries:
+            before, after = numbers.get((original.id, name)), numbers.get((item.id, name))
+            if before is not None and after is not None:
+                pairs.append((before, after))
+        sizes = [abs(after - before) for before, after in pairs]
         if item.masked_out != original.masked_out:
-            changes.masked_out.extend(moved)
+            changes.masked_out.extend(sizes)
             continue
-        changes.conditioning.extend(moved)
-        for first, second in combinations(range(len(names)), 2):
-            order = np.sign(before[first] - before[second])
-            changes.flips.append(bool(order != np.sign(after[first] - after[second])))
+        changes.conditioning.extend(sizes)
+        for (before, after), (other_before, other_after) in combinations(pairs, 2):
+            order = np.sign(before - other_before)
+            changes.flips.append(bool(order != np.sign(after - other_after)))
     return changes
 
 
@@ -380,18 +384,15 @@ def _order_table(changes: Sequence[_OrderChanges]) -> Table:
     rows: list[dict[str, Cell]] = []
     for change in changes:
         flips = fmean(change.flips) if change.flips else None
-        for of, moved, share in (
-            ("conditioning", change.conditioning, flips),
-            ("masked-out", change.masked_out, None),
-        ):
-            if moved:
+        for of, sizes in (("conditioning", change.conditioning), ("masked-out", change.masked_out)):
+            if sizes:
                 row: dict[str, Cell] = {
                     "metric": change.metric.name,
                     "answers in another order": of,
-                    "mean change": fmean(moved),
-                    "largest change": max(moved),
-                    "order changed": share,
-                    "n": len(moved),
+                    "mean change": fmean(sizes),
+                    "largest change": max(sizes),
+                    "order changed": flips if of == "conditioning" else None,
+                    "n": len(sizes),
                 }
                 rows.append(row)
     note = (

@@ -130,18 +130,20 @@ class MultipleChoice:
         chosen = [possible[index] for index in evenly(min(grid, len(possible)), len(possible))]
         leading = rng.sample(range(len(options)), len(options))
         distributions = []
-        for index, shape in enumerate(chosen):
-            distributions.append(_arranged(shape, leading[index % len(options)], rng))
         summaries = {}
-        for counts in distributions:
-            statement = Statement(tuple(map(Possibility, options, counts)))
-            shares = zip(options, statement.percentages, strict=False)  # the rest, which is 0, is left out
-            summaries[", ".join(f"{option} {share}%" for option, share in shares)] = statement.text()
+        for index, shape in enumerate(chosen):
+            counts = _arranged(shape, leading[index % len(options)], rng)
+            distributions.append(counts)
+            shares = zip(options, apportioned(counts, 100), strict=True)
+            name = ", ".join(f"{option} {share}%" for option, share in shares)
+            summaries[name] = Statement(tuple(map(Possibility, options, counts))).text()
         for shape, true in zip(chosen, distributions, strict=True):
             id_ = f"choice-{question.id}-{'-'.join(map(str, shape))}"
-            for name, counts in zip(summaries, distributions, strict=True):
-                self.points.append(Point(id_, total_variation(true, counts), (name,), question.id))
-            answers = [option for option, count in zip(options, true, strict=True) for _ in range(count)]
+            for name, stated in zip(summaries, distributions, strict=True):
+                self.points.append(Point(id_, total_variation(true, stated), (name,), question.id))
+            answers: list[str] = []
+            for option, count in zip(options, true, strict=True):
+                answers += [option] * count
             item = Item(
                 id=id_,
                 question=f"{question.text}: {', '.join(options[:-1])} or {options[-1]}?",
@@ -198,10 +200,11 @@ class _Reading:
         self.bad = badness(metric, points, values)
         self.points = list(self.bad)
         self.items = [point.item for point in self.points]
-        self.sides = [point.distance for point in self.points], list(self.bad.values())
-        self.net_sides = _net(self.points, self.sides[0]), _net(self.points, self.sides[1])
+        distances, bad = [point.distance for point in self.points], list(self.bad.values())
+        self.sides = distances, bad
+        self.net_sides = _net(self.points, distances), _net(self.points, bad)
         self.rho = correlation_interval(*self.net_sides, groups=self.items)
-        self.form = _form(self.points, self.sides[1])
+        self.form = _form(self.points, bad)
         self.p: float | None = None
         if self.points:
             x, y = map(scipy_stats().rankdata, self.net_sides)
@@ -244,17 +247,17 @@ class _Reading:
             )
         if rho.mean is None:
             return f"{name} gives each statement the same value whatever is true, except for a level of each truth."
-        number = f"{with_interval(rho, _CORRELATION)}" + ("" if self.p is None else f" (p = {self.p:.2g})")
+        p = "" if self.p is None else f" (p = {self.p:.2g})"
         return (
-            f"{name} {self._verdict(rho.mean)}: rank correlation {number} over {rho.n} statements of "
-            f"{len(set(self.items))} true distributions, net of form. "
+            f"{name} {self._verdict(rho.mean)}: rank correlation {with_interval(rho, _CORRELATION)}{p} over "
+            f"{rho.n} statements of {len(set(self.items))} true distributions, net of form. "
             f"{percent(self.form)} of what it tells apart within one true distribution is form."
         )
 
     def _verdict(self, rho: float) -> str:
-        low, high = self.rho.low, self.rho.high
-        beyond_zero = abs(rho) == 1 if low is None or high is None else not low <= 0 <= high
-        if not beyond_zero or self.p is None or self.p > ALPHA:
+        # a correlation of 1 or -1 has no interval, because every resample would agree
+        clear = abs(rho) == 1 or self.rho.side_of(0) != 0
+        if not clear or self.p is None or self.p > ALPHA:
             return "shows no clear relation to the true distance"
         if rho < 0:
             return "gets BETTER with the true distance"
@@ -263,10 +266,10 @@ class _Reading:
     def plot(self) -> Plot:
         name = self.metric.name
         title = f"{name}: stated against true distributions, net of form"
-        label = f"{name}{'' if self.metric.better == 'lower' else ' (negative)'}, net of form"
-        x, y = map(tuple, self.net_sides)
-        curve = Curve(name, x, y)
-        return Plot(f"choice-{name}", title, "total variation, net of form", label, (curve,), points=True)
+        turned = "" if self.metric.better == "lower" else " (negative)"
+        curve = Curve(name, *map(tuple, self.net_sides))
+        labels = "total variation, net of form", f"{name}{turned}, net of form"
+        return Plot(f"choice-{name}", title, *labels, (curve,), points=True)
 
 
 def evenly(count: int, size: int) -> list[int]:

@@ -6,7 +6,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import fmean
 
 from msgspec.structs import replace
@@ -121,7 +121,8 @@ class ShiftedPercentages:
         if statement is None:
             raise CannotEditError("no answers that can be stated")
         *shares, rest = statement.percentages
-        named = [Possibility(one.text, share) for one, share in zip(statement.named, shares, strict=True)]
+        texts = [possibility.text for possibility in statement.named]
+        named = list(map(Possibility, texts, shares))
         if named[0].weight < SHIFTS[0]:
             raise CannotEditError(f"no possibility has {SHIFTS[0]}%")
         if len(named) == 1:
@@ -136,14 +137,17 @@ class ShiftedPercentages:
         numbers = values_by_metric(values)
         responses = [_Response(metric, self, numbers.get(metric.name, {})) for metric in metrics]
         rows = [response.row() for response in responses]
-        shift_rows = [row for response in responses for row in response.shift_rows()]
+        shift_rows = list(chain.from_iterable(response.shift_rows() for response in responses))
         shares = dict.fromkeys(("rises at every step", "rises low", "rises high"), ".0%")
         tables = (
             make_table("Response to shifted percentages", rows, _CORRELATION, RESPONSE_NOTES, shares),
             make_table("Change by shift", shift_rows, "+z.4f", CURVE_NOTES),
         )
         says = (self._extent(), *(response.sentence() for response in responses), self._limits())
-        return Finding(self.name, tables, says, (_plot(responses),))
+        curves = [response.curve() for response in responses]
+        labels = "shift in percentage points", "mean change for the worse (of its root mean square)"
+        plot = Plot("dose-response", "Response to shifted percentages", *labels, tuple(filter(None, curves)))
+        return Finding(self.name, tables, says, (plot,))
 
     def _extent(self) -> str:
         full = sum(SHIFTS[-1] in points for points in self.points.values())
@@ -180,13 +184,11 @@ def shifted(statement: Statement, points: int) -> Statement:
 def is_open(masked_out: Sequence[str], one: Possibility, other: Possibility) -> bool:
     """Whether the same word of the same masked-out answer could be that of either possibility: in ``The _
     bridge.`` both ``mill`` and ``church``, in ``The wood _ in damp air.`` only one."""
-    word_of, other_word_of = (
-        {task.masked: task.text for task in masked_words([possibility.text], every=True)}
-        for possibility in (one, other)
-    )
+    words = {task.masked: task.text for task in masked_words([one.text], every=True)}
+    other_words = {task.masked: task.text for task in masked_words([other.text], every=True)}
     for task in masked_words(masked_out):
-        words = word_of.get(task.masked), other_word_of.get(task.masked)
-        if None not in words and words[0] != words[1]:
+        both = task.masked in words and task.masked in other_words
+        if both and words[task.masked] != other_words[task.masked]:
             return True
     return False
 
@@ -205,25 +207,33 @@ class _Response:
         self, metric: MetricInfo, study: ShiftedPercentages, values: Mapping[tuple[str, str], float]
     ) -> None:
         self.metric = metric
-        curves = {item: list(points.values()) for item, points in study.points.items()}
-        bad = badness(metric, (point for curve in curves.values() for point in curve), values)
-        whole = [
-            curve for curve in curves.values() if len(curve) > 2 and all(point in bad for point in curve)
-        ]
-        by_item = correlations({point: bad[point] for curve in whole for point in curve}, spearman)
-        rises = [all(bad[a] < bad[b] for a, b in pairwise(curve)) for curve in whole]
-        self.rises = bounded_mean(list(map(float, rises)), 0, 1)
-        self.correlations = list(by_item.values())
-        self.correlation = bounded_mean(self.correlations, -1, 1)
-        self.of_open = [value for item, value in by_item.items() if item in study.open]
-        self.total = sum(len(curve) > 2 for curve in curves.values())
+        self.total = 0
+        """Items with at least two shifts."""
         self.changes: dict[int, Worsening] = {}
         """By shift, against the unshifted statement."""
+        every = chain.from_iterable(points.values() for points in study.points.values())
+        bad = badness(metric, every, values)
+        whole: dict[Point, float] = {}
+        rises = []
+        for points in study.points.values():
+            curve = list(points.values())
+            if len(curve) < 3:
+                continue
+            self.total += 1
+            if bad.keys() >= set(curve):
+                whole |= {point: bad[point] for point in curve}
+                rises.append(float(all(bad[a] < bad[b] for a, b in pairwise(curve))))
+        by_item = correlations(whole, spearman)
+        self.correlations = list(by_item.values())
+        self.correlation = bounded_mean(self.correlations, -1, 1)
+        self.rises = bounded_mean(rises, 0, 1)
+        self.of_open = [value for item, value in by_item.items() if item in study.open]
         for shift in SHIFTS:
-            pairs = [(points[0], points[shift]) for points in study.points.values() if shift in points]
-            changes = [bad[after] - bad[before] for before, after in pairs if before in bad and after in bad]
-            if pairs:
-                self.changes[shift] = Worsening(changes, len(pairs))
+            having = [points for points in study.points.values() if shift in points]
+            both = [points for points in having if points[0] in bad and points[shift] in bad]
+            changes = [bad[points[shift]] - bad[points[0]] for points in both]
+            if having:
+                self.changes[shift] = Worsening(changes, len(having))
 
     def row(self) -> dict[str, Cell]:
         return {
@@ -259,27 +269,19 @@ class _Response:
     def curve(self) -> Curve | None:
         """Mean changes in units of the root mean square of all changes, so that metrics of any unit share an
         axis; None without values."""
-        changes = [change for of_shift in self.changes.values() for change in of_shift.changes]
+        changes = list(chain.from_iterable(change.changes for change in self.changes.values()))
         if not changes:
             return None
-        unit = math.sqrt(math.fsum(change**2 for change in changes) / len(changes)) or 1.0
-        means = {shift: change.mean for shift, change in self.changes.items() if change.changes}
-        low = [mean.low for mean in means.values() if mean.low is not None]
-        high = [mean.high for mean in means.values() if mean.high is not None]
-
-        def scaled(numbers: Sequence[float]) -> tuple[float, ...]:
-            return (0.0, *(number / unit for number in numbers))
-
-        x = (0.0, *map(float, means))
-        y = scaled([mean.mean or 0.0 for mean in means.values()])
-        if len(low) < len(means):
-            return Curve(self.metric.name, x, y)
-        return Curve(self.metric.name, x, y, scaled(low), scaled(high))
-
-
-def _plot(responses: Sequence[_Response]) -> Plot:
-    curves = tuple(curve for response in responses if (curve := response.curve()))
-    y_label = "mean change for the worse (of its root mean square)"
-    return Plot(
-        "dose-response", "Response to shifted percentages", "shift in percentage points", y_label, curves
-    )
+        unit = math.sqrt(fmean(change**2 for change in changes)) or 1.0
+        x, y, low, high = [0.0], [0.0], [0.0], [0.0]
+        for shift, change in self.changes.items():
+            mean = change.mean
+            if mean.mean is not None:
+                x.append(float(shift))
+                y.append(mean.mean / unit)
+            if mean.low is not None and mean.high is not None:
+                low.append(mean.low / unit)
+                high.append(mean.high / unit)
+        if len(low) < len(x):
+            return Curve(self.metric.name, tuple(x), tuple(y))
+        return Curve(self.metric.name, *map(tuple, (x, y, low, high)))

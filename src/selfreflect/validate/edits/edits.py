@@ -46,10 +46,10 @@ class Material:
         Raises:
             CannotEditError: the item gives all of them.
         """
-        own = [words for words in map(_words, self.own) if words]
+        answers = list(filter(None, map(_words, self.own)))
         for text in (*self._shuffled(), _NEW):
             words = _words(text)
-            if words and not any(words <= answer or answer <= words for answer in own):
+            if words and not any(words <= answer or answer <= words for answer in answers):
                 return text
         raise CannotEditError("every possibility at hand was given")
 
@@ -60,9 +60,9 @@ class Material:
             CannotEditError: there is none, or none to replace it.
         """
         matches = _details(text)
-        taken = _words(text).union(*map(_words, self.own))
+        old = _words(text).union(*map(_words, self.own))
         for match in self.rng.sample(matches, len(matches)):
-            other = self._number(match[0], taken) if match["number"] else self._name(taken)
+            other = self._number(match[0], old) if match["number"] else self._name(old)
             if other:
                 return text[: match.start()] + other + text[match.end() :]
         raise CannotEditError("it has no number or name to replace")
@@ -70,7 +70,7 @@ class Material:
     def _shuffled(self) -> list[str]:
         return self.rng.sample(self.possibilities, len(self.possibilities))
 
-    def _number(self, number: str, taken: set[str]) -> str | None:
+    def _number(self, number: str, old: set[str]) -> str | None:
         """Another number of the same shape: its last two digits are drawn again."""
         digits = [index for index, letter in enumerate(number) if letter.isdigit()]
         for _ in range(_TRIES):
@@ -78,18 +78,17 @@ class Material:
             for index in digits[-2:]:
                 letters[index] = self.rng.choice("123456789")
             other = "".join(letters)
-            if not _words(other) <= taken:
+            if not _words(other) <= old:
                 return other
         return None
 
-    def _name(self, taken: set[str]) -> str | None:
-        for text in self._shuffled():
-            names = [match["name"] for match in _details(text) if match["name"]]
-            free = [name for name in names if name.casefold() not in taken]
-            if free:
-                return self.rng.choice(free)
-        free = [name for name in _NAMES if name.casefold() not in taken]
-        return self.rng.choice(free) if free else None
+    def _name(self, old: set[str]) -> str | None:
+        sources = [[match["name"] for match in _details(text) if match["name"]] for text in self._shuffled()]
+        for names in (*sources, _NAMES):
+            new = [name for name in names if name.casefold() not in old]
+            if new:
+                return self.rng.choice(new)
+        return None
 
 
 def other_possibilities(statements: Mapping[str, Statement | None], item: str) -> list[str]:

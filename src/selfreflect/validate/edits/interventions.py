@@ -163,16 +163,22 @@ class Interventions:
         numbers = values_by_metric(values)
         by_edit: dict[str, list[EditedPair]] = {}
         for edit in (*STATEMENT_EDITS, PAD, QUESTION, *(edit + OWN for edit in TEXT_EDITS)):
-            by_edit[edit] = [pair for pair in self.pairs if pair.edit == edit]
+            pairs = [pair for pair in self.pairs if pair.edit == edit]
+            if pairs:
+                by_edit[edit] = pairs
+        most = max(len({pair.item for pair in pairs}) for pairs in by_edit.values())
         rows: list[dict[str, Cell]] = []
         says = [self._extent()]
         plots: list[Plot] = []
         for metric in metrics:
             known = numbers.get(metric.name, {})
-            results = [_EditResult(metric, edit, pairs, known) for edit, pairs in by_edit.items() if pairs]
+            results = [_EditResult(metric, edit, pairs, known) for edit, pairs in by_edit.items()]
             rows += [result.row() for result in results]
             says.append(_sentence(metric, results))
-            plots += _plots(metric, results)
+            title = f"{metric.name}: how often an edit is marked down"
+            dots = [(result.edit, result.worse) for result in results]
+            label = "share of items (0.5: chance)"
+            plots += dot_plot(f"interventions-{metric.name}", title, label, dots, against=0.5)
         forms = dict.fromkeys(("worse", "worse low", "worse high"), ".0%")
         tables = [make_table("Interventions", rows, "+z.4f", NOTES, forms), self._example()]
         if self.skipped:
@@ -180,7 +186,7 @@ class Interventions:
             for (edit, why), count in sorted(self.skipped.items()):
                 reasons.append({"edit": edit, "why": why, "count": count})
             tables.append(make_table(_NOT_MADE, reasons, "d", ()))
-        return Finding(self.name, tuple(tables), (*says, self._limits()), tuple(plots))
+        return Finding(self.name, tuple(tables), (*says, _limits(most)), tuple(plots))
 
     def _example(self) -> Table:
         """All summaries of the item with the most edits, to show what the labels mean."""
@@ -200,22 +206,20 @@ class Interventions:
             sentence += f" {counted(skipped, 'edit')} could not be made; the table “{_NOT_MADE}” says why."
         return sentence
 
-    def _limits(self) -> str:
-        items = max(Counter(edit for edit, _ in {(pair.edit, pair.item) for pair in self.pairs}).values())
-        rate = detectable_rate(items)
-        power = "even an edit that is always noticed cannot be told from a coin toss."
-        if rate is not None:
-            power = (
-                f"an edit must be noticed in {percent(rate)} to be told from a coin toss with a power of 80%."
-            )
-        return (
-            f"With {counted(items, 'item')} {power} The tests are not adjusted for their number. Padding takes "
-            "nothing away, so a metric need not mind it; one that prefers it can be gamed by length. If answers "
-            "were grouped by spelling, two possibilities may mean the same, and an edit of one changes little: "
-            "group by meaning. Where most of the statement is “something else”, an edit of a rare possibility is "
-            "a small one. With few answers a metric that reads both halves may be right not to mind that a "
-            "possibility is dropped: the conditioning half may not hold it."
-        )
+
+def _limits(items: int) -> str:
+    rate = detectable_rate(items)
+    power = "even an edit that is always noticed cannot be told from a coin toss."
+    if rate is not None:
+        power = f"an edit must be noticed in {percent(rate)} to be told from a coin toss with a power of 80%."
+    return (
+        f"With {counted(items, 'item')} {power} The tests are not adjusted for their number. Padding takes nothing "
+        "away, so a metric need not mind it; one that prefers it can be gamed by length. If answers were grouped "
+        "by spelling, two possibilities may mean the same, and an edit of one changes little: group by meaning. "
+        "Where most of the statement is “something else”, an edit of a rare possibility is a small one. With few "
+        "answers a metric that reads both halves may be right not to mind that a possibility is dropped: the "
+        "conditioning half may not hold it."
+    )
 
 
 def _restate(change: StatementEdit, statement: Statement, frame: str, material: Material) -> str:
@@ -273,14 +277,15 @@ class _EditResult:
     ) -> None:
         self.metric, self.edit = metric, edit
         changes: dict[str, list[float]] = defaultdict(list)
-        worse: dict[str, list[bool]] = defaultdict(list)
         for pair in pairs:
-            before, after = values.get((pair.item, pair.before)), values.get((pair.item, pair.after))
+            before = values.get((pair.item, pair.before))
+            after = values.get((pair.item, pair.after))
             if before is not None and after is not None:
                 changes[pair.item].append(metric.badness(after) - metric.badness(before))
-                worse[pair.item].append(metric.wins(before, after))
-        self.worse = bounded_mean([fmean(of_item) for of_item in worse.values()], 0, 1)
-        self.change = Worsening(list(map(fmean, changes.values())), len({pair.item for pair in pairs}))
+        worse = [fmean(change > 0 for change in of_item) for of_item in changes.values()]
+        self.worse = bounded_mean(worse, 0, 1)
+        items = {pair.item for pair in pairs}
+        self.change = Worsening(list(map(fmean, changes.values())), len(items))
 
     def row(self) -> dict[str, Cell]:
         return {
@@ -293,30 +298,21 @@ class _EditResult:
         }
 
 
-def _plots(metric: MetricInfo, results: Sequence[_EditResult]) -> tuple[Plot, ...]:
-    return dot_plot(
-        f"interventions-{metric.name}",
-        f"{metric.name}: how often an edit is marked down",
-        "share of items (0.5: chance)",
-        [(result.edit, result.worse) for result in results],
-        against=0.5,
-    )
+_VERDICTS = {
+    1: "clearly marks down",
+    0: "shows no clear response to",
+    -1: "clearly PREFERS, against what was done",
+    None: f"has values for fewer than {FEWEST} items, too few to judge, of",
+}
 
 
 def _sentence(metric: MetricInfo, results: Sequence[_EditResult]) -> str:
-    edits: dict[str, list[str]] = {
-        "clearly marks down": [],
-        "shows no clear response to": [],
-        "clearly PREFERS, against what was done": [],
-        f"has values for fewer than {FEWEST} items, too few to judge, of": [],
-    }
-    marks_down, unclear, prefers, too_few = edits.values()
+    edits: dict[int | None, list[str]] = defaultdict(list)
     for result in results:
-        if 0 < result.change.mean.n < FEWEST:
-            too_few.append(result.edit)
-        elif result.change.mean.n:
-            {1: marks_down, 0: unclear, -1: prefers}[result.change.direction].append(result.edit)
-    parts = [f"{verdict}: {joined(names)}" for verdict, names in edits.items() if names]
-    if not parts:
+        if result.change.mean.n:
+            judged = result.change.mean.n >= FEWEST
+            edits[result.change.direction if judged else None].append(result.edit)
+    if not edits:
         return f"{metric.name} has no value for both sides of any edit."
+    parts = [f"{verdict}: {joined(edits[key])}" for key, verdict in _VERDICTS.items() if key in edits]
     return f"{metric.name} {'; '.join(parts)}."

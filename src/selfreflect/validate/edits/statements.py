@@ -120,14 +120,14 @@ def short(text: str) -> str:
     line = " ".join(words)
     if _fits(line):
         return line
-    kept = ""
+    sentences = ""
     for sentence in _SENTENCE_END.split(line):
-        longer = f"{kept} {sentence}".lstrip()
+        longer = f"{sentences} {sentence}".lstrip()
         if not _fits(longer):
             break
-        kept = longer
-    if len(kept.split()) >= _SENTENCE_WORDS:
-        return kept
+        sentences = longer
+    if len(sentences.split()) >= _SENTENCE_WORDS:
+        return sentences
     return " ".join(words[:_WORDS])[:_LETTERS].rstrip() + "…"
 
 

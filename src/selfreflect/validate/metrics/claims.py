@@ -102,12 +102,13 @@ class ClaimCheck:
         """The share of each summary's ``claims`` that the model finds supported. It is asked only where there
         are claims."""
         requests = {}
-        for index, (listed, summary) in enumerate(zip(claims, summaries, strict=True)):
-            if not isinstance(listed, Undefined):
-                texts = {"claims": numbered(listed), "summary": summary}
+        for index, (own, summary) in enumerate(zip(claims, summaries, strict=True)):
+            if not isinstance(own, Undefined):
+                texts = {"claims": numbered(own), "summary": summary}
                 requests[index] = filled(self._prompts[template], description, **texts)
-        replies = dict(zip(requests, ask(self._generator, list(requests.values()), TOKENS), strict=True))
-        return [_share(listed, replies.get(index, "")) for index, listed in enumerate(claims)]
+        replies = ask(self._generator, list(requests.values()), TOKENS)
+        by_index = dict(zip(requests, replies, strict=True))
+        return [_share(own, by_index.get(index, "")) for index, own in enumerate(claims)]
 
 
 def _share(claims: Claims | Undefined, reply: str | Undefined) -> Result:

@@ -45,7 +45,8 @@ def transport(costs: Floats) -> float:
 
     # Without weights POT takes equal ones. It would stop early, with a mere warning, at its default of
     # 100,000 steps.
-    return max(0.0, float(ot.emd2([], [], costs, numItermax=2**31 - 1)))
+    cost = ot.emd2([], [], costs, numItermax=2**31 - 1)
+    return max(0.0, float(cost))
 
 
 class Embedded:

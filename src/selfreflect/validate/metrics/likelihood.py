@@ -185,12 +185,13 @@ def _p_yes(logs: Sequence[float]) -> float:
 def answering(question: str, summary: str | None) -> Conversation:
     """The turns after which the judge gives an answer: after a summary, or after the question alone. Both end
     in one request."""
-    asked = normalise_question(question)
+    system = Message(role="system", content=SYSTEM)
+    text = normalise_question(question)
     if summary is None:
-        return (Message(role="system", content=SYSTEM), Message(role="user", content=f"{asked}\n{GIVE_ONE}"))
+        return (system, Message(role="user", content=f"{text}\n{GIVE_ONE}"))
     return (
-        Message(role="system", content=SYSTEM),
-        Message(role="user", content=asked),
+        system,
+        Message(role="user", content=text),
         Message(role="assistant", content=summary),
         Message(role="user", content=GIVE_ONE),
     )

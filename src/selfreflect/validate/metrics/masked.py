@@ -60,8 +60,8 @@ class Masked:
         self.judge = judge
         self.engine = engine_for(judge)
         self._names = [info.name for info in metrics]
-        used = {name if name in FORMULAS else "selfreflect" for name in self._names}
-        self._columns = [name for name in FORMULAS if name in used]
+        formulas = {name if name in FORMULAS else "selfreflect" for name in self._names}
+        self._columns = [name for name in FORMULAS if name in formulas]
 
     def score(self, item: Item) -> list[Value]:
         """One value for each summary and metric; those of ``selfreflect`` have their parts."""
@@ -94,9 +94,9 @@ class Masked:
         reference = Reference(self.engine, build_tree(task.reference))
         by_text: dict[str, Words | Undefined] = {}
         for group in in_groups(item, prompts_after, by_text):
-            compared = reference.compare([build_tree(prompts) for prompts in group.values()])
-            distances = compared.distances(JUDGE_TEMPERATURE, [FORMULAS[name] for name in columns])
-            for text, numbers, words in zip(group, distances, compared.tasks, strict=True):
+            states = reference.compare([build_tree(prompts) for prompts in group.values()])
+            distances = states.distances(JUDGE_TEMPERATURE, [FORMULAS[name] for name in columns])
+            for text, numbers, words in zip(group, distances, states.tasks, strict=True):
                 by_text[text] = [numbers[tasks] for tasks in words]
         return by_text
 

@@ -1,5 +1,4 @@
-"""What people see: notes and progress on stderr, results on stdout, and JSON lines on stdout where they were
-asked for."""
+"""Write to the terminal: messages and progress to stderr, results and JSON lines to stdout."""
 
 from __future__ import annotations
 
@@ -47,20 +46,21 @@ stdout = _Console(highlight=False)
 
 
 def say(text: str) -> None:
-    """A line for people, on stderr. Text of models and files cannot act as markup or as terminal control."""
+    """Print a line to stderr. Text of models and files cannot act as markup or terminal control."""
     stderr.print(Text(printable(text)), soft_wrap=True)
 
 
 def emit(value: Any) -> None:
-    """One line of JSON on stdout, flushed, so that a reader of the pipe has it at once."""
+    """Print a line of JSON to stdout, flushed, so that the reader of a pipe gets it at once."""
     sys.stdout.write(dump_line(value) + "\n")
     sys.stdout.flush()
 
 
 def exit_with(failures: int) -> None:
-    """Exit code 1 where failures were recorded."""
+    """Exit with 1 if failures are recorded."""
     if failures:
-        say(f"done, with {failures} failure{'' if failures == 1 else 's'} recorded.")
+        plural = "" if failures == 1 else "s"
+        say(f"done, with {failures} failure{plural} recorded.")
         raise typer.Exit(1)
 
 
@@ -101,42 +101,45 @@ def make_folder(path: Path) -> None:
 
 
 class _Rate(ProgressColumn):
-    """Results per second, or seconds per result where they are slow."""
+    """Results per second, or seconds per result if they are slow."""
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
         if not speed:
             return Text("–", style="progress.data.speed")
-        shown = f"{speed:.1f}/s" if speed >= 1 else f"{1 / speed:.1f} s each"
-        return Text(shown, style="progress.data.speed")
+        rate = f"{speed:.1f}/s" if speed >= 1 else f"{1 / speed:.1f} s each"
+        return Text(rate, style="progress.data.speed")
 
 
 class _Bar:
     def __init__(self, progress: Progress, task: TaskID) -> None:
-        self._progress, self._task = progress, task
+        self._progress = progress
+        self._task = task
 
     def advance(self, count: int = 1) -> None:
         self._progress.advance(self._task, count)
 
 
 class _Lines:
-    """For a log file: a line when a stage begins, and at most one a minute from then on."""
+    """Progress in a log file: a line when a stage begins, then at most one a minute."""
 
     def __init__(self, name: str, total: int) -> None:
-        self._name, self._total, self._done = name, total, 0
-        self._began = self._said = monotonic()
+        self._name = name
+        self._total = total
+        self._done = 0
+        self._start = self._last_line = monotonic()
         say(f"{name}: {total} to do")
 
     def advance(self, count: int = 1) -> None:
         self._done += count
         now = monotonic()
-        if now - self._said >= SECONDS_BETWEEN_LINES and self._done < self._total:
-            self._said = now
-            say(f"{self._name}: {self._done} of {self._total} after {(now - self._began) / 60:.0f} min")
+        if now - self._last_line >= SECONDS_BETWEEN_LINES and self._done < self._total:
+            self._last_line = now
+            say(f"{self._name}: {self._done} of {self._total} after {(now - self._start) / 60:.0f} min")
 
 
 class Watcher:
-    """The experiment's progress as bars with rate and time left, or as lines where stderr is no terminal."""
+    """Shows an experiment's progress: bars with rate and time left, or lines if stderr is no terminal."""
 
     def note(self, line: str) -> None:
         if stderr.is_terminal:
@@ -157,7 +160,6 @@ class Watcher:
             TextColumn("left"),
             TimeRemainingColumn(),
         )
-        # Rich would redirect stdout through this console, and JSON lines that were piped elsewhere would end
-        # in the terminal.
+        # By default rich redirects stdout to this console: piped JSON lines would end in the terminal.
         with Progress(*columns, console=stderr, redirect_stdout=False, redirect_stderr=False) as progress:
             yield _Bar(progress, progress.add_task(name, total=total))

@@ -1,7 +1,8 @@
-"""What a dry run shows: the costs of each stage as a table or as one line of JSON."""
+"""Show what a dry run found: the cost of each stage, as a table or as one line of JSON."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from selfreflect.cli.console import emit, print_table, say
@@ -12,60 +13,70 @@ from selfreflect.render.text import one_line
 if TYPE_CHECKING:
     from selfreflect.pipeline.dry_run import DryRun
 
-_AMOUNTS = ("calls", "completions", "prompt_tokens", "completion_tokens", "judge_tokens", "seconds", "money")
-_HEADINGS = {
+AMOUNTS = {
+    "calls": "calls",
+    "completions": "completions",
     "prompt_tokens": "prompt tokens",
     "completion_tokens": "completion tokens",
     "judge_tokens": "judge tokens",
     "seconds": "time",
+    "money": "money",
 }
+"""Headings of the amounts of a stage's cost."""
+DIGITS = {"seconds": 2, "money": 6}
 
 
-def show_costs(rehearsal: DryRun, json: bool) -> None:
-    """Print what a rehearsal found."""
+def show_costs(dry_run: DryRun, json: bool) -> None:
+    """Print the costs of a dry run."""
+    costs = dry_run.costs
     if json:
-        emit(
-            {
-                "dry_run": [_plain(cost) for cost in rehearsal.costs],
-                "total": _total(rehearsal.costs),
-                "notes": rehearsal.notes,
-            }
-        )
+        totals = {name: _rounded(name, amount) for name, amount in _totals(costs).items()}
+        emit({"dry_run": [_to_json(cost) for cost in costs], "total": totals, "notes": dry_run.notes})
         return
-    print_table(cost_table(rehearsal.costs))
-    for note in rehearsal.notes:
+    print_table(cost_table(costs))
+    for note in dry_run.notes:
         say(one_line(note))
     say("dry run: nothing was written, and no server was asked.")
 
 
-def cost_table(costs: list[StageCost]) -> Table:
-    """One row for each quantity of a stage, and at the end the time and money of all."""
+def cost_table(costs: Sequence[StageCost]) -> Table:
+    """One row per amount of a stage, then the time and money of all stages."""
     rows: list[tuple[Cell, ...]] = []
     for cost in costs:
         rows.append((cost.stage, "to do", cost.to_do, cost.to_do))
         if not cost.to_do:
             continue
         rows.append(("", f"with {cost.model}", "", ""))
-        for name in _AMOUNTS:
-            amount = getattr(cost, name)
-            if amount is not None and amount.most != 0:
-                rows.append(("", _HEADINGS.get(name, name), *_cells(name, amount)))
+        for name, amount in _amounts(cost).items():
+            if amount.most != 0:
+                rows.append(("", AMOUNTS[name], *_cells(name, amount)))
     if len(costs) > 1:
-        rows += [
-            ("all", _HEADINGS.get(name, name), *_cells(name, amount))
-            for name, amount in _summed(costs).items()
-        ]
+        for name, amount in _totals(costs).items():
+            rows.append(("all", AMOUNTS[name], *_cells(name, amount)))
     columns = (Column("stage"), Column("what"), Column("expected", ",.0f"), Column("at most", ",.0f"))
-    return Table(title="What is still to do", columns=columns, rows=tuple(rows), notes=("a dash: not known",))
+    return Table(title="What is left to do", columns=columns, rows=tuple(rows), notes=("a dash: unknown",))
+
+
+def _amounts(cost: StageCost) -> dict[str, Amount]:
+    """The amounts of a stage that are known to apply."""
+    amounts = {name: getattr(cost, name) for name in AMOUNTS}
+    return {name: amount for name, amount in amounts.items() if amount is not None}
+
+
+def _totals(costs: Sequence[StageCost]) -> dict[str, Amount]:
+    """The time of all stages, and the money if there are prices."""
+    totals = {"seconds": total(costs, lambda cost: cost.seconds)}
+    if any(cost.money is not None for cost in costs):
+        totals["money"] = total(costs, lambda cost: cost.money)
+    return totals
 
 
 def _cells(name: str, amount: Amount) -> tuple[Cell, Cell]:
-    values = amount.expected, amount.most
     if name == "seconds":
-        return _duration(values[0]), _duration(values[1])
+        return _duration(amount.expected), _duration(amount.most)
     if name == "money":
-        return _price(values[0]), _price(values[1])
-    return values
+        return _price(amount.expected), _price(amount.most)
+    return amount.expected, amount.most
 
 
 def _duration(seconds: float | None) -> Cell:
@@ -79,31 +90,20 @@ def _duration(seconds: float | None) -> Cell:
 
 
 def _price(money: float | None) -> Cell:
-    return None if money is None else f"{money:,.4f}" if money < 1 else f"{money:,.2f}"
+    if money is None:
+        return None
+    return f"{money:,.4f}" if money < 1 else f"{money:,.2f}"
 
 
-def _summed(costs: list[StageCost]) -> dict[str, Amount]:
-    """Time of all stages, and money where there are prices."""
-    found = {"seconds": total(costs, lambda cost: cost.seconds)}
-    if any(cost.money is not None for cost in costs):
-        found["money"] = total(costs, lambda cost: cost.money)
-    return found
-
-
-def _total(costs: list[StageCost]) -> dict[str, Any]:
-    return {name: _rounded(name, amount) for name, amount in _summed(costs).items()}
-
-
-def _plain(cost: StageCost) -> dict[str, Any]:
-    amounts = {
-        name: _rounded(name, amount) for name in _AMOUNTS if (amount := getattr(cost, name)) is not None
-    }
+def _to_json(cost: StageCost) -> dict[str, Any]:
+    amounts = {name: _rounded(name, amount) for name, amount in _amounts(cost).items()}
     return {"stage": cost.stage, "model": cost.model, "to_do": cost.to_do, **amounts}
 
 
 def _rounded(name: str, amount: Amount) -> dict[str, float | None]:
-    digits = {"seconds": 2, "money": 6}.get(name)
+    digits = DIGITS.get(name)
+    expected, most = amount.expected, amount.most
     return {
-        key: None if value is None else round(value, digits)
-        for key, value in (("expected", amount.expected), ("most", amount.most))
+        "expected": None if expected is None else round(expected, digits),
+        "most": None if most is None else round(most, digits),
     }

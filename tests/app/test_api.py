@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,29 +21,15 @@ from command import run
 
 from selfreflect.app import grouping as app_meaning
 from selfreflect.app.grouping import Meaning
-from selfreflect.app.jobs import WAITING, Job, StopRequested
-from selfreflect.app.library import Library
+from selfreflect.app.jobs import WAITING, Job
 from selfreflect.app.schemas import AskBody, ScoreBody
-from selfreflect.app.work import (
-    FIRST_BATCH,
-    GUESSES,
-    LARGEST_BATCH,
-    JobRunner,
-    ModelChoices,
-    Streaming,
-    _Teller,
-    batches,
-)
+from selfreflect.app.work import GUESSES, guesses_for
 from selfreflect.errors import DataError
 from selfreflect.models import embedder as embedding
-from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling
-from selfreflect.models.scripted import Scripted
-from selfreflect.pipeline.experiment import ExecutionOptions
 from selfreflect.store.run import Run
 
 if TYPE_CHECKING:
-    from selfreflect.metric.scorer import SelfReflect
-    from selfreflect.models.judge import Judge
+    pass
 
 
 @pytest.fixture(scope="module")
@@ -172,12 +158,11 @@ def test_what_the_judge_expected_can_be_asked_for_word_by_word(client: Client) -
 
 
 def test_guesses_are_kept_unless_long_answers_would_make_too_many() -> None:
-    worker = JobRunner(Library(Path()), ModelChoices(), ExecutionOptions())
-    asked = AskBody(question="?", num_answers=200, strategies=["greedy", "basic", "cot"])
+    ask = AskBody(question="?", num_answers=200, strategies=["greedy", "basic", "cot"])
     short, long = (
         ScoreBody(question="?", answers=["x" * size] * 400, summaries={"a": "b"}) for size in (1000, 2100)
     )
-    assert [worker._adapted(body, None).guesses for body in (asked, short, long)] == [GUESSES, GUESSES, 0]
+    assert [guesses_for(body) for body in (ask, short, long)] == [GUESSES, GUESSES, 0]
 
 
 @pytest.mark.parametrize(
@@ -231,22 +216,6 @@ def test_a_long_job_stops_at_once_and_leaves_what_was_finished(model: Path, tmp_
         assert events[-1][1] == "end"
         assert client.finished(client.ask("Next?"))["status"] == "done"
         assert client.get(f"/api/runs/{ended['run']}").json()["total"] == 1
-
-
-def test_scoring_stops_at_the_next_pass_and_works_again_afterwards(
-    tiny_judge: Callable[..., Judge], tiny_metric: Callable[..., SelfReflect]
-) -> None:
-    metric, judge = tiny_metric("llama"), tiny_judge("llama")
-    scored = {"answers": ANSWERS, "summaries": {"mine": "Radishes or lettuce."}}
-    before = metric.score("What first?", **scored)  # type: ignore[arg-type]
-    job = Job(None, "score", "What first?")
-    teller = _Teller(job)
-    with teller.stage("scores", 1):
-        teller.interrupts(judge)
-        job.stop()
-        with pytest.raises(StopRequested):
-            metric.score("What first?", **scored)  # type: ignore[arg-type]
-    assert metric.score("What first?", **scored) == before  # type: ignore[arg-type]
 
 
 def test_requests_at_one_time_wait_for_each_other(tmp_path: Path) -> None:
@@ -303,21 +272,6 @@ def test_fifty_may_wait_and_memory_stays_bounded(tmp_path: Path) -> None:
         for answer in answers[:WAITING]:
             client.finished(answer.json()["id"])
         assert psutil.Process().memory_info().rss - before < 30e6
-
-
-def test_small_batches_give_the_texts_in_order_and_stop_at_a_refusal() -> None:
-    assert list(batches(50)) == [(0, 2), (2, 4), (6, 8), (14, 16), (30, 16), (46, 4)]
-    assert list(batches(1)) == [(0, 1)]
-    assert max(count for _, count in batches(400)) == LARGEST_BATCH > FIRST_BATCH
-    told: list[Reply] = []
-    request = Request(messages=(Message(role="user", content="?"),), sampling=Sampling(), n=5, seed=10)
-    inner = Scripted(lambda asked: [f"{asked.seed + place}" for place in range(asked.n)])
-    [reply] = Streaming(inner, told.append, lambda: None).generate([request])
-    assert isinstance(reply, Reply)
-    assert [one.text for one in reply.completions] == ["10", "11", "12", "13", "14"]
-    assert [len(one.completions) for one in told] == [2, 3]
-    refusal = Refusal(kind="too_long", message="no")
-    assert Streaming(Scripted(lambda _: refusal), told.append, lambda: None).generate([request]) == [refusal]
 
 
 def test_short_answers_are_asked_for_with_the_prompts_of_the_demo(client: Client, root: Path) -> None:

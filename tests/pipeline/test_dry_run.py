@@ -18,25 +18,23 @@ from selfreflect.answers import draw_answers
 from selfreflect.config import load_config
 from selfreflect.errors import ConfigError
 from selfreflect.metric.scorer import SelfReflect
-from selfreflect.models.base import Completion, Message, Refusal, Reply, Request, Sampling
+from selfreflect.models.base import Completion, Message, Reply, Request, Sampling
 from selfreflect.models.judge import Judge
 from selfreflect.models.local.generator import HFGenerator
-from selfreflect.pipeline.cost import (
-    NOTHING,
-    UNKNOWN,
-    Amount,
+from selfreflect.pipeline.cost import NOTHING, UNKNOWN, Amount, StageCost, add_up, total
+from selfreflect.pipeline.counting import (
     Call,
-    Nodes,
-    Trial,
-    extended,
-    generation,
-    limited_nodes,
-    money_of,
-    time_of,
+    Kind,
+    Placeholders,
+    RequestCounter,
+    count_bytes,
+    count_with,
+    expected_length,
+    try_out,
 )
-from selfreflect.pipeline.counting_generator import CountingGenerator, Kind, blanked, byte_count, shown_kinds
 from selfreflect.pipeline.dry_run import MOST_STEPS
-from selfreflect.pipeline.judge_cost import Trees, tree_nodes
+from selfreflect.pipeline.judge_cost import TYPICAL, JudgeCost, tree_nodes
+from selfreflect.pipeline.stages import StageTask
 from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSet, Question, Summary
 from selfreflect.store.run import Run
@@ -52,132 +50,77 @@ ANSWERS = AnswerSet(
 )
 
 
-def exactly(value: float) -> Amount:
-    return Amount(expected=value, most=value)
-
-
 # --- the arithmetic
 
 
-def test_calls_add_up_as_by_hand() -> None:
-    limits, lengths = [20, 100], {0: 12.5, 1: 40.0}
-    samples = Call(kind=0, n=10, prompt=30, prompt_most=45)
-    merged = Call(kind=1, n=1, prompt=60, prompt_most=80, shown=(0,) * 10)
-    found = generation([samples, merged], limits, lengths, reread=False)
-    assert found.prompt == Amount(expected=30 + 60 + 10 * 12.5, most=45 + 80 + 10 * 20)
-    assert found.completion == Amount(expected=10 * 12.5 + 40, most=10 * 20 + 100)
-    assert generation([samples, merged], limits, lengths, reread=True).prompt == Amount(
-        expected=215, most=10 * 45 + 280
-    )
-    assert generation([], limits, lengths, reread=True).prompt == NOTHING
+def test_amounts_add_up_and_what_is_not_known_stays_unknown() -> None:
+    some, bound = Amount(expected=2, most=5), Amount(expected=None, most=3)
+    assert some + some == Amount(expected=4, most=10)
+    assert add_up([some, bound]) == Amount(expected=None, most=8)
+    assert add_up([]) == NOTHING
+    assert some.scaled(2.5) == Amount(expected=5, most=12.5)
+    assert (some.scaled(None), NOTHING.scaled(None)) == (UNKNOWN, NOTHING)
+    assert (some.capped(4), bound.capped(9)) == (Amount(expected=2, most=4), bound)
+    assert UNKNOWN.capped(7) == Amount(expected=None, most=7)
 
 
-def test_what_is_not_known_stays_unknown_and_bounds_hold_on() -> None:
-    merged = Call(kind=1, n=1, prompt=60, prompt_most=80, shown=(0, 0))
-    found = generation([merged], [20, 100], {1: 7.0}, reread=False)
-    assert found.prompt == Amount(expected=None, most=120)
-    assert found.completion == Amount(expected=7, most=100)
-    assert generation([merged], [20, 100], {}, reread=False).completion.expected is None
-
-
-def test_a_window_limits_prompts_and_completions() -> None:
-    merged = Call(kind=1, n=1, prompt=60, prompt_most=60, shown=(0,) * 10, window=100)
-    found = generation([merged], [20, 100], {0: 10.0, 1: 90.0}, reread=False)
-    assert found.prompt == Amount(expected=99, most=99)
-    assert found.completion == Amount(expected=40, most=40)
-
-
-def test_time_and_money_follow_tokens() -> None:
-    found = generation([Call(kind=0, n=4, prompt=1000, prompt_most=1000)], [500], {0: 250.0}, reread=False)
-    assert time_of(found, 0.001, 0.01) == Amount(expected=1 + 10, most=1 + 20)
-    assert time_of(found, None, 0.01) == UNKNOWN
-    assert money_of(found, 2.0, 8.0) == Amount(expected=0.002 + 0.008, most=0.002 + 0.016)
-    assert NOTHING.scaled(None) == NOTHING
+def test_a_total_counts_stages_without_the_amount_as_nothing() -> None:
+    paid = StageCost(stage="answers", model="m", to_do=1, money=Amount.exactly(0.5))
+    free = StageCost(stage="scores", model="j", to_do=1, seconds=UNKNOWN)
+    assert total([paid, free], lambda cost: cost.money) == Amount.exactly(0.5)
+    assert total([paid, free], lambda cost: cost.seconds) == UNKNOWN
 
 
 @given(st.integers(1, 50), st.integers(0, 500), st.integers(1, 300))
 def test_the_expected_length_is_the_mean_of_a_cut_off_geometric_length(
-    stopped: int, tokens: int, limit: int
+    ended: int, tokens: int, limit: int
 ) -> None:
-    trial = Trial(prompt_tokens=1, first_seconds=1, completions=50, tokens=tokens, stopped=stopped, seconds=2)
-    end = stopped / (stopped + tokens)
+    end = ended / (ended + tokens)
     mean = sum(length * end * (1 - end) ** length for length in range(limit)) + limit * (1 - end) ** limit
-    assert trial.expected_length(limit) == pytest.approx(mean, abs=1e-9)
+    assert expected_length(tokens, ended, limit) == pytest.approx(mean, abs=1e-9)
+    assert expected_length(tokens, 0, limit) == limit
 
 
-def test_a_trial_in_which_nothing_ended_expects_nothing_and_gives_paces() -> None:
-    trial = Trial(prompt_tokens=200, first_seconds=0.5, completions=10, tokens=110, stopped=0, seconds=2.5)
-    assert trial.expected_length(100) is None
-    assert (trial.prompt_seconds, trial.token_seconds) == (0.5 / 200, 2.0 / 100)
-
-
-def test_limits_of_scoring() -> None:
-    nodes = Amount(expected=900, most=1500)
-    assert limited_nodes(nodes, 1000, False) == Amount(expected=900, most=1000)
-    assert limited_nodes(UNKNOWN, 1000, True) == Amount(expected=None, most=1000)
-    assert limited_nodes(nodes, None, False) == nodes
-    assert limited_nodes(nodes, None, True) == Amount(expected=900, most=None)
-
-
-def test_three_lengths_give_any_other_where_nodes_are_quadratic() -> None:
-    def nodes(length: float) -> Nodes:
-        return Nodes(
-            reference=length**2 / 2 + 7 * length + 50, summary=3 * length, masked=length**2, conditioning=5
-        )
-
-    found = extended([(length, nodes(length)) for length in (3.0, 8.0, 21.0)], 400.0)
-    assert [getattr(found, part) for part in Nodes.__struct_fields__] == pytest.approx(
-        [getattr(nodes(400.0), part) for part in Nodes.__struct_fields__]
-    )
-
-
-# --- stand-ins
+# --- placeholders
 
 
 def ask(text: str, n: int = 1, limit: int = 8) -> Request:
-    return Request(
-        messages=(Message(role="user", content=text),), sampling=Sampling(max_new_tokens=limit), n=n
-    )
+    sampling = Sampling(max_new_tokens=limit)
+    return Request(messages=(Message(role="user", content=text),), sampling=sampling, n=n)
 
 
-def test_stand_ins_differ_name_their_kind_and_are_counted_where_they_are_shown() -> None:
-    kinds: list[Kind] = []
-    model = CountingGenerator("m", kinds)
-    [one, two] = [
-        reply for reply in model.generate([ask("a", 3), ask("b", limit=9)]) if isinstance(reply, Reply)
-    ]
-    texts = [completion.text for reply in (one, two) for completion in reply.completions]
+def test_placeholders_differ_and_are_recognised_where_a_prompt_shows_them() -> None:
+    placeholders = Placeholders()
+    model = RequestCounter("m", placeholders, count_bytes)
+    replies = model.generate([ask("a", 3), ask("b", limit=9)])
+    texts: list[str] = []
+    for reply in replies:
+        assert isinstance(reply, Reply)
+        texts += [completion.text for completion in reply.completions]
     assert len(set(texts)) == 4
-    assert [shown_kinds(text) for text in texts] == [(0,), (0,), (0,), (1,)]
-    assert [kind.sampling.max_new_tokens for kind in kinds] == [8, 9]
-    model.generate([ask("Merge: " + " and ".join(texts))])
-    assert model.calls[-1].shown == (0, 0, 0, 1)
-    assert (
-        model.requests[-1].messages[0].content
-        == "Merge: x and x and x and x"
-        == blanked("Merge: " + " and ".join(texts))
-    )
-
-
-def test_a_prompt_that_does_not_fit_is_refused_and_not_counted() -> None:
-    model = CountingGenerator("m", [], counted=lambda requests: [(10, 10) for _ in requests], window=10)
-    [refusal] = model.generate([ask("a")])
-    assert isinstance(refusal, Refusal)
-    assert (refusal.kind, model.calls) == ("too_long", [])
+    first, second = (Kind("m", Sampling(max_new_tokens=limit)) for limit in (8, 9))
+    assert [placeholders.kinds(text) for text in texts] == [[first], [first], [first], [second]]
+    model.generate([ask("Merge: " + " and ".join(texts), limit=7)])
+    last = model.calls[-1]
+    assert (last.n, last.shown) == (1, [first, first, first, second])
+    [sample] = model.samples[last.kind]
+    assert sample.messages[0].content == "Merge: x and x and x and x"
+    assert [last.prompt] == count_bytes([sample])
+    assert placeholders.kinds("⟦reply 99⟧ is a text of somebody's") == []
 
 
 # --- bounds against what real work takes
 
 
 class Counting:
-    """A generator that notes what is asked of another one and what it gives."""
+    """A generator that counts what is asked of another one and what it gives."""
 
     def __init__(self, inner: Any) -> None:
         self.inner, self.name, self.revision = inner, inner.name, inner.revision
         self.prompt = self.completion = self.calls = self.completions = 0
 
-    def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
-        replies: list[Reply | Refusal] = self.inner.generate(requests)
+    def generate(self, requests: Sequence[Request]) -> list[Any]:
+        replies: list[Any] = self.inner.generate(requests)
         for reply in replies:
             if isinstance(reply, Reply):
                 self.calls += 1
@@ -188,29 +131,24 @@ class Counting:
 
 
 class Words:
-    """A server whose tokens are words, whatever the text; its replies are as long as a strategy of numbers
-    says."""
+    """A server whose tokens are words; its replies take their lengths from a list."""
 
     name, revision = "words", ""
 
     def __init__(self, lengths: Sequence[int]) -> None:
         self._lengths = lengths
 
-    def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
-        return [self._reply(place, request) for place, request in enumerate(requests)]
+    def generate(self, requests: Sequence[Request]) -> list[Reply]:
+        return [self._reply(index, request) for index, request in enumerate(requests)]
 
-    def _reply(self, place: int, request: Request) -> Reply:
-        sizes = [
-            min(self._lengths[(place + i) % len(self._lengths)], request.sampling.max_new_tokens)
-            for i in range(request.n)
-        ]
-        completions = tuple(
-            Completion(text=" ".join(["word"] * size), finish="stop", tokens=size) for size in sizes
-        )
-        return Reply(
-            completions=completions,
-            prompt_tokens=sum(len(message.content.split()) for message in request.messages),
-        )
+    def _reply(self, index: int, request: Request) -> Reply:
+        completions = []
+        for number in range(index, index + request.n):
+            length = self._lengths[number % len(self._lengths)]
+            size = min(length, request.sampling.max_new_tokens)
+            completions.append(Completion(text=" ".join(["word"] * size), finish="stop", tokens=size))
+        words = sum(len(message.content.split()) for message in request.messages)
+        return Reply(completions=tuple(completions), prompt_tokens=words)
 
 
 def everything(generator: Any, questions: Sequence[Question]) -> None:
@@ -231,6 +169,16 @@ def everything(generator: Any, questions: Sequence[Question]) -> None:
     )
 
 
+def most(calls: Sequence[Call]) -> tuple[float, float]:
+    """Tokens of prompts and completions, if every reply runs to its limit."""
+    prompt = completion = 0.0
+    for call in calls:
+        assert call.prompt.most is not None
+        prompt += call.prompt.most + sum(kind.sampling.max_new_tokens for kind in call.shown)
+        completion += call.n * call.kind.sampling.max_new_tokens
+    return prompt, completion
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.text(min_size=1, max_size=30), min_size=1, max_size=3, unique=True),
@@ -238,19 +186,17 @@ def everything(generator: Any, questions: Sequence[Question]) -> None:
 )
 def test_no_run_takes_more_than_the_bounds(texts: list[str], lengths: list[int]) -> None:
     questions = [Question(id=text, text=text) for text in texts]
-    real, kinds = Counting(Words(lengths)), list[Kind]()
-    model = CountingGenerator("m", kinds, counted=byte_count)
+    real, model = Counting(Words(lengths)), RequestCounter("m", Placeholders(), count_bytes)
     everything(real, questions)
     everything(model, questions)
-    found = generation(model.calls, [kind.sampling.max_new_tokens for kind in kinds], {}, reread=False)
-    assert found.prompt.most is not None
-    assert found.completion.most is not None
-    assert real.calls <= len(model.calls)
-    assert real.completions <= sum(call.n for call in model.calls)
-    assert real.prompt <= found.prompt.most
-    assert real.completion <= found.completion.most
+    prompt, completion = most(model.calls)
+    counted = (len(model.calls), sum(call.n for call in model.calls))
+    assert real.calls <= counted[0]
+    assert real.completions <= counted[1]
+    assert real.prompt <= prompt
+    assert real.completion <= completion
     if min(lengths) > 0:  # no strategy ends early for want of text
-        assert (real.calls, real.completions) == (len(model.calls), sum(call.n for call in model.calls))
+        assert (real.calls, real.completions) == counted
 
 
 @pytest.fixture(scope="module")
@@ -259,24 +205,25 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_prompts_of_a_local_model_are_counted_exactly_where_no_reply_is_shown(model: Path) -> None:
-    from selfreflect.pipeline.dry_run import _counted
-
     generator = HFGenerator.load(str(model), device="cpu")
-    real, stand_in = (
-        Counting(generator),
-        CountingGenerator("m", [], counted=lambda bare: _counted(generator, bare)),
-    )
+    real = Counting(generator)
+    counter = RequestCounter("m", Placeholders(), count_with(generator))
     questions = [QUESTION, Question(id="r", text="Who is it, and which pot does it need?")]
-    for each in (real, stand_in):
-        list(
-            draw_answers(questions, each, num_answers=2, prompts=PROMPTS, sampling=Sampling(max_new_tokens=3))
-        )
-        list(summarize(questions, ["greedy", "basic", "cot"], each, sampling=Sampling(max_new_tokens=3)))
-    found = generation(stand_in.calls, [3, 3], {}, reread=False)
-    assert found.prompt == Amount(expected=real.prompt, most=real.prompt)
-    assert (real.calls, real.completions) == (len(stand_in.calls), sum(call.n for call in stand_in.calls))
-    assert found.completion.most is not None
-    assert 0 < real.completion <= found.completion.most
+    sampling = Sampling(max_new_tokens=3)
+    for either in (real, counter):
+        list(draw_answers(questions, either, num_answers=2, prompts=PROMPTS, sampling=sampling))
+        list(summarize(questions, ["greedy", "basic", "cot"], either, sampling=sampling))
+    assert add_up(call.prompt for call in counter.calls) == Amount.exactly(real.prompt)
+    assert (real.calls, real.completions) == (len(counter.calls), sum(call.n for call in counter.calls))
+    assert 0 < real.completion <= most(counter.calls)[1]
+
+
+def test_a_trial_gives_a_length_within_the_limit_and_a_pace(model: Path) -> None:
+    generator = Counting(HFGenerator.load(str(model), device="cpu"))
+    length, pace = try_out(generator, [ask("What first?", 40, limit=12), ask("Who is it?", 1, limit=12)])  # type: ignore[arg-type]
+    assert 0 < length <= 12
+    assert 0 < pace < 1
+    assert generator.completions < 40, "a trial is short"
 
 
 # --- judge tokens
@@ -291,6 +238,31 @@ class Watched:
     def states(self, plans: Any) -> Any:
         self.nodes += sum(plan.computed_tokens for plan in plans)
         return self.inner.states(plans)
+
+
+def summaries_of(*texts: str) -> tuple[Summary, ...]:
+    return tuple(Summary(question_id="q", name=str(number), text=text) for number, text in enumerate(texts))
+
+
+def task(answers: AnswerSet, *texts: str) -> StageTask:
+    return StageTask(question=QUESTION, answers=answers, summaries=summaries_of(*texts))
+
+
+class Estimate:
+    """Judge tokens with completions that are expected to be some tokens long, and at most so many."""
+
+    def __init__(self, judge: Judge, length: float | None, limit: int) -> None:
+        self.placeholders = Placeholders()
+        self.cost = JudgeCost(
+            judge, QUESTION, self.placeholders, lambda _: Amount(expected=length, most=limit)
+        )
+
+    def new(self) -> str:
+        return self.placeholders.add(Kind("m", Sampling()))
+
+    def answers(self, half: int) -> AnswerSet:
+        masked_out, conditioning = (tuple(self.new() for _ in range(half)) for _ in range(2))
+        return AnswerSet(question_id="q", masked_out=masked_out, conditioning=conditioning)
 
 
 @pytest.mark.parametrize(
@@ -308,10 +280,10 @@ def test_judge_tokens_are_those_that_the_engine_computes(
     metric = SelfReflect(judge)
     watched = Watched(metric.engine)
     metric.engine = watched
-    summaries = [Summary(question_id="q", name=str(place), text=text) for place, text in enumerate(texts)]
-    metric.score_records(QUESTION, ANSWERS, summaries)
-    found = Trees(judge, {}, []).nodes(QUESTION, ANSWERS, summaries)
-    assert found == exactly(watched.nodes)
+    metric.score_records(QUESTION, ANSWERS, summaries_of(*texts))
+    estimate = Estimate(judge, None, 9)
+    assert estimate.cost.tokens(task(ANSWERS, *texts)) == Amount.exactly(watched.nodes)
+    assert not estimate.cost.estimated
     assert watched.nodes > 100
 
 
@@ -320,39 +292,39 @@ def test_a_question_without_a_score_costs_the_judge_nothing(tiny_judge: Callable
     assert tree_nodes(tiny_judge("llama"), QUESTION, blank, ["Radishes."]) == []
 
 
-def stood_in(answers: int, kind: int) -> AnswerSet:
-    texts = tuple(f"\ue000{number}/{kind}\ue001" for number in range(2 * answers))
-    return AnswerSet(question_id="q", masked_out=texts[:answers], conditioning=texts[answers:])
-
-
-@pytest.mark.parametrize("length", [40.0, 150.0])
-def test_estimated_trees_are_close_to_those_of_answers_of_that_length(
-    tiny_judge: Callable[..., Judge], length: float
-) -> None:
+def test_trees_of_answers_to_come_are_bounded_and_roughly_expected(tiny_judge: Callable[..., Judge]) -> None:
     judge = tiny_judge("llama", max_position_embeddings=8192)
-    trees = Trees(judge, {0: length}, [200])
-    made_up = [trees._filler(number, length, False) for number in range(3)]
-    mean = sum(map(trees._count, made_up)) / 3
-    answers = AnswerSet(question_id="q", masked_out=tuple(made_up), conditioning=tuple(made_up[::-1]))
-    real = sum(tree_nodes(judge, QUESTION, answers, [made_up[0], made_up[1]]))
-    summaries = [Summary(question_id="q", name=name, text=f"\ue000{name}/0\ue001") for name in "12"]
-    found = Trees(judge, {0: mean}, [200]).nodes(QUESTION, stood_in(3, 0), summaries)
-    assert found.expected == pytest.approx(real, rel=0.15)
-    assert found.most is not None
-    assert found.most > found.expected
+    texts = [f"{letter} {TYPICAL}" for letter in "pqr"]  # different from the first letter on
+    answers = AnswerSet(question_id="q", masked_out=tuple(texts), conditioning=tuple(texts[::-1]))
+    exact = sum(tree_nodes(judge, QUESTION, answers, texts[:2]))
+    length = len(judge.chat.encode([texts[0]])[0])
+    estimate = Estimate(judge, length, length)
+    tokens = estimate.cost.tokens(task(estimate.answers(3), estimate.new(), estimate.new()))
+    assert estimate.cost.estimated
+    assert tokens.expected is not None
+    assert tokens.most is not None
+    assert tokens.expected == pytest.approx(exact, rel=0.2)
+    assert exact <= tokens.most
+    dense = [" ".join([letter, *"bcdfg" * 6]) for letter in "pqr"]  # every token is a word to mask
+    answers = AnswerSet(question_id="q", masked_out=tuple(dense), conditioning=tuple(dense[::-1]))
+    exact = sum(tree_nodes(judge, QUESTION, answers, dense[:2]))
+    estimate = Estimate(judge, None, len(judge.chat.encode([dense[0]])[0]))
+    tokens = estimate.cost.tokens(task(estimate.answers(3), estimate.new(), estimate.new()))
+    assert tokens.expected is None
+    assert tokens.most is not None
+    assert exact <= tokens.most <= 1.5 * exact
 
 
-def test_summaries_to_come_cost_their_tokens_beside_answers_that_are_there(
+def test_summaries_to_come_cost_their_tokens_next_to_answers_that_exist(
     tiny_judge: Callable[..., Judge],
 ) -> None:
     judge = tiny_judge("llama")
     text = "Radishes or lettuce, because they grow quickly."
     length = len(judge.chat.encode([text])[0])
-    trees = Trees(judge, {0: float(length)}, [90])
-    real = sum(tree_nodes(judge, QUESTION, ANSWERS, [text]))
-    found = trees.nodes(QUESTION, ANSWERS, [Summary(question_id="q", name="1", text="\ue0001/0\ue001")])
-    assert found.expected == pytest.approx(real, abs=2)
-    assert found.most == found.expected + 90 - length
+    estimate = Estimate(judge, length, 90)
+    tokens = estimate.cost.tokens(task(ANSWERS, estimate.new()))
+    assert tokens.expected == pytest.approx(sum(tree_nodes(judge, QUESTION, ANSWERS, [text])), abs=2)
+    assert tokens.most == tokens.expected + 90 - length
 
 
 # --- the commands
@@ -590,7 +562,7 @@ def test_a_strategy_that_cannot_be_followed_is_named(
     assert outcome.code == 0
     assert "odd_strategies:numbers could not be followed" in outcome.said
     assert (
-        f"odd_strategies:forever could not be followed to its end with made-up replies: RuntimeError: 'more than {MOST_STEPS}"
+        f"odd_strategies:forever could not be followed to its end: RuntimeError: 'more than {MOST_STEPS} steps'"
         in outcome.said
     )
     found = stages(run(*command, "--dry-run", "--json"))["summaries"]

@@ -4,6 +4,7 @@ they had happened here."""
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +25,12 @@ from pooling import pooling
 
 from selfreflect.config import Config, load_config
 from selfreflect.errors import BackendError, ConfigError, JudgeError, MissingExtraError, StoreError
-from selfreflect.pipeline.executors import Executors, ProcessExecutor, environment_of
-from selfreflect.pipeline.experiment import ExecutionOptions, Experiment, Quiet, load_judge
+from selfreflect.pipeline.executors import Executors, LocalExecutor, ProcessExecutor, environment_of
+from selfreflect.pipeline.experiment import open_experiment
+from selfreflect.pipeline.models import ConfiguredModels
+from selfreflect.pipeline.options import ExecutionOptions, Quiet
 from selfreflect.pipeline.stages import StageSpec, StageTask
-from selfreflect.pipeline.wire import (
-    Batch,
-    BatchOutcome,
-    StageWorker,
-    decode,
-    each_once,
-    encode,
-    split_into_batches,
-)
+from selfreflect.pipeline.wire import Batch, Outcome, StageWorker, each_once, split_into_batches
 from selfreflect.prompts import load_prompts
 from selfreflect.records import STAGES, AnswerSet, Failure, Question, Score, Summary, WordDistance
 from selfreflect.store.run import Run
@@ -102,7 +98,7 @@ def test_two_replicas_give_what_one_process_gives(
 ) -> None:
     out, noted = tmp_path / "r", Noted()
     options = ExecutionOptions(device="cpu", devices=("cpu", "cpu"))
-    with Experiment.open(out, settings(model, questions), STAGES, options=options, progress=noted) as opened:
+    with open_experiment(out, settings(model, questions), STAGES, options=options, progress=noted) as opened:
         opened.questions()
         opened.answers()
         opened.summaries(STRATEGIES)
@@ -127,17 +123,17 @@ def test_a_replica_that_is_killed_ends_the_stage_with_what_was_done(
         "    [reply] = yield task.request(task.messages(), 'summary')\n    return reply.text or 'nothing'\n",
     )
     out, options = tmp_path / "r", ExecutionOptions(device="cpu", devices=("cpu", "cpu"), batch_questions=1)
-    with Experiment.open(out, settings(model, questions), STAGES, options=options) as opened:
+    with open_experiment(out, settings(model, questions), STAGES, options=options) as opened:
         opened.questions()
         with pytest.raises(
             BackendError,
-            match=r"process on cpu ended with status -9.* of 6 summaries were made and saved.*goes on from there",
+            match=r"process on cpu ended with status -9.* of 6 summaries saved, . to go. Run the same command to resume",
         ):
             opened.summaries(["suicidal:ask"])
         made = dict(opened.run.summaries)
     written(tmp_path / "mended", "")
     options = ExecutionOptions(device="cpu")  # in this process, where the model is loaded
-    with Experiment.open(out, settings(model, questions), STAGES, options=options) as opened:
+    with open_experiment(out, settings(model, questions), STAGES, options=options) as opened:
         opened.summaries(["suicidal:ask"])
         assert len(opened.run.summaries) == 5
         assert made.items() <= opened.run.summaries.items()
@@ -148,7 +144,7 @@ def test_an_error_in_a_replica_is_raised_once_as_here(questions: Path, tmp_path:
     found = {}
     for devices in ((), ("cpu", "cpu")):
         out = tmp_path / f"{len(devices)}"
-        with Experiment.open(
+        with open_experiment(
             out, settings(nothing, questions), STAGES, options=ExecutionOptions(device="cpu", devices=devices)
         ) as opened:
             opened.questions()
@@ -157,8 +153,7 @@ def test_an_error_in_a_replica_is_raised_once_as_here(questions: Path, tmp_path:
         found[devices] = str(caught.value)
         assert "answers" not in Run.load(out).manifest.config, "a mistyped name does not stick"
     assert (
-        found["cpu", "cpu"]
-        == f"{found[()]}. 0 of 6 answers were made and saved, 6 are missing. The same command goes on from there."
+        found["cpu", "cpu"] == f"{found[()]}. 0 of 6 answers saved, 6 to go. Run the same command to resume."
     )
     assert "is not a directory with a model" in found[()]
 
@@ -277,16 +272,23 @@ def test_several_gpus_are_used_for_several_questions_to_a_local_model(
     options: dict[str, Any], wanted: StageSpec, tasks: int, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    engines = Executors(ExecutionOptions(**options))
-    assert (engines.pick(wanted, tasks) is not None) is elsewhere
-    engines.close()
+    wanted = replace(wanted, options=ExecutionOptions(**options))
+    executors = executors_for(wanted)
+    assert isinstance(executors.choose(wanted, tasks), LocalExecutor) is not elsewhere
+    executors.close()
 
 
 def test_a_function_as_strategy_is_refused_where_it_cannot_go() -> None:
+    wanted = job("summaries", strategies=(("mine", greedy),), executor="ray")
     with pytest.raises(
         ConfigError, match=r"strategy 'mine' is a function; with Ray name it as package.module:function"
     ):
-        Executors(ExecutionOptions(executor="ray")).pick(job("summaries", strategies=(("mine", greedy),)), 2)
+        executors_for(wanted).choose(wanted, 2)
+
+
+def executors_for(spec: StageSpec) -> Executors:
+    models = ConfiguredModels(spec.config, spec.options, Quiet())
+    return Executors(spec.options, models, Quiet())
 
 
 # --- what crosses the boundary
@@ -311,17 +313,18 @@ def test_records_arrive_as_they_were_sent(first: str, second: str, values: list[
         number=3,
         tasks=(
             StageTask(
-                question=question, answers=answers, summaries=(summary,), beside=(score,), names=(first,)
+                question=question,
+                answers=answers,
+                summaries=(summary,),
+                earlier_scores=(score,),
+                strategies=(first,),
             ),
         ),
     )
-    assert decode(Batch, encode(batch)) == batch
+    assert pickle.loads(pickle.dumps(batch)) == batch
     failure = Failure(question_id="q", stage="scores", kind="backend", message=second)
-    outcome = BatchOutcome(
-        number=3, facts={"name": first}, scores=(score,), failures=(failure,), notes=(second,)
-    )
-    assert decode(BatchOutcome, encode(outcome)) == outcome
-    assert outcome.results == [score, failure]
+    outcome = Outcome(3, [score, failure], facts={"name": first}, notes=[second])
+    assert pickle.loads(pickle.dumps(outcome)) == outcome
 
 
 @given(st.integers(1, 40), st.integers(1, 6), st.integers(1, 9))
@@ -329,7 +332,7 @@ def test_batches_hold_every_task_once_and_go_round_all_workers(
     count: int, workers: int, at_most: int
 ) -> None:
     tasks = [StageTask(question=Question(id=f"{number}", text="")) for number in range(count)]
-    found = [decode(Batch, data) for data in split_into_batches(tasks, workers, at_most)]
+    found = split_into_batches(tasks, workers, at_most)
     assert [task for batch in found for task in batch.tasks] == tasks
     assert [batch.number for batch in found] == list(range(len(found)))
     assert max(len(batch.tasks) for batch in found) <= at_most
@@ -337,8 +340,8 @@ def test_batches_hold_every_task_once_and_go_round_all_workers(
     assert max(len(batch.tasks) for batch in found) - min(len(batch.tasks) for batch in found) <= 1
 
 
-def outcomes(*numbers: int) -> Iterator[bytes]:
-    return (encode(BatchOutcome(number=number)) for number in numbers)
+def outcomes(*numbers: int) -> Iterator[Outcome]:
+    return (Outcome(number) for number in numbers)
 
 
 def test_a_batch_that_was_repeated_counts_once_and_a_lost_one_is_told() -> None:
@@ -352,22 +355,19 @@ def test_a_batch_that_was_repeated_counts_once_and_a_lost_one_is_told() -> None:
 def test_an_error_of_a_worker_keeps_its_class_its_message_and_what_was_done_before(
     model: Path, tmp_path: Path
 ) -> None:
-    missing = BatchOutcome(number=0, error=("MissingExtraError", str(MissingExtraError("A model", "openai"))))
+    missing = Outcome(number=0, error=("MissingExtraError", str(MissingExtraError("A model", "openai"))))
     with pytest.raises(
         MissingExtraError,
         match=r"^A model needs an optional package. Install it with: pip install 'selfreflect\[openai\]'$",
     ):
         missing.raise_error()
-    BatchOutcome(number=0).raise_error()
+    Outcome(number=0).raise_error()
     worker = StageWorker(
         StageSpec(
             "answers", settings(tmp_path / "none", "bundled"), load_prompts(), ExecutionOptions(device="cpu")
         )
     )
-    failed = decode(
-        BatchOutcome,
-        worker(encode(Batch(number=7, tasks=(StageTask(question=Question(id="q", text="?")),)))),
-    )
+    failed = worker(Batch(number=7, tasks=(StageTask(question=Question(id="q", text="?")),)))
     assert (failed.number, failed.results, failed.facts) == (7, [], None)
     with pytest.raises(BackendError, match="is not a directory with a model"):
         failed.raise_error()
@@ -385,8 +385,8 @@ def test_a_server_that_gives_up_halfway_costs_no_answer_that_was_there(tmp_path:
             StageSpec("answers", config, load_prompts(), ExecutionOptions(max_connections=1))
         )
         tasks = tuple(StageTask(question=Question(id=f"{number}", text=f"{number}?")) for number in range(4))
-        outcome = decode(BatchOutcome, worker(encode(Batch(number=0, tasks=tasks))))
-    assert [drawn.question_id for drawn in outcome.answers] == ["0", "1"]
+        outcome = worker(Batch(number=0, tasks=tasks))
+    assert [result.question_id for result in outcome.results] == ["0", "1"]
     with pytest.raises(BackendError, match="401"):
         outcome.raise_error()
 
@@ -418,7 +418,7 @@ def test_a_judge_behind_a_server_has_the_timeout_that_was_asked_for(tiny_judge: 
     with FaultServer(lambda call: silent if call.path.endswith("/embeddings") else answered(call)) as server:
         config = load_config(None, {"scores": {"judge": "vllm+http:m", "base_url": server.url}})
         with pytest.raises(JudgeError, match="no complete response came in time"):
-            load_judge(config, ExecutionOptions(device="cpu", timeout=0.2), Quiet())
+            ConfiguredModels(config, ExecutionOptions(device="cpu", timeout=0.2), Quiet()).judge()
 
 
 class Here:
@@ -427,10 +427,10 @@ class Here:
     def __init__(self, devices: Sequence[str]) -> None:
         pass
 
-    def outcomes(self, job: StageSpec, tasks: Sequence[StageTask]) -> Iterator[BatchOutcome]:
+    def outcomes(self, job: StageSpec, tasks: Sequence[StageTask]) -> Iterator[Outcome]:
         worker = StageWorker(job)
         for batch in split_into_batches(tasks, 1, job.batch_size):
-            yield decode(BatchOutcome, worker(batch))
+            yield worker(batch)
 
     def close(self) -> None:
         pass
@@ -442,7 +442,7 @@ def test_replicas_of_a_model_that_changed_under_its_name_are_found_out(
     monkeypatch.setattr("selfreflect.pipeline.executors.ProcessExecutor", Here)
     out = tmp_path / "r"
     options = ExecutionOptions(device="cpu", devices=("cpu", "cpu"))
-    with Experiment.open(out, settings(model, questions), STAGES, options=options) as opened:
+    with open_experiment(out, settings(model, questions), STAGES, options=options) as opened:
         opened.questions()
         opened.run.update_manifest(models={"answers": {"name": "m", "revision": "old"}})
         with pytest.raises(StoreError, match="began with revision 'old'"):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 import weakref
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,16 @@ import pytest
 from command import COMMAND, environment, run, small, written
 
 from selfreflect.config import Config, load_config
-from selfreflect.errors import BackendError
+from selfreflect.errors import BackendError, StoreError
 from selfreflect.models.local import loading
-from selfreflect.pipeline import experiment
-from selfreflect.pipeline.experiment import ExecutionOptions, Experiment, Quiet
-from selfreflect.pipeline.wire import BatchOutcome
+from selfreflect.models.scripted import Scripted
+from selfreflect.pipeline.experiment import Experiment, open_experiment
+from selfreflect.pipeline.models import ConfiguredModels
+from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet
+from selfreflect.pipeline.settings import stage_settings
+from selfreflect.pipeline.wire import Outcome
+from selfreflect.prompts import load_prompts
+from selfreflect.records import STAGES, Question
 from selfreflect.store.run import Run
 
 DATA = ("questions.jsonl", "answers.jsonl", "summaries.jsonl", "scores.jsonl")
@@ -213,26 +219,109 @@ def test_the_manifest_says_what_the_run_was_made_with(
 # --- models
 
 
+class Workers:
+    """An executor, and what chooses it, that gives prepared outcomes."""
+
+    def __init__(self, outcomes: Sequence[Outcome]) -> None:
+        self.prepared = outcomes
+
+    def choose(self, *_: object) -> Workers:
+        return self
+
+    def outcomes(self, *_: object) -> Generator[Outcome, None, None]:
+        yield from self.prepared
+
+
+def answers_by(workers: Workers, run: Run, progress: Progress) -> None:
+    """The answers stage of an experiment with other executors."""
+    options, prompts = ExecutionOptions(), load_prompts()
+    settings = stage_settings(Config(), ["answers"], prompts)
+    Experiment(run, Config(), settings, prompts, options, progress, workers).answers()  # type: ignore[arg-type]
+
+
 def test_workers_must_have_one_model_wherever_it_runs(tmp_path: Path) -> None:
     facts = {"name": "m", "revision": "1", "device": "cuda:0", "dtype": "float32"}
-    told: list[str] = []
+    lines: list[str] = []
 
-    class Told(Quiet):
+    class Listening(Quiet):
         def note(self, line: str) -> None:
-            told.append(line)
+            lines.append(line)
 
-    with Experiment.open(tmp_path / "r", Config(), ["answers"], progress=Told()) as opened:
-        same = [
-            BatchOutcome(number=number, facts={**facts, "device": f"cuda:{number}"}, notes=("loading m",))
-            for number in range(2)
-        ]
-        assert list(opened._given("answers", same)) == []
-        assert told == ["loading m"]
+    same = [
+        Outcome(number, facts={**facts, "device": f"cuda:{number}"}, notes=["loading m"])
+        for number in range(2)
+    ]
+    with Run.open(tmp_path / "r", {}) as run:
+        run.append(Question(id="q", text="What first?"))
+        answers_by(Workers(same), run, Listening())
+        assert lines == ["loading m"]
         for key, value in (("revision", "2"), ("dtype", "bfloat16")):
+            other = Outcome(2, facts={**facts, key: value})
             with pytest.raises(
                 BackendError, match=rf"Workers have different models: .*{value}.*Name a revision and a dtype"
             ):
-                list(opened._given("answers", [*same, BatchOutcome(number=2, facts={**facts, key: value})]))
+                answers_by(Workers([*same, other]), run, Quiet())
+
+
+class ScriptedModels:
+    """A provider of a generator that needs no model, and of a judge; remembers who asked."""
+
+    def __init__(self, judge: Any) -> None:
+        self.asked: list[str] = []
+        self._judge = judge
+
+    def generator(self, stage: str) -> Any:
+        self.asked.append(stage)
+        scripted: Any = Scripted("Radishes, or lettuce.")
+        scripted.facts = {"name": "scripted", "revision": ""}
+        return scripted
+
+    def judge(self) -> Any:
+        self.asked.append("judge")
+        return self._judge
+
+
+def test_an_experiment_uses_the_models_it_is_given_under_one_lock(
+    questions: Path, tmp_path: Path, tiny_judge: Callable[..., Any]
+) -> None:
+    models = ScriptedModels(tiny_judge("llama"))
+    config = load_config(
+        None,
+        {"questions": {"source": str(questions)}, "answers": {"num_answers": 2}, "scores": {"judge": "tiny"}},
+    )
+    with open_experiment(tmp_path / "r", config, STAGES, models=models) as experiment:
+        settled = []
+        for stage in (
+            experiment.questions,
+            experiment.answers,
+            lambda: experiment.summaries(["greedy", "basic"]),
+            experiment.scores,
+            experiment.answers,
+        ):
+            stage()
+            settled.append(len(Run.load(tmp_path / "r").manifest.config))
+            with pytest.raises(StoreError, match="Another process"):
+                Run.open(tmp_path / "r", {})
+    assert settled == [1, 2, 3, 4, 4]
+    assert models.asked == ["answers", "summaries", "judge"]
+    stored = Run.load(tmp_path / "r")
+    assert {summary.text for summary in stored.summaries.values()} == {"Radishes, or lettuce."}
+    assert len(stored.scores) == 8
+
+
+def test_settings_are_not_bound_before_a_model_gives_something(questions: Path, tmp_path: Path) -> None:
+    class Unreachable(ScriptedModels):
+        def generator(self, stage: str) -> Any:
+            scripted: Any = Scripted([])  # whose replies are used up
+            scripted.facts = {"name": "scripted", "revision": ""}
+            return scripted
+
+    config = load_config(None, {"questions": {"source": str(questions)}})
+    with open_experiment(tmp_path / "r", config, STAGES, models=Unreachable(None)) as experiment:
+        experiment.questions()
+        with pytest.raises(BackendError, match=r"the script is used up.* 0 of 4 answers saved, 4 to go"):
+            experiment.answers()
+    assert list(Run.load(tmp_path / "r").manifest.config) == ["questions"]
 
 
 def test_the_generator_is_let_go_before_a_judge_is_put_on_the_same_gpus(
@@ -242,20 +331,19 @@ def test_the_generator_is_let_go_before_a_judge_is_put_on_the_same_gpus(
     import tiny
 
     generators: list[weakref.ref[Any]] = []
-    held: list[int] = []
-    load = experiment.load_generator
+    alive: list[int] = []
 
-    def loaded(*args: Any, **options: Any) -> Any:
-        found = load(*args, **options)
-        generators.append(weakref.ref(found.lm.model))
-        return found
+    class Remembered(ConfiguredModels):
+        def generator(self, stage: Any) -> Any:
+            generator: Any = super().generator(stage)
+            generators.append(weakref.ref(generator.lm.model))
+            return generator
 
-    def placed(parts: object, device: str) -> dict[str, Any]:
-        held.append(sum(generator() is not None for generator in generators))
+    def placement(parts: object, device: str) -> dict[str, Any]:
+        alive.append(sum(generator() is not None for generator in generators))
         return {}
 
-    monkeypatch.setattr(experiment, "load_generator", loaded)
-    monkeypatch.setattr(loading, "placement", placed)
+    monkeypatch.setattr(loading, "placement", placement)
     judge = tiny.save(tmp_path / "judge", "llama")
     config = load_config(
         None,
@@ -267,17 +355,16 @@ def test_the_generator_is_let_go_before_a_judge_is_put_on_the_same_gpus(
         },
     )
     options = ExecutionOptions(device="cpu", device_map="auto")
-    with Experiment.open(
-        tmp_path / "r", config, ["questions", "answers", "summaries", "scores"], options=options
-    ) as opened:
-        opened.questions()
-        opened.answers()
-        opened.summaries(["greedy"])
-        assert held == [0], "answers and summaries share their model"
+    models = Remembered(config, options, Quiet())
+    with open_experiment(tmp_path / "r", config, STAGES, options=options, models=models) as experiment:
+        experiment.questions()
+        experiment.answers()
+        experiment.summaries(["greedy"])
+        assert alive == [0], "answers and summaries share their model"
         assert generators[-1]() is not None
-        opened.scores()
-        assert held == [0, 0]
-        assert len(opened.run.scores) == 2
+        experiment.scores()
+        assert alive == [0, 0]
+        assert len(experiment.run.scores) == 2
 
 
 # --- interrupted; test_kill.py kills

@@ -355,7 +355,7 @@ def test_where_ray_ends_its_driver_what_was_done_is_kept_and_told(
         _, stderr = child.communicate(timeout=120)
     assert child.returncode == 2, stderr
     assert "error: The process that drives Ray ended with status " in stderr
-    assert f"{lines(made) - before} of 6 summaries were made and saved" in stderr
+    assert f"{lines(made) - before} of 6 summaries saved" in stderr
     assert "Traceback" not in stderr
 
 
@@ -408,7 +408,7 @@ def test_a_question_that_ends_every_actor_ends_the_stage_with_what_was_done(
     [question] = [key for key, one in found.questions.items() if one.text == "When then?"]
     assert [one for _, one in asked(tmp_path)].count(question) == TRIES
     assert found.summaries
-    assert f"{len(found.summaries)} of 6 summaries were made and saved" in failed.said
+    assert f"{len(found.summaries)} of 6 summaries saved" in failed.said
 
 
 @pytest.mark.slow
@@ -465,7 +465,7 @@ def test_an_actors_error_is_one_line_here(work: Path, cluster: RayExecutor, tmp_
     [error] = [line for line in failed.stderr.splitlines() if "to do" not in line]
     assert error.startswith("error: ")
     assert "is not a directory with a model" in error
-    assert "0 of 6 answers were made and saved" in error
+    assert "0 of 6 answers saved, 6 to go" in error
     assert "answers" not in Run.load(tmp_path / "r").manifest.config, "a mistyped name does not stick"
 
 

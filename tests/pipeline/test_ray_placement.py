@@ -12,8 +12,10 @@ from command import run, written
 from selfreflect.config import Config, Placement, load_config
 from selfreflect.errors import BackendError, ConfigError
 from selfreflect.pipeline.executors import Executors
-from selfreflect.pipeline.experiment import ExecutionOptions
-from selfreflect.pipeline.ray_driver import _counted, _losses_told, placed
+from selfreflect.pipeline.models import ConfiguredModels
+from selfreflect.pipeline.options import ExecutionOptions, Quiet
+from selfreflect.pipeline.ray_driver import _call, _ray_errors
+from selfreflect.pipeline.ray_placement import place_actors
 from selfreflect.pipeline.stages import StageSpec
 from selfreflect.prompts import load_prompts
 
@@ -40,8 +42,8 @@ def layout(
         load_prompts(),
         ExecutionOptions(executor="ray", device=device, device_map=device_map),
     )
-    found = placed(job, machines)
-    return found.actors, found.gpus, found.cpus, found.batch_questions
+    placement = place_actors(job, machines)
+    return placement.actors, placement.gpus, placement.cpus, placement.batch_questions
 
 
 @pytest.mark.parametrize(
@@ -212,7 +214,7 @@ def test_credentials_of_another_stage_do_not_travel_either() -> None:
     )
     job = StageSpec("scores", config, load_prompts(), ExecutionOptions(executor="ray"))
     with pytest.raises(ConfigError, match="takes no base URL with credentials") as caught:
-        Executors(job.options).pick(job, 2)
+        Executors(job.options, ConfiguredModels(job.config, job.options, Quiet()), Quiet()).choose(job, 2)
     assert "topsecret" not in str(caught.value)
 
 
@@ -240,7 +242,7 @@ def test_a_tally_that_cannot_be_reached_ends_no_run() -> None:
         def remote(self, *arguments: int) -> int:
             raise ray.exceptions.ActorUnavailableError("the machine is busy", None)
 
-    assert _counted(Away(), 1, 2) == 0
+    assert _call(Away(), 1, 2) == 0
 
 
 def test_what_ray_loses_is_told_and_mistakes_keep_their_traceback() -> None:
@@ -253,8 +255,8 @@ def test_what_ray_loses_is_told_and_mistakes_keep_their_traceback() -> None:
     ):
         with (
             pytest.raises(BackendError, match="Ray lost workers or their results: 'the machine is busy'"),
-            _losses_told(),
+            _ray_errors(),
         ):
             raise lost
-    with pytest.raises(RayTaskError), _losses_told():
+    with pytest.raises(RayTaskError), _ray_errors():
         raise RayTaskError("begin", "Traceback ...", KeyError("a mistake"))

@@ -223,12 +223,13 @@ class TestManifest:
         with Run.open(tmp_path, config) as run:
             assert run.manifest.config == config
 
-    def test_a_temporary_file_of_a_killed_run_does_no_harm(self, full: Path) -> None:
-        (full / ".manifest.json.tmp").write_text('{"format": "selfre')
+    @pytest.mark.parametrize("name", [".manifest.json.tmp", "manifest.json.01234567.partial"])
+    def test_a_temporary_file_of_a_killed_run_does_no_harm(self, full: Path, name: str) -> None:
+        (full / name).write_text('{"format": "selfre')
         with Run.open(full, CONFIG) as run:
             run.update_manifest(wall_time={"answers": 1.0})
         assert Run.load(full).manifest.wall_time == {"answers": 1.0}
-        assert not (full / ".manifest.json.tmp").exists()
+        assert not (full / name).exists()
 
 
 class TestConfig:
@@ -335,7 +336,8 @@ class TestOtherDirectories:
 
     def test_a_run_killed_before_its_manifest_does_not_block_the_directory(self, tmp_path: Path) -> None:
         (tmp_path / ".lock").write_text("12")
-        (tmp_path / ".manifest.json.tmp").write_text("{")
+        for name in (".manifest.json.tmp", "manifest.json.01234567.partial"):
+            (tmp_path / name).write_text("{")
         Run.open(tmp_path, CONFIG).close()
         assert Run.load(tmp_path).manifest.config == CONFIG
 
@@ -505,13 +507,23 @@ run.append(Question(id="q-6", text="fits"))
                 run.append(answers(2))
             assert "q-2" not in run.answers
 
-    def test_a_full_device_does_not_cost_the_manifest(self, full: Path) -> None:
-        with Run.open(full, CONFIG) as run:
-            (full / ".manifest.json.tmp").symlink_to("/dev/full")
-            with pytest.raises(StoreError, match=r"manifest\.json: No space left on device"):
-                run.update_manifest(wall_time={"answers": 1.0})
-            assert run.manifest.wall_time == {}
-            run.update_manifest(wall_time={"answers": 2.0})
+    def test_a_full_disk_does_not_cost_the_manifest(self, full: Path) -> None:
+        code = """
+import resource, signal, sys
+from selfreflect.errors import StoreError
+from selfreflect.store.run import Run
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+run = Run.open(sys.argv[1], {})
+resource.setrlimit(resource.RLIMIT_FSIZE, (50, resource.RLIM_INFINITY))
+try:
+    run.update_manifest(wall_time={"answers": 1.0})
+except StoreError as error:
+    print(error, run.manifest.wall_time)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+run.update_manifest(wall_time={"answers": 2.0})
+"""
+        output = run_python(code, full).stdout
+        assert re.search(r"manifest\.json: File too large\. What was written before is kept.* \{\}", output)
         assert Run.load(full).manifest.wall_time == {"answers": 2.0}
 
     def test_a_directory_deleted_under_a_run_is_noticed(self, full: Path) -> None:

@@ -26,7 +26,7 @@ from selfreflect.app.server import application
 from selfreflect.app.services import Services
 from selfreflect.app.work import JobRunner, ModelChoices
 from selfreflect.grouping import ordered_groups
-from selfreflect.pipeline.experiment import ExecutionOptions
+from selfreflect.pipeline.options import ExecutionOptions
 
 ANSWERS = ["Radishes, quickly.", "Lettuce.", "radishes quickly", "Tomatoes and basil."]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from selfreflect.app.safe import without_paths
 from selfreflect.errors import SelfReflectError, StoreError
-from selfreflect.pipeline.experiment import run_records
+from selfreflect.pipeline.records import run_records
 from selfreflect.report.run_records import RunRecords
 from selfreflect.store.journal import store_errors
 from selfreflect.store.run import MANIFEST, Run

@@ -20,7 +20,7 @@ from selfreflect.app.server import application
 from selfreflect.app.services import Services
 from selfreflect.app.work import JobRunner, ModelChoices
 from selfreflect.errors import ConfigError
-from selfreflect.pipeline.experiment import ExecutionOptions
+from selfreflect.pipeline.options import ExecutionOptions
 
 _CONNECTIONS = 200
 _SHUTDOWN = 5.0

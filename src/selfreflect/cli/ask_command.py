@@ -50,7 +50,7 @@ def command(
     from selfreflect.cli.console import Watcher
     from selfreflect.cli.stages import strategy_names
     from selfreflect.errors import DataError
-    from selfreflect.pipeline.experiment import Experiment
+    from selfreflect.pipeline.experiment import open_experiment
     from selfreflect.records import STAGES, Question, question_id
 
     if not question.strip():
@@ -61,7 +61,7 @@ def command(
     record = Question(id=question_id(question), text=question)
     with (
         tempfile.TemporaryDirectory(prefix="selfreflect-ask-") as scratch,
-        Experiment.open(
+        open_experiment(
             Path(scratch) / "ask", config, STAGES[1:], options=options, progress=Watcher()
         ) as experiment,
     ):
@@ -77,7 +77,7 @@ def _show(experiment: Experiment, key: str, json: bool) -> None:
 
     from selfreflect.cli.console import emit, exit_with
     from selfreflect.cli.show import print_question
-    from selfreflect.pipeline.experiment import run_records
+    from selfreflect.pipeline.records import run_records
     from selfreflect.report.detail import question_detail
 
     records = run_records(experiment.run)

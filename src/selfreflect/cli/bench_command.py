@@ -126,10 +126,10 @@ def _items(source: str | None, limit: int | None, num_answers: int | None) -> li
 
 
 def _judge(random_model: str | None, config: Config, options: ExecutionOptions, watcher: Watcher) -> Judge:
-    from selfreflect.pipeline.stages import load_judge
+    from selfreflect.pipeline.models import ConfiguredModels
 
     if random_model is None:
-        return load_judge(config, options, watcher)
+        return ConfiguredModels(config, options, watcher).judge()
     from selfreflect.bench.random_model import random_judge
 
     return random_judge(

@@ -28,7 +28,9 @@ def command(out: o.Out = Path("runs/demo"), fresh: o.Fresh = False, json: o.Json
     from selfreflect.cli.console import Watcher, say, stdout, where
     from selfreflect.cli.show import emit_overview, print_question, print_report
     from selfreflect.config import load_config
-    from selfreflect.pipeline.experiment import DEFAULT_STRATEGIES, ExecutionOptions, Experiment, run_records
+    from selfreflect.pipeline.experiment import DEFAULT_STRATEGIES, open_experiment
+    from selfreflect.pipeline.options import ExecutionOptions
+    from selfreflect.pipeline.records import run_records
     from selfreflect.records import STAGES
 
     config = load_config(None, DEMO)
@@ -43,7 +45,7 @@ def command(out: o.Out = Path("runs/demo"), fresh: o.Fresh = False, json: o.Json
     prompts = resources.files("selfreflect") / "data" / "demo_prompts.toml"
     with (
         resources.as_file(prompts) as file,
-        Experiment.open(
+        open_experiment(
             out,
             config,
             STAGES,

@@ -13,7 +13,7 @@ from selfreflect.pipeline.options import ExecutionOptions
 
 if TYPE_CHECKING:
     from selfreflect.config import Config
-    from selfreflect.records import AnswerSet, Failure, Question, Score, Summary
+    from selfreflect.records import Failure, Score
     from selfreflect.report.run_records import RunRecords
     from selfreflect.sources.items import Item
 
@@ -77,10 +77,7 @@ def _show_costs(items: Sequence[Item], config: Config, options: ExecutionOptions
     from selfreflect.cli.costs import show_costs
     from selfreflect.pipeline.dry_run import dry_run_items
 
-    records: list[Question | AnswerSet | Summary] = []
-    for item in items:
-        records += [item.question_record, item.answer_set, *item.summary_records]
-    show_costs(dry_run_items(records, config, options, Watcher()), json)
+    show_costs(dry_run_items(items, config, options, Watcher()), json)
 
 
 def _score(
@@ -93,11 +90,11 @@ def _score(
     json: bool,
 ) -> None:
     from selfreflect.cli.console import Watcher, emit, exit_with
-    from selfreflect.pipeline.stages import load_judge, load_metric
+    from selfreflect.pipeline.models import ConfiguredModels, load_metric
     from selfreflect.records import Failure
 
     watcher = Watcher()
-    metric = load_metric(load_judge(config, options, watcher), config, options, watcher)
+    metric = load_metric(ConfiguredModels(config, options, watcher).judge(), config, options, watcher)
     scores: list[Score] = []
     failures: list[Failure] = []
     with watcher.stage("scores", sum(len(item.summaries) for item in items)) as counter:

@@ -24,7 +24,7 @@ def load_records(paths: Sequence[Path], *, detail: bool) -> list[RunRecords]:
 
     Tables need no ``detail``: with it, a dozen large runs would not fit into memory.
     """
-    from selfreflect.pipeline.experiment import run_records
+    from selfreflect.pipeline.records import run_records
     from selfreflect.store.run import Run
 
     records = [run_records(Run.load(path, detail=detail)) for path in paths]

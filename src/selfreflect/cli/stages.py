@@ -13,6 +13,7 @@ from selfreflect.cli.settings import Overrides
 from selfreflect.pipeline.options import ExecutionOptions
 
 if TYPE_CHECKING:
+    from selfreflect.pipeline.dry_run import DryRun
     from selfreflect.pipeline.experiment import Experiment
     from selfreflect.records import Stage
 
@@ -37,16 +38,17 @@ def run_stages(
         SelfReflectError: a setting, the directory or a model cannot be used.
         Exit: with 1 if failures are recorded.
     """
-    from selfreflect.pipeline.dry_run import DryRun
-    from selfreflect.pipeline.experiment import Experiment, settings_of
+    from selfreflect.pipeline.dry_run import open_dry_run
+    from selfreflect.pipeline.experiment import open_experiment
+    from selfreflect.pipeline.settings import settings_of
     from selfreflect.store.run import Run
 
     names = strategy_names(strategies) if "summaries" in stages else []
     if stages[0] != "questions":
         Run.load(out)  # a mistyped name is an error, not a new directory
     base = {} if fresh else settings_of(out)
-    kind = DryRun if dry_run else Experiment
-    with kind.open(
+    open_run = open_dry_run if dry_run else open_experiment
+    with open_run(
         out,
         overrides.config(base),
         stages,
@@ -81,13 +83,13 @@ def strategy_names(strategies: str) -> list[str]:
     return names
 
 
-def _finish(experiment: Experiment, json: bool) -> None:
+def _finish(experiment: Experiment | DryRun, json: bool) -> None:
     """Show what the run holds, or what a dry run would cost; exit with 1 if failures are recorded."""
     from selfreflect.cli.console import exit_with, say, where
     from selfreflect.cli.costs import show_costs
     from selfreflect.cli.show import emit_overview, print_report
     from selfreflect.pipeline.dry_run import DryRun
-    from selfreflect.pipeline.experiment import run_records
+    from selfreflect.pipeline.records import run_records
     from selfreflect.render.text import one_line
 
     if isinstance(experiment, DryRun):

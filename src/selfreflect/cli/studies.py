@@ -212,7 +212,7 @@ def _read_items(source: str, num_answers: int | None) -> tuple[list[Item], str]:
             return read_items(bundled, num_answers=num_answers), ""
     if not Path(source).is_dir():
         return read_items(source, num_answers=num_answers), ""
-    from selfreflect.pipeline.experiment import run_items
+    from selfreflect.pipeline.records import run_items
     from selfreflect.store.run import Run
 
     run = Run.load(Path(source))

@@ -172,8 +172,9 @@ def _models(
 ) -> Models:
     from selfreflect.cli.console import Watcher
     from selfreflect.cli.findings import Models
+    from selfreflect.config import AnswersConfig, Config
     from selfreflect.errors import ConfigError
-    from selfreflect.pipeline import stages
+    from selfreflect.pipeline.models import ConfiguredModels
 
     watcher = Watcher()
     answers = overrides.section("answers")
@@ -183,18 +184,12 @@ def _models(
         raise ConfigError("--revision needs --model NAME; for a judge use --judge-revision")
     scores = Overrides({"scores": overrides.section("scores")})
     settings = [scores.plus("scores", judge=name) for name in judges] or [scores]
-    loaders = [partial(stages.load_judge, own.config(), options, watcher) for own in settings]
+    judges_to_load = [ConfiguredModels(own.config(), options, watcher).judge for own in settings]
     if model is None:
-        return Models(loaders, None)
-    generator = partial(
-        stages.load_generator,
-        model,
-        answers.get("revision"),
-        options,
-        watcher,
-        base_url=answers.get("base_url"),
-    )
-    return Models(loaders, generator)
+        return Models(judges_to_load, None)
+    section = AnswersConfig(model=model, revision=answers.get("revision"), base_url=answers.get("base_url"))
+    writer = ConfiguredModels(Config(answers=section), options, watcher)
+    return Models(judges_to_load, partial(writer.generator, "answers"))
 
 
 def _list_metrics(json: bool) -> None:

@@ -1,364 +1,316 @@
-"""A run that is only counted: the same stages with the same requests, sent to nobody and stored nowhere."""
+"""Count what a run would take, without writing anything or asking any server.
+
+The stages run with a generator that records requests and replies with placeholders. Texts that exist are
+counted exactly, texts to come at most with their token limits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Literal, cast
 
-from msgspec.structs import replace
-
+from selfreflect.config import Config
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.spec import kind_of
-from selfreflect.pipeline.calibration import tried
-from selfreflect.pipeline.cost import (
-    NOTHING,
-    UNKNOWN,
-    Amount,
-    Generation,
-    StageCost,
-    Trial,
-    generation,
-    limited_nodes,
-    money_of,
-    time_of,
+from selfreflect.pipeline.cost import NOTHING, UNKNOWN, Amount, StageCost, add_up
+from selfreflect.pipeline.counting import (
+    Call,
+    Kind,
+    Placeholders,
+    RequestCounter,
+    count_bytes,
+    count_with,
+    try_out,
 )
-from selfreflect.pipeline.counting_generator import Counted, CountingGenerator, Kind
-from selfreflect.pipeline.experiment import (
-    ExecutionOptions,
-    Experiment,
-    Progress,
-    Quiet,
-    load_generator,
-    peek,
+from selfreflect.pipeline.judge_cost import JudgeCost
+from selfreflect.pipeline.models import ConfiguredModels, ModelProvider
+from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet
+from selfreflect.pipeline.settings import check_model, check_settings, stage_settings
+from selfreflect.pipeline.stages import (
+    Result,
+    StageSpec,
+    StageTask,
+    answer_sampling,
+    stage_fn,
+    summary_sampling,
 )
-from selfreflect.pipeline.judge_cost import Trees
-from selfreflect.prompts import load_prompts
-from selfreflect.records import AnswerSet, Failure, Question, Stage, Summary
+from selfreflect.pipeline.todo import has_all_questions, missing_answers, missing_scores, missing_summaries
+from selfreflect.prompts import Prompts, load_prompts
+from selfreflect.records import AnswerSet, Failure, Question, Score, Stage, Summary
+from selfreflect.sources.items import Item
+from selfreflect.sources.questions import load_questions
+from selfreflect.store.journal import store_errors
+from selfreflect.store.run import MANIFEST, Manifest, Run, check_run_directory
 from selfreflect.strategies import load_strategy
 from selfreflect.strategies.driver import Named
 from selfreflect.strategies.task import Strategy, StrategyFunction, Task
 
 if TYPE_CHECKING:
-    from selfreflect.config import Config
-    from selfreflect.models.base import Generator, Request
     from selfreflect.models.local.generator import HFGenerator
-    from selfreflect.pipeline.stages import Result
-    from selfreflect.store.run import Run, StoredRecord
 
 MOST_STEPS = 20
-"""SequentialScoring of requests after which a strategy is followed no further: with made-up replies it may
-never end."""
+"""Steps after which a strategy is stopped: with placeholders for replies it may never end."""
 
 
+@dataclass
 class Draft:
-    """A run directory as it is on disk, with what would be added kept in memory. Takes the place of a
-    :class:`Run`."""
+    """The records of a run in memory, to which records with placeholders are added."""
 
-    def __init__(self, path: Path, run: Run | None) -> None:
-        self.path = path
-        self.manifest = _Manifest(run)
-        self.questions: dict[str, Question] = dict(run.questions) if run else {}
-        self.answers: dict[str, AnswerSet] = dict(run.answers) if run else {}
-        self.summaries: dict[tuple[str, str], Summary] = dict(run.summaries) if run else {}
-        self.scores = dict(run.scores) if run else {}
-        self.failures: list[Failure] = list(run.failures) if run else []
-
-    def append(self, record: StoredRecord) -> None:
-        match record:
-            case Question():
-                self.questions[record.id] = record
-            case AnswerSet():
-                self.answers[record.question_id] = record
-            case Summary():
-                self.summaries[record.question_id, record.name] = record
-            case Failure():
-                self.failures.append(record)
-
-    def append_all(self, records: Iterable[StoredRecord]) -> None:
-        for record in records:
-            self.append(record)
-
-
-class _Manifest:
-    def __init__(self, run: Run | None) -> None:
-        self.config: dict[str, Any] = dict(run.manifest.config) if run else {}
-        self.models: dict[str, Any] = dict(run.manifest.models) if run else {}
-        self.sources: dict[str, Any] = dict(run.manifest.sources) if run else {}
-        self.wall_time: dict[str, float] = dict(run.manifest.wall_time) if run else {}
-
-
-class DryRun(Experiment):
-    """An experiment that leaves in ``costs`` what each stage would take, and in ``notes`` what a reader of
-    the numbers needs.
-
-    Local models are loaded, and tried for some seconds. Servers are sent nothing.
-    """
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.costs: list[StageCost] = []
-        self.notes: list[str] = []
-        self._kinds: list[Kind] = []
-        self._lengths: dict[int, float | None] = {}
-        self._trials: dict[int, Trial] = {}
-        self._local: HFGenerator | None = None
-        self._stand_in = CountingGenerator("", self._kinds)
-        self._drawn = list(self.run.answers.values())
-        self._made = list(self.run.summaries.values())
-        self._to_do = 0
+    path: Path
+    manifest: Manifest = field(default_factory=Manifest)
+    questions: dict[str, Question] = field(default_factory=dict)
+    answers: dict[str, AnswerSet] = field(default_factory=dict)
+    summaries: dict[tuple[str, str], Summary] = field(default_factory=dict)
+    scores: dict[tuple[str, str], Score] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
 
     @classmethod
-    @contextmanager
-    def open(
-        cls,
-        path: Path,
-        config: Config,
-        stages: Sequence[Stage],
-        *,
-        fresh: bool = False,
-        options: ExecutionOptions | None = None,
-        progress: Progress | None = None,
-    ) -> Iterator[Self]:
-        """Look at the run directory at ``path`` and change nothing there.
+    def of(cls, run: Run) -> Draft:
+        records = (dict(run.questions), dict(run.answers), dict(run.summaries), dict(run.scores))
+        return cls(run.path, run.manifest, *records, run.failures)
 
-        Raises:
-            StoreError: it was made with other settings of these stages.
-        """
-        # Only counted: no other process has anything to do.
-        options = replace(options or ExecutionOptions(), executor="local", ray_address=None, devices=())
-        prompts = load_prompts(options.prompts)
-        run = None if fresh else peek(path, config, stages, prompts)
-        yield cls(cast("Run", Draft(path, run)), config, stages, prompts, options, progress or Quiet())
+    def add(self, result: Result) -> None:
+        match result:
+            case AnswerSet():
+                self.answers[result.question_id] = result
+            case Summary():
+                self.summaries[result.question_id, result.name] = result
+            case Failure():
+                self.failures.append(result)
+
+
+@contextmanager
+def open_dry_run(
+    path: Path,
+    config: Config,
+    stages: Sequence[Stage],
+    *,
+    fresh: bool = False,
+    options: ExecutionOptions | None = None,
+    progress: Progress | None = None,
+) -> Iterator[DryRun]:
+    """Look at the run directory at ``path``, if there is one, and change nothing there.
+
+    The arguments are those of :func:`~selfreflect.pipeline.experiment.open_experiment`.
+
+    Raises:
+        StoreError: the directory was made with other settings, or holds something else.
+    """
+    options = options or ExecutionOptions()
+    prompts = load_prompts(options.prompts)
+    with store_errors(path):
+        if path.exists():
+            check_run_directory(path)
+    draft = Draft(path)
+    if (path / MANIFEST).exists() and not fresh:
+        draft = Draft.of(Run.load(path))
+    check_settings(draft.manifest, stage_settings(config, stages, prompts), path)
+    yield DryRun(draft, config, prompts, options, ConfiguredModels(config, options, progress or Quiet()))
+
+
+def dry_run_items(
+    items: Iterable[Item], config: Config, options: ExecutionOptions, progress: Progress
+) -> DryRun:
+    """Count what scoring some items takes, without a run directory."""
+    draft = Draft(Path())
+    for item in items:
+        draft.questions[item.id] = item.question_record
+        draft.add(item.answer_set)
+        for summary in item.summary_records:
+            draft.add(summary)
+    dry_run = DryRun(draft, config, load_prompts(), options, ConfiguredModels(config, options, progress))
+    dry_run.scores()
+    return dry_run
+
+
+class DryRun:
+    """Adds up what each stage would take in ``costs``, and says in ``notes`` how to read the numbers.
+
+    Has the stages of an :class:`~selfreflect.pipeline.experiment.Experiment`. Local models are loaded and
+    tried for a few seconds.
+    """
+
+    def __init__(
+        self, draft: Draft, config: Config, prompts: Prompts, options: ExecutionOptions, models: ModelProvider
+    ) -> None:
+        self.costs: list[StageCost] = []
+        self.notes: list[str] = []
+        self._draft = draft
+        self._config = config
+        self._prompts = prompts
+        self._options = options
+        self._models = models
+        self._placeholders = Placeholders()
+        self._lengths = _earlier_lengths(draft, config)
+        """Expected tokens of a completion."""
+        self._paces: dict[Kind, float] = {}
+        """Seconds per token of a completion."""
+
+    def questions(self) -> None:
+        """Load the questions, unless the directory has them all."""
+        if not has_all_questions(self._draft, self._draft.manifest):
+            for question in load_questions(**self._config.section("questions")).questions:
+                self._draft.questions.setdefault(question.id, question)
 
     def answers(self) -> None:
         """Count what the missing answers take."""
-        wanted = self.config.answers
-        self._staged("answers", wanted.model, wanted.base_url, super().answers)
+        self._count("answers", missing_answers(self._draft))
 
     def summaries(self, strategies: Sequence[Named]) -> None:
-        """Count what the missing summaries take; strategies are followed with made-up replies."""
-        named = [(s, load_strategy(s)) if isinstance(s, str) else s for s in strategies]
-        followed = [(name, _followed(function)) for name, function in named]
-        wanted = self.config.summaries
-        self._staged(
-            "summaries", wanted.model, wanted.base_url, lambda: super(DryRun, self).summaries(followed)
-        )
+        """Count what the missing summaries take, by following the strategies with placeholders."""
+        named = [(one, load_strategy(one)) if isinstance(one, str) else one for one in strategies]
+        tasks = missing_summaries(self._draft, [name for name, _ in named])
+        self._count("summaries", tasks, [(name, _stopped(function)) for name, function in named])
 
     def scores(self) -> None:
-        """Count the judge's work: exactly where answers and summaries are there, else from their expected
-        lengths."""
-        todo = self._unscored()
-        if not todo:
-            self.costs.append(
-                StageCost(stage="scores", model=self.config.scores.judge, to_do=0, seconds=NOTHING)
-            )
-            return
-        wanted, to_do = self.config.scores, sum(map(len, todo.values()))
-        if kind_of(wanted.judge) == "vllm+http":
-            self.costs.append(
-                StageCost(stage="scores", model=wanted.judge, to_do=to_do, judge_tokens=UNKNOWN)
-            )
-            self._note(
-                "judge tokens are not known for a judge behind a server, which is not asked; count them with a local one"
-            )
-            return
-        judge = self._judge()
-        limit = wanted.limits
-        trees = Trees(judge, self._lengths, [kind.sampling.max_new_tokens for kind in self._kinds])
-        nodes, seconds = NOTHING, NOTHING
-        each = trees.seconds(self.run.questions[next(iter(todo))])
-        for question, summaries in todo.items():
-            found = trees.nodes(self.run.questions[question], self.run.answers[question], summaries)
-            if limit is not None:
-                found = limited_nodes(found, limit.tokens, limit.adaptive)
-            nodes += found
-            spent = found.scaled(each)
-            if limit is not None and limit.seconds is not None:
-                spent = Amount(expected=min(limit.seconds, spent.expected or limit.seconds), most=None)
-            seconds += spent
+        """Count the judge's work, exactly where answers and summaries exist."""
+        tasks = missing_scores(self._draft)
+        model = self._config.scores.judge
+        tokens, seconds = NOTHING, NOTHING
+        if tasks and kind_of(model) == "vllm+http":
+            tokens, seconds = UNKNOWN, UNKNOWN
+            self._note("judge tokens are not known, since no server is asked; count them with a local judge")
+        elif tasks:
+            tokens, seconds = self._judge_use(tasks)
+        to_do = sum(task.size for task in tasks)
         self.costs.append(
-            StageCost(stage="scores", model=judge.name, to_do=to_do, judge_tokens=nodes, seconds=seconds)
-        )
-        self.notes += _judge_notes(
-            trees.estimated, limit is not None and limit.adaptive, self.options.cache is not None
+            StageCost(stage="scores", model=model, to_do=to_do, judge_tokens=tokens, seconds=seconds)
         )
 
-    def _staged(self, stage: Stage, model: str, base_url: str | None, work: Callable[[], None]) -> None:
-        self._stand_in, self._local, self._to_do = CountingGenerator(model, self._kinds), None, 0
-        work()
-        calls = self._stand_in.calls
-        if self._local is None:
-            self._read_lengths()
-        else:
-            self._try(self._local)
-        limits = [kind.sampling.max_new_tokens for kind in self._kinds]
-        found, seconds = Generation(), NOTHING
-        for kind in sorted({call.kind for call in calls}):
-            part = generation(
-                [call for call in calls if call.kind == kind],
-                limits,
-                self._lengths,
-                reread=self._local is None,
-            )
-            found += part
-            seconds += self._time(stage, kind, part)
-        price, completions = self.config.prices.get(model), sum(call.n for call in calls)
-        self.costs.append(
-            StageCost(
-                stage=stage,
-                model=f"{model} at {endpoint(base_url).url}" if kind_of(model) == "openai" else model,
-                to_do=self._to_do,
-                calls=Amount(expected=len(calls), most=len(calls) if self._local else completions),
-                completions=Amount(expected=completions, most=completions),
-                prompt_tokens=found.prompt,
-                completion_tokens=found.completion,
-                seconds=seconds,
-                money=None
-                if price is None
-                else money_of(found, price.input_per_million, price.output_per_million),
-            )
-        )
-        if calls and self._local is None:
+    def _judge_use(self, tasks: Sequence[StageTask]) -> tuple[Amount, Amount]:
+        """Judge tokens and seconds. A budget is never exceeded; with other limits there is no bound."""
+        judge = self._models.judge()
+        check_model(self._draft.manifest, "scores", judge.facts, self._draft.path)
+        cost = JudgeCost(judge, tasks[0].question, self._placeholders, self._length)
+        pace = cost.seconds_per_token()
+        limits = self._config.scores.limits
+        all_tokens = []
+        all_seconds = []
+        for task in tasks:
+            tokens = cost.tokens(task)
+            if limits is not None and limits.tokens is not None:
+                tokens = tokens.capped(limits.tokens)
+            elif limits is not None:
+                tokens = Amount(expected=tokens.expected, most=None)
+            seconds = tokens.scaled(pace)
+            if limits is not None and limits.seconds is not None:
+                seconds = Amount(expected=min(limits.seconds, seconds.expected or limits.seconds), most=None)
+            all_tokens.append(tokens)
+            all_seconds.append(seconds)
+        if cost.estimated:
             self._note(
-                "prompts for a server are counted as 4 bytes to a token, at most one byte; a server that gives one completion at a time "
-                "reads the prompt again for each, which the bound allows for; calls that are repeated after a fault are not counted"
+                "judge tokens of texts to come are estimated: expected for ordinary English, at most as if every "
+                "text ran to its token limit and each token were a word to mask"
             )
-        if any(call.shown for call in calls):
+        if limits is not None and limits.adaptive:
             self._note(
-                "a reply that a later step shows again counts there with its token limit at most; quoting it may add to that"
+                "limits by time, --se and --race may stop earlier, or compute shared words again each round"
             )
+        if self._options.cache is not None:
+            self._note("what --cache holds already is not subtracted")
+        return add_up(all_tokens), add_up(all_seconds)
 
-    def _time(self, stage: Stage, kind: int, part: Generation) -> Amount:
-        if trial := self._trials.get(kind):
-            return time_of(part, trial.prompt_seconds, trial.token_seconds)
-        each = self._earlier_pace(stage)
-        if each is None:
-            return UNKNOWN
-        self._note("the time of a server is taken from what this directory's earlier calls to it took")
-        return part.completion.scaled(each)
+    def _count(
+        self,
+        stage: Literal["answers", "summaries"],
+        tasks: Sequence[StageTask],
+        strategies: Sequence[Named] = (),
+    ) -> None:
+        """Run a stage with placeholders for replies."""
+        spec = StageSpec(stage, self._config, self._prompts, self._options, tuple(strategies))
+        generator = None
+        if tasks and spec.kind == "local":
+            generator = cast("HFGenerator", self._models.generator(stage))
+            check_model(self._draft.manifest, stage, generator.facts, self._draft.path)
+        count_tokens = count_with(generator) if generator else count_bytes
+        counter = RequestCounter(spec.model, self._placeholders, count_tokens)
+        for results in stage_fn(spec, counter, Quiet())(tasks):
+            for result in results:
+                self._draft.add(result)
+                if isinstance(result, Failure):
+                    self._note(f"{result.name} could not be followed to its end: {result.message}")
+        self._measure_paces(stage, counter, generator)
+        self._note_assumptions(counter, generator)
+        to_do = sum(task.size for task in tasks)
+        self.costs.append(self._generation_cost(spec, counter.calls, generator, to_do))
 
-    def _earlier_pace(self, stage: Stage) -> float | None:
-        """Seconds per completion token of what the directory holds from the same model at the same place."""
-        same = (self.config.answers.model, self.config.answers.base_url) == (
-            self.config.summaries.model,
-            self.config.summaries.base_url,
+    def _measure_paces(self, stage: Stage, counter: RequestCounter, generator: HFGenerator | None) -> None:
+        """Take the pace from the stage's earlier work, else from a trial of a local model."""
+        earlier = _earlier_pace(self._draft, stage)
+        for kind, requests in counter.samples.items():
+            if earlier is not None:
+                self._paces[kind] = earlier
+                self._note("times are what the earlier work in this directory took")
+            if generator and (earlier is None or kind not in self._lengths):
+                length, pace = try_out(generator, requests)
+                self._lengths.setdefault(kind, length)
+                self._paces.setdefault(kind, pace)
+                self._note("expected lengths and times come from a trial of a few seconds; they are rough")
+
+    def _generation_cost(
+        self, spec: StageSpec, calls: Sequence[Call], generator: HFGenerator | None, to_do: int
+    ) -> StageCost:
+        prompt, completion, seconds = NOTHING, NOTHING, NOTHING
+        for call in calls:
+            call_prompt, call_completion = self._use(call, generator)
+            prompt += call_prompt
+            completion += call_completion
+            seconds += call_completion.scaled(self._paces.get(call.kind))
+        price = self._config.prices.get(spec.model)
+        money = None
+        if price is not None:
+            money = prompt.scaled(price.input_per_million / 1e6)
+            money += completion.scaled(price.output_per_million / 1e6)
+        completions = sum(call.n for call in calls)
+        return StageCost(
+            stage=spec.stage,
+            model=_model_and_place(spec),
+            to_do=to_do,
+            calls=Amount(expected=len(calls), most=len(calls) if generator else completions),
+            completions=Amount.exactly(completions),
+            prompt_tokens=prompt,
+            completion_tokens=completion,
+            seconds=seconds,
+            money=money,
         )
-        tokens = {
-            "answers": sum(drawn.tokens for drawn in self._drawn),
-            "summaries": sum(made.tokens for made in self._made),
-        }
-        for part in (stage, "answers", "summaries"):
-            spent = self.run.manifest.wall_time.get(part, 0.0)
-            if spent and tokens[part] and (part == stage or same):
-                return spent / tokens[part]
-        return None
 
-    def _read_lengths(self) -> None:
-        """Expected lengths from the records that the directory holds already."""
-        drawn = [one for one in self._drawn if one.tokens]
-        alone = [
-            made for made in self._made if made.tokens and 0 < made.calls < self.config.summaries.num_samples
-        ]
-        answers, summaries = self.config.answers, self.config.summaries
-        for index, kind in enumerate(self._kinds):
-            sampling = kind.sampling
-            if (
-                drawn
-                and kind.model == answers.model
-                and (sampling.temperature, sampling.max_new_tokens)
-                == (
-                    answers.temperature,
-                    answers.max_new_tokens,
-                )
-            ):
-                self._lengths[index] = sum(one.tokens for one in drawn) / sum(
-                    len(one.answers) for one in drawn
-                )
-            elif (
-                alone
-                and kind.model == summaries.model
-                and sampling.max_new_tokens == summaries.max_new_tokens
-            ):
-                self._lengths[index] = sum(made.tokens for made in alone) / sum(made.calls for made in alone)
+    def _use(self, call: Call, generator: HFGenerator | None) -> tuple[Amount, Amount]:
+        """Tokens of the prompt and of all completions of a call."""
+        prompt = call.prompt + add_up(map(self._length, call.shown))
+        completion = self._length(call.kind).scaled(call.n)
+        if generator is None:  # a server may read the prompt again for each completion
+            return Amount(expected=prompt.expected, most=prompt.scaled(call.n).most), completion
+        window = generator.lm.window
+        if window is None:
+            return prompt, completion
+        room = max(0, window - (call.prompt.most or 0))
+        return prompt.capped(window - 1), completion.capped(call.n * room)
 
-    def _try(self, generator: HFGenerator) -> None:
-        """Calibrate each new kind of completion, then let what the directory holds overrule the expected
-        lengths."""
-        for kind in sorted({call.kind for call in self._stand_in.calls} - self._trials.keys()):
-            pairs = zip(self._stand_in.requests, self._stand_in.calls, strict=True)
-            found = [
-                (len(call.shown), place, request)
-                for place, (request, call) in enumerate(pairs)
-                if call.kind == kind
-            ]
-            trial = tried(generator, [request for *_, request in sorted(found, key=lambda one: one[:2])])
-            self._trials[kind] = trial
-            limit = self._kinds[kind].sampling.max_new_tokens
-            length = trial.expected_length(limit)
-            self._lengths[kind] = limit if length is None else length
-            if length is None:
-                self._note(f"no completion ended within a short trial, so up to {limit} tokens are expected")
-        self._read_lengths()
-        self._note(
-            "expected lengths and times come from a trial of some seconds, or from what the directory holds; they are rough"
-        )
+    def _length(self, kind: Kind) -> Amount:
+        """Tokens of a completion."""
+        return Amount(expected=self._lengths.get(kind), most=kind.sampling.max_new_tokens)
+
+    def _note_assumptions(self, counter: RequestCounter, generator: HFGenerator | None) -> None:
+        if counter.calls and generator is None:
+            self._note(
+                "prompts of models that are not loaded are counted as 4 bytes per token, at most 1; calls repeated "
+                "after a fault are not counted"
+            )
+        if any(call.shown for call in counter.calls):
+            self._note(
+                "replies shown to later steps count there with their token limit; quoting may add to that"
+            )
 
     def _note(self, line: str) -> None:
         if line not in self.notes:
             self.notes.append(line)
 
-    # --- where an experiment would load, store and settle
 
-    def _generator(self, part: Stage, model: str, revision: str | None) -> Generator:
-        if kind_of(model) != "openai":
-            generator = cast("HFGenerator", load_generator(model, revision, self.options, self.progress))
-            self._check_model(part, generator.facts)
-            self._local = generator
-            window, own = generator.lm.window, generator.revision
-            self._stand_in = CountingGenerator(
-                model,
-                self._kinds,
-                revision=own,
-                counted=lambda bare: _counted(generator, bare),
-                window=window,
-            )
-        return self._stand_in
-
-    def _store(self, stage: Stage, results: Iterable[list[Result]], total: int) -> None:
-        self._to_do = total
-        for result in chain.from_iterable(results):
-            self.run.append(result)
-            if isinstance(result, Failure) and result.kind == "strategy":
-                self._note(
-                    f"strategy {result.name} could not be followed to its end with made-up replies: {result.message}"
-                )
-            elif isinstance(result, Failure):
-                self._note(f"some {stage} would fail: {result.message}")
-
-    def _bind(self, stage: Stage, **_: Any) -> None:
-        pass
-
-    @contextmanager
-    def _timed(self, stage: Stage) -> Iterator[None]:
-        yield
-
-
-def dry_run_items(
-    records: Iterable[StoredRecord], config: Config, options: ExecutionOptions, progress: Progress
-) -> DryRun:
-    """What scoring some records takes, without a run directory."""
-    draft = Draft(Path(), None)
-    draft.append_all(records)
-    rehearsal = DryRun(cast("Run", draft), config, ["scores"], load_prompts(), options, progress)
-    rehearsal.scores()
-    return rehearsal
-
-
-def _followed(function: StrategyFunction) -> StrategyFunction:
-    """The strategy, stopped after so many steps."""
+def _stopped(function: StrategyFunction) -> StrategyFunction:
+    """The strategy, stopped after ``MOST_STEPS`` steps."""
 
     def strategy(task: Task) -> Strategy:
         steps = function(task)
@@ -373,18 +325,33 @@ def _followed(function: StrategyFunction) -> StrategyFunction:
     return strategy
 
 
-def _counted(generator: HFGenerator, requests: Sequence[Request]) -> list[Counted]:
-    rendered = [generator.chat.render(request.messages, thinking=request.thinking) for request in requests]
-    return [(len(ids), len(ids)) for ids in generator.chat.encode(rendered)]
+def _earlier_lengths(draft: Draft, config: Config) -> dict[Kind, float]:
+    """Mean tokens of the completions that the directory holds."""
+    lengths: dict[Kind, float] = {}
+    answer_sets = [answers for answers in draft.answers.values() if answers.tokens]
+    if answer_sets:
+        kind = Kind(config.answers.model, answer_sampling(config.answers))
+        count = sum(len(answers.answers) for answers in answer_sets)
+        lengths[kind] = sum(answers.tokens for answers in answer_sets) / count
+    # tokens of summaries with samples are mostly those of the samples
+    most_calls = config.summaries.num_samples - 1
+    summaries = [one for one in draft.summaries.values() if one.tokens and 0 < one.calls <= most_calls]
+    if summaries:
+        kind = Kind(config.summaries.model, summary_sampling(config.summaries))
+        lengths[kind] = sum(one.tokens for one in summaries) / sum(one.calls for one in summaries)
+    return lengths
 
 
-def _judge_notes(estimated: bool, adaptive: bool, cached: bool) -> Iterator[str]:
-    if estimated:
-        yield (
-            "judge tokens are estimated where answers or summaries are not there yet: expected from the expected lengths and ordinary "
-            "English, at most as if every text ran to its token limit and each of its tokens were a word to mask"
-        )
-    if adaptive:
-        yield "limits by time, --se and --race stop scoring earlier than expected here, or read what words share once more in every round"
-    if cached:
-        yield "what --cache holds already is not taken off"
+def _earlier_pace(draft: Draft, stage: Stage) -> float | None:
+    """Seconds per token of the stage's earlier work."""
+    records = draft.answers.values() if stage == "answers" else draft.summaries.values()
+    tokens = sum(record.tokens for record in records)
+    seconds = draft.manifest.wall_time.get(stage)
+    return seconds / tokens if seconds and tokens else None
+
+
+def _model_and_place(spec: StageSpec) -> str:
+    if spec.kind != "openai":
+        return spec.model
+    base_url = getattr(spec.config, spec.stage).base_url
+    return f"{spec.model} at {endpoint(base_url).url}"

@@ -1,7 +1,7 @@
-"""Where a stage's work happens when it is not in this process, and how tasks get there and results come back.
+"""Where a stage runs: in this process, in one process per device, or on Ray.
 
-Only workers are elsewhere. The experiment stays the one writer of the run directory, and an engine gives it
-every batch's outcome once.
+Only the work runs elsewhere. The experiment stays the one writer of the run directory, and an executor gives it
+each batch's outcome once.
 """
 
 from __future__ import annotations
@@ -13,57 +13,54 @@ import threading
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace as replace_field
 from multiprocessing.connection import Connection, wait
 from typing import Protocol, cast
 
 from msgspec.structs import replace
 
 from selfreflect.errors import BackendError, ConfigError, excerpt
-from selfreflect.pipeline.options import ExecutionOptions
-from selfreflect.pipeline.stages import StageSpec, StageTask
-from selfreflect.pipeline.wire import BatchOutcome, StageWorker, each_once, split_into_batches
+from selfreflect.pipeline.models import ModelProvider, load_stage_model
+from selfreflect.pipeline.options import ExecutionOptions, Progress
+from selfreflect.pipeline.stages import StageSpec, StageTask, stage_fn
+from selfreflect.pipeline.wire import Batch, Outcome, StageWorker, each_once, split_into_batches
 from selfreflect.text import without_credentials
 
 
 class Executor(Protocol):
-    """Workers that are started for a job and given its tasks."""
+    """Workers that are started for a stage and given its tasks."""
 
-    def outcomes(self, job: StageSpec, tasks: Sequence[StageTask]) -> Generator[BatchOutcome, None, None]:
-        """What became of the tasks, batch by batch and in any order; the first one with an error is the last.
+    def outcomes(self, spec: StageSpec, tasks: Sequence[StageTask]) -> Generator[Outcome, None, None]:
+        """The results of the tasks, batch by batch in any order. An outcome with an error is the last.
 
         Raises:
             BackendError: workers are lost.
         """
 
     def close(self) -> None:
-        """End what was started."""
+        """Stop the workers."""
 
 
 class Executors:
-    """The engines of one experiment, each started when it is first needed."""
+    """Chooses the executor of each stage, starts it when it is first needed and stops it at the end."""
 
-    def __init__(self, options: ExecutionOptions) -> None:
+    def __init__(self, options: ExecutionOptions, models: ModelProvider, progress: Progress) -> None:
         self._options = options
+        self._local = LocalExecutor(models, progress)
         self._started: dict[str, Executor] = {}
 
-    def pick(self, job: StageSpec, tasks: int) -> Executor | None:
-        """Where a job with so many tasks is done; None for this process.
+    def choose(self, spec: StageSpec, tasks: int) -> Executor:
+        """The executor for a stage with this many tasks.
 
         Raises:
-            ConfigError: it cannot be done there.
+            ConfigError: the stage cannot run where the options say.
             MissingExtraError: Ray is not installed.
         """
         if self._options.executor == "ray":
-            return self._ray(job)
-        if (
-            not job.local
-            or self._options.device_map is not None
-            or any(not isinstance(strategy, str) for strategy in job.strategies)
-        ):
-            return None
-        devices = self._devices()
+            return self._ray(spec)
+        devices = self._devices() if _can_be_copied(spec) else ()
         if min(len(devices), tasks) < 2:
-            return None
+            return self._local
         if "devices" not in self._started:
             self._started["devices"] = ProcessExecutor(devices)
         return self._started["devices"]
@@ -72,19 +69,20 @@ class Executors:
         while self._started:
             self._started.popitem()[1].close()
 
-    def _ray(self, job: StageSpec) -> Executor:
-        for strategy in job.strategies:
+    def _ray(self, spec: StageSpec) -> Executor:
+        for strategy in spec.strategies:
             if not isinstance(strategy, str):
                 raise ConfigError(
                     f"strategy {excerpt(strategy[0])} is a function; with Ray name it as package.module:function"
                 )
-        # all of the settings travel with a job, those of other stages too
-        urls = [getattr(job.config, stage).base_url for stage in ("answers", "summaries", "scores")]
-        if any(url is not None and without_credentials(url) != url for url in urls):
-            raise ConfigError(
-                "--executor ray takes no base URL with credentials, since they would travel through Ray. "
-                "Set SELFREFLECT_API_KEY in the environment of the workers."
-            )
+        # a spec carries the settings of all stages
+        for stage in ("answers", "summaries", "scores"):
+            url = getattr(spec.config, stage).base_url
+            if url is not None and without_credentials(url) != url:
+                raise ConfigError(
+                    "--executor ray takes no base URL with credentials, since they would travel through Ray. "
+                    "Set SELFREFLECT_API_KEY in the environment of the workers."
+                )
         if "ray" not in self._started:
             from selfreflect.pipeline.ray_executor import RayExecutor
 
@@ -101,11 +99,44 @@ class Executors:
         return visible_gpus()
 
 
-class ProcessExecutor:
-    """Processes on this machine with a copy of the model each, on a device each, that take batches from one
-    queue.
+def _can_be_copied(spec: StageSpec) -> bool:
+    """Whether each device can have a copy of the stage's model and strategies."""
+    named = all(isinstance(strategy, str) for strategy in spec.strategies)
+    return spec.kind == "local" and spec.options.device_map is None and named
 
-    Processes, because threads would wait for each other between any two operations of their models.
+
+class LocalExecutor:
+    """Runs a stage in this process. The model is let go when the stage ends."""
+
+    def __init__(self, models: ModelProvider, progress: Progress) -> None:
+        self._models = models
+        self._progress = progress
+
+    def outcomes(self, spec: StageSpec, tasks: Sequence[StageTask]) -> Generator[Outcome, None, None]:
+        """See :class:`Executor`. The first outcome has no results yet, only the facts of the model.
+
+        Raises:
+            SelfReflectError: at once, if the model cannot be loaded.
+        """
+        model = load_stage_model(spec.stage, self._models)
+        facts = model.facts
+        results = stage_fn(spec, model, self._progress)(tasks)
+
+        def batches() -> Generator[Outcome, None, None]:
+            yield Outcome(0, facts=facts)
+            for number, group in enumerate(results, 1):
+                yield Outcome(number, group, facts=facts)
+
+        return batches()
+
+    def close(self) -> None:
+        """Nothing was started."""
+
+
+class ProcessExecutor:
+    """One process per device, each with a copy of the model, that take batches from one queue.
+
+    Processes rather than threads because of the GIL.
 
     Args:
         devices: ``cuda:INDEX`` counts the GPUs that this process sees.
@@ -113,42 +144,40 @@ class ProcessExecutor:
 
     def __init__(self, devices: Sequence[str]) -> None:
         self._devices = devices
-        self._replicas: list[_Replica] = []
+        self._processes: list[_DeviceProcess] = []
 
-    def outcomes(self, job: StageSpec, tasks: Sequence[StageTask]) -> Generator[BatchOutcome, None, None]:
-        waiting = deque(split_into_batches(tasks, len(self._devices), job.batch_size))
-        yield from each_once(self._done(job, waiting), len(waiting))
+    def outcomes(self, spec: StageSpec, tasks: Sequence[StageTask]) -> Generator[Outcome, None, None]:
+        """See :class:`Executor`."""
+        batches = deque(split_into_batches(tasks, len(self._devices), spec.batch_size))
+        yield from each_once(self._outcomes(spec, batches), len(batches))
 
     def close(self) -> None:
-        while self._replicas:
-            self._replicas.pop().end()
+        while self._processes:
+            self._processes.pop().end()
 
-    def _done(self, job: StageSpec, waiting: deque[bytes]) -> Iterator[bytes]:
-        crew = self._started(min(len(self._devices), len(waiting)))
-        busy = {replica.connection: replica for replica in crew}
-        for replica in crew:
-            replica.begin(job)
+    def _outcomes(self, spec: StageSpec, batches: deque[Batch]) -> Iterator[Outcome]:
+        for device in self._devices[len(self._processes) : len(batches)]:
+            self._processes.append(_DeviceProcess(device))
+        busy = {process.connection: process for process in self._processes[: len(batches)]}
+        for process in busy.values():
+            process.begin(spec)
         try:
             while busy:
-                for ready in wait(list(busy)):
-                    replica = busy[cast(Connection, ready)]
-                    if data := replica.received():
-                        yield data
-                    if waiting:
-                        replica.send(waiting.popleft())
+                for connection in wait(list(busy)):
+                    process = busy[cast(Connection, connection)]
+                    outcome = process.receive()
+                    if outcome is not None:
+                        yield outcome
+                    if batches:
+                        process.send(batches.popleft())
                     else:
-                        del busy[replica.connection]
+                        del busy[process.connection]
         finally:
-            if busy:  # an error of one, or an interrupt: what the others are at is of no use
+            if busy:  # after an error or an interrupt, nothing waits for the batches under way
                 self.close()
 
-    def _started(self, count: int) -> list[_Replica]:
-        for device in self._devices[len(self._replicas) : count]:
-            self._replicas.append(_Replica(device))
-        return self._replicas[:count]
 
-
-class _Replica:
+class _DeviceProcess:
     def __init__(self, device: str) -> None:
         context = multiprocessing.get_context("spawn")  # a forked process could not use CUDA
         self.device = device
@@ -157,46 +186,46 @@ class _Replica:
         self._process.start()
         theirs.close()
 
-    def begin(self, job: StageSpec) -> None:
+    def begin(self, spec: StageSpec) -> None:
         kind = self.device.partition(":")[0]
-        self.send(
-            StageSpec(job.stage, job.config, job.prompts, replace(job.options, device=kind), job.strategies)
-        )
+        self.send(replace_field(spec, options=replace(spec.options, device=kind)))
 
-    def received(self) -> bytes:
-        """The next outcome; empty when a job's model is ready for its first batch."""
+    def receive(self) -> Outcome | None:
+        """The next outcome, or None when the model is ready for its first batch."""
         try:
-            return self.connection.recv_bytes()
+            return cast("Outcome | None", self.connection.recv())
         except (EOFError, OSError):
             self._process.join()
             raise BackendError(
-                f"The process on {self.device} ended with status {self._process.exitcode}, in which a lack of memory may show as -9."
+                f"The process on {self.device} ended with status {self._process.exitcode}; "
+                "-9 may mean that memory ran out."
             ) from None
 
     def send(self, message: object) -> None:
-        with suppress(OSError):  # an end of the process shows when it is waited for
+        with suppress(OSError):  # receive() reports a process that has ended
             self.connection.send(message)
 
     def end(self) -> None:
         self._process.terminate()
         self._process.join(10)
-        self._process.kill()  # one that is deep in its model's code need not listen
+        self._process.kill()  # a process deep in its model's code may not react to terminate
         self._process.join()
         self.connection.close()
 
 
 def environment_of(device: str) -> dict[str, str]:
-    """Environment of the process on a device, which shows it that GPU alone."""
+    """The environment that shows a process its own GPU only."""
     kind, _, index = device.partition(":")
     if kind != "cuda":
         return {}
-    visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    names = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    visible = [name for name in names if name]
     return {"CUDA_VISIBLE_DEVICES": visible[int(index)] if visible else index}
 
 
 def serve(connection: Connection, environment: Mapping[str, str]) -> None:
-    """What a replica's process does: makes a worker of every job, and gives every batch to the latest one."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the experiment's, which ends this process
+    """Run in a device's process: make a worker for each stage, and give it each batch."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the experiment handles interrupts and ends this process
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.update(environment)
     worker: StageWorker | None = None
@@ -206,15 +235,14 @@ def serve(connection: Connection, environment: Mapping[str, str]) -> None:
             if isinstance(message, StageSpec):
                 worker = None  # frees its memory for the next one
                 worker = StageWorker(message)
-                connection.send_bytes(b"")
+                connection.send(None)
             else:
-                assert worker is not None  # a job comes before its batches
-                connection.send_bytes(worker(message))
+                assert worker is not None  # a stage comes before its batches
+                connection.send(worker(message))
 
 
 def _end_with_parent() -> None:
-    """A killed experiment cannot end its replicas, and one at work would hold its GPU until it wants to tell
-    of its batch."""
+    """End this process when the experiment is killed, so that it does not hold its GPU any longer."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

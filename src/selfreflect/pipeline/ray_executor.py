@@ -1,5 +1,7 @@
-"""The engine behind ``--executor ray``: a process of its own drives Ray, which ends a driver whose cluster it
-loses, without a word."""
+"""The executor behind ``--executor ray``.
+
+Ray runs in a process of its own, because it ends the whole process, without a word, when it loses its cluster.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +19,21 @@ from typing import Any
 
 from selfreflect.errors import BackendError, SelfReflectError, revived
 from selfreflect.pipeline.stages import StageSpec, StageTask
-from selfreflect.pipeline.wire import BatchOutcome, each_once
+from selfreflect.pipeline.wire import Outcome, each_once
 
 SECONDS_TO_END = 30
-"""How long a driver may take to end its actors, and the cluster that it started."""
+"""Time for a driver to end its actors, and the cluster that it started."""
 
 
 class RayExecutor:
     """An :class:`~selfreflect.pipeline.executors.Executor` of Ray actors.
 
     Args:
-        address: of a running cluster; None starts one on this machine, which ends with :meth:`close`.
+        address: of a running cluster; None starts one on this machine that ends with :meth:`close`.
 
     Raises:
         MissingExtraError: Ray is not installed.
-        ConfigError: the address is of a kind that is not served.
+        ConfigError: addresses of this kind are not supported.
         BackendError: there is no cluster at the address, or none can be started.
     """
 
@@ -42,64 +44,66 @@ class RayExecutor:
         self._process.start()
         theirs.close()
         try:
-            self._received()
+            self._receive()
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        self._connection.close()  # which tells the driver to end
+        self._connection.close()  # tells the driver to end
         self._process.join(SECONDS_TO_END)
         self._process.kill()
         self._process.join()
 
-    def outcomes(self, job: StageSpec, tasks: Sequence[StageTask]) -> Generator[BatchOutcome, None, None]:
+    def outcomes(self, spec: StageSpec, tasks: Sequence[StageTask]) -> Generator[Outcome, None, None]:
         """See :class:`~selfreflect.pipeline.executors.Executor`."""
         done = False
         try:
-            with suppress(OSError):  # an end of the driver shows when it is waited for
-                self._connection.send((job, tuple(tasks)))
-            batches = self._received()
-            yield from each_once(iter(self._received, None), batches)
+            with suppress(OSError):  # _receive() reports a driver that has ended
+                self._connection.send((spec, tasks))
+            batches = self._receive()
+            yield from each_once(iter(self._receive, None), batches)
             done = True
         finally:
-            if not done:  # an error of one, or an interrupt: what the others are at is of no use
+            if not done:  # after an error or an interrupt, nothing waits for the batches under way
                 self.close()
 
-    def _received(self) -> Any:
-        """What the driver says next.
+    def _receive(self) -> Any:
+        """The driver's next message.
 
         Raises:
             SelfReflectError: the driver's own error.
-            BackendError: it has ended.
+            BackendError: the driver has ended.
         """
         try:
-            got = self._connection.recv()
+            message = self._connection.recv()
         except (EOFError, OSError):
             self._process.join(SECONDS_TO_END)
             raise BackendError(
-                f"The process that drives Ray ended with status {self._process.exitcode}. Ray ends it where the head of its cluster cannot "
-                "be reached for a minute; a lack of memory may show as -9."
+                f"The process that drives Ray ended with status {self._process.exitcode}. Ray ends it when the head "
+                "of its cluster cannot be reached for a minute; -9 may mean that memory ran out."
             ) from None
-        if isinstance(got, tuple):
-            raise revived(*got)
-        return got
+        if isinstance(message, tuple):
+            raise revived(*message)
+        return message
 
 
 def drive(connection: Connection, address: str | None) -> None:
-    """What the driver's process does: joins or starts a cluster, then sends what comes of each job, and None
-    after its last outcome.
+    """Run in the driver's process: join or start a cluster, then answer each stage that is received.
 
-    An expected error is sent as its class and message. The process ends when its experiment closes the
-    connection, or is no more.
+    The answers are the number of batches, their outcomes, and None at the end; or class and message of an
+    expected error. The process ends when the experiment closes the connection or is killed.
     """
     ending = threading.Event()
-    signal.signal(
-        signal.SIGINT, lambda *_: sys.exit() if ending.is_set() else None
-    )  # other interrupts are the experiment's
-    os.dup2(2, 1)  # standard output is the experiment's too
-    jobs: queue.SimpleQueue[tuple[StageSpec, tuple[StageTask, ...]]] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(connection, jobs, ending), daemon=True).start()
+
+    def on_interrupt(*_: object) -> None:
+        if ending.is_set():  # the experiment handles other interrupts
+            sys.exit()
+
+    signal.signal(signal.SIGINT, on_interrupt)
+    os.dup2(2, 1)  # standard output belongs to the experiment
+    stages: queue.SimpleQueue[tuple[StageSpec, Sequence[StageTask]]] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(connection, stages, ending), daemon=True).start()
 
     from selfreflect.pipeline.ray_driver import Driver
 
@@ -108,13 +112,14 @@ def drive(connection: Connection, address: str | None) -> None:
         driver = Driver(address)
         connection.send(0)
         while True:
-            for found in driver.streams(*jobs.get()):
-                connection.send(found)
+            spec, tasks = stages.get()
+            for message in driver.run(spec, tasks):
+                connection.send(message)
             connection.send(None)
     except SelfReflectError as error:
         with suppress(OSError):
             connection.send((type(error).__name__, str(error)))
-    except (BrokenPipeError, ConnectionResetError):  # nobody listens any more
+    except (BrokenPipeError, ConnectionResetError):  # the experiment has ended
         pass
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is ending already
@@ -124,16 +129,16 @@ def drive(connection: Connection, address: str | None) -> None:
 
 def _listen(
     connection: Connection,
-    jobs: queue.SimpleQueue[tuple[StageSpec, tuple[StageTask, ...]]],
+    stages: queue.SimpleQueue[tuple[StageSpec, Sequence[StageTask]]],
     ending: threading.Event,
 ) -> None:
-    """Pass jobs on until the experiment is gone, then end this process, whatever it is at."""
+    """Pass stages on until the experiment has ended, then end this process, whatever it is doing."""
     try:
         while True:
-            jobs.put(connection.recv())
+            stages.put(connection.recv())
     except (EOFError, OSError):
         ending.set()
-        # the only signal on which Ray says nothing
+        # the only signal on which Ray prints nothing
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         time.sleep(SECONDS_TO_END - 5)
         os._exit(1)

@@ -1,7 +1,6 @@
-"""The work of each stage, wherever it happens: a model from settings, and tasks in, records out.
+"""The work of each stage, wherever it runs: a model and tasks in, records out.
 
-Workers call the stages and know nothing of the run directory: what is still to do, and what becomes of the
-records, is the experiment's.
+Nothing here knows the run directory. The experiment decides what is to do and stores the records.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from msgspec.structs import replace
 
 from selfreflect.answers import draw_answers
-from selfreflect.models import load
 from selfreflect.models.base import Generator, Sampling
-from selfreflect.models.spec import ModelSpec, kind_of
+from selfreflect.models.spec import Kind, kind_of
+from selfreflect.pipeline.models import load_metric
 from selfreflect.pipeline.options import ExecutionOptions, Progress
 from selfreflect.prompts import Prompts
 from selfreflect.records import AnswerSet, Failure, Question, Record, Score, Summary
@@ -23,22 +22,20 @@ from selfreflect.strategies.driver import Named, summarize
 from selfreflect.strategies.task import GREEDY, THINKING
 
 if TYPE_CHECKING:
-    from selfreflect.config import Config
+    from selfreflect.config import AnswersConfig, Config, SummariesConfig
     from selfreflect.metric.scorer import SelfReflect
-    from selfreflect.models.judge import Judge
-    from selfreflect.models.local.generator import HFGenerator
-    from selfreflect.models.openai.generator import OpenAIGenerator
-    from selfreflect.models.spec import Compat
-    from selfreflect.models.vllm.engine import VLLMGenerator
+
+ModelStage = Literal["answers", "summaries", "scores"]
+"""A stage that needs a model."""
 
 Result: TypeAlias = AnswerSet | Summary | Score | Failure
 
 
 @dataclass(frozen=True)
 class StageSpec:
-    """What a worker is made from. It holds no key: workers read theirs from their own environment."""
+    """All that a worker needs to know. It holds no API key: workers read theirs from their environment."""
 
-    stage: Literal["answers", "summaries", "scores"]
+    stage: ModelStage
     config: Config
     prompts: Prompts
     options: ExecutionOptions
@@ -46,189 +43,122 @@ class StageSpec:
 
     @property
     def model(self) -> str:
-        """The name of the model that does it."""
-        return (
-            self.config.scores.judge
-            if self.stage == "scores"
-            else str(getattr(self.config, self.stage).model)
-        )
+        """The name of the stage's model."""
+        if self.stage == "scores":
+            return self.config.scores.judge
+        return str(getattr(self.config, self.stage).model)
 
     @property
-    def local(self) -> bool:
-        """Whether that is a torch model of ours, rather than vLLM's or a server's."""
-        return kind_of(self.model) == "local"
+    def kind(self) -> Kind:
+        """The kind of the stage's model."""
+        return kind_of(self.model)
 
     @property
     def batch_size(self) -> int:
-        """Questions that a worker takes at a time. Those of a server come back one by one, and more of them
-        keep it busy."""
+        """Questions that a worker takes at a time."""
         if self.stage == "scores":
             return 1
-        return max(
-            self.options.batch_questions,
-            2 * self.options.max_connections if kind_of(self.model) == "openai" else 0,
-        )
+        if self.kind == "openai":  # whose results come one by one, so that more questions keep it busy
+            return max(self.options.batch_questions, 2 * self.options.max_connections)
+        return self.options.batch_questions
 
 
 class StageTask(Record, frozen=True, kw_only=True):
-    """What is to be done for one question, with all that it takes."""
+    """What is to do for one question, with all records that it needs."""
 
     question: Question
-    names: tuple[str, ...] = ()
-    """Strategies whose summaries are wanted."""
+    strategies: tuple[str, ...] = ()
+    """Names of the strategies to summarise with."""
     answers: AnswerSet | None = None
     summaries: tuple[Summary, ...] = ()
-    """To be scored."""
-    beside: tuple[Score, ...] = ()
-    """Estimates of other summaries of the question, with which theirs are to be comparable."""
+    """Summaries to score."""
+    earlier_scores: tuple[Score, ...] = ()
+    """Scores of the question's other summaries, which estimates are to be comparable with."""
+
+    @property
+    def size(self) -> int:
+        """How many results are wanted."""
+        return len(self.strategies) + len(self.summaries) or 1
 
 
 StageFn: TypeAlias = Callable[[Sequence[StageTask]], Iterator[list[Result]]]
-"""Tasks to results, in lists that belong together on disk, each as soon as it is there."""
+"""Turns tasks into results. Lists belong together on disk, and each comes as soon as it is ready."""
 
 
-def load_model(job: StageSpec, progress: Progress) -> Any:
-    """The generator or judge that a job needs."""
-    if job.stage == "scores":
-        return load_judge(job.config, job.options, progress)
-    wanted = getattr(job.config, job.stage)
-    return load_generator(wanted.model, wanted.revision, job.options, progress, base_url=wanted.base_url)
+def stage_fn(spec: StageSpec, model: Any, progress: Progress) -> StageFn:
+    """The work of a stage with its loaded generator or judge."""
+    if spec.stage == "answers":
+        return _answers_fn(spec, model)
+    if spec.stage == "summaries":
+        return _summaries_fn(spec, model)
+    return _scores_fn(load_metric(model, spec.config, spec.options, progress))
 
 
-def stage_fn(job: StageSpec, model: Any, progress: Progress) -> StageFn:
-    """What a job does with its model."""
-    return _WORK[job.stage](job, model, progress)
+def _answers_fn(spec: StageSpec, generator: Generator) -> StageFn:
+    config = spec.config.answers
 
-
-def _drawing(job: StageSpec, generator: Generator, progress: Progress) -> StageFn:
-    wanted = job.config.answers
-
-    def work(tasks: Sequence[StageTask]) -> Iterator[list[Result]]:
-        drawn = draw_answers(
+    def draw(tasks: Sequence[StageTask]) -> Iterator[list[Result]]:
+        results = draw_answers(
             [task.question for task in tasks],
             generator,
-            num_answers=wanted.num_answers,
-            prompts=job.prompts,
-            sampling=Sampling(
-                temperature=wanted.temperature, top_p=wanted.top_p, max_new_tokens=wanted.max_new_tokens
-            ),
-            seed=wanted.seed,
-            thinking=wanted.thinking,
-            batch_questions=job.batch_size,
+            num_answers=config.num_answers,
+            prompts=spec.prompts,
+            sampling=answer_sampling(config),
+            seed=config.seed,
+            thinking=config.thinking,
+            batch_questions=spec.batch_size,
         )
-        return ([result] for result in drawn)
+        return ([result] for result in results)
 
-    return work
+    return draw
 
 
-def _summarizing(job: StageSpec, generator: Generator, progress: Progress) -> StageFn:
-    wanted = job.config.summaries
-    names = [strategy if isinstance(strategy, str) else strategy[0] for strategy in job.strategies]
+def _summaries_fn(spec: StageSpec, generator: Generator) -> StageFn:
+    config = spec.config.summaries
+    names = strategy_names(spec.strategies)
 
-    def work(tasks: Sequence[StageTask]) -> Iterator[list[Result]]:
-        made = summarize(
+    def summarise(tasks: Sequence[StageTask]) -> Iterator[list[Result]]:
+        done: set[tuple[str, str]] = set()
+        for task in tasks:
+            done.update((task.question.id, name) for name in names if name not in task.strategies)
+        results = summarize(
             [task.question for task in tasks],
-            job.strategies,
+            spec.strategies,
             generator,
-            prompts=job.prompts,
-            sampling=replace(THINKING if wanted.thinking else GREEDY, max_new_tokens=wanted.max_new_tokens),
-            sample_sampling=Sampling(max_new_tokens=wanted.sample_max_new_tokens),
-            num_samples=wanted.num_samples,
-            seed=wanted.seed,
-            thinking=wanted.thinking,
-            batch_questions=job.batch_size,
-            done={(task.question.id, name) for task in tasks for name in names if name not in task.names},
+            prompts=spec.prompts,
+            sampling=summary_sampling(config),
+            sample_sampling=Sampling(max_new_tokens=config.sample_max_new_tokens),
+            num_samples=config.num_samples,
+            seed=config.seed,
+            thinking=config.thinking,
+            batch_questions=spec.batch_size,
+            done=done,
         )
-        return ([result] for result in made)
+        return ([result] for result in results)
 
-    return work
+    return summarise
 
 
-def _scoring(job: StageSpec, judge: Judge, progress: Progress) -> StageFn:
-    metric = load_metric(judge, job.config, job.options, progress)
-
-    def work(tasks: Sequence[StageTask]) -> Iterator[list[Result]]:
+def _scores_fn(metric: SelfReflect) -> StageFn:
+    def score(tasks: Sequence[StageTask]) -> Iterator[list[Result]]:
         for task in tasks:
             assert task.answers is not None  # a question without answers is not scored
-            yield [*metric.score_records(task.question, task.answers, task.summaries, beside=task.beside)]
+            yield [
+                *metric.score_records(task.question, task.answers, task.summaries, beside=task.earlier_scores)
+            ]
 
-    return work
-
-
-_WORK: dict[str, Callable[[StageSpec, Any, Progress], StageFn]] = {
-    "answers": _drawing,
-    "summaries": _summarizing,
-    "scores": _scoring,
-}
+    return score
 
 
-def load_generator(
-    model: str,
-    revision: str | None,
-    options: ExecutionOptions,
-    progress: Progress,
-    *,
-    base_url: str | None = None,
-) -> HFGenerator | OpenAIGenerator | VLLMGenerator:
-    """The generator that ``--model`` names."""
-    spec = ModelSpec(
-        model,
-        revision=revision,
-        base_url=base_url,
-        batch_size=options.batch_size,
-        **_resources(options),
-    )
-    return load.load_generator(spec, progress.note)
+def answer_sampling(config: AnswersConfig) -> Sampling:
+    """How an answer is drawn."""
+    return Sampling(temperature=config.temperature, top_p=config.top_p, max_new_tokens=config.max_new_tokens)
 
 
-def load_judge(config: Config, options: ExecutionOptions, progress: Progress) -> Judge:
-    """The judge that ``--judge`` names. One whose decoder runs elsewhere is compared with a stored score,
-    where there is one."""
-    scores = config.scores
-    spec = ModelSpec(
-        scores.judge,
-        revision=scores.revision,
-        base_url=scores.base_url,
-        dtype=scores.dtype,  # type: ignore[arg-type]  # load_config has checked it
-        **_resources(options),
-    )
-    compat: Compat = scores.compat  # type: ignore[assignment]  # load_config has checked it
-    judge = load.load_judge(spec, compat=compat, progress=progress.note)
-    if judge.last_states is None:
-        return judge
-    from selfreflect.metric.parity import check_parity
-
-    if not check_parity(judge):
-        progress.note(
-            f"there is no stored score for {scores.judge} in {judge.lm.dtype}, so its hidden states are taken on trust"
-        )
-    return judge
+def summary_sampling(config: SummariesConfig) -> Sampling:
+    """How a summary is drawn."""
+    return replace(THINKING if config.thinking else GREEDY, max_new_tokens=config.max_new_tokens)
 
 
-def _resources(options: ExecutionOptions) -> dict[str, Any]:
-    """What the options say about loading any model."""
-    return {
-        "device": options.device,
-        "device_map": options.device_map,
-        "trust_remote_code": options.trust_remote_code,
-        "max_connections": options.max_connections,
-        "timeout": options.timeout,
-    }
-
-
-def load_metric(judge: Judge, config: Config, options: ExecutionOptions, progress: Progress) -> SelfReflect:
-    """The metric with the limits that the settings name."""
-    from selfreflect.metric.engine.native import library
-    from selfreflect.metric.scorer import SelfReflect
-
-    on_cpu = judge.last_states is None and (judge.lm.device, judge.lm.dtype) == ("cpu", "float32")
-    if on_cpu and isinstance(why := library(), str):
-        progress.note(f"scoring is slower than it could be, since its attention is not compiled: {why}")
-    wanted = config.scores
-    return SelfReflect(
-        judge,
-        limits=wanted.limits,
-        guesses=options.guesses,
-        cache=options.cache,
-        warn=progress.note,
-    )
+def strategy_names(strategies: Sequence[Named]) -> list[str]:
+    return [strategy if isinstance(strategy, str) else strategy[0] for strategy in strategies]

@@ -1,56 +1,39 @@
-"""Tasks and results on the wire: numbered batches as JSON, and the worker at the other end."""
+"""What travels between the experiment and workers in other processes: numbered batches and their outcomes."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any
 
 from selfreflect.errors import BackendError, SelfReflectError, revived
+from selfreflect.pipeline.models import ConfiguredModels, load_stage_model
 from selfreflect.pipeline.options import Quiet
-from selfreflect.pipeline.stages import Result, StageSpec, StageTask, load_model, stage_fn
-from selfreflect.records import AnswerSet, Failure, R, Record, Score, Summary, dump_line, from_plain
+from selfreflect.pipeline.stages import Result, StageSpec, StageTask, stage_fn
 
 
-class Batch(Record, frozen=True, kw_only=True):
-    """Tasks for a worker in another process."""
+@dataclass(frozen=True)
+class Batch:
+    """Tasks for one worker."""
 
     number: int
-    tasks: tuple[StageTask, ...]
+    tasks: Sequence[StageTask]
 
 
-class BatchOutcome(Record, frozen=True, kw_only=True):
+@dataclass(frozen=True)
+class Outcome:
     """All results of a batch, or those before an error that ends the run."""
 
     number: int
+    results: Sequence[Result] = ()
     facts: dict[str, Any] | None = None
-    """What a manifest says about the worker's model; None where it could not be loaded."""
-    answers: tuple[AnswerSet, ...] = ()
-    summaries: tuple[Summary, ...] = ()
-    scores: tuple[Score, ...] = ()
-    failures: tuple[Failure, ...] = ()
-    notes: tuple[str, ...] = ()
+    """What a manifest says about the worker's model; None if it could not be loaded."""
+    notes: Sequence[str] = ()
     """Lines for people."""
     error: tuple[str, str] | None = None
-    """Class and message of a SelfReflectError."""
-
-    @classmethod
-    def of(cls, number: int, results: Sequence[Result], **fields: Any) -> Self:
-        """An outcome with these results, sorted by kind."""
-        return cls(
-            number=number,
-            answers=_of_kind(AnswerSet, results),
-            summaries=_of_kind(Summary, results),
-            scores=_of_kind(Score, results),
-            failures=_of_kind(Failure, results),
-            **fields,
-        )
-
-    @property
-    def results(self) -> list[Result]:
-        return [*self.answers, *self.summaries, *self.scores, *self.failures]
+    """Class and message of a SelfReflectError; not every exception can be pickled."""
 
     def raise_error(self) -> None:
         """Raise the worker's error, if it had one, as the worker did."""
@@ -58,40 +41,24 @@ class BatchOutcome(Record, frozen=True, kw_only=True):
             raise revived(*self.error)
 
 
-def _of_kind(kind: type[R], results: Sequence[Result]) -> tuple[R, ...]:
-    return tuple(result for result in results if isinstance(result, kind))
-
-
-def encode(record: Record) -> bytes:
-    return dump_line(record).encode()
-
-
-def decode(kind: type[R], data: bytes) -> R:
-    return from_plain(kind, json.loads(data))
-
-
-def split_into_batches(tasks: Sequence[StageTask], workers: int, at_most: int) -> list[bytes]:
-    """Encode tasks in batches of even size, up to ``at_most`` each.
+def split_into_batches(tasks: Sequence[StageTask], workers: int, at_most: int) -> list[Batch]:
+    """Split tasks into batches of even size, up to ``at_most`` each.
 
     There are enough batches to give every worker one, as far as the tasks go.
     """
     count = max(math.ceil(len(tasks) / at_most), min(workers, len(tasks)))
     bounds = [len(tasks) * number // count for number in range(count + 1)]
-    return [
-        encode(Batch(number=number, tasks=tuple(tasks[start:end])))
-        for number, (start, end) in enumerate(pairwise(bounds))
-    ]
+    return [Batch(number, tasks[start:end]) for number, (start, end) in enumerate(pairwise(bounds))]
 
 
-def each_once(encoded: Iterable[bytes], count: int) -> Iterator[BatchOutcome]:
-    """Decode the outcomes of ``count`` batches and drop repetitions, which come from retried batches.
+def each_once(outcomes: Iterable[Outcome], count: int) -> Iterator[Outcome]:
+    """Drop the repetitions that come from retried batches.
 
     Raises:
-        BackendError: some are missing at the end.
+        BackendError: at the end, some of the ``count`` batches are missing.
     """
     missing = set(range(count))
-    for data in encoded:
-        outcome = decode(BatchOutcome, data)
+    for outcome in outcomes:
         if outcome.number in missing:
             missing.remove(outcome.number)
             yield outcome
@@ -100,7 +67,7 @@ def each_once(encoded: Iterable[bytes], count: int) -> Iterator[BatchOutcome]:
 
 
 class StageWorker:
-    """Loads the model of a stage once, then turns encoded batches into encoded outcomes.
+    """Loads the model of a stage once, then turns batches into outcomes.
 
     An expected error travels in the outcome, so that it is raised where the command runs.
     """
@@ -110,14 +77,13 @@ class StageWorker:
         self._facts: dict[str, Any] | None = None
         self._error: SelfReflectError | None = None
         try:
-            model = load_model(spec, self._notes)
+            model = load_stage_model(spec.stage, ConfiguredModels(spec.config, spec.options, self._notes))
             self._work = stage_fn(spec, model, self._notes)
             self._facts = model.facts
         except SelfReflectError as error:
             self._error = error
 
-    def __call__(self, data: bytes) -> bytes:
-        batch = decode(Batch, data)
+    def __call__(self, batch: Batch) -> Outcome:
         results: list[Result] = []
         error = self._error
         if error is None:
@@ -126,14 +92,13 @@ class StageWorker:
                     results += group
             except SelfReflectError as raised:
                 error = raised
-        outcome = BatchOutcome.of(
+        return Outcome(
             batch.number,
             results,
             facts=self._facts,
             notes=self._notes.take(),
             error=None if error is None else (type(error).__name__, str(error)),
         )
-        return encode(outcome)
 
 
 class _Notes(Quiet):
@@ -145,7 +110,7 @@ class _Notes(Quiet):
     def note(self, line: str) -> None:
         self._lines.append(line)
 
-    def take(self) -> tuple[str, ...]:
-        lines = tuple(self._lines)
-        self._lines.clear()
+    def take(self) -> list[str]:
+        lines = self._lines
+        self._lines = []
         return lines

@@ -19,6 +19,7 @@ from typing import Any, Generic, NoReturn
 from msgspec import DecodeError, Raw, to_builtins
 from msgspec import json as raw_json
 
+from selfreflect.atomic import sync_directory
 from selfreflect.errors import StoreError, excerpt
 from selfreflect.records import R, dump_line, from_plain
 
@@ -227,16 +228,6 @@ def _with_empty_lists(line: bytes, fields: Collection[str]) -> bytes:
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not strict JSON")
-
-
-def sync_directory(path: Path) -> None:
-    """Make new names in a directory durable, where the system can."""
-    with suppress(OSError):
-        directory = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
 
 
 def lock(path: Path) -> int:

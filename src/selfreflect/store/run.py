@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 from msgspec import field
 from msgspec.structs import replace
 
+from selfreflect.atomic import write_bytes
 from selfreflect.errors import MissingExtraError, StoreError, excerpt
 from selfreflect.records import (
     SCHEMA_VERSION,
@@ -32,14 +33,15 @@ from selfreflect.records import (
     dump_line,
     from_plain,
 )
-from selfreflect.store.journal import Journal, lock, parse_line, store_errors, sync_directory
+from selfreflect.store.journal import Journal, lock, parse_line, store_errors
 from selfreflect.text import without_credentials
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MANIFEST = "manifest.json"
-_TEMPORARY = ".manifest.json.tmp"
+_UNFINISHED = (".manifest.json.tmp", "manifest.json.*.partial")
+"""Manifests that a killed process was writing; the first is what earlier versions left."""
 _LOCK = ".lock"
 _FORMAT = "selfreflect-run"
 
@@ -111,11 +113,13 @@ class Run:
                 holds other things or cannot be written.
         """
         path = Path(path)
-        config = _plain(config)
+        config = plain_settings(config)
         with store_errors(path), ExitStack() as stack:
             path.mkdir(parents=True, exist_ok=True)
             check_run_directory(path)
             stack.callback(os.close, lock(path / _LOCK))
+            for leftover in _unfinished(path):
+                leftover.unlink()
             if fresh:
                 for name, _ in _LAYOUT.values():
                     (path / name).unlink(missing_ok=True)
@@ -315,25 +319,14 @@ class Run:
         merged = {}
         for name, entries in sections.items():
             if entries is not None:
-                merged[name] = {**getattr(self.manifest, name), **_plain(entries)}
+                merged[name] = {**getattr(self.manifest, name), **plain_settings(entries)}
         self._write_manifest(replace(self.manifest, **merged))
 
     def _write_manifest(self, manifest: Manifest) -> None:
         """Replace the manifest atomically: a reader sees the old one or the new one."""
         text = json.dumps(json.loads(dump_line(manifest)), indent=2) + "\n"
-        temporary = self.path / _TEMPORARY
         with store_errors(self.path / MANIFEST):
-            try:
-                with temporary.open("w", encoding="ascii") as file:
-                    file.write(text)
-                    file.flush()
-                    os.fsync(file.fileno())
-                temporary.replace(self.path / MANIFEST)
-            except OSError:
-                with suppress(OSError):
-                    temporary.unlink(missing_ok=True)
-                raise
-            sync_directory(self.path)
+            write_bytes(self.path / MANIFEST, text.encode("ascii"))
         self.manifest = manifest
 
 
@@ -356,13 +349,18 @@ def check_run_directory(path: Path) -> None:
 
     Files that a run leaves when it is killed in its first moment are allowed.
     """
-    names = {entry.name for entry in path.iterdir()} - {_LOCK, _TEMPORARY}
+    others = {path / _LOCK, *_unfinished(path)}
+    names = {entry.name for entry in path.iterdir() if entry not in others}
     if MANIFEST in names:
         _manifest_fields(path)
     elif names:
         raise StoreError(
             f"{path} is not empty and not a run directory (it has no {MANIFEST}). Use another --out."
         )
+
+
+def _unfinished(path: Path) -> list[Path]:
+    return [entry for pattern in _UNFINISHED for entry in path.glob(pattern)]
 
 
 def _manifest_fields(path: Path) -> dict[str, Any]:
@@ -429,7 +427,7 @@ def _short_json(value: Any) -> str:
     return text if len(text) <= 200 else text[:199] + "…"
 
 
-def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
+def plain_settings(value: Mapping[str, Any]) -> dict[str, Any]:
     """``value`` as JSON reads it back, so that it compares equal, without credentials in URLs."""
     plain: dict[str, Any] = _without_credentials(json.loads(dump_line(dict(value))))
     return plain

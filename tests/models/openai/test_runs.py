@@ -45,10 +45,7 @@ def test_where_a_server_stays_down_what_is_done_is_kept_and_the_next_start_does_
     assert failed.said.count("error:") == 1
     kept = len(Run.load(out).answers)
     assert 0 < kept <= 25
-    assert (
-        f"{kept} of 60 answers were made and saved, {60 - kept} are missing. The same command goes on from there"
-        in failed.said
-    )
+    assert f"{kept} of 60 answers saved, {60 - kept} to go. Run the same command to resume" in failed.said
     with FaultServer() as again:  # at another port
         done = run(*command(out, again.url, asked))
     assert done.code == 0
@@ -69,7 +66,7 @@ def test_summaries_made_before_a_server_goes_down_are_kept(tmp_path: Path) -> No
         assert failed.code == 2
         kept = len(Run.load(out).summaries)
         assert 0 < kept <= 7
-        assert f"{kept} of 20 summaries were made and saved, {20 - kept} are missing" in failed.said
+        assert f"{kept} of 20 summaries saved, {20 - kept} to go" in failed.said
         server.script = lambda call: answers()
         assert run(*more).code == 0
     assert len(Run.load(out).summaries) == 20

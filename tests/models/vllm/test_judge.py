@@ -29,7 +29,8 @@ from selfreflect.models.spec import ModelSpec
 from selfreflect.models.vllm.judge import ServedJudge, precision
 from selfreflect.models.vllm.lm_head import load_lm_head
 from selfreflect.models.vllm.server import PoolingServer
-from selfreflect.pipeline.experiment import ExecutionOptions, Quiet, load_judge
+from selfreflect.pipeline.models import ConfiguredModels
+from selfreflect.pipeline.options import ExecutionOptions, Quiet
 from selfreflect.store.run import Run
 from selfreflect.validate.metrics.common import judge_name
 
@@ -370,8 +371,8 @@ def test_people_are_told_of_a_judge_without_a_stored_score(tiny_judge: TinyJudge
     local = tiny_judge("llama")
     with FaultServer(pooling(local)) as server:
         config = load_config(None, {"scores": {"judge": f"vllm+http:{local.name}", "base_url": server.url}})
-        load_judge(config, ExecutionOptions(device="cpu"), Told())
-    assert "taken on trust" in Told.lines[-1]
+        ConfiguredModels(config, ExecutionOptions(device="cpu"), Told()).judge()
+    assert "not checked" in Told.lines[-1]
 
 
 def test_a_key_that_was_not_sent_is_told(tiny_judge: TinyJudge, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -425,10 +426,7 @@ def test_a_run_whose_judge_goes_away_goes_on_at_another_address(
         )
     assert broken.code == 2
     assert why in broken.said
-    assert (
-        "1 of 2 scores were made and saved, 1 are missing. The same command goes on from there."
-        in broken.said
-    )
+    assert "1 of 2 scores saved, 1 to go. Run the same command to resume." in broken.said
     assert len(Run.load(out).scores) == 1
     with FaultServer(script) as server:
         again = run("score", "--out", out, "--judge-url", server.url, "--device", "cpu")

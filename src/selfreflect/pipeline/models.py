@@ -1,0 +1,103 @@
+"""Where the stages get their models from, and the metric its judge."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from selfreflect.models.base import Generator
+from selfreflect.models.load import load_generator, load_judge
+from selfreflect.models.spec import ModelSpec
+from selfreflect.pipeline.options import ExecutionOptions, Progress
+
+if TYPE_CHECKING:
+    from selfreflect.config import Config
+    from selfreflect.metric.scorer import SelfReflect
+    from selfreflect.models.judge import Judge
+
+
+class StageGenerator(Generator, Protocol):
+    """A generator that says what a manifest should record about it."""
+
+    @property
+    def facts(self) -> dict[str, Any]: ...
+
+
+class ModelProvider(Protocol):
+    """Gives each stage its model, once per stage and only if there is work to do."""
+
+    def generator(self, stage: Literal["answers", "summaries"]) -> StageGenerator: ...
+
+    def judge(self) -> Judge: ...
+
+
+class ConfiguredModels:
+    """Loads the models that the settings name."""
+
+    def __init__(self, config: Config, options: ExecutionOptions, progress: Progress) -> None:
+        self._config = config
+        self._progress = progress
+        self._resources: dict[str, Any] = {
+            "device": options.device,
+            "device_map": options.device_map,
+            "trust_remote_code": options.trust_remote_code,
+            "batch_size": options.batch_size,
+            "max_connections": options.max_connections,
+            "timeout": options.timeout,
+        }
+
+    def generator(self, stage: Literal["answers", "summaries"]) -> StageGenerator:
+        """Load the stage's generator. Raises as :func:`~selfreflect.models.load.load_generator`."""
+        section = getattr(self._config, stage)
+        spec = ModelSpec(
+            section.model, revision=section.revision, base_url=section.base_url, **self._resources
+        )
+        return load_generator(spec, self._progress.note)
+
+    def judge(self) -> Judge:
+        """Load the judge. Raises as :func:`~selfreflect.models.load.load_judge`.
+
+        A judge whose decoder runs elsewhere is compared with a stored score, if there is one.
+        """
+        scores = self._config.scores
+        spec = ModelSpec(
+            scores.judge,
+            revision=scores.revision,
+            base_url=scores.base_url,
+            dtype=scores.dtype,  # type: ignore[arg-type]  # load_config has checked it
+            **self._resources,
+        )
+        compat: Any = scores.compat  # load_config has checked it
+        judge = load_judge(spec, compat=compat, progress=self._progress.note)
+        if judge.last_states is not None:
+            from selfreflect.metric.parity import check_parity
+
+            if not check_parity(judge):
+                self._progress.note(
+                    f"no stored score for {scores.judge} in {judge.lm.dtype}: its hidden states are not checked"
+                )
+        return judge
+
+
+def load_stage_model(
+    stage: Literal["answers", "summaries", "scores"], models: ModelProvider
+) -> StageGenerator | Judge:
+    """The model that a stage works with."""
+    return models.judge() if stage == "scores" else models.generator(stage)
+
+
+def load_metric(judge: Judge, config: Config, options: ExecutionOptions, progress: Progress) -> SelfReflect:
+    """The metric with the limits that the settings name."""
+    from selfreflect.metric.engine.native import library
+    from selfreflect.metric.scorer import SelfReflect
+
+    if judge.last_states is None and (judge.lm.device, judge.lm.dtype) == ("cpu", "float32"):
+        compiled = library()
+        if isinstance(compiled, str):
+            progress.note(f"scoring is slower because its attention could not be compiled: {compiled}")
+    return SelfReflect(
+        judge,
+        limits=config.scores.limits,
+        guesses=options.guesses,
+        cache=options.cache,
+        warn=progress.note,
+    )

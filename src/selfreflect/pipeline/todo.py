@@ -1,0 +1,113 @@
+"""What is still to do in a run, as tasks: plain functions of its records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from selfreflect.errors import StoreError
+from selfreflect.pipeline.stages import StageTask
+from selfreflect.records import RETRIED, AnswerSet, Failure, Question, Score, Stage, Summary
+from selfreflect.store.run import Manifest
+
+
+class RunState(Protocol):
+    """A run directory, or its contents in memory."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def questions(self) -> Mapping[str, Question]: ...
+    @property
+    def answers(self) -> Mapping[str, AnswerSet]: ...
+    @property
+    def summaries(self) -> Mapping[tuple[str, str], Summary]: ...
+    @property
+    def scores(self) -> Mapping[tuple[str, str], Score]: ...
+    @property
+    def failures(self) -> Sequence[Failure]: ...
+
+
+def has_all_questions(run: RunState, manifest: Manifest) -> bool:
+    """Whether the run has all questions of its source."""
+    source = manifest.sources.get("questions", {})
+    return bool(source) and len(run.questions) == source.get("count")
+
+
+def missing_answers(run: RunState) -> list[StageTask]:
+    """One task per question that may still get answers.
+
+    Raises:
+        StoreError: the run has no questions.
+    """
+    final = final_failures(run, "answers")
+    tasks = []
+    for key, question in _questions(run).items():
+        if key not in run.answers and (key, "") not in final:
+            tasks.append(StageTask(question=question))
+    return tasks
+
+
+def missing_summaries(run: RunState, strategies: Sequence[str]) -> list[StageTask]:
+    """One task per question that may still get summaries by some of these strategies.
+
+    Raises:
+        StoreError: the run has no questions.
+    """
+    done = {*run.summaries, *final_failures(run, "summaries")}
+    tasks = []
+    for key, question in _questions(run).items():
+        missing = tuple(name for name in strategies if (key, name) not in done)
+        if missing:
+            tasks.append(StageTask(question=question, strategies=missing))
+    return tasks
+
+
+def missing_scores(run: RunState) -> list[StageTask]:
+    """One task per question that has answers and summaries that may still be scored.
+
+    Raises:
+        StoreError: the run has no questions, or nothing to score.
+    """
+    questions = _questions(run)
+    if not run.summaries and not run.failures:
+        raise StoreError(
+            f"{run.path} holds no summaries yet. Make some with: selfreflect summarize --out {run.path}"
+        )
+    done = {*run.scores, *final_failures(run, "scores")}
+    unscored: dict[str, list[Summary]] = {}
+    for key, summary in run.summaries.items():
+        question = summary.question_id
+        if key not in done and question in run.answers and question in questions:
+            unscored.setdefault(question, []).append(summary)
+    earlier: dict[str, list[Score]] = {}
+    for (question, _), score in run.scores.items():
+        if question in unscored:
+            earlier.setdefault(question, []).append(replace(score, words=()))
+    return [
+        StageTask(
+            question=questions[question],
+            answers=run.answers[question],
+            summaries=tuple(summaries),
+            earlier_scores=tuple(earlier.get(question, ())),
+        )
+        for question, summaries in unscored.items()
+    ]
+
+
+def final_failures(run: RunState, stage: Stage) -> set[tuple[str, str]]:
+    """(question id, name) of the stage's failures that another try would only repeat."""
+    final = set()
+    for failure in run.failures:
+        if failure.stage == stage and failure.kind not in RETRIED:
+            final.add((failure.question_id, failure.name))
+    return final
+
+
+def _questions(run: RunState) -> Mapping[str, Question]:
+    if not run.questions:
+        raise StoreError(f"{run.path} holds no questions yet. Give some with --questions SOURCE.")
+    return run.questions

@@ -1,0 +1,49 @@
+"""What a job shows while it runs, and how it stops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+from app_server import ANSWERS
+
+from selfreflect.app.jobs import Job, StopRequested
+from selfreflect.app.progress import FIRST_BATCH, LARGEST_BATCH, JobProgress, Streaming, batches
+from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling
+from selfreflect.models.scripted import Scripted
+
+if TYPE_CHECKING:
+    from selfreflect.metric.scorer import SelfReflect
+    from selfreflect.models.judge import Judge
+
+
+def test_scoring_stops_at_the_next_pass_and_works_again_afterwards(
+    tiny_judge: Callable[..., Judge], tiny_metric: Callable[..., SelfReflect]
+) -> None:
+    metric, judge = tiny_metric("llama"), tiny_judge("llama")
+    scored = {"answers": ANSWERS, "summaries": {"mine": "Radishes or lettuce."}}
+    before = metric.score("What first?", **scored)  # type: ignore[arg-type]
+    job = Job(None, "score", "What first?")
+    progress = JobProgress(job)
+    with progress.stage("scores", 1):
+        progress.hook(judge)
+        job.stop()
+        with pytest.raises(StopRequested):
+            metric.score("What first?", **scored)  # type: ignore[arg-type]
+    assert metric.score("What first?", **scored) == before  # type: ignore[arg-type]
+
+
+def test_small_batches_give_the_texts_in_order_and_stop_at_a_refusal() -> None:
+    assert list(batches(50)) == [(0, 2), (2, 4), (6, 8), (14, 16), (30, 16), (46, 4)]
+    assert list(batches(1)) == [(0, 1)]
+    assert max(count for _, count in batches(400)) == LARGEST_BATCH > FIRST_BATCH
+    shown: list[Reply] = []
+    request = Request(messages=(Message(role="user", content="?"),), sampling=Sampling(), n=5, seed=10)
+    inner = Scripted(lambda asked: [f"{asked.seed + place}" for place in range(asked.n)])
+    [reply] = Streaming(inner, shown.append, lambda: None).generate([request])
+    assert isinstance(reply, Reply)
+    assert [one.text for one in reply.completions] == ["10", "11", "12", "13", "14"]
+    assert [len(one.completions) for one in shown] == [2, 3]
+    refusal = Refusal(kind="too_long", message="no")
+    assert Streaming(Scripted(lambda _: refusal), shown.append, lambda: None).generate([request]) == [refusal]

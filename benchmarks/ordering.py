@@ -1,8 +1,8 @@
 """How often does a better summary get the lower (better) score? Reads lines of ``selfreflect score --json``
-on standard input.
+on standard input:
 
-    selfreflect score --items good_mid_bad.json --num-answers 5 --json | python benchmarks/ordering.py good
-    mid bad
+    selfreflect score --items good_mid_bad.json --num-answers 5 --json |
+    python benchmarks/ordering.py good mid bad
 
 The names are given from best to worst. Prints a Markdown table with 95 % Wilson intervals.
 """
@@ -28,20 +28,18 @@ def main(names: list[str]) -> None:
         row = json.loads(line)
         if row["score"] is not None:
             scores.setdefault(row["id"], {})[row["summary"]] = row["score"]
-    print(
-        "| comparison | lower score for the better one | share | 95 % interval |\n| --- | --- | --- | --- |"
-    )
+    print("| comparison | lower score for the better one | share | 95 % interval |")
+    print("| --- | --- | --- | --- |")
     for better, worse in combinations(names, 2):
         pairs = [(item[better], item[worse]) for item in scores.values() if better in item and worse in item]
         hits = sum(a < b for a, b in pairs)
         low, high = wilson(hits, len(pairs))
-        print(
-            f"| {better} before {worse} | {hits} of {len(pairs)} | {hits / len(pairs):.1%} | {low:.1%} to {high:.1%} |"
-        )
-    means = ", ".join(
-        f"{name} {sum(item[name] for item in scores.values()) / len(scores):.4f}" for name in names
-    )
-    print(f"\nMean scores over {len(scores)} questions: {means}.")
+        share = hits / len(pairs)
+        print(f"| {better} before {worse} | {hits} of {len(pairs)} | {share:.1%} | {low:.1%} to {high:.1%} |")
+    print(f"\nMean scores over {len(scores)} questions:")
+    for name in names:
+        mean = sum(item[name] for item in scores.values()) / len(scores)
+        print(f"{name} {mean:.4f}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How fast matrix products are at SmolLM2's shapes: by torch's own choice of a kernel and by
+"""Times matrix products at SmolLM2's shapes: with torch's own choice of a kernel and with
 ``selfreflect.models.linear``."""
 
 import time
@@ -13,7 +13,8 @@ ROWS, HIDDEN, HEADS, FFN, VOCABULARY = 1024, 576, 192, 1536, 49152
 
 def best(product: Callable[[], torch.Tensor], seconds: float = 0.7) -> float:
     product()
-    fastest, end = float("inf"), time.perf_counter() + seconds
+    fastest = float("inf")
+    end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         started = time.perf_counter()
         product()
@@ -34,10 +35,8 @@ def main() -> None:
     for rows, inner, outer in shapes:
         x, weight = torch.randn(rows, inner), torch.randn(outer, inner)
         flops = 2e-9 * rows * inner * outer
-        by_torch, by_us = (
-            best(lambda x=x, w=weight: torch.nn.functional.linear(x, w)),
-            best(lambda x=x, w=weight: linear(x, w)),
-        )
+        by_torch = best(lambda x=x, w=weight: torch.nn.functional.linear(x, w))
+        by_us = best(lambda x=x, w=weight: linear(x, w))
         print(f"{rows} x {inner} x {outer}: {flops / by_torch:.0f} {flops / by_us:.0f}")
 
 

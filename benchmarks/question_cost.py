@@ -1,11 +1,11 @@
-"""The judge's work for one question, counted without running a model: nodes of prefix trees, token tasks,
-operations, stored bytes.
+"""Counts the judge's work for one question without running a model: nodes of prefix trees, token tasks and
+operations.
 
     python benchmarks/question_cost.py --items FILE [--limit N] [--num-answers N]
-    python benchmarks/question_cost.py --answers 50 --conditioning 50 --words 12 --summaries 4 --summary-words
-    40
+    python benchmarks/question_cost.py --answers 50 --conditioning 50 --words 12 --summaries 4 \
+        --summary-words 40
 
-The second form makes questions up out of the words of bundled texts. Tokens are those of the embedded judge's
+The second form makes questions up from words of bundled texts. Tokens are counted with the embedded judge's
 tokenizer. Prints a line of JSON with means over the questions.
 """
 
@@ -16,43 +16,74 @@ import json
 import random
 from statistics import mean
 
-from transformers import Qwen2Config
+from transformers import AutoConfig, Qwen2Config
 
 from selfreflect.bench.flops import Shape, count_flops, read_shape
 from selfreflect.bench.random_model import SHAPES, random_judge
-from selfreflect.bench.work import work_of
+from selfreflect.bench.work import Work, work_of
 from selfreflect.metric.tasks import masked_words
 from selfreflect.models.smollm2 import model_directory
 from selfreflect.sources.items import Item, read_items
+from selfreflect.sources.questions import load_questions
 
 PEAK, SHARE = 790e12, 0.6
 """Operations a second of an H200 in bfloat16 matrix products, and the share that the engine is meant to
 reach. Neither is measured here."""
 
 
-def made_up(args: argparse.Namespace) -> list[Item]:
-    from selfreflect.pipeline.judge_cost import TYPICAL
-    from selfreflect.sources.questions import load_questions
+WORDS = (
+    "Most people would say that it depends on the soil and on how much sun there is, but radishes or lettuce "
+    "are a good first choice because they grow quickly and need little care."
+)
+"""Words for made-up texts, besides those of the bundled questions."""
 
-    asked = load_questions("bundled").questions
-    known = " ".join([TYPICAL, *(question.text for question in asked)]).split()
+
+def made_up_items(args: argparse.Namespace) -> list[Item]:
+    questions = load_questions("bundled").questions
+    vocabulary = " ".join([WORDS, *(question.text for question in questions)]).split()
     chance = random.Random(0)
 
     def texts(count: int, words: int) -> tuple[str, ...]:
-        return tuple(" ".join(chance.choices(known, k=words)) for _ in range(count))
+        return tuple(" ".join(chance.choices(vocabulary, k=words)) for _ in range(count))
 
-    return [
-        Item(
-            id=question.id,
-            question=question.text,
-            masked_out=texts(args.answers, args.words),
-            conditioning=texts(args.conditioning, args.words),
-            summaries={
-                f"s{place}": text for place, text in enumerate(texts(args.summaries, args.summary_words))
-            },
+    items = []
+    for question in questions[: args.limit or 4]:
+        masked_out = texts(args.answers, args.words)
+        conditioning = texts(args.conditioning, args.words)
+        summaries = texts(args.summaries, args.summary_words)
+        items.append(
+            Item(
+                id=question.id,
+                question=question.text,
+                masked_out=masked_out,
+                conditioning=conditioning,
+                summaries={f"s{index}": text for index, text in enumerate(summaries)},
+            )
         )
-        for question in asked[: args.limit or 4]
-    ]
+    return items
+
+
+def load_items(args: argparse.Namespace) -> list[Item]:
+    if args.items:
+        return read_items(args.items, limit=args.limit, num_answers=args.num_answers)
+    return made_up_items(args)
+
+
+def count(work: Work, shapes: dict[str, Shape]) -> dict[str, float]:
+    """The figures of one question."""
+    answers = work.item.masked_out
+    figures = {
+        "summaries": len(work.trees) - 1,
+        "words_of_an_answer": mean(len(text.split()) for text in answers),
+        "masked_words": len(masked_words(answers)),
+        "token_tasks_per_context": work.requests / len(work.trees),
+        "nodes": work.tree_tokens,
+        "nodes_of_reference": work.trees[0].computed_tokens,
+    }
+    for name, shape in shapes.items():
+        figures[f"tflop_{name}"] = count_flops(work.trees, shape).total / 1e12
+    figures["h200_seconds_computed"] = figures["tflop_qwen2.5-7b"] * 1e12 / (SHARE * PEAK)
+    return figures
 
 
 def main() -> None:
@@ -68,45 +99,14 @@ def main() -> None:
     parser.add_argument("--summaries", type=int, default=4)
     parser.add_argument("--summary-words", type=int, default=40)
     args = parser.parse_args()
-    items = (
-        read_items(args.items, limit=args.limit, num_answers=args.num_answers)
-        if args.items
-        else made_up(args)
-    )
     judge = random_judge("tiny", device="cpu", dtype="float32")
-    shapes = {name: _shape(name) for name in ("smollm2", "qwen2.5-7b")}
-    found = [work_of(judge, item) for item in items]
-    operations = {
-        name: mean(count_flops(one.trees, shape).total for one in found) for name, shape in shapes.items()
+    shapes = {
+        "smollm2": read_shape(AutoConfig.from_pretrained(model_directory())),
+        "qwen2.5-7b": read_shape(Qwen2Config(**SHAPES["qwen2.5-7b"])),
     }
-    words = mean(len(list(masked_words(one.item.masked_out))) for one in found)
-    print(
-        json.dumps(
-            {
-                "questions": len(found),
-                "summaries": mean(len(one.trees) - 1 for one in found),
-                "words_of_an_answer": round(
-                    mean(len(text.split()) for one in found for text in one.item.masked_out), 1
-                ),
-                "masked_words": round(words),
-                "token_tasks_per_context": round(mean(one.requests / len(one.trees) for one in found)),
-                "nodes": round(mean(one.tree_tokens for one in found)),
-                "nodes_of_reference": round(mean(one.trees[0].computed_tokens for one in found)),
-                **{f"tflop_{name}": float(f"{count / 1e12:.4g}") for name, count in operations.items()},
-                "h200_seconds_computed": float(f"{operations['qwen2.5-7b'] / (SHARE * PEAK):.3g}"),
-            }
-        )
-    )
-
-
-def _shape(name: str) -> Shape:
-    from transformers import AutoConfig
-
-    shape = read_shape(
-        AutoConfig.from_pretrained(model_directory()) if name == "smollm2" else Qwen2Config(**SHAPES[name])
-    )
-    assert shape is not None
-    return shape
+    figures = [count(work_of(judge, item), shapes) for item in load_items(args)]
+    means = {name: float(f"{mean(row[name] for row in figures):.6g}") for name in figures[0]}
+    print(json.dumps({"questions": len(figures), **means}))
 
 
 if __name__ == "__main__":

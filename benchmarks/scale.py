@@ -1,11 +1,11 @@
-"""What run directories of many questions take: bytes, memory, seconds. Records are made up, no model runs.
+"""Measures what run directories of many questions take: bytes, memory, seconds. Records are made up, and no
+model runs.
 
     python benchmarks/scale.py DIR --questions 1000 --answers 50 --words 12 --strategies 4 [--without-words]
 
-fills DIR and DIR-*, unless they are there, and prints a line for each file and for each thing done with the
-directory, in a process of its
-own: seconds of one core (for appending the time that passes, for each record), peak memory of that process,
-and the part of it that was there before the directory was read.
+fills DIR and DIR-*, unless they exist, and prints a line for each file and for each operation on the
+directory. An operation runs in its own process, and its line has the seconds of one core (for appending, wall
+time per record), the peak memory of the process, and its memory before it read the directory.
 """
 
 from __future__ import annotations
@@ -22,30 +22,36 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import product
 from pathlib import Path
 
-from selfreflect.metric.tasks import masked_words
+from selfreflect.metric.tasks import MaskedWord, masked_words
 from selfreflect.records import AnswerSet, Question, Score, Summary, WordDistance, dump_line
 from selfreflect.store.run import Run
 
-COMMON = "the of and to in is that it for as with on be at by this are from or have not but what they can which one you were there".split()
-SYLLABLES = [a + b for a in "b c d f g k l m n p r s t v st tr".split() for b in "a e i o u ai er on".split()]
+COMMON = (
+    "the of and to in is that it for as with on be at by this are from or have not but what they can which "
+    "one you were there"
+).split()
+CONSONANTS = "b c d f g k l m n p r s t v st tr".split()
+VOWELS = "a e i o u ai er on".split()
+SYLLABLES = [consonant + vowel for consonant, vowel in product(CONSONANTS, VOWELS)]
 
 
 def text(chance: random.Random, words: int) -> str:
-    """As many words, four in ten of them common ones."""
-    made = [
-        chance.choice(COMMON)
-        if chance.random() < 0.4
-        else "".join(chance.choices(SYLLABLES, k=chance.randint(2, 4)))
-        for _ in range(words)
-    ]
-    return " ".join(made).capitalize() + "."
+    """A text of so many words, four in ten of them common."""
+    parts = []
+    for _ in range(words):
+        if chance.random() < 0.4:
+            parts.append(chance.choice(COMMON))
+        else:
+            parts.append("".join(chance.choices(SYLLABLES, k=chance.randint(2, 4))))
+    return " ".join(parts).capitalize() + "."
 
 
 @cache
 def pool(words: int) -> list[str]:
-    """Answers to choose from, of about so many words."""
+    """Answers of about so many words to choose from."""
     chance = random.Random(0)
     return [text(chance, max(1, round(chance.gauss(words, words / 3)))) for _ in range(5000)]
 
@@ -53,16 +59,17 @@ def pool(words: int) -> list[str]:
 def question_records(
     number: int, args: argparse.Namespace
 ) -> Iterator[Question | AnswerSet | Summary | Score]:
-    """All records of one question. A masked word has 1.6 tokens on average, as SmolLM2 cuts English content
-    words."""
-    chance, id_ = random.Random(number), f"q-{number:012x}"
-    drawn = chance.choices(pool(args.words), k=2 * args.answers)
-    masked = tuple(drawn[: args.answers])
+    """All records of one question. A masked word has 1.6 tokens on average, as English content words have
+    with SmolLM2's tokenizer."""
+    chance = random.Random(number)
+    id_ = f"q-{number:012x}"
+    answers = chance.choices(pool(args.words), k=2 * args.answers)
+    masked = tuple(answers[: args.answers])
     yield Question(id=id_, text=text(chance, 10), kind="made up")
     yield AnswerSet(
         question_id=id_,
         masked_out=masked,
-        conditioning=tuple(drawn[args.answers :]),
+        conditioning=tuple(answers[args.answers :]),
         model="HuggingFaceTB/SmolLM2-135M-Instruct",
         revision="0" * 40,
         temperature=1.0,
@@ -92,16 +99,14 @@ def question_records(
             judge_revision="0" * 40,
             judge_dtype="float32",
             answer_means=tuple(chance.random() / 10 for _ in masked),
-            words=tuple(
-                WordDistance(
-                    answer=task.answer,
-                    word=task.word,
-                    text=task.text,
-                    distances=tuple(chance.random() / 10 for _ in range(chance.choice((1, 1, 1, 2, 3)))),
-                )
-                for task in tasks
-            ),
+            words=tuple(word_distance(chance, task) for task in tasks),
         )
+
+
+def word_distance(chance: random.Random, task: MaskedWord) -> WordDistance:
+    tokens = chance.choice((1, 1, 1, 2, 3))
+    distances = tuple(chance.random() / 10 for _ in range(tokens))
+    return WordDistance(answer=task.answer, word=task.word, text=task.text, distances=distances)
 
 
 def fill(folder: Path, args: argparse.Namespace) -> None:
@@ -120,25 +125,18 @@ def fill(folder: Path, args: argparse.Namespace) -> None:
                 files[type(record)].write(dump_line(record) + "\n")
 
 
-def appended(folder: Path, args: argparse.Namespace) -> int:
-    """Score after score, each on disk before the next: how many bytes."""
-    scores = [
-        record
-        for number in range(50)
-        for record in question_records(number, args)
-        if isinstance(record, Score)
-    ]
+def append_scores(folder: Path, args: argparse.Namespace) -> None:
+    """Append score after score, each on disk before the next."""
+    scores = []
+    for number in range(50):
+        scores += [record for record in question_records(number, args) if isinstance(record, Score)]
     with Run.open(folder.with_name(f"{folder.name}-append"), {}, fresh=True) as run:
         began = time.perf_counter()
         for score in scores:
             run.append(score)
-        spent = time.perf_counter() - began
-    print(
-        json.dumps(
-            {"operation": "append", "records": len(scores), "ms_each": round(1000 * spent / len(scores), 2)}
-        )
-    )
-    return len(scores)
+        seconds = time.perf_counter() - began
+    ms_each = round(1000 * seconds / len(scores), 2)
+    print(json.dumps({"operation": "append", "records": len(scores), "ms_each": ms_each}))
 
 
 def command(*arguments: object) -> None:
@@ -148,16 +146,16 @@ def command(*arguments: object) -> None:
         application()([str(argument) for argument in arguments])
 
 
-def everything(run: Run) -> int:
+def read_all(run: Run) -> int:
     return sum(map(len, (run.questions, run.answers, run.summaries, run.scores, run.failures)))
 
 
-def opened(folder: Path, _: argparse.Namespace) -> None:
+def open_to_resume(folder: Path, _: argparse.Namespace) -> None:
     with Run.open(folder, {}) as run:
-        everything(run)
+        read_all(run)
 
 
-def joined(folder: Path, *options: str) -> None:
+def import_run(folder: Path, *options: str) -> None:
     out = folder.with_name(f"{folder.name}-joined")
     command("import", folder, "--out", out, *options)
     for path in [*out.iterdir()]:
@@ -166,14 +164,14 @@ def joined(folder: Path, *options: str) -> None:
 
 
 OPERATIONS: dict[str, Callable[[Path, argparse.Namespace], object]] = {
-    "load": lambda folder, _: everything(Run.load(folder)),
-    "load without detail": lambda folder, _: everything(Run.load(folder, detail=False)),
-    "open to resume": opened,
+    "load": lambda folder, _: read_all(Run.load(folder)),
+    "load without detail": lambda folder, _: read_all(Run.load(folder, detail=False)),
+    "open to resume": open_to_resume,
     "report": lambda folder, _: command("report", folder),
     "compare": lambda folder, _: command("compare", folder),
-    "import": lambda folder, _: joined(folder),
-    "import --leave-out words": lambda folder, _: joined(folder, "--leave-out", "words"),
-    "append": appended,
+    "import": lambda folder, _: import_run(folder),
+    "import --leave-out words": lambda folder, _: import_run(folder, "--leave-out", "words"),
+    "append": append_scores,
 }
 
 
@@ -198,39 +196,23 @@ def main() -> None:
     parser.add_argument("--operation", choices=OPERATIONS, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.operation:
-        import selfreflect.cli.show  # noqa: F401  # what every command loads counts as there before
+        import selfreflect.cli.console  # noqa: F401  # every command loads it, so it counts as memory before
 
-        before, began = rss(), time.process_time()
+        before_mb = round(rss())
+        began = time.process_time()
         OPERATIONS[args.operation](args.folder, args)
-        spent = round(time.process_time() - began, 1)
-        print(
-            json.dumps(
-                {
-                    "operation": args.operation,
-                    "cpu_seconds": spent,
-                    "peak_mb": round(rss()),
-                    "before_mb": round(before),
-                }
-            )
-        )
+        seconds = round(time.process_time() - began, 1)
+        figures = {"cpu_seconds": seconds, "peak_mb": round(rss()), "before_mb": before_mb}
+        print(json.dumps({"operation": args.operation, **figures}))
         return
     fill(args.folder, args)
     for path in sorted(args.folder.glob("*.jsonl")):
-        print(
-            json.dumps(
-                {
-                    "file": path.name,
-                    "bytes_per_question": round(path.stat().st_size / args.questions),
-                    "gb": path.stat().st_size / 1e9,
-                }
-            )
-        )
+        size = path.stat().st_size
+        per_question = round(size / args.questions)
+        print(json.dumps({"file": path.name, "bytes_per_question": per_question, "gb": size / 1e9}))
     for name in args.only.split(",") if args.only else OPERATIONS:
-        subprocess.run(
-            [sys.executable, *sys.argv, "--operation", name],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            check=True,
-        )
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        subprocess.run([sys.executable, *sys.argv, "--operation", name], env=environment, check=True)
         sys.stdout.flush()
 
 

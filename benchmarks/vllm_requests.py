@@ -6,9 +6,8 @@ vLLM wants an environment of its own, so this runs in two steps:
     VLLM_CPU_KVCACHE_SPACE=2 VLLM_ENVIRONMENT/bin/python benchmarks/vllm_requests.py run requests.json --model
     DIR
 
-The first also times this project's engine on the same items, so that both figures come from the same machine
-and items. vLLM is given all requests of an item at once, in token ids, and what it computes is thrown away:
-reading full-vocabulary rows out of it would cost more.
+The first also times this project's engine on the same items and machine. vLLM gets all requests of an item at
+once, as token ids, and its results are discarded: reading full-vocabulary rows out of it would cost more.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ def export(items: str, output: Path, limit: int, num_answers: int, skip: int) ->
     """Write every request of each item, after timing the engine on it."""
     from selfreflect import Judge, SelfReflect
     from selfreflect.metric.tasks import masked_words, reference_context, summary_context
-    from selfreflect.records import AnswerSet, Question, Summary
     from selfreflect.sources.items import read_items
 
     judge = Judge.load("smollm2")
@@ -38,16 +36,13 @@ def export(items: str, output: Path, limit: int, num_answers: int, skip: int) ->
             tasks = judge.encode_tasks(
                 [context.conversation(word.masked) for word in words], [word.text for word in words]
             )
-            requests += [ids[:at] for ids, first in tasks for at in range(first, len(ids))]
-        question = Question(id=item.id, text=item.question)
-        answers = AnswerSet(question_id=item.id, masked_out=item.masked_out, conditioning=item.conditioning)
-        summaries = [
-            Summary(question_id=item.id, name=name, text=text) for name, text in item.summaries.items()
-        ]
-        if not written:
-            metric.score_records(question, answers, summaries[:1])  # the first pass of a process is slower
+            for ids, first in tasks:
+                requests += [ids[:end] for end in range(first, len(ids))]
+        summaries = item.summary_records
+        if not written:  # the first pass of a process is slower
+            metric.score_records(item.question_record, item.answer_set, summaries[:1])
         started = time.perf_counter()
-        metric.score_records(question, answers, summaries)
+        metric.score_records(item.question_record, item.answer_set, summaries)
         seconds = time.perf_counter() - started
         written.append({"id": item.id, "requests": requests, "engine_seconds": seconds})
         print(f"{item.id}: {len(requests)} requests, engine {seconds:.1f} s", flush=True)
@@ -69,8 +64,9 @@ def run(requests: Path, model: str) -> None:
         started = time.perf_counter()
         llm.generate(prompts, one, use_tqdm=False)
         seconds = time.perf_counter() - started
+        ratio = seconds / item["engine_seconds"]
         print(
-            f"{item['id']}: {len(prompts)} requests, vLLM {seconds:.1f} s, {seconds / item['engine_seconds']:.2f} x the engine",
+            f"{item['id']}: {len(prompts)} requests, vLLM {seconds:.1f} s, {ratio:.2f} x the engine",
             flush=True,
         )
 
@@ -91,8 +87,8 @@ def main() -> None:
     second.add_argument("requests", type=Path)
     second.add_argument("--model", required=True)
     second.set_defaults(call=run)
-    given = vars(parser.parse_args())
-    given.pop("call")(**given)
+    arguments = vars(parser.parse_args())
+    arguments.pop("call")(**arguments)
 
 
 if __name__ == "__main__":

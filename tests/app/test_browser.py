@@ -26,6 +26,7 @@ from selfreflect.records import AnswerSet, Guess, Question, Score, Summary, Word
 from selfreflect.render.text import printable
 from selfreflect.store.run import Run
 
+DANGEROUS = "script, img, svg, iframe, style, base, meta, math, form, a[href^=javascript]"
 RADISHES = {
     "question": "What first?",
     "judge": "model",
@@ -457,12 +458,7 @@ def test_hostile_text_is_shown_and_never_run(chromium: Any, tmp_path: Path) -> N
                 flat(printable(payload)) if len(payload) <= 4000 else f"{payload[:3999]}…"
             )
             assert shown.evaluate("window.pwned === undefined")
-            assert (
-                shown.locator(
-                    "#result :is(script, img, svg, iframe, style, base, meta, math, form, a[href^=javascript])"
-                ).count()
-                == 0
-            )
+            assert shown.locator(f"#result :is({DANGEROUS})").count() == 0
         assert watched.foreign == []
         assert watched.problems == []
 

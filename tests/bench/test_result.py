@@ -7,7 +7,7 @@ from importlib import resources
 
 import pytest
 
-from selfreflect.bench.result import EngineSpeed, Measured, Result, Timing, to_json
+from selfreflect.bench.result import MachineSpeed, Measured, Result, Timing, to_json
 from selfreflect.bench.scaling import AXES, Size, made_up_item, points
 from selfreflect.bench.tables import agreement, item_table, work_table
 from selfreflect.sources.items import read_items
@@ -15,8 +15,8 @@ from selfreflect.sources.items import read_items
 
 def measured(a: float, b: float, c: float, difference: float | None = 1e-7) -> Measured:
     timings = {letter: Timing(seconds, 100, None) for letter, seconds in zip("abc", (a, b, c), strict=True)}
-    engine = EngineSpeed(seconds=c / 2, flops=1000, peak_seconds=c / 4, torch_gemm_seconds=c)
-    return Measured("i", 10, 80, timings, difference, engine)
+    machine = MachineSpeed(flops=1000, peak_seconds=c / 4, torch_gemm_seconds=c)
+    return Measured("i", 10, 80, timings, difference, c / 2, machine)
 
 
 def result(*items: Measured, dtype: str = "float32") -> Result:
@@ -38,7 +38,7 @@ def test_ratios_are_taken_item_by_item_before_their_median() -> None:
 
 def test_what_did_not_run_is_none_and_its_rate_is_never_a_number() -> None:
     timings = {"c": Timing(1, 100, None)}
-    alone = Measured("i", 10, 80, timings, difference=None, engine=EngineSpeed(seconds=0.5))
+    alone = Measured("i", 10, 80, timings, difference=None, model_seconds=0.5)
     only = Result(machine={"dtype": "float32"}, only=("c",), items=[alone])
     figures = to_json(only)
     for key in ("speedup_against_requests", "efficiency_of_gemm_peak", "seconds_batched", "tokens_requests"):

@@ -1,5 +1,5 @@
-"""Counts the floating-point operations of prefix trees when nothing is computed twice. A multiplication and an
-addition are two operations.
+"""Counts the floating-point operations of prefix trees when nothing is computed twice. A multiplication and
+an addition are two operations.
 
 Only what grows with the size of the model is counted: matrix products and attention, but not norms, rotary
 embeddings and softmaxes.
@@ -81,27 +81,30 @@ def read_shape(config: Any) -> Shape | None:
 def count_flops(trees: Sequence[PrefixTree], shape: Shape) -> Flops:
     """Add up the operations of an item's contexts. The reference's head rows count once, because the engine
     keeps them for all summaries."""
-    parts = [_tree_flops(tree, shape) for tree in trees]
-    return Flops(decoder=sum(part.decoder for part in parts), head=sum(part.head for part in parts))
+    total = Flops(0, 0)
+    for tree in trees:
+        part = _tree_flops(tree, shape)
+        total = Flops(total.decoder + part.decoder, total.head + part.head)
+    return total
 
 
 def _tree_flops(tree: PrefixTree, shape: Shape) -> Flops:
-    """Every node passes through all layers but the last. There, every node gives keys and values, and only the
-    wanted ones go on.
+    """Every node passes through all layers but the last. There, every node gives keys and values, and only
+    the outputs go on.
 
     A node sees itself and all before it on its path. Each key that it sees costs a product with the query and
     one with the attention weight: ``4 * heads * head_dim`` operations.
     """
     prefix = len(tree.prefix)
-    wanted = len(tree.outputs)
+    outputs = len(tree.outputs)
     seen = prefix * (prefix + 1) // 2 + int(np.sum(prefix + tree.depth + 1))
-    seen_by_wanted = int(np.sum(prefix + tree.depth[tree.outputs] + 1))
+    seen_by_outputs = int(np.sum(prefix + tree.depth[tree.outputs] + 1))
     nodes = tree.computed_tokens
     earlier = shape.layers - 1
     key_value = nodes * shape.layers * _weights(shape.key_value)
-    rest = (nodes * earlier + wanted) * _weights(shape.rest)
-    attention = 4 * shape.heads * shape.head_dim * (seen * earlier + seen_by_wanted)
-    return Flops(decoder=2 * (key_value + rest) + attention, head=2 * wanted * _weights([shape.head]))
+    rest = (nodes * earlier + outputs) * _weights(shape.rest)
+    attention = 4 * shape.heads * shape.head_dim * (seen * earlier + seen_by_outputs)
+    return Flops(decoder=2 * (key_value + rest) + attention, head=2 * outputs * _weights([shape.head]))
 
 
 def _weights(matrices: Sequence[Matrix]) -> int:

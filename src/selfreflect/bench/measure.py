@@ -18,10 +18,10 @@ import torch
 from selfreflect.bench.flops import count_flops, read_shape
 from selfreflect.bench.memory import allocated, available, watch
 from selfreflect.bench.peak import measure_peak, synchronise
-from selfreflect.bench.result import EngineSpeed, Measured, Result, Scaled, Timing
+from selfreflect.bench.result import MachineSpeed, Measured, Result, Scaled, Timing
 from selfreflect.bench.scaling import ScalingPoint
 from selfreflect.bench.schedules import Distances, batched, one_by_one, token_bytes
-from selfreflect.bench.work import Work, encode, work_of
+from selfreflect.bench.work import Work, encode, longest, requests, work_of
 from selfreflect.errors import DataError, excerpt
 from selfreflect.metric.engine.native import native
 from selfreflect.metric.engine.reference import Reference
@@ -111,12 +111,11 @@ class Bench:
         """Try larger batches until one is slower than another, or would not fit into half of the free
         memory."""
         contexts = encode(self.judge, work.item)[:2]
-        prompts = [prompt for context in contexts for prompt in context]
-        sequence_bytes = token_bytes(self.judge) * max(len(prompt.ids) for prompt in prompts)
-        requests = sum(len(prompt.ids) - prompt.first for prompt in contexts[0])
+        sequence_bytes = token_bytes(self.judge) * longest(contexts)
+        largest = 4 * len(requests(contexts[0]))
         trials = self.result.batch_trials
         for size in BATCH_SIZES:
-            too_large = size // 4 >= requests or size * sequence_bytes > available(self.device) / 2
+            too_large = size >= largest or size * sequence_bytes > available(self.device) / 2
             if trials and too_large:
                 break
             try:
@@ -143,13 +142,19 @@ class Bench:
                     "finite numbers"
                 )
             distances.append(values)
+        model_seconds = machine = None
+        if "c" in timings:
+            # one right after the other, since the speed of a shared machine drifts
+            model_seconds = self._time_trees(work)
+            machine = self._machine_speed(work)
         return Measured(
             id=work.item.id,
             requests=work.requests,
             tree_tokens=work.tree_tokens,
             timings={letter: timings[letter] for letter in self.result.only},
             difference=float(np.max(np.ptp(distances, axis=0))) if len(distances) > 1 else None,
-            engine=self._engine_speed(work) if "c" in timings else None,
+            model_seconds=model_seconds,
+            machine=machine,
         )
 
     def _time(self, letter: str, item: Item) -> tuple[Timing, np.ndarray[Any, Any]]:
@@ -169,22 +174,22 @@ class Bench:
             return one_by_one(self.judge, contexts, self.metric.temperature)
         return batched(self.judge, contexts, self.metric.temperature, self.result.batch_size or 1)
 
-    def _engine_speed(self, work: Work) -> EngineSpeed:
-        """Time the engine without texts and the machine's peak, one right after the other, since the speed of
-        a shared machine drifts."""
+    def _time_trees(self, work: Work) -> float:
+        """Seconds of the engine from trees to distances, in its fastest repetition."""
         repetitions = []
         for _ in range(REPETITIONS):
             start = self._now()
             compare_trees(self.metric, work)
             repetitions.append(self._now() - start)
+        return min(repetitions)
+
+    def _machine_speed(self, work: Work) -> MachineSpeed | None:
         if self.shape is None:
-            return EngineSpeed(min(repetitions))
+            return None
         flops = count_flops(work.trees, self.shape)
         rows = getattr(self.metric.engine, "max_rows", ROWS)
         peak = measure_peak(self.shape, rows, self.dtype, self.device)
-        return EngineSpeed(
-            min(repetitions), flops.total, peak.best.seconds(flops), peak.torch_gemm.seconds(flops)
-        )
+        return MachineSpeed(flops.total, peak.best.seconds(flops), peak.torch_gemm.seconds(flops))
 
     def _now(self) -> float:
         """Seconds, after the device has finished its work."""

@@ -1,4 +1,4 @@
-"""Measures how fast this machine multiplies matrices of the model's shapes, the most an engine could reach."""
+"""Measures how fast this machine multiplies matrices of the model's shapes: the most an engine can reach."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -14,6 +14,28 @@ LABELS = {"a": "(a) one request per token", "b": "(b) requests in batches", "c":
 
 TOLERANCE = 1e-5
 """Largest allowed difference between two schedules in one distance, in float32."""
+
+SUMMARY: dict[str, Callable[[list[float]], float]] = {
+    "seconds_requests": median,
+    "seconds_batched": median,
+    "seconds_engine": median,
+    "speedup_against_requests": median,
+    "speedup_against_batched": median,
+    "tokens_requests": sum,
+    "tokens_batched": sum,
+    "tokens_engine": sum,
+    "tokens_tree": sum,
+    "requests": sum,
+    "memory_requests_bytes": max,
+    "memory_batched_bytes": max,
+    "memory_engine_bytes": max,
+    "efficiency_of_gemm_peak": median,
+    "efficiency_with_text": median,
+    "flop_per_second_engine": median,
+    "flop_per_second_gemm_peak": median,
+    "flop_per_second_torch_gemm": median,
+}
+"""Figures of an item, and how those of all items become one."""
 
 
 @dataclass(frozen=True)
@@ -28,16 +50,14 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class EngineSpeed:
-    """The engine on one item, from trees to distances, and the machine's peak at that moment. The fields that
-    may be None are so for architectures whose operations are not counted."""
+class MachineSpeed:
+    """The operations that an item needs, and their seconds at the machine's speed in matrix products."""
 
-    seconds: float
-    flops: int | None = None
-    peak_seconds: float | None = None
-    """Seconds of the same operations at the machine's peak."""
-    torch_gemm_seconds: float | None = None
-    """The same with the kernel that torch chooses for matrix products."""
+    flops: int
+    peak_seconds: float
+    """With the fastest kernel for each shape."""
+    torch_gemm_seconds: float
+    """With the kernel that torch chooses."""
 
 
 @dataclass(frozen=True)
@@ -51,25 +71,43 @@ class Measured:
     """By the schedule's letter."""
     difference: float | None
     """Largest difference between two schedules in any distance; None if only one ran."""
-    engine: EngineSpeed | None = None
-    """None if the engine did not run."""
-
-    def seconds(self, letter: str) -> float | None:
-        return self.timings[letter].seconds if letter in self.timings else None
-
-    def speedup(self, letter: str) -> float | None:
-        """How many times faster the engine is than another schedule."""
-        return _ratio(self.seconds(letter), self.seconds("c"))
+    model_seconds: float | None = None
+    """Seconds of the engine from trees to distances; None if it did not run."""
+    machine: MachineSpeed | None = None
+    """None for architectures whose operations are not counted, and if the engine did not run."""
 
     @property
-    def efficiency(self) -> float | None:
-        """The share of the machine's peak that the engine reaches from trees to distances."""
-        return _ratio(self.engine.peak_seconds, self.engine.seconds) if self.engine else None
-
-    @property
-    def efficiency_with_text(self) -> float | None:
-        """The share from texts to scores, so with tokenising, building trees and making records."""
-        return _ratio(self.engine.peak_seconds, self.seconds("c")) if self.engine else None
+    def figures(self) -> dict[str, Any]:
+        """What ``--json`` prints of an item."""
+        figures: dict[str, Any] = {
+            "id": self.id,
+            "requests": self.requests,
+            "tokens_tree": self.tree_tokens,
+            "difference": self.difference,
+            "flops": None,
+            "model_seconds_engine": self.model_seconds,
+            "efficiency_of_gemm_peak": None,
+            "efficiency_with_text": None,
+        }
+        engine = self.timings.get("c")
+        for letter, timing in self.timings.items():
+            name = SCHEDULES[letter]
+            figures[f"seconds_{name}"] = timing.seconds
+            figures[f"tokens_{name}"] = timing.tokens
+            figures[f"memory_{name}_bytes"] = timing.memory
+            if letter != "c" and engine:
+                figures[f"speedup_against_{name}"] = timing.seconds / engine.seconds
+        if self.machine and self.model_seconds and engine:
+            flops = self.machine.flops
+            figures |= {
+                "flops": flops,
+                "efficiency_of_gemm_peak": self.machine.peak_seconds / self.model_seconds,
+                "efficiency_with_text": self.machine.peak_seconds / engine.seconds,
+                "flop_per_second_engine": flops / self.model_seconds,
+                "flop_per_second_gemm_peak": flops / self.machine.peak_seconds,
+                "flop_per_second_torch_gemm": flops / self.machine.torch_gemm_seconds,
+            }
+        return figures
 
 
 @dataclass(frozen=True)
@@ -101,87 +139,35 @@ class Result:
 
     @property
     def difference(self) -> float | None:
-        differences = [measured.difference for measured in self.everything]
-        return max(_known(differences), default=None)
+        """Largest difference between two schedules; None if only one ran."""
+        if len(self.only) < 2 or not self.everything:
+            return None
+        return max(item.difference or 0 for item in self.everything)
 
     @property
     def disagreeing(self) -> list[Measured]:
         """The items whose schedules differ by more than the tolerance, which holds for float32 only."""
         if self.machine["dtype"] != "float32":
             return []
-        return [measured for measured in self.everything if (measured.difference or 0) > TOLERANCE]
+        return [item for item in self.everything if (item.difference or 0) > TOLERANCE]
 
 
 def to_json(result: Result) -> dict[str, Any]:
-    """What ``--json`` prints: medians over the items, sums of tokens, the largest memory, then every item in
-    full. None means not measured."""
-    items = result.items
-    engines = [item.engine for item in items if item.engine]
+    """What ``--json`` prints: each figure over all items, then every item. None means not measured."""
+    items = [item.figures for item in result.items]
     figures: dict[str, Any] = {
         "machine": result.machine,
         "n_items": len(items),
         "batch_size": result.batch_size,
-    }
-    for letter, name in SCHEDULES.items():
-        timings = [item.timings[letter] for item in items if letter in item.timings]
-        figures[f"seconds_{name}"] = _median(timing.seconds for timing in timings)
-        figures[f"tokens_{name}"] = sum(timing.tokens for timing in timings) if timings else None
-        figures[f"memory_{name}_bytes"] = max(_known([timing.memory for timing in timings]), default=None)
-        if letter != "c":
-            figures[f"speedup_against_{name}"] = _median(item.speedup(letter) for item in items)
-    figures |= {
-        "tokens_tree": sum(item.tree_tokens for item in items),
-        "requests": sum(item.requests for item in items),
-        "efficiency_of_gemm_peak": _median(item.efficiency for item in items),
-        "efficiency_with_text": _median(item.efficiency_with_text for item in items),
-        "flop_per_second_engine": _median(_ratio(speed.flops, speed.seconds) for speed in engines),
-        "flop_per_second_gemm_peak": _median(_ratio(speed.flops, speed.peak_seconds) for speed in engines),
-        "flop_per_second_torch_gemm": _median(
-            _ratio(speed.flops, speed.torch_gemm_seconds) for speed in engines
-        ),
         "difference_largest": result.difference,
         "tolerance": TOLERANCE if result.machine["dtype"] == "float32" else None,
-        "batch_trials": [{"size": size, "seconds": seconds} for size, seconds in result.batch_trials.items()],
-        "items": [_item_json(item) for item in items],
-        "scaling": [
-            {"axis": point.axis, "value": point.value, **_item_json(point.measured)}
-            for point in result.scaling
-        ],
     }
+    for name, combine in SUMMARY.items():
+        values = [item[name] for item in items if item.get(name) is not None]
+        figures[name] = combine(values) if values else None
+    figures |= {"batch_trials": [], "items": items, "scaling": []}
+    for size, seconds in result.batch_trials.items():
+        figures["batch_trials"].append({"size": size, "seconds": seconds})
+    for point in result.scaling:
+        figures["scaling"].append({"axis": point.axis, "value": point.value, **point.measured.figures})
     return figures
-
-
-def _item_json(measured: Measured) -> dict[str, Any]:
-    figures: dict[str, Any] = {
-        "id": measured.id,
-        "requests": measured.requests,
-        "tokens_tree": measured.tree_tokens,
-    }
-    for letter, timing in measured.timings.items():
-        name = SCHEDULES[letter]
-        figures[f"seconds_{name}"] = timing.seconds
-        figures[f"tokens_{name}"] = timing.tokens
-        figures[f"memory_{name}_bytes"] = timing.memory
-        if letter != "c" and "c" in measured.timings:
-            figures[f"speedup_against_{name}"] = measured.speedup(letter)
-    engine = measured.engine
-    return figures | {
-        "difference": measured.difference,
-        "flops": engine.flops if engine else None,
-        "model_seconds_engine": engine.seconds if engine else None,
-        "efficiency_of_gemm_peak": measured.efficiency,
-        "efficiency_with_text": measured.efficiency_with_text,
-    }
-
-
-def _ratio(numerator: float | None, denominator: float | None) -> float | None:
-    return None if numerator is None or denominator is None else numerator / denominator
-
-
-def _known(values: Sequence[float | None]) -> list[float]:
-    return [value for value in values if value is not None]
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    known = _known(list(values))
-    return median(known) if known else None

@@ -16,7 +16,7 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from selfreflect.bench.work import Ids, requests, visiting_order
+from selfreflect.bench.work import Ids, longest, requests, visiting_order
 from selfreflect.errors import JudgeError
 from selfreflect.metric.distance import total_variation
 from selfreflect.metric.engine.logits import ROWS_OF_LOGITS
@@ -40,7 +40,7 @@ def one_by_one(judge: Judge, contexts: Sequence[Sequence[Prompt]], temperature: 
     The cache is ideal. A request computes only tokens that no earlier request of the item has computed, and
     at least its last one, since a cache holds no predictions.
     """
-    cache = RewindableCache(judge, 1, _longest(contexts))
+    cache = RewindableCache(judge, 1, longest(contexts))
 
     def compute(sequences: Sequence[Ids]) -> States:
         # depth first, so that what the cache forgets is not needed again
@@ -58,7 +58,7 @@ def batched(judge: Judge, contexts: Sequence[Sequence[Prompt]], temperature: flo
     contexts share is computed once as well. The rest, the text with the gap and the question about it, is
     computed for each request.
     """
-    cache = RewindableCache(judge, size, _longest(contexts))
+    cache = RewindableCache(judge, size, longest(contexts))
 
     def compute(sequences: Sequence[Ids]) -> States:
         shared = shared_prefix(sequences)
@@ -87,8 +87,8 @@ def shared_prefix(sequences: Sequence[Ids]) -> int:
 
 
 class RewindableCache:
-    """Keys and values of one sequence, in buffers of fixed size. Going back to an earlier token only changes a
-    length, without a copy.
+    """Keys and values of one sequence, in buffers of fixed size. Going back to an earlier token changes a
+    length and copies nothing.
 
     Args:
         rows: sequences computed together.
@@ -106,8 +106,8 @@ class RewindableCache:
         if any(type(layer) is not DynamicLayer for layer in self.cache.layers):
             raise JudgeError(
                 f"judge {judge.name!r} has layers whose cache cannot go back to an earlier token (windows, "
-                "states), so the published schedule cannot be timed with an ideal cache. Time the engine alone "
-                "with --only c."
+                "states), so the published schedule cannot be timed with an ideal cache. Time the engine "
+                "alone with --only c."
             )
         self.layers = [_Layer(rows, capacity) for _ in range(config.get_text_config().num_hidden_layers)]
         self.cache.layers = self.layers
@@ -133,8 +133,8 @@ class RewindableCache:
         self.copied = len(self.ids)
 
     def peek(self, tails: Sequence[Ids]) -> torch.Tensor:
-        """The last hidden state of each tail that continues the sequence, (tails, hidden). Each takes one row;
-        the sequence stays as it is."""
+        """The last hidden state of each tail that continues the sequence, (tails, hidden). A tail takes one
+        row; the sequence stays as it is."""
         ids = np.zeros((len(tails), max(len(tail) for tail in tails)), dtype=np.int64)
         for row, tail in zip(ids, tails, strict=True):
             row[: len(tail)] = tail
@@ -201,10 +201,6 @@ class _Layer(DynamicLayer):  # type: ignore[misc]
         if self.is_initialized:
             self.keys = self.all_keys[:, :, :length]
             self.values = self.all_values[:, :, :length]
-
-
-def _longest(contexts: Sequence[Sequence[Prompt]]) -> int:
-    return max(len(prompt.ids) for prompts in contexts for prompt in prompts)
 
 
 def _distances(

@@ -15,20 +15,23 @@ from selfreflect.render.text import one_line
 
 def item_table(result: Result) -> Table:
     """Seconds of each schedule, and how many times faster the engine is; the last row has the medians."""
-    figures = to_json(result)
-    others = [letter for letter in result.only if letter != "c" and "c" in result.only]
+    keys = ["id", "requests"]
     columns = [Column("item"), Column("requests", "d")]
-    columns += [Column(f"({letter}) s", ".2f") for letter in result.only]
-    columns += [Column(f"({letter})/(c)", ".2f") for letter in others]
-    rows: list[tuple[Cell, ...]] = []
-    for item in result.items:
-        seconds = [item.seconds(letter) for letter in result.only]
-        speedups = [item.speedup(letter) for letter in others]
-        rows.append((item.id, item.requests, *seconds, *speedups))
-    seconds = [figures[f"seconds_{SCHEDULES[letter]}"] for letter in result.only]
-    speedups = [figures[f"speedup_against_{SCHEDULES[letter]}"] for letter in others]
-    rows.append(("median", None, *seconds, *speedups))
+    for letter in result.only:
+        keys.append(f"seconds_{SCHEDULES[letter]}")
+        columns.append(Column(f"({letter}) s", ".2f"))
+    for letter in result.only:
+        if letter != "c" and "c" in result.only:
+            keys.append(f"speedup_against_{SCHEDULES[letter]}")
+            columns.append(Column(f"({letter})/(c)", ".2f"))
+    medians = {**to_json(result), "id": "median", "requests": None}
+    rows = [_row(item.figures, keys) for item in result.items]
+    rows.append(_row(medians, keys))
     return Table("Time per item", tuple(columns), tuple(rows), notes=_batch_note(result))
+
+
+def _row(figures: dict[str, Any], keys: list[str]) -> tuple[Cell, ...]:
+    return tuple(figures[key] for key in keys)
 
 
 def _batch_note(result: Result) -> tuple[str, ...]:
@@ -51,8 +54,8 @@ def work_table(result: Result) -> Table:
         memory = figures[f"memory_{SCHEDULES[letter]}_bytes"]
         rows.append((LABELS[letter], tokens, tokens / nodes, None if memory is None else memory / 2**20))
     notes = [
-        f"The trees have {nodes} nodes, one tree for each context. (a) can compute fewer tokens, because it also "
-        "shares prefixes between contexts.",
+        f"The trees have {nodes} nodes, one tree for each context. (a) can compute fewer tokens, because it "
+        "also shares prefixes between contexts.",
         "Memory is the highest of any item, above the loaded model.",
     ]
     if "c" in result.only:
@@ -69,26 +72,28 @@ def work_table(result: Result) -> Table:
 def _efficiency_note(figures: dict[str, Any]) -> str:
     if figures["flop_per_second_gemm_peak"] is None:
         return "The engine's rate is unknown: the operations of this judge's architecture are not counted."
-    engine, peak, torch_gemm = [
-        figures[f"flop_per_second_{name}"] / 1e9 for name in ("engine", "gemm_peak", "torch_gemm")
-    ]
+    engine = figures["flop_per_second_engine"] / 1e9
+    peak = figures["flop_per_second_gemm_peak"] / 1e9
+    torch_gemm = figures["flop_per_second_torch_gemm"] / 1e9
     return (
         f"From trees to distances, the engine reaches {engine:,.1f} GFLOP/s, "
-        f"{figures['efficiency_of_gemm_peak']:.1%} of the peak: matrix products alone reach {peak:,.1f} GFLOP/s "
-        f"at the model's shapes ({torch_gemm:,.1f} with torch's own kernels). From texts to scores it reaches "
-        f"{figures['efficiency_with_text']:.1%}. Only operations that the trees need are counted."
+        f"{figures['efficiency_of_gemm_peak']:.1%} of the peak: matrix products alone reach {peak:,.1f} "
+        f"GFLOP/s at the model's shapes ({torch_gemm:,.1f} with torch's own kernels). From texts to scores, "
+        f"it reaches {figures['efficiency_with_text']:.1%}. Only operations that the trees need are counted."
     )
 
 
 def scaling_table(result: Result) -> Table:
     """How cost grows with one size of an item, the others staying the same."""
+    keys = ["requests", "tokens_tree"]
     columns = [Column("what grows"), Column("to", "d"), Column("requests", ",d"), Column("tree nodes", ",d")]
-    columns += [Column(f"({letter}) s", ".2f") for letter in result.only]
+    for letter in result.only:
+        keys.append(f"seconds_{SCHEDULES[letter]}")
+        columns.append(Column(f"({letter}) s", ".2f"))
     rows: list[tuple[Cell, ...]] = []
     for point in result.scaling:
-        item = point.measured
-        seconds = [item.seconds(letter) for letter in result.only]
-        rows.append((scaling.LABELS[point.axis], point.value, item.requests, item.tree_tokens, *seconds))
+        figures = _row(point.measured.figures, keys)
+        rows.append((scaling.LABELS[point.axis], point.value, *figures))
     return Table("How cost grows", tuple(columns), tuple(rows))
 
 

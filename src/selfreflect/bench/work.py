@@ -50,9 +50,16 @@ def encode(judge: Judge, item: Item) -> list[list[Prompt]]:
 def work_of(judge: Judge, item: Item) -> Work:
     """Build the trees of an item and count its requests. Raises as :func:`encode`."""
     contexts = encode(judge, item)
-    targets = sum(len(prompt.ids) - prompt.first for prompt in contexts[0])
-    distinct = dict.fromkeys(tuple(prompts) for prompts in contexts)
-    return Work(item, tuple(build_tree(prompts) for prompts in distinct), requests=len(contexts) * targets)
+    trees = []
+    for index, prompts in enumerate(contexts):
+        if prompts not in contexts[:index]:
+            trees.append(build_tree(prompts))
+    return Work(item, tuple(trees), requests=len(contexts) * len(requests(contexts[0])))
+
+
+def longest(contexts: Sequence[Sequence[Prompt]]) -> int:
+    """Tokens of the longest prompt."""
+    return max(len(prompt.ids) for prompts in contexts for prompt in prompts)
 
 
 def requests(prompts: Sequence[Prompt]) -> list[Ids]:

@@ -30,8 +30,8 @@ _OPTIONS = {
 _FAMILIES = {
     "masked:Masked": infos.MASKED,
     "likelihood:Likelihood": infos.LIKELIHOOD,
-    "rated:Rated": infos.RATED,
-    "claims:ClaimCheck": infos.CLAIMS,
+    "asked:Rated": infos.RATED,
+    "asked:ClaimCheck": infos.CLAIMS,
     "embedded:Embedded": infos.EMBEDDED,
     "words:Overlap": infos.OVERLAP,
     "words:Length": infos.LENGTH,

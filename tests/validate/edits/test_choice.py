@@ -21,7 +21,7 @@ from selfreflect.validate.edits.choice import (
     shapes,
     total_variation,
 )
-from selfreflect.validate.edits.percentages import Point
+from selfreflect.validate.edits.statements import Point
 from selfreflect.validate.statistics import correlation_interval, interaction
 
 LOWER = MetricInfo(name="distance", better="lower", group="control", about="")
@@ -194,7 +194,7 @@ def test_a_metric_that_reads_only_the_form_seems_to_have_a_relation_and_has_none
     assert net.rows[0][10] == pytest.approx(1)
     assert (
         finding.says[1]
-        == "distance gives each statement the same value whatever is true, except for a level of each truth."
+        == "distance gives each statement the same value whatever is true, but for a level of each truth."
     )
 
 
@@ -215,7 +215,7 @@ def test_few_statements_show_no_clear_relation_however_well_they_agree(turn: int
     study = MultipleChoice(questions=[TWO], grid=3)
     finding = study.finding(values(study, LOWER, lambda point: turn * point.distance), [LOWER])
     assert finding.says[1].startswith(
-        f"distance shows no clear relation to the true distance: rank correlation {turn:+}.00 (p = 0.17) over 9"
+        f"distance shows no clear relation to the true distance: rank correlation {turn:+}.00 (p = 0.17)"
     )
 
 

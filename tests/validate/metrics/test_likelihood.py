@@ -62,7 +62,8 @@ def test_the_conversation_about_an_answer():
         "Question: Why?",
         "Because.",
         "Here is a possible answer to the question: So {x}.\n"
-        'Only based on the answer you gave above, could this be the answer? Please reply with "Yes" or "No" only.',
+        "Only based on the answer you gave above, could this be the answer? "
+        'Please reply with "Yes" or "No" only.',
     )
     known = belief(reference_context("Why", ["Because.", "So."]), "So.")
     assert known[1].content == "Question: Why?\nSample 2 answers to this question."
@@ -112,7 +113,10 @@ def naive_pmi(judge: Judge, summary: str) -> float:
 
 
 def naive_p_yes(judge: Judge, asked: str, said: str, source: str, answer: str) -> float:
-    ask = f"Here is a possible answer to the question: {answer}\nOnly based on the {source} you gave above, could this be the answer? "
+    ask = (
+        f"Here is a possible answer to the question: {answer}\n"
+        f"Only based on the {source} you gave above, could this be the answer? "
+    )
     chat = turns(SYSTEM, asked, said, ask + 'Please reply with "Yes" or "No" only.')
     sums = []
     for spellings in (("Yes", "yes", "YES"), ("No", "no", "NO")):

@@ -26,17 +26,20 @@ from selfreflect.validate.convergence.resampling import (
     STABLE,
     Ranking,
     Step,
+    StrategyPair,
+    advise,
     answer_units,
     counts_up_to,
     fewer_questions,
     fewer_units,
     make_step,
+    pair_table,
     rank,
     resampled_means,
     stable_from,
+    strategy_pairs,
     word_units,
 )
-from selfreflect.validate.convergence.separation import StrategyPair, advise, pair_table, strategy_pairs
 from selfreflect.validate.study import Curve, Finding, Plot, make_table, one_judge, values_by_metric
 from selfreflect.validate.worsening import FEWEST
 
@@ -55,8 +58,8 @@ _RESAMPLED = "questions drawn with replacement"
 _SUBSAMPLED = "drawn without replacement from each question; compared with the ranking by all of them"
 _TRUNCATED = "the first ones, rescored questions drawn with replacement; compared with the ranking by all"
 _LIMITS = (
-    "Each ranking is compared with the ranking by everything that was scored, which need not be the true one: "
-    "other questions, or more answers, may change it."
+    "Each ranking is compared with the ranking by everything that was scored, which need not be the true "
+    "one: other questions, or more answers, may change it."
 )
 
 
@@ -100,8 +103,8 @@ class Convergence:
         self._complete = [item for item in items if len(item.summaries) == len(self._strategies)]
         if len(self._strategies) < 2 or len(self._complete) < 2:
             raise DataError(
-                "convergence ranks strategies over questions: give it at least two items that all hold the same "
-                f"summaries, at least two; {len(self._complete)} of {len(items)} hold all of "
+                "convergence ranks strategies over questions: give it at least two items that all hold the "
+                f"same summaries, at least two; {len(self._complete)} of {len(items)} hold all of "
                 f"{listed(self._strategies) or 'none'}"
             )
         self._left_out = len(items) - len(self._complete)
@@ -347,8 +350,8 @@ class _OrderChanges:
             flips = f"{fmean(self.flips):.0%}" if self.flips else "none"
             yield (
                 f"Another order of the conditioning answers moves a value of {self.metric.name} by "
-                f"{fmean(self.conditioning):.4f} on average and {max(self.conditioning):.4f} at most "
-                f"(n = {len(self.conditioning)}), and reverses {flips} of the pairs of summaries of one question."
+                f"{fmean(self.conditioning):.4f} on average and {max(self.conditioning):.4f} at most (n = "
+                f"{len(self.conditioning)}), and reverses {flips} of the pairs of summaries of one question."
             )
         if self.masked_out:
             yield (
@@ -396,7 +399,7 @@ def _order_table(changes: Sequence[_OrderChanges]) -> Table:
                 }
                 rows.append(row)
     note = (
-        "changes: absolute, of one value; order changed: share of pairs of summaries of one question that are "
-        "ordered otherwise"
+        "changes: absolute, of one value; order changed: share of pairs of summaries of one question that "
+        "are ordered otherwise"
     )
     return make_table("The same answers in another order", rows, ".2g", (note,), {"order changed": ".0%"})

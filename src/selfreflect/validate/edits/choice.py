@@ -15,8 +15,14 @@ from selfreflect.render.table import Cell
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
 from selfreflect.validate.base import MetricInfo, Value
-from selfreflect.validate.edits.percentages import Point, badness, correlations
-from selfreflect.validate.edits.statements import Possibility, Statement, apportioned
+from selfreflect.validate.edits.statements import (
+    Point,
+    Possibility,
+    Statement,
+    apportioned,
+    badness,
+    correlations,
+)
 from selfreflect.validate.statistics import (
     ALPHA,
     bounded_mean,
@@ -72,20 +78,22 @@ QUESTIONS = (
 
 NET_NOTES = (
     "correlation of the value, its sign turned where higher is better, with the total variation between the "
-    "true and the stated distribution; 1 is best. The mean of each statement and of each true distribution is "
-    "subtracted from both (two-way centring): a judge may like some numbers better, and that is no reading",
-    "p: share of random exchanges of statements within a question that give a rank correlation at least as far "
-    "from 0; the interval is too narrow if a statement is liked or disliked with some true distributions only",
+    "true and the stated distribution; 1 is best. The mean of each statement and of each true distribution "
+    "is subtracted from both (two-way centring): a judge may like some numbers better, and that is no "
+    "reading",
+    "p: share of random exchanges of statements within a question that give a rank correlation at least as "
+    "far from 0; the interval is too narrow if a statement is liked or disliked with some true "
+    "distributions only",
     "form: share of the differences between statements about one true distribution that is the same whatever "
     "is true",
-    "n: stated distributions that have a value; intervals: 95% percentile bootstrap over items, each with all "
-    "that is stated of it",
+    "n: stated distributions that have a value; intervals: 95% percentile bootstrap over items, each with "
+    "all that is stated of it",
 )
 OVERALL_NOTES = ("nothing is subtracted; undefined if all values are equal",)
 WITHIN_NOTES = (
-    "mean over items of the correlation among what is stated of one true distribution; n: items that have one",
-    "still holds what a judge makes of the form of a statement: near truths tend to have other numbers in them "
-    "than far ones",
+    "mean over items of the correlation among what is stated of one true distribution; n: items with one",
+    "still holds what a judge makes of the form of a statement: near truths tend to have other numbers in "
+    "them than far ones",
     "intervals: 95% BCa bootstrap over items; exact where all items agree",
 )
 
@@ -173,8 +181,9 @@ class MultipleChoice:
 
     def _extent(self) -> str:
         return (
-            f"{len(self.points)} statements: {len(self.items)} true distributions, with {self._answers} answers "
-            "in each half and without sampling error; each is stated of all that belong to the same question."
+            f"{len(self.points)} statements: {len(self.items)} true distributions, with {self._answers} "
+            "answers in each half and without sampling error; each is stated of all that belong to the same "
+            "question."
         )
 
     def _limits(self) -> str:
@@ -182,8 +191,8 @@ class MultipleChoice:
         return (
             f"Of the true distance itself {percent(form)} is form: an even distribution is nearer to most "
             "others. The answers are made up, of one word each, so this shows whether a metric reads stated "
-            "percentages, and nothing about free text. No clear relation may also come from a judge that is too "
-            "weak to read percentages. Nothing is adjusted for the number of metrics."
+            "percentages, and nothing about free text. No clear relation may also come from a judge that is "
+            "too weak to read percentages. Nothing is adjusted for the number of metrics."
         )
 
 
@@ -242,11 +251,13 @@ class _Reading:
             return f"{name} has no value for any statement."
         if self.form is None:
             return (
-                f"{name} gives all statements of one true distribution the same value, as a metric that reads "
-                "only length or wording must."
+                f"{name} gives all statements of one true distribution the same value, as a metric that "
+                "reads only length or wording must."
             )
         if rho.mean is None:
-            return f"{name} gives each statement the same value whatever is true, except for a level of each truth."
+            return (
+                f"{name} gives each statement the same value whatever is true, but for a level of each truth."
+            )
         p = "" if self.p is None else f" (p = {self.p:.2g})"
         return (
             f"{name} {self._verdict(rho.mean)}: rank correlation {with_interval(rho, _CORRELATION)}{p} over "
@@ -323,14 +334,17 @@ def _check(questions: Sequence[ChoiceQuestion], grid: int, answers: int) -> None
         single_words = all(len(option.split()) == 1 for option in question.options)
         if len(set(question.options)) < size or not 2 <= size <= _MOST_OPTIONS or not single_words:
             raise ConfigError(
-                f"the question {excerpt(question.id)} needs 2 to {_MOST_OPTIONS} different options of one word each"
+                f"the question {excerpt(question.id)} needs 2 to {_MOST_OPTIONS} different options of one "
+                "word each"
             )
         most = len(shapes(size, STEPS))
         if not _FEWEST <= grid <= most:
             raise ConfigError(
-                f"a multiple-choice study takes {_FEWEST} to {most} distributions over {size} options, not {grid}"
+                f"a multiple-choice study takes {_FEWEST} to {most} distributions over {size} options, not "
+                f"{grid}"
             )
         if len(shapes(size, answers)) < _FEWEST:
             raise ConfigError(
-                f"{answers} answers in each half have only one distribution, whichever option has them; give more"
+                f"{answers} answers in each half have only one distribution, whichever option has them; "
+                "give more"
             )

@@ -1,4 +1,5 @@
-"""Study ``dose``: stated percentages that are wrong by a known number of points, and how a metric responds."""
+"""Study ``dose``: stated percentages that are wrong by a known number of points, and how a metric
+responds."""
 
 from __future__ import annotations
 
@@ -20,8 +21,15 @@ from selfreflect.sources.items import Item
 from selfreflect.stats import clear_sign, sign_flip_p
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.edits.edits import CannotEditError, Material, other_possibilities
-from selfreflect.validate.edits.percentages import Point, badness, correlations
-from selfreflect.validate.edits.statements import Grouping, Possibility, Statement, statements
+from selfreflect.validate.edits.statements import (
+    Grouping,
+    Point,
+    Possibility,
+    Statement,
+    badness,
+    correlations,
+    statements,
+)
 from selfreflect.validate.statistics import bounded_mean, spearman
 from selfreflect.validate.study import (
     Curve,
@@ -41,19 +49,19 @@ SHIFTS = (10, 20, 30, 40, 50)
 
 _CORRELATION = "+z.2f"
 RESPONSE_NOTES = (
-    "rank correlation: mean over items of Spearman's correlation, within the item, of the shift with the value, "
-    "its sign turned where higher is better: 1 if every larger shift is worse; undefined if all values of an "
-    "item are equal",
-    "rises at every step: share of items in which each larger shift is worse than the one before; equal values "
-    "are no rise",
+    "rank correlation: mean over items of Spearman's correlation, within the item, of the shift with the "
+    "value, its sign turned where higher is better: 1 if every larger shift is worse; undefined if all "
+    "values of an item are equal",
+    "rises at every step: share of items in which each larger shift is worse than the one before; equal "
+    "values are no rise",
     "n: items that have a rank correlation, of those with at least two shifts",
-    "open items: the mean among items with a masked word that only the two percentages can tell; in the others "
-    "the rest of the answer gives it away, so even a perfect reader of masked words need not respond",
+    "open items: the mean among items with a masked word that only the two percentages can tell; in the "
+    "others the rest of the answer gives it away, so even a perfect reader of masked words need not respond",
     "intervals: 95% BCa bootstrap over items; exact where all items agree",
 )
 CURVE_NOTES = (
-    "change: mean change against the unshifted statement, its sign turned where higher is better, so that above "
-    "0 is worse for every metric",
+    "change: mean change against the unshifted statement, its sign turned where higher is better, so that "
+    "above 0 is worse for every metric",
     "each value is the mean of two statements, one with each of the two possibilities in front",
     "an item has a shift if its most frequent possibility has at least as many points, so larger shifts are "
     "means over fewer items",
@@ -153,9 +161,9 @@ class ShiftedPercentages:
         full = sum(SHIFTS[-1] in points for points in self.points.values())
         sentence = (
             f"Percentages were shifted in {counted(len(self.items), 'item')}, in {full} of them by up to "
-            f"{SHIFTS[-1]} points. In {len(self.open)} of them a masked-out answer has a word that only the two "
-            "percentages can tell; in the others the rest of the answer gives it away, and metrics that read "
-            "masked words need not respond."
+            f"{SHIFTS[-1]} points. In {len(self.open)} of them a masked-out answer has a word that only the "
+            "two percentages can tell; in the others the rest of the answer gives it away, and metrics that "
+            "read masked words need not respond."
         )
         if self.borrowed:
             sentence += f" In {self.borrowed} of them the points go to a possibility that nobody gave."
@@ -165,11 +173,11 @@ class ShiftedPercentages:
 
     def _limits(self) -> str:
         return (
-            "No clear response may come from a metric that does not read percentages, a judge that is too weak "
-            "to, or too few items. If answers were grouped by spelling, the two possibilities may mean the same: "
-            "group by meaning. A judge that likes some numbers, such as 0%, whatever they say, shows a small "
-            "response in all items alike; only multiple choice subtracts that. How a metric reads words such as "
-            "“probably” is another matter."
+            "No clear response may come from a metric that does not read percentages, a judge that is too "
+            "weak to, or too few items. If answers were grouped by spelling, the two possibilities may mean "
+            "the same: group by meaning. A judge that likes some numbers, such as 0%, whatever they say, "
+            "shows a small response in all items alike; only multiple choice subtracts that. How a metric "
+            "reads words such as “probably” is another matter."
         )
 
 

@@ -1,4 +1,5 @@
-"""Edits that make a statement or a summary worse in a known way. Each has a label, and its seed decides it."""
+"""Edits that make a statement or a summary worse in a known way. Each has a label, and its seed decides
+it."""
 
 from __future__ import annotations
 

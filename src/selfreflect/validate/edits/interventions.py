@@ -53,12 +53,12 @@ Edit = Callable[[Material], str]
 """Makes the edited text of a summary."""
 
 NOTES = (
-    "worse: share of items in which the metric finds the edited summary worse than the one before; a tie is a "
-    "loss",
+    "worse: share of items in which the metric finds the edited summary worse than the one before; a tie is "
+    "a loss",
     "change: mean change of the value, its sign turned where higher is better, so that above 0 is worse for "
     "every metric",
-    "of: items that have the edit, n: those with a value for both; several own summaries of one item count as "
-    "one, by their mean",
+    "of: items that have the edit, n: those with a value for both; several own summaries of one item count "
+    "as one, by their mean",
     "intervals: 95% BCa bootstrap over items; if all items agree, the share's is exact",
 )
 
@@ -109,8 +109,8 @@ class Interventions:
         if not self.items:
             reasons = ", ".join(sorted({reason for _, reason in self.skipped}))
             raise DataError(
-                f"none of the {len(items)} items has a summary that can be edited or answers that can be stated "
-                f"({reasons})"
+                f"none of the {len(items)} items has a summary that can be edited or answers that can be "
+                f"stated ({reasons})"
             )
 
     def _summaries(self, item: Item) -> dict[str, str]:
@@ -199,8 +199,8 @@ class Interventions:
     def _extent(self) -> str:
         stated = sum(BASE in item.summaries for item in self.items)
         sentence = (
-            f"{counted(len(self.pairs), 'edit')} of {counted(len(self.items), 'item')} compared with what they "
-            f"were made from; {stated} of the items have a statement of their answers."
+            f"{counted(len(self.pairs), 'edit')} of {counted(len(self.items), 'item')} compared with what "
+            f"they were made from; {stated} of the items have a statement of their answers."
         )
         if skipped := sum(self.skipped.values()):
             sentence += f" {counted(skipped, 'edit')} could not be made; the table “{_NOT_MADE}” says why."
@@ -213,12 +213,12 @@ def _limits(items: int) -> str:
     if rate is not None:
         power = f"an edit must be noticed in {percent(rate)} to be told from a coin toss with a power of 80%."
     return (
-        f"With {counted(items, 'item')} {power} The tests are not adjusted for their number. Padding takes nothing "
-        "away, so a metric need not mind it; one that prefers it can be gamed by length. If answers were grouped "
-        "by spelling, two possibilities may mean the same, and an edit of one changes little: group by meaning. "
-        "Where most of the statement is “something else”, an edit of a rare possibility is a small one. With few "
-        "answers a metric that reads both halves may be right not to mind that a possibility is dropped: the "
-        "conditioning half may not hold it."
+        f"With {counted(items, 'item')} {power} The tests are not adjusted for their number. Padding takes "
+        "nothing away, so a metric need not mind it; one that prefers it can be gamed by length. If answers "
+        "were grouped by spelling, two possibilities may mean the same, and an edit of one changes little: "
+        "group by meaning. Where most of the statement is “something else”, an edit of a rare possibility "
+        "is a small one. With few answers a metric that reads both halves may be right not to mind that a "
+        "possibility is dropped: the conditioning half may not hold it."
     )
 
 
@@ -241,9 +241,10 @@ def write_frames(items: Sequence[Item], writer: Generator, seed: int) -> list[st
     for item in items:
         prompt = (
             f"{normalise_question(item.question)}\n\n"
-            f'Somebody answers this question with "{FRAME}", where {LIST} stands for a list of possible answers '
-            "that you do not see. Write that reply in your own words, in one sentence that suits the question. "
-            f"Keep {LIST} exactly as it is, once, and name no answer yourself. Reply with the sentence only."
+            f'Somebody answers this question with "{FRAME}", where {LIST} stands for a list of possible '
+            "answers that you do not see. Write that reply in your own words, in one sentence that suits the "
+            f"question. Keep {LIST} exactly as it is, once, and name no answer yourself. Reply with the "
+            "sentence only."
         )
         request = Request(
             messages=(Message(role="user", content=prompt),),

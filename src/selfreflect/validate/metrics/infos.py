@@ -14,23 +14,29 @@ def _competitor(name: str, about: str, *needs: Need, better: Better = "higher") 
 
 
 _SELFREFLECT = (
-    "Total variation between the judge's predictions of masked words after the summary and after the answers, at "
-    "temperature 5."
+    "Total variation between the judge's predictions of masked words after the summary and after the "
+    "answers, at temperature 5."
 )
 _P_TRUE = (
-    "How far the judge's belief that a masked-out answer is possible, after the summary, is from its belief after "
-    "the answers."
+    "How far the judge's belief that a masked-out answer is possible, after the summary, is from its belief "
+    "after the answers."
 )
 _PMI = (
-    "Pointwise mutual information of summary and masked-out answer: log p(a | s, q) - log p(a | q), in nats per "
-    "answer."
+    "Pointwise mutual information of summary and masked-out answer: log p(a | s, q) - log p(a | q), in nats "
+    "per answer."
 )
 _LLM_JUDGE = "How faithful a language model finds the summary to the listed answers, from 0 to 10."
 _PRECISION = "Share of the summary's claims that the answers support; a language model lists and checks them."
 _RECALL = "Share of the answers' claims that the summary supports; a language model lists and checks them."
 _COSINE = "Mean cosine distance between the embeddings of the summary and of each answer."
-_TRANSPORT = "Optimal transport between the embeddings of the answers and of the summary's sentences, over cosine distances."
-_ROUGE_L = "Mean F-measure of ROUGE-L between the summary and each answer: the longest common subsequence of their words."
+_TRANSPORT = (
+    "Optimal transport between the embeddings of the answers and of the summary's sentences, over cosine "
+    "distances."
+)
+_ROUGE_L = (
+    "Mean F-measure of ROUGE-L between the summary and each answer: the longest common subsequence of their "
+    "words."
+)
 _LENGTH = "Words of the summary. Good summaries are longer than bad ones, so this control often wins."
 
 MASKED = (

@@ -453,7 +453,7 @@ def test_identical_summaries_are_not_ranked():
         for name in item.summaries
     ]
     found = study.finding(values, [LOWER])
-    assert "have the same mean score: no number of questions is known" in found.says[1]
+    assert "have the same mean score: no number of questions separates them" in found.says[1]
     assert any(
         "all strategies have the same mean score, so there is no ranking" in said for said in found.says
     )

@@ -1,10 +1,11 @@
-# Everything a contributor runs. `make help` lists the targets; CONTRIBUTING.md explains the variables.
+# The commands of a contributor. `make help` lists them; CONTRIBUTING.md explains the variables.
 
 PYTHON ?= python3
 TORCH_INDEX ?=
 ARGS ?=
 VLLM_PYTHON ?=
-WORKERS ?= 2
+# One more than cores, because tests also wait: for servers, clusters and browsers.
+WORKERS ?= 3
 
 TORCH := $(shell grep '^torch==' constraints.txt)
 BIN := .venv/bin
@@ -21,26 +22,26 @@ help: ## list these targets
 demo: model ## run the demonstration with the embedded model
 	@$(BIN)/selfreflect demo $(ARGS)
 
-test: model chromium compiler ## run the tests, except those that take minutes
+test: model chromium compiler ## run all tests that do not take minutes
 	@$(BIN)/pytest -m "not slow and not vllm" --numprocesses $(WORKERS) --dist loadfile $(ARGS)
 
-test-slow: model chromium compiler ## run the tests that take minutes
+test-slow: model chromium compiler ## run the tests marked slow
 	@$(BIN)/pytest -m "slow and not vllm" $(ARGS)
 
 test-vllm: model ## run the tests against vLLM: make test-vllm VLLM_PYTHON=/path/to/python
-	@test -x "$(VLLM_PYTHON)" || { echo "name the Python of an environment with vLLM: make test-vllm VLLM_PYTHON=/path/to/python"; exit 1; }
+	@test -x "$(VLLM_PYTHON)" || { echo "Name the Python of an environment with vLLM: make test-vllm VLLM_PYTHON=/path/to/python"; exit 1; }
 	@VLLM_PYTHON="$(VLLM_PYTHON)" $(BIN)/pytest -m vllm $(ARGS)
 
-bench: model compiler ## time this engine against the published schedule, on an idle machine
+bench: model compiler ## time the engine against the published schedule, on an idle machine
 	@$(BIN)/selfreflect bench $(ARGS)
 
-chromium: ## install the browser that the tests of pages open, where apt-get can
+chromium: ## install the browser for the tests of pages, if apt-get can
 	@for name in chromium chromium-browser google-chrome; do if command -v $$name >/dev/null; then exit 0; fi; done; \
-	if ! command -v apt-get >/dev/null; then echo "the tests of pages need chromium: install it with your system's packages"; exit 1; fi; \
+	if ! command -v apt-get >/dev/null; then echo "The tests of pages need chromium. Install it with your package manager."; exit 1; fi; \
 	echo "installing chromium"; \
 	$(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends chromium >/dev/null
 
-compiler: ## install the C compiler that makes scoring on a CPU faster, where apt-get can
+compiler: ## install the C compiler that makes scoring on a CPU faster, if apt-get can
 	@if command -v gcc >/dev/null || ! command -v apt-get >/dev/null; then exit 0; fi; \
 	echo "installing gcc"; \
 	$(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends gcc libc6-dev >/dev/null
@@ -50,33 +51,33 @@ lint: .venv ## check style, formatting and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-docs-check: model ## run the commands that the documentation shows
+docs-check: model ## run the commands in the documentation
 	@$(BIN)/python tests/docs_commands.py
 
-format: .venv ## fix style and formatting where that can be done safely
+format: .venv ## fix style and formatting where that is safe
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-model: .venv ## fetch and convert the embedded model, if it is not in the cache
+model: .venv ## download and convert the embedded model, unless it is in the cache
 	@$(BIN)/python -m selfreflect.models.smollm2 >/dev/null
 
-.venv: .venv/.ready ## install the package and its tools into .venv, if they are not
+.venv: .venv/.ready ## install the package and its tools into .venv
 
-# venv writes its activate script last: without one the environment is missing or half made, and is made anew.
+# venv writes its activate script last: without one the environment is missing or incomplete, so create it again.
 .venv/bin/activate:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is not Python 3.11 or newer. Name one that is: make PYTHON=python3.12"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' || { echo "$(PYTHON) cannot create virtual environments. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 	@echo "creating .venv with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv --clear .venv
 
-# torch goes first, by its exact version: CONTRIBUTING.md says why.
+# torch first, by its exact version: CONTRIBUTING.md says why.
 .venv/.ready: pyproject.toml constraints.txt | .venv/bin/activate
-	@echo "installing $(TORCH) into .venv (some minutes when it has to be downloaded)"
+	@echo "installing $(TORCH) into .venv (some minutes if it must be downloaded)"
 	@$(PIP) install -c constraints.txt $(TORCH) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 	@echo "installing selfreflect and its development tools into .venv"
 	@$(PIP) install -c constraints.txt -e '.[dev]'
 	@touch $@
 
-clean: ## remove .venv, caches and build products (the embedded model stays in the user's cache)
+clean: ## remove .venv, caches and build products (the embedded model stays in its cache)
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,6 +1,7 @@
 """Write files that survive a crash: whole or not at all.
 
-For files of this package only. A path that a user names may be a device or a link, which a rename would replace.
+For files of this package only. A path that a user names may be a device or a link, which a rename would
+replace.
 """
 
 from __future__ import annotations

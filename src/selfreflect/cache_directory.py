@@ -1,5 +1,4 @@
-"""Where things are kept that are costly to get and the same for every run: the embedded model, compiled
-code."""
+"""Where to cache what is costly to get and the same for every run: the embedded model, compiled code."""
 
 from __future__ import annotations
 
@@ -10,15 +9,15 @@ from selfreflect.errors import BackendError
 
 
 def cache_directory() -> Path:
-    """``$SELFREFLECT_CACHE``, else ``$XDG_CACHE_HOME/selfreflect``, else ``~/.cache/selfreflect``. Creates
-    nothing.
+    """``$SELFREFLECT_CACHE``, else ``$XDG_CACHE_HOME/selfreflect``, else ``~/.cache/selfreflect``. It may not
+    exist yet.
 
     Raises:
-        BackendError: the directory is below the home of a user who has none.
+        BackendError: the user has no home directory.
     """
     try:
-        if own := os.environ.get("SELFREFLECT_CACHE"):
-            return Path(own).expanduser().absolute()
+        if directory := os.environ.get("SELFREFLECT_CACHE"):
+            return Path(directory).expanduser().absolute()
         shared = Path(os.environ.get("XDG_CACHE_HOME", ""))
         if shared.is_absolute():  # the XDG rules say that a relative path is to be ignored
             return shared / "selfreflect"

@@ -1,8 +1,8 @@
-"""What a generator is: ``generate(requests) -> list[Reply | Failure]``, in order. No model is imported
-here."""
+"""What a generator is: ``generate(requests) -> list[Reply | Refusal]``, in order. Imports no model."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Literal, Protocol
 
@@ -11,13 +11,12 @@ from selfreflect.records import FailureKind, Record
 
 Role = Literal["system", "user", "assistant"]
 Finish = Literal["stop", "length", "unclosed_reasoning", "refused", "content_filter"]
-"""The last two where a server says so: the model declined, and the text is what it said instead; a filter
-withheld text."""
+"""A server may also report ``refused``: the model declined, and the text is what it said instead; and
+``content_filter``: a filter withheld text."""
 
 
 class Message(Record, frozen=True, kw_only=True):
-    """One turn of a conversation. ``content`` may be untrusted: it never becomes a special token, such as
-    those that mark roles.
+    """One turn of a conversation. ``content`` may be untrusted: it never becomes a special token.
 
     Nothing can guard role markers that a template writes in ordinary letters (``USER:``).
     """
@@ -27,8 +26,8 @@ class Message(Record, frozen=True, kw_only=True):
 
 
 class Sampling(Record, frozen=True, kw_only=True):
-    """How tokens are chosen. ``temperature=0`` is greedy decoding; ``top_k=0``, ``top_p=1`` and ``min_p=0``
-    switch those filters off."""
+    """How tokens are sampled. ``temperature=0`` is greedy decoding; ``top_k=0``, ``top_p=1`` and ``min_p=0``
+    switch a filter off."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -45,16 +44,14 @@ class Request(Record, frozen=True, kw_only=True):
     sampling: Sampling
     n: int = 1
     seed: int = 0
-    """Already specific to the question and the step: two requests with one seed share their random
-    numbers."""
+    """Specific to the question and the step: two requests with one seed share their random numbers."""
     thinking: bool = False
     """Whether a reasoning model may think first. Its trace is removed from the reply either way."""
 
 
 class Completion(Record, frozen=True, kw_only=True):
     text: str
-    """What the model said, without reasoning trace and special tokens, stripped of surrounding white
-    space."""
+    """What the model said, without reasoning trace, special tokens and surrounding white space."""
     finish: Finish
     tokens: int
 
@@ -74,16 +71,14 @@ class Reply(Record, frozen=True, kw_only=True):
 
 
 class Refusal(Record, frozen=True, kw_only=True):
-    """Why a request has no reply; the stage turns it into a :class:`~selfreflect.records.Failure` that names
-    the question."""
+    """Why a request has no reply; the stage makes it a :class:`~selfreflect.records.Failure`."""
 
     kind: FailureKind
     message: str
 
 
 class Generator(Protocol):
-    """Anything that answers requests. Results come in the order of the requests; one that fails does not
-    disturb the others."""
+    """Answers requests. Results come in their order; a request that fails does not disturb the others."""
 
     @property
     def name(self) -> str: ...
@@ -95,14 +90,14 @@ class Generator(Protocol):
 
 
 def as_done(generator: Generator, requests: Sequence[Request]) -> Iterator[tuple[int, Reply | Refusal]]:
-    """Each result with the index of its request: as soon as it is there from a generator with a ``stream``
-    method, else in order.
+    """Yield each result with the index of its request: as soon as it is there if the generator has a
+    ``stream`` method, else in order.
 
     Raises:
         BackendError: the generator does not give one result per request, or gives up.
     """
     stream = getattr(generator, "stream", None)
-    results = enumerate(generator.generate(requests)) if stream is None else stream(requests)
+    results = stream(requests) if stream else enumerate(generator.generate(requests))
     missing = set(range(len(requests)))
     for index, result in results:
         if index not in missing:
@@ -113,14 +108,13 @@ def as_done(generator: Generator, requests: Sequence[Request]) -> Iterator[tuple
         yield index, result
     if missing:
         raise BackendError(
-            f"generator {excerpt(generator.name)} gave {len(requests) - len(missing)} replies to {len(requests)} requests"
+            f"generator {excerpt(generator.name)} gave {len(requests) - len(missing)} replies to "
+            f"{len(requests)} requests"
         )
 
 
 def seed_for(seed: int, *parts: str) -> int:
-    """A 63-bit seed for one question, stage or step, derived from the run's seed: independent of order and of
+    """A 63-bit seed for one question, stage or step, derived from the run's seed: independent of order and
     batching."""
-    import hashlib
-
     text = "\x1f".join([str(seed), *parts])
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big") >> 1

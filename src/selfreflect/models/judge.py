@@ -1,5 +1,4 @@
-"""A judge: a causal language model whose full logits are available, and the conversations in which it fills
-in masked words."""
+"""A judge: a causal language model whose full logits are available and which fills in masked words."""
 
 from __future__ import annotations
 
@@ -24,13 +23,12 @@ _VOCABULARY_AT_ONCE = 16384
 
 
 class Judge:
-    """What the metric needs of a language model: token ids of its conversations, a decoder, and its
-    vocabulary projection.
+    """What the metric needs of a language model: token ids of conversations, decoder, vocabulary projection.
 
     Make one with :meth:`load`, or from a :class:`~selfreflect.models.local.loading.CausalLM`.
 
     Attributes:
-        last_states: for a judge whose decoder runs elsewhere, what asks it; None where the decoder is here.
+        last_states: asks the decoder of a judge whose decoder runs elsewhere; None where it is here.
     """
 
     last_states: LastStates | None = None
@@ -75,14 +73,7 @@ class Judge:
     @property
     def facts(self) -> dict[str, Any]:
         """What a manifest says of the judge."""
-        lm = self.lm
-        return {
-            "name": lm.name,
-            "revision": lm.revision,
-            "dtype": lm.dtype,
-            "device": lm.device,
-            "compat": self.compat,
-        }
+        return {**self.lm.facts, "compat": self.compat}
 
     @property
     def decoder(self) -> Any:
@@ -96,28 +87,31 @@ class Judge:
         returns float32.
         """
         projection = self.lm.model.get_output_embeddings()
-        weight, bias = projection.weight, getattr(projection, "bias", None)
+        weight = projection.weight
+        bias = getattr(projection, "bias", None)
         hidden = hidden.to(weight.device)
         if weight.dtype == torch.float32:
-            logits = linear(hidden, weight, bias)
-        elif hidden.is_cuda:
+            return self._rescale(linear(hidden, weight, bias))
+        if hidden.is_cuda:
             logits = torch.mm(hidden, weight.t(), out_dtype=torch.float32)
-            logits = logits if bias is None else logits + bias.float()
-        else:  # a part at a time: a whole vocabulary in float32 would be gigabytes
-            logits = torch.cat(
-                [linear(hidden.float(), part.float()) for part in weight.split(_VOCABULARY_AT_ONCE)], dim=1
-            )
-            logits = logits if bias is None else logits + bias.float()
+        else:  # in parts: a whole vocabulary in float32 would be gigabytes
+            parts = weight.split(_VOCABULARY_AT_ONCE)
+            logits = torch.cat([linear(hidden.float(), part.float()) for part in parts], dim=1)
+        if bias is not None:
+            logits = logits + bias.float()
         return self._rescale(logits)
 
     def _rescale(self, logits: torch.Tensor) -> torch.Tensor:
-        """What some architectures do to logits after the projection (Gemma 2, Cohere, Granite)."""
+        """Scale or cap logits after the projection, as some architectures do (Gemma 2, Cohere, Granite)."""
         config = self.lm.model.config.get_text_config()
-        if (scale := getattr(config, "logit_scale", None)) is not None:
+        scale = getattr(config, "logit_scale", None)
+        divisor = getattr(config, "logits_scaling", None)
+        cap = getattr(config, "final_logit_softcapping", None)
+        if scale is not None:
             logits = logits * scale
-        if (divisor := getattr(config, "logits_scaling", None)) is not None:
+        if divisor is not None:
             logits = logits / divisor
-        if (cap := getattr(config, "final_logit_softcapping", None)) is not None:
+        if cap is not None:
             logits = torch.tanh(logits / cap) * cap
         return logits
 
@@ -126,35 +120,31 @@ class Judge:
     ) -> list[tuple[tuple[int, ...], int]]:
         """Token ids of each conversation continued by its word, and the index of the word's first token.
 
-        Both strings have the tokens of full strings. The word's tokens are those that the continued
-        conversation has beyond the one that ends where the assistant's turn begins.
+        The conversation is tokenised twice as a full string: as it ends where the assistant's turn begins,
+            and
+        continued by the word. The word's tokens are those by which the two differ.
 
         Raises:
             JudgeError: a word has no token, or the chat template cannot render a conversation.
         """
-        distinct_conversations = list(dict.fromkeys(map(tuple, conversations)))
-        rendered = dict(
-            zip(distinct_conversations, self.chat.render_all(distinct_conversations), strict=True)
-        )
-        opened = [rendered[tuple(conversation)] for conversation in conversations]
-        full = [self.chat.continued(text, word) for text, word in zip(opened, words, strict=True)]
-        # Tasks that mask equal words in equal texts repeat strings; each is tokenised once.
-        distinct = list(dict.fromkeys(opened + full))
-        ids = dict(zip(distinct, self.chat.encode_alike(distinct), strict=True))
-        return [
-            (tuple(ids[f]), self._first_new(ids[o], ids[f], word))
-            for o, f, word in zip(opened, full, words, strict=True)
-        ]
-
-    def _first_new(self, prompt: list[int], full: list[int], word: str) -> int:
-        """Where ``full`` leaves ``prompt``: its length, or earlier where the word's first letters merge with
-        the end of the prompt."""
-        first = common_prefix(prompt, full)
-        if first == len(full):
-            raise JudgeError(
-                f"the tokenizer of judge {self.name!r} has no token for the word {excerpt(word)}, so it cannot be masked"
-            )
-        return first
+        # Tasks that mask equal words in equal texts repeat conversations and strings; each is treated once.
+        distinct = list(dict.fromkeys(map(tuple, conversations)))
+        rendered = dict(zip(distinct, self.chat.render_all(distinct), strict=True))
+        prompts = [rendered[tuple(conversation)] for conversation in conversations]
+        full = [self.chat.continued(prompt, word) for prompt, word in zip(prompts, words, strict=True)]
+        texts = list(dict.fromkeys(prompts + full))
+        ids = dict(zip(texts, self.chat.encode_alike(texts), strict=True))
+        tasks = []
+        for prompt, text, word in zip(prompts, full, words, strict=True):
+            # earlier than the prompt's end where the word's first letters merge with it
+            first = common_prefix(ids[prompt], ids[text])
+            if first == len(ids[text]):
+                raise JudgeError(
+                    f"the tokenizer of judge {self.name!r} has no token for the word {excerpt(word)}, so it "
+                    "cannot be masked"
+                )
+            tasks.append((tuple(ids[text]), first))
+        return tasks
 
 
 def _check_local(spec: ModelSpec) -> None:
@@ -168,8 +158,9 @@ def _check_local(spec: ModelSpec) -> None:
             "selfreflect.models.load.load_judge."
         )
     raise JudgeError(
-        f"{excerpt(spec.name)} cannot be a judge: the metric compares distributions over the full vocabulary, and an "
-        "API returns only the most likely tokens. At the judge's temperature of 5 the top 20 hold less than 1 % of "
-        "the mass, so the score would be a guess. Answers and summaries may come from any model; for the judge give "
-        "a hub name, a local directory, or smollm2, or a server that runs vLLM in pooling mode (vllm+http:NAME)."
+        f"{excerpt(spec.name)} cannot be a judge: the metric compares distributions over the full "
+        "vocabulary, and an API returns only the most likely tokens. At the judge's temperature of 5 the "
+        "top 20 hold less than 1 % of the mass, so the score would be a guess. Answers and summaries may "
+        "come from any model; for the judge give a hub name, a local directory, or smollm2, or a server "
+        "that runs vLLM in pooling mode (vllm+http:NAME)."
     )

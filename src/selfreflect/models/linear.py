@@ -1,4 +1,4 @@
-"""Products with weights: oneDNN in float32 on a CPU, torch's own choice elsewhere.
+"""Linear layers: oneDNN in float32 on a CPU, torch's own choice elsewhere.
 
 For float32 on a CPU torch calls MKL, which uses the widest vectors only on its maker's own processors.
 oneDNN, which torch ships as well, uses them wherever they exist: on an AMD Zen 5 its products took less than
@@ -17,21 +17,21 @@ import torch.nn.functional as F
 def linear(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, *, silu: bool = False
 ) -> torch.Tensor:
-    """``x @ weight.T + bias``, as :func:`torch.nn.functional.linear` gives it but for rounding; not for
-    training.
+    """``x @ weight.T + bias``, as :func:`torch.nn.functional.linear` but for rounding; without gradients.
 
     Args:
         x: shape (rows, inner).
         weight: shape (outer, inner).
         bias: shape (outer,).
-        silu: apply SiLU to it, in the same kernel where there is one.
+        silu: apply SiLU to it, in the same kernel if possible.
 
     Returns:
         Shape (rows, outer).
     """
     product: torch.Tensor
-    if len(x) and _served(x, weight):
-        product = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "swish" if silu else "none", [], "")
+    if len(x) and _use_onednn(x, weight):
+        activation = "swish" if silu else "none"
+        product = torch.ops.mkldnn._linear_pointwise(x, weight, bias, activation, [], "")
         return product
     product = F.linear(x, weight, bias)
     return F.silu(product, inplace=True) if silu else product
@@ -41,7 +41,7 @@ def add_linear(
     total: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
 ) -> None:
     """``total += linear(x, weight, bias)``, in one kernel where that is faster."""
-    if _served(x, weight):
+    if _use_onednn(x, weight):
         total += linear(x, weight, bias)
         return
     total.addmm_(x, weight.t())
@@ -49,13 +49,13 @@ def add_linear(
         total += bias
 
 
-def _served(x: torch.Tensor, weight: torch.Tensor) -> bool:
-    plain = all(each.device.type == "cpu" and each.dtype == torch.float32 for each in (x, weight))
-    return (
-        plain
-        and not (torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad))
-        and _has_onednn()
-    )
+def _use_onednn(x: torch.Tensor, weight: torch.Tensor) -> bool:
+    for tensor in (x, weight):
+        if tensor.device.type != "cpu" or tensor.dtype != torch.float32:
+            return False
+        if tensor.requires_grad and torch.is_grad_enabled():
+            return False
+    return _has_onednn()
 
 
 @cache

@@ -1,13 +1,14 @@
 """Markers of a model's chat format: kept out of untrusted text, and used as places to cut rendered text.
 
 A marker is a token that structures a conversation, such as ``<|im_end|>``. Before the chat template runs,
-markers inside untrusted text are swapped for stand-ins, so that the markers left in the rendered string are the
-template's own. Only a text with stand-ins pays for the second tokenizer, whose markers have unguessable names.
+markers inside untrusted text are swapped for stand-ins, so the markers left in the rendered string are the
+template's own. Only a text with stand-ins pays for the second tokenizer, whose markers have unguessable
+names.
 
-A tokenizer first takes its added tokens out of a text, leftmost and longest first, and handles what is left
-between them apart. So a text may be cut in front of a marker wherever that marker is found whatever surrounds
-it. Each part but the first then begins with a marker, as it does in the whole, and steps that treat the
-beginning of a text differently (Metaspace's first space) see the same.
+A tokenizer first takes its added tokens out of a text, leftmost and longest first, and handles the stretches
+between them separately. So a text may be cut in front of a marker that is found whatever surrounds it. Each
+part but the first then begins with a marker, as in the whole, and steps that treat the beginning of a text
+differently (Metaspace's first space) see the same.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ _TAG = re.compile(r"</?[\w:|]+>|\[/?[A-Z_]+\]")
 
 
 class Markers:
-    """The markers of one tokenizer and its chat template: special added tokens, and added tokens that the
-    template itself writes or looks for (``</think>``)."""
+    """The markers of one tokenizer: special added tokens, and added tokens that its chat template writes or
+    looks for (``</think>``)."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -50,8 +51,8 @@ class Markers:
         self._armed = re.compile(f"{self._stand_in('([0-9a-f]+)')}|{any_marker}")
 
     def disarm(self, text: str) -> str:
-        """Replace what no template gets to see in a turn by stand-ins: markers, and tags that the template may
-        look for although they are no tokens of their own."""
+        """Replace markers by stand-ins, and tags that the template may look for although they are no
+        tokens."""
         text = _SURROGATE.sub("\ufffd", text)
         return self._hidden.sub(lambda match: self._stand_in(match[0].encode().hex()), text)
 
@@ -59,13 +60,12 @@ class Markers:
         return self._nonce in text
 
     def excess(self, text: str, ids: list[int]) -> int:
-        """How many more marker tokens ``ids`` hold than ``text`` spells; a normaliser can make them, of
+        """How many more marker tokens ``ids`` hold than ``text`` spells: a normaliser can make markers, of
         full-width letters for example."""
         return sum(index in self._ids for index in ids) - len(self._pattern.findall(text))
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a rendered text in which stand-ins become plain text and no normaliser can make a
-        marker."""
+        """Token ids of a rendered text. Stand-ins become plain text, and no normaliser can make a marker."""
 
         def rename(match: re.Match[str]) -> str:
             return bytes.fromhex(match[1]).decode() if match[1] else self._renamed(match[0])
@@ -120,7 +120,7 @@ class Markers:
 
 
 def _is_marker_of(template: str, name: str) -> bool:
-    """Whether a template holds ``name`` as a marker; words that someone added to a vocabulary occur in it by
+    """Whether a template holds ``name`` as a marker; words added to a vocabulary may occur in it by
     chance."""
     return not name[0].isalnum() and not name[-1].isalnum() and name in template
 
@@ -138,15 +138,14 @@ _STEPS = frozenset(
         "UnicodeScripts Whitespace WhitespaceSplit BertProcessing RobertaProcessing TemplateProcessing"
     ).split()
 )
-"""Normalisers and pre-tokenizers that see one stretch between added tokens at a time, and post-processors
-that only add special tokens."""
+"""Normalisers and pre-tokenizers that see one stretch between added tokens at a time; post-processors that
+only add special tokens."""
 
 _MODELS = frozenset(("BPE", "Unigram", "WordPiece", "WordLevel"))
 
 
 def works_between_markers(tokenizer: Any) -> bool:
-    """Whether every step of a fast tokenizer is known to treat the stretches between added tokens one by
-    one."""
+    """Whether every step of a fast tokenizer is known to treat stretches between added tokens separately."""
     backend = tokenizer.backend_tokenizer
     model = backend.model
     if (
@@ -171,11 +170,10 @@ def _types(step: dict[str, Any]) -> set[str]:
 
 
 def cuts_cleanly(marker: Any, added: Iterable[str]) -> bool:
-    """Whether an added token is found wherever it is written: no other one among ``added`` can overlap it or
-    hold it.
+    """Whether an added token is found wherever it is written.
 
-    It must not depend on its neighbours, nor begin with what another token may take from its right (space) or
-    look at (a letter).
+    No other token among ``added`` may overlap or hold it. It must not depend on its neighbours, nor begin
+    with what another token may take from its right (space) or look at (a letter).
     """
     name = marker.content
     if marker.normalized or marker.lstrip or marker.single_word or name[0] not in "<[":

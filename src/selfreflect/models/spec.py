@@ -18,8 +18,8 @@ Compat = Literal["", "published"]
 
 DeviceMap = Literal["auto"] | Mapping[str, str | int] | None
 """``"auto"`` spreads a local model over all visible GPUs. A mapping is a device map as accelerate reads it:
-the name of each module, or of one above it, and its GPU's number, ``"cpu"`` or ``"disk"``. Weights on the last
-two are copied to a GPU for each use."""
+the name of each module, or of one above it, and its GPU's number, ``"cpu"`` or ``"disk"``. Weights on the
+last two are copied to a GPU for each use."""
 
 Kind = Literal["local", "openai", "vllm", "vllm+http"]
 

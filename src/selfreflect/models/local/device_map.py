@@ -57,9 +57,9 @@ def check_placement(name: str, model: Any, device_map: DeviceMap) -> None:
     if device_map == "auto" and left:
         size = model.get_memory_footprint() / 2**30
         raise BackendError(
-            f"model {excerpt(name)} does not fit into the visible GPUs: of its {size:.1f} GiB, {len(left)} parts "
-            f"such as {excerpt(left[0])} are left over. Free the GPUs, use more or larger ones, or a shorter "
-            f"dtype. {1 - _WEIGHTS_SHARE:.0%} of each GPU's free memory is kept for computing."
+            f"model {excerpt(name)} does not fit into the visible GPUs: of its {size:.1f} GiB, {len(left)} "
+            f"parts such as {excerpt(left[0])} are left over. Free the GPUs, use more or larger ones, or a "
+            f"shorter dtype. {1 - _WEIGHTS_SHARE:.0%} of each GPU's free memory is kept for computing."
         )
 
 

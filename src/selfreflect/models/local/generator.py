@@ -66,8 +66,7 @@ class HFGenerator:
     @property
     def facts(self) -> dict[str, str]:
         """What a manifest says of the model."""
-        lm = self.lm
-        return {"name": lm.name, "revision": lm.revision, "dtype": lm.dtype, "device": lm.device}
+        return self.lm.facts
 
     def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
         """One reply or refusal per request, in order. Sequences are batched by sampling settings and prompt

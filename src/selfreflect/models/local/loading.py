@@ -36,6 +36,11 @@ class CausalLM:
     window: int | None
     """Most positions the model was made for, None where it does not say."""
 
+    @property
+    def facts(self) -> dict[str, str]:
+        """What a manifest says of the model."""
+        return {"name": self.name, "revision": self.revision, "dtype": self.dtype, "device": self.device}
+
 
 @dataclass(frozen=True)
 class ModelSource:
@@ -250,8 +255,8 @@ def _resolve(name: str, progress: Callable[[str], None] | None) -> str:
 
 def _not_local(name: str) -> BackendError:
     return BackendError(
-        f"{excerpt(name, 200)} is no local model. Known names: {LOCAL_NAMES}. Other backends begin with openai: or "
-        "vllm:, and for judges with vllm: or vllm+http:."
+        f"{excerpt(name, 200)} is no local model. Known names: {LOCAL_NAMES}. Other backends begin with "
+        "openai: or vllm:, and for judges with vllm: or vllm+http:."
     )
 
 
@@ -260,8 +265,8 @@ def _check_directory(path: Path, name: str) -> None:
         raise BackendError(f"{excerpt(name, 200)} has no config.json, so it is not a model directory")
     if not any(path.glob("*.safetensors")):
         raise BackendError(
-            f"{excerpt(name, 200)} holds no safetensors weights. Pickled weights (*.bin, *.pt) are not loaded "
-            "because they can run code; convert them once with "
+            f"{excerpt(name, 200)} holds no safetensors weights. Pickled weights (*.bin, *.pt) are not "
+            "loaded because they can run code; convert them once with "
             "`AutoModelForCausalLM.from_pretrained(...).save_pretrained(...)` where you trust them."
         )
 

@@ -19,15 +19,16 @@ _ROOT = Path("/")
 def set_library_defaults() -> None:
     """Set environment variables for OpenMP and oneDNN. Values that the user has set stay.
 
-    Call it before torch is imported where that is possible: OpenMP reads its variable then. The cache sizes are
-    read at the first oneDNN product, so they also take effect in a program that had imported torch before.
+    Call it before torch is imported where that is possible: OpenMP reads its variable then. The cache sizes
+    are read at the first oneDNN product, so they also take effect in a program that had imported torch
+    before.
     """
     if "torch" not in sys.modules:
         # Idle OpenMP threads spin by default, so two busy processes starve each other of their cores.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # oneDNN compiles a kernel for every shape of a product, and both it and torch keep the last 1,024 of them.
-    # Passes have ever new numbers of rows, so memory would grow by some 20 MB with every question, up to
-    # hundreds. A pass asks for a dozen shapes in each layer.
+    # oneDNN compiles a kernel for every shape of a product, and both it and torch keep the last 1,024 of
+    # them. Passes have ever new numbers of rows, so memory would grow by some 20 MB with every question, up
+    # to hundreds. A pass asks for a dozen shapes in each layer.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
     os.environ.setdefault("LRU_CACHE_CAPACITY", "64")
 
@@ -121,7 +122,8 @@ def _quotas(root: Path) -> Iterator[float]:
 
 
 def _quota(group: Path, files: list[str]) -> Iterator[float]:
-    """The quota of one group: version 2 keeps quota and period (microseconds) in one file, version 1 in two."""
+    """The quota of one group: version 2 keeps quota and period (microseconds) in one file, version 1 in
+    two."""
     try:
         quota, period = " ".join((group / file).read_text("utf-8") for file in files).split()
         if int(quota) > 0 and int(period) > 0:  # ValueError for "max"

@@ -1,5 +1,5 @@
-"""The official OpenAI client without its own retries: errors become APIErrors, and responses have a largest
-size."""
+"""The official OpenAI client without its own retries. Errors become APIErrors; large responses are
+refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from selfreflect.errors import BackendError, MissingExtraError, excerpt
 from selfreflect.models.openai.endpoint import Endpoint
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 T = TypeVar("T")
+Task: TypeAlias = Callable[["Connection"], Awaitable[T]]
 
 LARGEST_RESPONSE = 32 * 2**20
 """Bytes of a response that are read."""
@@ -46,10 +47,7 @@ class Connection:
 
 
 def run_tasks(
-    server: Endpoint,
-    timeout: float,
-    max_connections: int,
-    tasks: Iterable[Callable[[Connection], Awaitable[T]]],
+    server: Endpoint, timeout: float, max_connections: int, tasks: Iterable[Task[T]]
 ) -> Iterator[tuple[int, T]]:
     """Run all ``tasks`` at once and yield each result with the index of its task, as soon as it is done.
 
@@ -59,7 +57,7 @@ def run_tasks(
     """
 
     async def work(emit: Callable[[tuple[int, T]], None]) -> None:
-        async def run(index: int, task: Callable[[Connection], Awaitable[T]]) -> None:
+        async def run(index: int, task: Task[T]) -> None:
             emit((index, await task(connection)))
 
         async with _connected(server, timeout, max_connections) as client:
@@ -128,7 +126,7 @@ async def body_of(response: Any) -> bytes:
 
 
 async def _check(response: Any) -> None:
-    """Raise an APIError for a bad status: the client would read the whole of its body, however long."""
+    """Raise an APIError for a bad status here: the client would read the whole body, however long."""
     if response.headers.get("content-encoding", "identity") != "identity":
         raise APIError("the response is compressed, which was not asked for")
     if response.has_redirect_location:

@@ -88,8 +88,7 @@ def _basic(user: str, password: str) -> str:
 
 
 def _proxy_secrets(environment: Mapping[str, str]) -> Iterator[str]:
-    """Passwords of the proxies that the environment names, and the headers they become: a proxy may send them
-    back as well."""
+    """Passwords of the environment's proxies and the headers they become: a proxy may send them back too."""
     for name, value in environment.items():
         if name.lower() not in _PROXIES:
             continue
@@ -118,8 +117,8 @@ def _parts(base_url: str) -> tuple[str, str, str]:
         parts, host, port = urlsplit(""), None, None
     if parts.scheme not in ("http", "https") or not host or "@" in parts.path:
         raise ConfigError(
-            "--base-url must be an address such as http://localhost:8000/v1; special characters of a password "
-            "need %-escapes"
+            "--base-url must be an address such as http://localhost:8000/v1; special characters of a "
+            "password need %-escapes"
         )
     if parts.query or parts.fragment:
         raise ConfigError("--base-url must have neither a query (?...) nor a fragment (#...)")

@@ -77,7 +77,8 @@ class OpenAIGenerator:
 
         Args:
             progress: as for the constructor.
-            fields: of :class:`~selfreflect.models.spec.ModelSpec`, such as ``base_url="http://localhost:8000/v1"``.
+            fields: of :class:`~selfreflect.models.spec.ModelSpec`, such as
+                ``base_url="http://localhost:8000/v1"``.
 
         Raises:
             ConfigError: no name, a wrong address, or a key that cannot be sent.

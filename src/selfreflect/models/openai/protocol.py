@@ -1,5 +1,4 @@
-"""The chat completions of OpenAI's API as servers speak it: the body of a request, and what a response
-says."""
+"""Chat completions of OpenAI's API as servers speak it: bodies of requests, parsed responses."""
 
 from __future__ import annotations
 
@@ -108,21 +107,20 @@ class ParsedCompletion(NamedTuple):
 
     completion: Completion
     closes_trace: bool
-    """Whether it ends a reasoning trace that the prompt began. No server says what its chat template does,
-    but such a reply shows it."""
+    """Whether it ends a reasoning trace that the prompt began, which no server reports."""
 
 
 @dataclass(frozen=True)
 class ParsedResponse:
-    """Completions of one request, each of which may show how the others are to be read."""
+    """Completions of one request. Each may show whether the chat template began a trace in all of them."""
 
     completions: tuple[ParsedCompletion, ...]
     prompt_tokens: int = 0
 
     @property
     def opens_trace(self) -> bool | None:
-        """Whether the prompt began a reasoning trace, by the majority of completions that came to an end;
-        None where none did."""
+        """Whether the prompt began a reasoning trace, by majority of the finished completions; None if none
+        finished."""
         votes = []
         for completion, closes_trace in self.completions:
             if closes_trace or completion.finish == "stop":
@@ -130,8 +128,7 @@ class ParsedResponse:
         return sum(votes) * 2 > len(votes) if votes else None
 
     def reply(self, opens_trace: bool) -> Reply:
-        """The reply. Where the prompt began a trace, what was cut off before the trace ended holds no
-        answer."""
+        """The reply. If the prompt began a trace, what was cut off before the trace ended holds no answer."""
         completions = []
         for completion, closes_trace in self.completions:
             if opens_trace and not closes_trace and completion.finish == "length":
@@ -181,8 +178,7 @@ def error_text(data: bytes) -> str:
 
 
 def _embedded_error(error: Any) -> APIError:
-    """An error that came with HTTP 200: gateways send them when they had begun to answer. Its code may be an
-    HTTP status."""
+    """An error that came with HTTP 200, as gateways send it in mid-answer. Its code may be an HTTP status."""
     code = error.get("code") if isinstance(error, dict) else None
     status = code if isinstance(code, int) and 400 <= code < 600 else 500
     return status_error(status, _message(error))

@@ -8,7 +8,7 @@ import random
 import re
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
@@ -27,35 +27,26 @@ _TOO_LONG = re.compile(
 _FILTERED = re.compile(r"content[_ ](?:filter|policy)|responsible ?ai", re.IGNORECASE)
 
 
+@dataclass(eq=False)
 class APIError(Exception):
-    """A call that gave nothing usable.
+    """A call that gave nothing usable."""
 
-    Attributes:
-        server_text: the server's own words, which may hold anything.
-        rejected: the server found fault with the request itself; another request may succeed.
-        retryable: the same request may succeed later.
-        wait: seconds that the server asks to wait.
-        fatal: every other call would fail in the same way.
-    """
+    message: str
+    _: KW_ONLY
+    kind: FailureKind = "backend"
+    server_text: str = ""
+    """The server's own words, which may hold anything."""
+    rejected: bool = False
+    """The server found fault with the request itself; another request may succeed."""
+    retryable: bool = False
+    """The same request may succeed later."""
+    wait: float | None = None
+    """Seconds that the server asks to wait."""
+    fatal: bool = False
+    """Every other call would fail in the same way."""
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        kind: FailureKind = "backend",
-        server_text: str = "",
-        rejected: bool = False,
-        retryable: bool = False,
-        wait: float | None = None,
-        fatal: bool = False,
-    ) -> None:
-        super().__init__(message)
-        self.kind: FailureKind = kind
-        self.server_text = server_text
-        self.rejected = rejected
-        self.retryable = retryable
-        self.wait = wait
-        self.fatal = fatal
+    def __str__(self) -> str:
+        return self.message
 
     def after(self, tries: int) -> APIError:
         """The error that ends a call, with what was done against it."""
@@ -63,7 +54,7 @@ class APIError(Exception):
             return self
         wait = "" if self.wait is None else f", asks to wait {self.wait:.0f} s"
         count = "1 try" if tries == 1 else f"{tries} tries"
-        return APIError(f"{self}{wait} ({count})", kind=self.kind, server_text=self.server_text)
+        return replace(self, message=f"{self}{wait} ({count})")
 
 
 def status_error(status: int, server_text: str, wait: float | None = None) -> APIError:
@@ -128,12 +119,8 @@ class RetryPolicy:
     def wait(self, tries: int, asked: float | None, jitter: float) -> float | None:
         """Seconds before the next try, after ``tries`` that failed; None to give up.
 
-        Between half and all of the doubled wait, so that requests refused together do not come back together,
-        on top of what was asked for.
-
-        Args:
-            asked: what the server's Retry-After says.
-            jitter: a random number in [0, 1).
+        What the server ``asked`` for, plus between half and all of the doubled wait, so that requests refused
+        together do not come back together. ``jitter`` is a random number in [0, 1).
         """
         if tries >= self.tries or (asked is not None and asked > self.longest_asked):
             return None
@@ -142,11 +129,8 @@ class RetryPolicy:
 
 
 def retry_after(value: str | None, now: datetime | None = None) -> float | None:
-    """Seconds that a Retry-After header asks to wait (RFC 9110: seconds or an HTTP date); None without a
-    header that can be read.
-
-    More seconds than a float holds are infinitely many: such a server is not waited for.
-    """
+    """Seconds that a Retry-After header asks to wait (RFC 9110: seconds or an HTTP date), None if it cannot
+    be read. More seconds than a float holds are infinitely many."""
     if value is None:
         return None
     try:

@@ -1,8 +1,7 @@
-"""Judges whose decoder runs in vLLM: the hidden states come from there, the vocabulary projection stays here.
+"""Judges whose decoder runs in vLLM: hidden states come from there, the vocabulary projection stays here.
 
-vLLM's pooling runner gives the normed last hidden state of a prompt of token ids. That is all the metric
-needs of a model besides its last matrix, so such a judge is exact, where an API that lists the most likely
-tokens could only be guessed from.
+vLLM's pooling runner returns the normed last hidden state of a prompt. With the last matrix that is all the
+metric needs of a model, so such a judge is exact.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ PROBE = (3, 5, 7, 9, 11)
 
 
 class Pool(Protocol):
-    """Something that runs the decoder."""
+    """Runs the decoder."""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -47,8 +46,7 @@ class PooledJudge(Judge):
     """A judge with its own tokenizer and projection, and with hidden states from a :class:`Pool`.
 
     Args:
-        lm: the projection, see :func:`~selfreflect.models.vllm.lm_head.load_lm_head`; ``dtype`` is that of
-            the decoder elsewhere.
+        lm: from :func:`~selfreflect.models.vllm.lm_head.load_lm_head`, in the dtype of the decoder elsewhere.
     """
 
     def __init__(self, lm: CausalLM, pool: Pool, *, compat: Compat = "") -> None:
@@ -65,8 +63,9 @@ class PooledJudge(Judge):
         weight = self.lm.model.get_output_embeddings().weight
         if states.shape[1] != weight.shape[1]:
             raise JudgeError(
-                f"judge {self.name!r}: its hidden states have {states.shape[1]} numbers, and the projection of that model takes "
-                f"{weight.shape[1]}. Another model runs there, or one that shortens its states."
+                f"judge {self.name!r}: its hidden states have {states.shape[1]} numbers, and the projection "
+                f"of that model takes {weight.shape[1]}. Another model runs there, or one that shortens its "
+                "states."
             )
         return torch.from_numpy(states).to(weight)
 
@@ -120,9 +119,8 @@ class ServedJudge(PooledJudge):
         progress: Callable[[str], None] | None = None,
         **fields: Any,
     ) -> ServedJudge:
-        """Ask the server at ``base_url`` and load the projection here, on ``device``.
-
-        ``dtype`` is that of the server's decoder, which its states show; one that is named must be that one.
+        """Ask the server at ``base_url`` and load the projection here, on ``device``. ``dtype`` must be the
+        one of the server's decoder, or ``"auto"``.
 
         Raises:
             JudgeError: the server cannot be reached, runs another model, or gives something other than last
@@ -136,7 +134,8 @@ class ServedJudge(PooledJudge):
         served_dtype = precision(pool.last_states([PROBE]))
         if spec.dtype not in ("auto", served_dtype):
             raise JudgeError(
-                f"judge {excerpt(spec.name)} is served in {served_dtype}, not in {spec.dtype}. Leave --judge-dtype out."
+                f"judge {excerpt(spec.name)} is served in {served_dtype}, not in {spec.dtype}. Leave "
+                "--judge-dtype out."
             )
         lm, _ = _lm_head(replace(spec, dtype=served_dtype), progress)
         window = min((limit for limit in (longest, lm.window) if limit is not None), default=None)
@@ -146,8 +145,7 @@ class ServedJudge(PooledJudge):
 
 
 def precision(states: Floats) -> DType:
-    """In what precision float32 numbers were computed: that of the shortest format which holds all of
-    them."""
+    """The precision in which float32 numbers were computed: the shortest format that holds all of them."""
     if not (states.view(np.uint32) & 0xFFFF).any():
         return "bfloat16"
     with np.errstate(over="ignore"):

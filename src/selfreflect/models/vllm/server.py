@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import binascii
 from base64 import b64decode
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +14,7 @@ import numpy as np
 from selfreflect.errors import BackendError, JudgeError, excerpt
 from selfreflect.models.openai.client import (
     Connection,
+    Task,
     authorized,
     body_of,
     check_installed,
@@ -97,8 +98,8 @@ class PoolingServer:
                 return model.max_model_len
         names = ", ".join(excerpt(model.id) for model in models[:10]) or "nothing"
         raise JudgeError(
-            f"{self.server.url} does not serve {excerpt(self.model)}; it serves {names}. `vllm serve` calls a "
-            "model what --served-model-name says."
+            f"{self.server.url} does not serve {excerpt(self.model)}; it serves {names}. Name the model as "
+            "`vllm serve` does with --served-model-name."
         )
 
     def last_states(self, prompts: Sequence[Sequence[int]]) -> Floats:
@@ -127,16 +128,14 @@ class PoolingServer:
         ) as response:
             return await body_of(response)
 
-    def _call_all(
-        self, calls: Sequence[Callable[[Connection], Awaitable[bytes]]], retries: RetryPolicy
-    ) -> list[bytes]:
+    def _call_all(self, calls: Sequence[Task[bytes]], retries: RetryPolicy) -> list[bytes]:
         """The response to each call, in order.
 
         Raises:
             JudgeError: one of them fails for good.
         """
 
-        async def run(call: Callable[[Connection], Awaitable[bytes]], connection: Connection) -> bytes:
+        async def run(call: Task[bytes], connection: Connection) -> bytes:
             async with connection.slots:
                 return await call_with_retries(
                     partial(call, connection), retries, self._timeout, on_retry=self._note_retry

@@ -11,10 +11,12 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from selfreflect.app.safe import without_paths
+from selfreflect.app.schemas import RunEntry
 from selfreflect.errors import SelfReflectError, StoreError
 from selfreflect.pipeline.records import run_records
 from selfreflect.report.run_records import RunRecords
@@ -62,19 +64,6 @@ class RunDirectory:
     """Seconds since 1970."""
 
 
-@dataclass(frozen=True)
-class Glance:
-    """What a listing shows of a run."""
-
-    question: str | None = None
-    """The first question, shortened."""
-    questions: int | None = None
-    """Their number; None if there are too many to count."""
-    models: list[str] = field(default_factory=list)
-    problem: str | None = None
-    """Why the run cannot be opened."""
-
-
 class Library:
     """Finds, opens and names run directories. Threads may share it."""
 
@@ -95,17 +84,21 @@ class Library:
     def id_of(self, path: Path) -> str:
         return _id(path.relative_to(self.root))
 
-    def glance(self, directory: RunDirectory) -> Glance:
-        """Read as little as a listing needs, since a run may be large."""
+    def entry(self, directory: RunDirectory) -> RunEntry:
+        """Read as little of a run as a listing needs, since it may be large."""
+        unknown: dict[str, Any] = {"question": None, "questions": None, "models": [], "problem": None}
+        entry = RunEntry(id=directory.id, name=directory.name, changed=directory.changed, **unknown)
         try:
             _refuse_special_files(directory)
             manifest = Run.load(directory.path).manifest
-            first, count = _first_and_count(directory.path / "questions.jsonl")
+            entry.question, entry.questions = _first_and_count(directory.path / "questions.jsonl")
         except SelfReflectError as error:
-            return Glance(problem=without_paths(str(error)))
+            entry.problem = without_paths(str(error))
+            return entry
         facts = [fact for fact in manifest.models.values() if isinstance(fact, dict)]
         models = dict.fromkeys(without_paths(str(fact.get("name", ""))) for fact in facts)
-        return Glance(first, count, list(models))
+        entry.models = list(models)
+        return entry
 
     def records(self, id_: str) -> RunRecords:
         """Read the records of a run, again only after it has changed.

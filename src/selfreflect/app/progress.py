@@ -55,7 +55,7 @@ class JobProgress:
         self.show_scores()
 
     def hook(self, model: Any) -> None:
-        """Check before every forward pass of a local model whether the job was cancelled, until the stage ends."""
+        """Check before every forward pass of a local model whether the job was cancelled, for one stage."""
         lm = getattr(model, "lm", None)
         runs_elsewhere = getattr(model, "last_states", None) is not None
         if lm is not None and not runs_elsewhere:
@@ -127,7 +127,7 @@ class JobModels:
 class Streaming:
     """A generator that draws the completions of a request in small batches and shows each batch.
 
-    Sample i of a request has the seed of the request plus i, so the texts are those that one batch would give.
+    Sample i of a request has the seed of the request plus i, so the texts are the same as in one batch.
     """
 
     def __init__(

@@ -10,14 +10,13 @@ from fastapi.responses import Response
 from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 
-from selfreflect.app.library import Library, RunDirectory
+from selfreflect.app.library import Library
 from selfreflect.app.safe import without_paths
 from selfreflect.app.schemas import (
     ErrorAnswer,
     GroupsAnswer,
     QuestionEntry,
     RunAnswer,
-    RunEntry,
     RunsAnswer,
     StrategyEntry,
 )
@@ -51,7 +50,7 @@ def runs(
 ) -> RunsAnswer:
     directories = services.library.listing()
     end = offset + limit
-    entries = [_run_entry(services.library, directory) for directory in directories[offset:end]]
+    entries = [services.library.entry(directory) for directory in directories[offset:end]]
     return RunsAnswer(runs=entries, more=len(directories) > end)
 
 
@@ -142,11 +141,6 @@ def _find_question(library: Library, id_: str, index: int) -> tuple[RunRecords, 
     if index >= len(questions):
         raise HTTPException(404, f"this run has {len(questions)} questions")
     return records, questions[index]
-
-
-def _run_entry(library: Library, directory: RunDirectory) -> RunEntry:
-    glance = library.glance(directory)
-    return RunEntry(id=directory.id, name=directory.name, changed=directory.changed, **vars(glance))
 
 
 def _strategy_entries(records: RunRecords) -> list[StrategyEntry]:

@@ -116,7 +116,7 @@ class RunEntry(BaseModel):
     name: str
     changed: Annotated[float, Field(description="Time of the last change, in seconds since 1970.")]
     question: Annotated[str | None, Field(description="The first question, shortened.")]
-    questions: int | None
+    questions: Annotated[int | None, Field(description="Their number, unless there are too many.")]
     models: list[str]
     problem: Annotated[str | None, Field(description="Why the run cannot be opened.")]
 

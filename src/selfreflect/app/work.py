@@ -29,8 +29,8 @@ GUESSES = 5
 """Likeliest tokens kept for every masked word; the page shows them on a click."""
 
 _MOST_GUESSED = 400_000
-"""Characters of masked-out answers times summaries, up to which guesses are kept. They take about a hundred times
-as many bytes on disk."""
+"""Characters of masked-out answers times summaries, up to which guesses are kept. They take about a hundred
+times as many bytes on disk."""
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 
@@ -62,8 +62,8 @@ class ModelChoices:
             return self._names[name]
         if not _HUB_NAME.fullmatch(name) or ".." in name or Path(name).exists():
             raise ConfigError(
-                f"unknown model {excerpt(name)}. Choose one of {', '.join(self.offered)}, or a hub name such as "
-                "Qwen/Qwen2.5-7B-Instruct. Name a model in a directory when you start the app: "
+                f"unknown model {excerpt(name)}. Choose one of {', '.join(self.offered)}, or a hub name such "
+                "as Qwen/Qwen2.5-7B-Instruct. Name a model in a directory when you start the app: "
                 "selfreflect app --model DIR"
             )
         return name

@@ -83,7 +83,7 @@ class Watched:
 
 @pytest.mark.parametrize(("ids", "calls"), [(10**9, [6]), (1, [2, 1, 1, 1, 1])])
 def test_many_summaries_run_a_few_at_a_time_beside_one_reference(metric, monkeypatch, ids, calls):
-    monkeypatch.setattr(scorer, "IDS_AT_ONCE", ids)
+    monkeypatch.setattr(scorer, "MAX_IDS", ids)
     watched = SelfReflect(metric.judge)
     watched.engine = Watched(watched.engine)
     found = records(watched, {**MANY, "twin": MANY["s0"]})
@@ -98,7 +98,7 @@ def test_many_summaries_run_a_few_at_a_time_beside_one_reference(metric, monkeyp
 
 def test_groups_share_what_the_cache_has_and_keep_their_guesses(metric, monkeypatch, tmp_path):
     together = records(SelfReflect(metric.judge, guesses=2), MANY)
-    monkeypatch.setattr(scorer, "IDS_AT_ONCE", 1)
+    monkeypatch.setattr(scorer, "MAX_IDS", 1)
     first, second = (SelfReflect(metric.judge, guesses=2, cache=tmp_path) for _ in range(2))
     for grouped, calls in ((first, [2, 1, 1, 1, 1]), (second, [1, 1, 1, 1, 1])):
         grouped.engine = Watched(grouped.engine)
@@ -117,7 +117,7 @@ def test_groups_share_what_the_cache_has_and_keep_their_guesses(metric, monkeypa
     "summaries", [MANY, {"long": "word " * 200, "fine": "Kale.", "longer": "word " * 250, "last": "Peas."}]
 )
 def test_prompts_of_one_group_are_gone_when_those_of_the_next_come(tiny_metric, monkeypatch, summaries):
-    monkeypatch.setattr(scorer, "IDS_AT_ONCE", 1)
+    monkeypatch.setattr(scorer, "MAX_IDS", 1)
     alive: list[int] = []
     held: list[weakref.ref] = []
     encode = scorer.summary_prompts
@@ -137,7 +137,7 @@ def test_prompts_of_one_group_are_gone_when_those_of_the_next_come(tiny_metric, 
 
 
 def test_summaries_that_do_not_fit_leave_groups_without_any(tiny_metric, monkeypatch):
-    monkeypatch.setattr(scorer, "IDS_AT_ONCE", 1)
+    monkeypatch.setattr(scorer, "MAX_IDS", 1)
     small = tiny_metric("llama", max_position_embeddings=300)
     found = records(small, {"long": "word " * 200, "fine": "Radishes.", "longer": "word " * 250})
     assert [type(one) for one in found] == [Failure, Score, Failure]
@@ -269,7 +269,7 @@ def test_a_summary_that_does_not_fit_the_window_fails_alone(tiny_metric):
     assert needed > 300
     assert f"needs {needed} tokens" in failed.message
     assert "holds 300" in failed.message
-    assert "summary 'long'" in failed.message
+    assert "the summary" in failed.message
 
 
 def test_conditioning_answers_that_do_not_fit_the_window_fail_every_summary(tiny_metric):
@@ -478,7 +478,7 @@ def test_a_summary_scored_later_gets_the_words_of_those_before(metric):
     before = records(estimating, TEXTS, LONGER)
     drawn = AnswerSet(question_id=QUESTION.id, masked_out=LONGER, conditioning=TOLD)
     [later] = estimating.score_records(
-        QUESTION, drawn, [Summary(question_id=QUESTION.id, name="c", text="Kale.")], beside=before
+        QUESTION, drawn, [Summary(question_id=QUESTION.id, name="c", text="Kale.")], earlier=before
     )
     assert [(w.answer, w.word) for w in later.words] == [(w.answer, w.word) for w in before[0].words]
     assert later.estimate.stopped == "paired"
@@ -490,7 +490,9 @@ def test_beside_a_score_of_every_word_nothing_stops_short(metric):
     exact = records(metric, {"all": "Kale, or peas."}, LONGER)
     drawn = AnswerSet(question_id=QUESTION.id, masked_out=LONGER, conditioning=TOLD)
     named = [Summary(question_id=QUESTION.id, name="c", text="Kale.")]
-    [later] = limited(metric, budget=10**6).score_records(QUESTION, drawn, named, beside=[*estimated, *exact])
+    [later] = limited(metric, budget=10**6).score_records(
+        QUESTION, drawn, named, earlier=[*estimated, *exact]
+    )
     assert later.estimate is None
 
 

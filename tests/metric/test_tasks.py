@@ -6,8 +6,8 @@ import pytest
 
 from selfreflect.metric.tasks import (
     STOPWORDS,
+    count_list_breaks,
     is_stopword,
-    listing_breaks,
     masked_words,
     reference_context,
     summary_context,
@@ -134,7 +134,7 @@ def test_the_conversation_about_the_conditioning_answers():
 def test_the_number_of_samples_is_the_number_of_conditioning_answers(count):
     context = reference_context("Why?", ["x"] * count)
     assert context.question == f"Question: Why?\nSample {count} answers to this question."
-    assert context.said.splitlines()[-1] == f"x_{count} = 'x'"
+    assert context.reply.splitlines()[-1] == f"x_{count} = 'x'"
 
 
 @pytest.mark.parametrize(
@@ -160,5 +160,6 @@ def test_how_a_question_is_shown(text, shown):
 
 def test_answers_that_break_the_list_are_counted_once_each():
     assert (
-        listing_breaks(["It's 'so'\nindeed", "fine", 'a "double" quote', "two\nlines", "’typographic’"]) == 2
+        count_list_breaks(["It's 'so'\nindeed", "fine", 'a "double" quote', "two\nlines", "’typographic’"])
+        == 2
     )

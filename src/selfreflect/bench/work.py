@@ -41,7 +41,7 @@ def encode(judge: Judge, item: Item) -> list[list[Prompt]]:
     """
     try:
         task = prepare(judge, item.question_record, item.answer_set)
-        summaries = [summary_prompts(judge, task, summary) for summary in item.summary_records]
+        summaries = [summary_prompts(judge, task, text) for text in item.summaries.values()]
     except CannotScoreError as error:
         raise DataError(f"item {excerpt(item.id)} cannot be timed: {error}") from error
     return [task.reference, *summaries]

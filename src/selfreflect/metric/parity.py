@@ -1,5 +1,5 @@
-"""Whether a judge that runs elsewhere gives the scores that it gives here, on one item with a stored
-score."""
+"""Check a judge that runs elsewhere: its score of one built-in item must be the one that its weights give
+here."""
 
 from __future__ import annotations
 
@@ -19,24 +19,29 @@ MASKED_OUT = ("The Volga is the longest river in Europe.", "Danube")
 CONDITIONING = ("It is the Volga.", "The Danube, I think.")
 SUMMARY = "Probably the Volga, or the Danube."
 
-KNOWN = {"3fd491c8066dd9dc1a2bf6796701526c82817d95c0ecabacdef3013c2b8bbbaa": 0.071322}  # the embedded judge
-"""SHA-256 of a judge's projection in float32 -> the score of the item that the local engine gives."""
+STORED_SCORES = {
+    "3fd491c8066dd9dc1a2bf6796701526c82817d95c0ecabacdef3013c2b8bbbaa": 0.071322,  # the embedded judge
+}
+"""SHA-256 of a judge's projection in float32 -> its score of the item with the local engine."""
 
 
-def check_parity(judge: Judge, known: dict[str, float] | None = None) -> bool:
-    """Whether the judge is a known one; it is recognised by its projection, whatever it is called.
+def check_parity(judge: Judge, stored_scores: dict[str, float] | None = None) -> bool:
+    """Compare a judge's score with the stored one; False if there is none for its projection, by which a judge
+    is recognised whatever it is called.
 
     Raises:
-        JudgeError: a known judge gives another score.
+        JudgeError: the scores differ.
     """
-    expected = (KNOWN if known is None else known).get(projection_digest(judge))
+    stored = STORED_SCORES if stored_scores is None else stored_scores
+    expected = stored.get(projection_digest(judge))
     if expected is None:
         return False
-    found = parity_score(judge)
-    if not abs(found - expected) <= TOLERANCE:  # also where it is no number
+    score = parity_score(judge)
+    if not abs(score - expected) <= TOLERANCE:  # true for NaN, too
         raise JudgeError(
-            f"judge {judge.name!r} gives {found:.6f} on the built-in item, where its weights give {expected:.6f}. Its states are not "
-            "those of this model's last token: another dtype, other weights, or another pooling. Serve it with "
+            f"judge {judge.name!r} scores the built-in item {score:.6f}, but its weights give {expected:.6f}. "
+            "Its states are not this model's states of the last token: another dtype, other weights, or "
+            "another pooling. Serve it with "
             '--pooler-config \'{"seq_pooling_type": "LAST", "use_activation": false}\''
         )
     return True
@@ -51,10 +56,9 @@ def parity_score(judge: Judge) -> float:
 
 
 def projection_digest(judge: Judge) -> str:
-    """SHA-256 of the projection's numbers; "" where they are not float32, in which every judge rounds
+    """SHA-256 of the projection's numbers; "" unless they are float32, since every judge rounds others
     differently."""
     if judge.lm.dtype != "float32":
         return ""
-    return hashlib.sha256(
-        judge.lm.model.get_output_embeddings().weight.detach().cpu().contiguous().numpy().data
-    ).hexdigest()
+    weight = judge.lm.model.get_output_embeddings().weight
+    return hashlib.sha256(weight.detach().cpu().contiguous().numpy().data).hexdigest()

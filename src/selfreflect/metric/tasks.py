@@ -20,8 +20,8 @@ JUDGE_TEMPERATURE = 5.0
 
 STOPWORDS = frozenset(
     (
-        "the to of and is that in it you for this have on be not are with as if or they was but can my would what "
-        "there at from an he one do about all will me by your any we so has"
+        "the to of and is that in it you for this have on be not are with as if or they was but can my would "
+        "what there at from an he one do about all will me by your any we so has"
     ).split()
 )
 """The 44 words whose mean TF-IDF over 20 Newsgroups exceeds 0.012. One-letter words and contractions are not
@@ -29,7 +29,7 @@ among them, by definition."""
 
 
 class MaskedWord(Record, frozen=True, kw_only=True):
-    """One masked-out task: the judge sees ``masked`` and has to predict ``text``."""
+    """One masked-word task: the judge sees ``masked`` and has to predict ``text``."""
 
     answer: int
     """Index into the masked-out answers."""
@@ -37,6 +37,7 @@ class MaskedWord(Record, frozen=True, kw_only=True):
     """Index into ``answer.split()``."""
     text: str
     masked: str
+    """The answer with ``_`` in place of the word."""
 
 
 def is_stopword(word: str) -> bool:
@@ -44,55 +45,56 @@ def is_stopword(word: str) -> bool:
 
 
 def masked_words(answers: Sequence[str], *, every: bool = False) -> list[MaskedWord]:
-    """Every masked-out task, in order: each word that is no stopword, or every word of an answer where all
-    are; blank answers have none.
+    """All masked-word tasks, in order: each word that is not a stopword, or every word of an answer that has
+    only stopwords. Blank answers have none.
 
     With ``every`` stopwords are masked as well, which is not the metric but an ablation of it.
     """
     tasks = []
-    for index, answer in enumerate(answers):
-        words = answer.split()
-        content = [i for i, word in enumerate(words) if every or not is_stopword(word)]
-        for i in content or range(len(words)):
-            masked = " ".join([*words[:i], "_", *words[i + 1 :]])
-            tasks.append(MaskedWord(answer=index, word=i, text=words[i], masked=masked))
+    for answer, text in enumerate(answers):
+        words = text.split()
+        content = [index for index, word in enumerate(words) if every or not is_stopword(word)]
+        for index in content or range(len(words)):
+            masked = " ".join([*words[:index], "_", *words[index + 1 :]])
+            tasks.append(MaskedWord(answer=answer, word=index, text=words[index], masked=masked))
     return tasks
 
 
 class Context(Record, frozen=True, kw_only=True):
-    """What the judge has said so far about the question: a summary, or the conditioning answers (the
-    reference)."""
+    """What the judge has said about the question: a summary, or the conditioning answers (the reference)."""
 
     question: str
-    said: str
+    reply: str
     source: str
-    """How the task names it: ``answer`` or ``distribution of answers``."""
+    """What the task calls the reply: ``answer`` or ``distribution of answers``."""
 
     def conversation(self, masked: str) -> tuple[Message, ...]:
         """The turns that end before the judge names the missing word of ``masked``."""
         task = (
-            f'We now show a text with a missing word "_". Fill in the missing word "_" only based on the {self.source} '
-            f'you gave above: {masked}\nPlease provide only the missing word "_", not the whole sentence.'
+            'We now show a text with a missing word "_". Fill in the missing word "_" only based on the '
+            f"{self.source} you gave above: {masked}\n"
+            'Please provide only the missing word "_", not the whole sentence.'
         )
         return (
             Message(role="system", content=SYSTEM),
             Message(role="user", content=self.question),
-            Message(role="assistant", content=self.said),
+            Message(role="assistant", content=self.reply),
             Message(role="user", content=task),
         )
 
 
 def summary_context(question: str, summary: str) -> Context:
-    return Context(question=normalise_question(question), said=summary, source="answer")
+    """The context whose predictions are scored."""
+    return Context(question=normalise_question(question), reply=summary, source="answer")
 
 
 def reference_context(question: str, conditioning: Sequence[str]) -> Context:
     """The context that a faithful summary should be as good as: the conditioning answers themselves."""
-    asked = f"{normalise_question(question)}\nSample {len(conditioning)} answers to this question."
-    return Context(question=asked, said=answer_list(conditioning), source="distribution of answers")
+    request = f"{normalise_question(question)}\nSample {len(conditioning)} answers to this question."
+    return Context(question=request, reply=answer_list(conditioning), source="distribution of answers")
 
 
-def listing_breaks(conditioning: Sequence[str]) -> int:
-    """How many conditioning answers hold a quote or line end that breaks the ``x_i = '…'`` list: kept for
+def count_list_breaks(conditioning: Sequence[str]) -> int:
+    """How many conditioning answers contain a quote or line end, which breaks the ``x_i = '…'`` list. Kept for
     parity, reported as a warning."""
     return sum("'" in answer or "\n" in answer for answer in conditioning)

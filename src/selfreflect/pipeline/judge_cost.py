@@ -38,7 +38,7 @@ def tree_nodes(judge: Judge, question: Question, answers: AnswerSet, summaries: 
     contexts = [task.reference]
     for text in summaries:
         try:
-            prompts = summary_prompts(judge, task, Summary(question_id=question.id, name="", text=text))
+            prompts = summary_prompts(judge, task, text)
         except CannotScoreError:
             continue
         if prompts not in contexts:

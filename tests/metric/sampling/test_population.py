@@ -34,7 +34,7 @@ def population(answers=ANSWERS, seed=0, question="q", sizes=None) -> Population:
 
 def test_a_bigger_sample_extends_a_smaller_one():
     words = population()
-    samples = [set(words.chosen(size)) for size in range(words.size + 1)]
+    samples = [set(words.indices(size)) for size in range(words.size + 1)]
     assert samples[0] == set()
     assert all(smaller < larger for smaller, larger in pairwise(samples))
     assert samples[-1] == set(range(len(masked_words(ANSWERS))))
@@ -44,10 +44,10 @@ def test_equal_answers_are_scored_together_and_count_twice():
     words, all_words = population(), masked_words(ANSWERS)
     assert words.size == len(all_words) - sum(word.answer == 3 for word in all_words)
     for size in range(words.size + 1):
-        chosen = [all_words[index] for index in words.chosen(size)]
+        chosen = [all_words[index] for index in words.indices(size)]
         assert [w.word for w in chosen if w.answer == 0] == [w.word for w in chosen if w.answer == 3]
     values = dict.fromkeys(range(len(all_words)), 1.0)
-    assert sorted(drawn.copies for drawn in words.drawn(words.size, values)) == [1, 1, 1, 2]
+    assert sorted(drawn.copies for drawn in words.samples(words.size, values)) == [1, 1, 1, 2]
 
 
 def test_every_answer_has_a_word_before_one_has_two_and_then_shares_follow_token_tasks():
@@ -59,37 +59,37 @@ def test_every_answer_has_a_word_before_one_has_two_and_then_shares_follow_token
 
 
 def test_the_subset_depends_on_seed_and_question_alone():
-    assert population().chosen(5) == population().chosen(5)
-    assert len({tuple(population(seed=seed).chosen(5)) for seed in range(20)}) > 5
-    assert len({tuple(population(question=f"q{number}").chosen(5)) for number in range(20)}) > 5
-    assert population(question="\ud800").chosen(2)
+    assert population().indices(5) == population().indices(5)
+    assert len({tuple(population(seed=seed).indices(5)) for seed in range(20)}) > 5
+    assert len({tuple(population(question=f"q{number}").indices(5)) for number in range(20)}) > 5
+    assert population(question="\ud800").indices(2)
 
 
 def test_first_words_come_with_probability_by_their_token_tasks():
-    firsts = [population(["a b"], seed, sizes=[1, 4]).chosen(1)[0] for seed in range(2000)]
+    firsts = [population(["a b"], seed, sizes=[1, 4]).indices(1)[0] for seed in range(2000)]
     assert np.mean(firsts) == pytest.approx(0.8, abs=0.03)
 
 
 @pytest.mark.parametrize("size", [1, 3, 4, 6, 9])
 def test_the_size_of_an_earlier_sample_is_found_again(size):
     words = population()
-    assert words.size_of(len(words.chosen(size))) == size
+    assert words.size_within(len(words.indices(size))) == size
 
 
 def test_a_sample_has_a_word_even_if_its_copies_are_more_than_wanted():
     words = population(["a b"] * 5)
-    assert len(words.chosen(1)) == 5
-    assert words.size_of(2) == 1
+    assert len(words.indices(1)) == 5
+    assert words.size_within(2) == 1
 
 
 def test_drawn_words_carry_their_values_in_the_order_of_the_draws():
     words = population(["a b c", "d e"], sizes=[1, 2, 3, 4, 5])
-    for drawn in words.drawn(5, {index: 10.0 * (1 + index) for index in range(5)}):
+    for drawn in words.samples(5, {index: 10.0 * (1 + index) for index in range(5)}):
         assert [value / size for value, size in zip(drawn.values, drawn.sizes, strict=True)] == [10.0] * len(
             drawn.sizes
         )
         assert sum(drawn.sizes) == drawn.total_size
-    assert isinstance(words.drawn(1, dict.fromkeys(range(5), 1.0))[0], WordSample)
+    assert isinstance(words.samples(1, dict.fromkeys(range(5), 1.0))[0], WordSample)
 
 
 def test_answer_means_are_those_of_the_words_that_were_drawn():
@@ -130,7 +130,7 @@ def test_no_round_costs_more_than_its_bound(made, one, other, seed):
     found = Population(words, [len(p.ids) - p.first for p in prompts], seed, "q")
     before, after = sorted((min(one, found.size), min(other, found.size)))
     if before < after:
-        new = set(found.chosen(after)) - set(found.chosen(before))
+        new = set(found.indices(after)) - set(found.indices(before))
         assert build_tree([prompts[index] for index in sorted(new)]).computed_tokens <= Cost(
             found, prompts
         ).tokens(before, after)

@@ -102,7 +102,9 @@ def test_a_token_budget_is_used_and_never_exceeded(budget):
     )
     assert {outcome.size for outcome in outcomes} == {outcomes[0].size}
     assert (
-        set(outcomes[0].words) == set(outcomes[1].words) == set(question.population.chosen(outcomes[0].size))
+        set(outcomes[0].distances)
+        == set(outcomes[1].distances)
+        == set(question.population.indices(outcomes[0].size))
     )
 
 
@@ -118,7 +120,7 @@ def test_a_token_budget_holds_over_several_rounds_too(others):
 
 def test_a_bigger_budget_scores_more_of_the_same_words():
     smaller, larger = (Synthetic(noisy([0])).rounds(budget=budget).run()[0] for budget in (2000, 4000))
-    assert set(smaller.words) < set(larger.words)
+    assert set(smaller.distances) < set(larger.distances)
 
 
 def test_a_budget_for_everything_scores_every_word_in_one_round():
@@ -146,7 +148,7 @@ def test_time_is_kept_by_the_speed_of_the_first_round():
 
 
 def test_no_more_words_than_earlier_scores_have():
-    [outcome] = Synthetic(noisy([0])).rounds(standard_error=1e-6, at_most=50).run()
+    [outcome] = Synthetic(noisy([0])).rounds(standard_error=1e-6, max_words=50).run()
     assert (outcome.size, outcome.stopped) == (50, "paired")
 
 
@@ -243,12 +245,12 @@ def test_a_race_names_a_wrong_order_at_most_as_often_as_it_says(draw):
 class Witness(SequentialScoring):
     """Remembers for each pair the sign of the difference at the look that decided it."""
 
-    def _look(self, size, live, error):
+    def _decide_pairs(self, size, live, error):
         before = set(self._undecided)
-        super()._look(size, live, error)
+        super()._decide_pairs(size, live, error)
         self.decided = getattr(self, "decided", {})
         for a, b in before - self._undecided:
-            one, other = self.outcomes[a].values, self.outcomes[b].values
+            one, other = self.results[a].values, self.results[b].values
             self.decided[a, b] = np.sign(
                 self._mean(size, {word: one[word] - other[word] for word in one}).mean
             )

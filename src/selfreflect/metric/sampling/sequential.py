@@ -1,5 +1,5 @@
-"""Scoring some of the masked words in rounds, until a limit is reached. Decides from numbers; a callback runs
-the model.
+"""Score some of the masked words in rounds until a limit is reached. Decides from numbers; a callback runs the
+model.
 
 Every round takes new words for the reference and all summaries that are still in it, so nothing but their
 prefixes is computed twice.
@@ -25,11 +25,11 @@ from selfreflect.stats import student_p
 FIRST_ROUND = 32
 """Words at least before distances may end the scoring: fewer say too little of their own spread."""
 
-_TIMED_FIRST = 8
-"""Words of the round that finds out how fast the machine is."""
+_TIMED_FIRST_ROUND = 8
+"""Words of the round that measures how fast the machine is."""
 
 _SAFETY = 0.9
-"""Share of the time left that a round may be expected to take."""
+"""Share of the remaining time that a round may be expected to take."""
 
 Measure = Callable[[Sequence[int], Sequence[int]], Sequence[Sequence[WordDistance]]]
 """(indices of words, indices of summaries) -> for each of those summaries the distances of those words."""
@@ -41,15 +41,21 @@ class SequentialResult:
 
     size: int = 0
     """Distinct words, see :class:`~selfreflect.metric.sampling.population.Population`."""
-    words: dict[int, WordDistance] = field(default_factory=dict)
+    distances: dict[int, WordDistance] = field(default_factory=dict)
+    """By index of the word."""
     stopped: Literal["budget", "standard_error", "race", "paired"] = "budget"
     ordered: tuple[int, ...] = ()
     """Summaries from which this one certainly differs."""
 
     @property
+    def words(self) -> tuple[WordDistance, ...]:
+        """In the order of the question's words."""
+        return tuple(self.distances[index] for index in sorted(self.distances))
+
+    @property
     def values(self) -> dict[int, float]:
         """Summed distance of each word by its index."""
-        return {index: math.fsum(word.distances) for index, word in self.words.items()}
+        return {index: math.fsum(word.distances) for index, word in self.distances.items()}
 
     @property
     def finite(self) -> bool:
@@ -57,7 +63,7 @@ class SequentialResult:
 
 
 class OverBudgetError(Exception):
-    """Not even one word can be scored; ``needed`` tokens would do."""
+    """Not even one word can be scored; ``needed`` tokens would suffice."""
 
     def __init__(self, needed: int) -> None:
         super().__init__(needed)
@@ -65,14 +71,14 @@ class OverBudgetError(Exception):
 
 
 class SequentialScoring:
-    """One question in rounds.
+    """Scores one question in rounds.
 
     Args:
         population: its masked words.
         reference, summaries: the prompts of each context.
         limits: when to stop.
-        at_most: words that no summary may exceed, because earlier scores of the question do not either.
         measure: runs the model.
+        max_words: scored words that no summary may exceed, copies counted.
         clock: seconds.
     """
 
@@ -84,121 +90,121 @@ class SequentialScoring:
         limits: Limits,
         measure: Measure,
         *,
-        at_most: int | None = None,
+        max_words: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.population = population
         self.limits = limits
         self.measure = measure
         self.clock = clock
-        self.most = population.size if at_most is None else min(at_most, population.size)
-        self.outcomes = [
-            SequentialResult(stopped="budget" if self.most == population.size else "paired")
-            for _ in summaries
-        ]
-        counted = limits.tokens is not None or limits.seconds is not None
-        self._costs = [Cost(population, prompts) for prompts in (reference, *summaries)] if counted else []
-        self._undecided = {
-            (a, b) for a, b in combinations(range(len(summaries)), 2) if summaries[a] != summaries[b]
-        }
+        self.max_size = population.size if max_words is None else population.size_within(max_words)
+        stopped: Literal["budget", "paired"] = "budget" if self.max_size == population.size else "paired"
+        self.results = [SequentialResult(stopped=stopped) for _ in summaries]
+        self._costs: list[Cost] = []
+        if limits.tokens is not None or limits.seconds is not None:
+            self._costs = [Cost(population, prompts) for prompts in (reference, *summaries)]
+        pairs = combinations(range(len(summaries)), 2)
+        self._undecided = {(a, b) for a, b in pairs if summaries[a] != summaries[b]}
         self._pairs = len(self._undecided)
         self._spent = 0
         self._looks = 0
 
     def run(self) -> list[SequentialResult]:
-        """One outcome per summary.
+        """Score words until the limits end it: one result per summary.
 
         Raises:
             OverBudgetError: the token budget does not suffice for a single word.
         """
-        began, size = self.clock(), 0
-        live = list(range(len(self.outcomes)))
-        while live and size < self.most:
-            after = self._next(size, live, self.clock() - began)
-            if after == size:
+        start = self.clock()
+        size = 0
+        live = list(range(len(self.results)))
+        while live and size < self.max_size:
+            next_size = self._next_size(size, live, self.clock() - start)
+            if next_size == size:
                 for index in live:
-                    self.outcomes[index].stopped = "budget"
+                    self.results[index].stopped = "budget"
                 break
-            known = set(self.population.chosen(size))
-            new = [index for index in self.population.chosen(after) if index not in known]
+            old = set(self.population.indices(size))
+            new = [index for index in self.population.indices(next_size) if index not in old]
+            size = next_size
             for index, words in zip(live, self.measure(new, live), strict=True):
-                self.outcomes[index].words.update(zip(new, words, strict=True))
-                self.outcomes[index].size = after
-            size = after
-            live = self._still(size, [index for index in live if self.outcomes[index].finite])
-        return self.outcomes
+                self.results[index].distances.update(zip(new, words, strict=True))
+                self.results[index].size = size
+            live = self._drop_finished(size, [index for index in live if self.results[index].finite])
+        return self.results
 
-    def _next(self, size: int, live: Sequence[int], elapsed: float) -> int:
-        """The size of the sample after the next round; ``size`` where the budget allows no more."""
-        after = min(self._wanted(size), self.most)
+    def _next_size(self, size: int, live: Sequence[int], elapsed: float) -> int:
+        """The size of the sample after the next round; ``size`` if the budget allows no more words."""
         if size and not self.limits.adaptive:
             return size
+        target = min(self._target_size(size), self.max_size)
         if not self._costs:
-            return after
-        room = math.inf if self.limits.tokens is None else self.limits.tokens - self._spent
-        if self.limits.seconds is not None and size:
-            room = min(
-                room,
-                _SAFETY * (self.limits.seconds - elapsed) * self._spent / elapsed
-                if elapsed > 0
-                else math.inf,
-            )
-        added = bisect_right(range(size + 1, after + 1), room, key=lambda one: self._bill(size, one, live))
+            return target
+        room = math.inf
+        if self.limits.tokens is not None:
+            room = self.limits.tokens - self._spent
+        if self.limits.seconds is not None and size and elapsed > 0:
+            speed = self._spent / elapsed
+            room = min(room, _SAFETY * (self.limits.seconds - elapsed) * speed)
+        sizes = range(size + 1, target + 1)
+        added = bisect_right(sizes, room, key=lambda after: self._round_cost(size, after, live))
         if size == added == 0:
-            raise OverBudgetError(self._bill(0, 1, live))
+            raise OverBudgetError(self._round_cost(0, 1, live))
         # a few words more are not worth another pass over the contexts
-        if added and (size + added == after or added >= size // 8):
-            self._spent += self._bill(size, size + added, live)
-            return size + added
-        return size
+        if added == 0 or (size + added < target and added < size // 8):
+            return size
+        self._spent += self._round_cost(size, size + added, live)
+        return size + added
 
-    def _wanted(self, size: int) -> int:
-        watched = self.limits.standard_error is not None or self.limits.race is not None
+    def _target_size(self, size: int) -> int:
         if size == 0 and self.limits.seconds is not None:
-            return _TIMED_FIRST
-        if watched:
-            return max(FIRST_ROUND, len(self.population.strata), 2 * size)
-        return self.population.size
+            return _TIMED_FIRST_ROUND
+        if self.limits.standard_error is None and self.limits.race is None:
+            return self.population.size
+        return max(FIRST_ROUND, len(self.population.strata), 2 * size)
 
-    def _bill(self, before: int, after: int, live: Sequence[int]) -> int:
+    def _round_cost(self, before: int, after: int, live: Sequence[int]) -> int:
         """Tokens that a round takes at most: the reference and all summaries in it."""
-        return sum(self._costs[place].tokens(before, after) for place in (0, *(1 + index for index in live)))
+        costs = [self._costs[0], *(self._costs[1 + index] for index in live)]
+        return sum(cost.tokens(before, after) for cost in costs)
 
-    def _still(self, size: int, live: list[int]) -> list[int]:
+    def _drop_finished(self, size: int, live: list[int]) -> list[int]:
         """The summaries that need more words."""
         if size == self.population.size or size < max(FIRST_ROUND, len(self.population.strata)):
             return live
-        if (target := self.limits.standard_error) is not None:
-            errors = [self._mean(size, self.outcomes[index].values).sampling_error for index in live]
-            if all(error is not None and error <= target for error in errors):
-                for index in live:
-                    self.outcomes[index].stopped = "standard_error"
-                return []
-        if self.limits.race is not None and self._pairs:
-            self._look(size, live, 1 - self.limits.race)
-            needed = {
-                index for pair in self._undecided if pair[0] in live and pair[1] in live for index in pair
-            }
+        target = self.limits.standard_error
+        if target is not None and self._errors_reach(target, size, live):
             for index in live:
-                if index not in needed:
-                    self.outcomes[index].stopped = "race"
-            live = [index for index in live if index in needed]
-        return live
+                self.results[index].stopped = "standard_error"
+            return []
+        if self.limits.race is None or not self._pairs:
+            return live
+        self._decide_pairs(size, live, 1 - self.limits.race)
+        close: set[int] = set()
+        for a, b in self._undecided:
+            if a in live and b in live:
+                close |= {a, b}
+        for index in live:
+            if index not in close:
+                self.results[index].stopped = "race"
+        return [index for index in live if index in close]
 
-    def _look(self, size: int, live: Sequence[int], error: float) -> None:
+    def _errors_reach(self, target: float, size: int, live: Sequence[int]) -> bool:
+        errors = [self._mean(size, self.results[index].values).sampling_error for index in live]
+        return all(error is not None and error <= target for error in errors)
+
+    def _decide_pairs(self, size: int, live: Sequence[int], error: float) -> None:
         """Decide the pairs whose order is certain.
 
-        Student's t of the paired difference on the common words, against the order that all words would give.
-        Bonferroni over pairs and
-        looks: of ``error``, look j may spend 1/(j(j+1)) on all pairs together, which sums to 1 over any
-            number of looks. Like any t
-        interval it relies on enough words for a nearly normal mean; bounds that do not (Hoeffding-Serfling,
-        empirical Bernstein) need thousands of words before they can tell differences of 0.01, more than a
-        question has.
+        Student's t of the paired difference on the common words, against the order that all words would give,
+        with Bonferroni over pairs and looks: of ``error``, look j may spend 1/(j(j+1)) on all pairs together,
+        which sums to 1 over any number of looks. Like any t interval it relies on enough words for a nearly
+        normal mean. Bounds that do not (Hoeffding-Serfling, empirical Bernstein) need thousands of words
+        before they can tell differences of 0.01, more than a question has.
         """
         self._looks += 1
         level = error / (self._pairs * self._looks * (self._looks + 1))
-        values = {index: self.outcomes[index].values for index in live}
+        values = {index: self.results[index].values for index in live}
         for a, b in sorted(self._undecided):
             if a not in values or b not in values:
                 continue
@@ -206,8 +212,8 @@ class SequentialScoring:
             spread = difference.sampling_error
             if spread and student_p(difference.mean / spread, difference.degrees) <= level:
                 self._undecided.remove((a, b))
-                self.outcomes[a].ordered += (b,)
-                self.outcomes[b].ordered += (a,)
+                self.results[a].ordered += (b,)
+                self.results[b].ordered += (a,)
 
     def _mean(self, size: int, values: dict[int, float]) -> SampledMean:
-        return sampled_mean(self.population.drawn(size, values))
+        return sampled_mean(self.population.samples(size, values))

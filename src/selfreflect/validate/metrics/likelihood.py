@@ -136,7 +136,7 @@ def belief(context: Context, answer: str) -> Conversation:
     return (
         Message(role="system", content=SYSTEM),
         Message(role="user", content=context.question),
-        Message(role="assistant", content=context.said),
+        Message(role="assistant", content=context.reply),
         Message(role="user", content=task),
     )
 

@@ -18,7 +18,7 @@ from selfreflect.metric.engine.tree import Prompt, build_tree
 from selfreflect.metric.prompts import CannotScoreError, QuestionPrompts, encode, prepare, summary_prompts
 from selfreflect.metric.tasks import JUDGE_TEMPERATURE, masked_words, reference_context
 from selfreflect.models.judge import Judge
-from selfreflect.records import AnswerSet, Question, Summary
+from selfreflect.records import AnswerSet, Question
 from selfreflect.sources.items import Item
 from selfreflect.stats import Floats
 from selfreflect.validate.base import MetricInfo, Parts, Undefined, Value
@@ -89,7 +89,7 @@ class Masked:
         """By text of the summaries: the distances of all words of the task, or why there are none."""
 
         def prompts_after(name: str, text: str) -> list[Prompt]:
-            return summary_prompts(self.judge, task, Summary(question_id=item.id, name=name, text=text))
+            return summary_prompts(self.judge, task, text)
 
         reference = Reference(self.engine, build_tree(task.reference))
         by_text: dict[str, Words | Undefined] = {}
@@ -137,7 +137,7 @@ class Masked:
 
 def _parts(task: QuestionPrompts, words: Words) -> Parts:
     """The first distance of each word's tokens, by masked-out answer."""
-    by_answer: list[list[tuple[float, ...]]] = [[] for _ in range(task.answers)]
+    by_answer: list[list[tuple[float, ...]]] = [[] for _ in range(task.answer_count)]
     for masked, word in zip(task.words, words, strict=True):
         by_answer[masked.answer].append(tuple(word[:, 0].tolist()))
     return tuple(map(tuple, by_answer))

@@ -46,7 +46,7 @@ TORCH = {
     "metric.distance",
     *(
         f"metric.engine.{name}"
-        for name in "tree_engine logits choose decoder attention arena sequences reference_cache native".split()
+        for name in "tree_engine logits choose decoder attention kernels arena sequences reference_cache native".split()
     ),
     *(f"models.{name}" for name in "judge smollm2 linear".split()),
     *(f"models.local.{name}" for name in "loading threads generator decode sampling device_map".split()),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from selfreflect.errors import ConfigError, DataError
-from selfreflect.metric.aggregate import Aggregate, estimated, exact
+from selfreflect.metric.aggregate import Aggregate, exact
 from selfreflect.metric.engine.choose import engine_for
 from selfreflect.metric.engine.reference import Reference
 from selfreflect.metric.engine.tree import Prompt, build_tree
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
 
 MAX_IDS = 500_000
-"""Token ids at which the prompts of a group of summaries are enough. With trees and final states each takes
-some 30 bytes."""
+"""Token ids in the prompts of a group of summaries, unless one has more. With trees and final states each
+takes some 30 bytes."""
 
 
 class SelfReflect:
@@ -163,35 +163,39 @@ class SelfReflect:
         return results
 
     def _score_every_word(self, task: QuestionPrompts, summaries: Sequence[Summary]) -> Outcomes:
-        """Score all words under every text, a few texts at a time: memory does not grow with their number."""
+        """Score all words, under a few summaries at a time: memory does not grow with their number."""
         reference = self._reference(task, range(len(task.words)))
+        # a summary is about as long as the conditioning answers at most
+        ids = sum(len(prompt.ids) for prompt in task.reference)
+        group = max(1, MAX_IDS // ids)
+        texts = list(dict.fromkeys(summary.text for summary in summaries))
         outcomes: Outcomes = {}
-        group: dict[str, list[Prompt]] = {}
-        ids = 0
-        for text in dict.fromkeys(summary.text for summary in summaries):
-            try:
-                group[text] = summary_prompts(self.judge, task, text)
-            except CannotScoreError as error:
-                outcomes[text] = error.failure(task.question)
-                continue
-            ids += sum(len(prompt.ids) for prompt in group[text])
-            if ids >= MAX_IDS:
-                outcomes |= self._score_group(task, reference, group)
-                group = {}
-                ids = 0
-        if group:
-            outcomes |= self._score_group(task, reference, group)
+        for start in range(0, len(texts), group):
+            outcomes |= self._score_group(task, reference, texts[start : start + group])
         return outcomes
 
-    def _score_group(
-        self, task: QuestionPrompts, reference: Reference, contexts: Mapping[str, list[Prompt]]
-    ) -> Outcomes:
-        outcomes: Outcomes = {}
+    def _score_group(self, task: QuestionPrompts, reference: Reference, texts: Sequence[str]) -> Outcomes:
+        contexts, outcomes = self._encode(task, texts)
+        if not contexts:
+            return outcomes
         distances = self._measure(task, reference, contexts, range(len(task.words)))
         for text, words in distances.items():
             finite = all(math.isfinite(distance) for word in words for distance in word.distances)
             outcomes[text] = exact(words) if finite else self._not_finite(task)
         return outcomes
+
+    def _encode(
+        self, task: QuestionPrompts, texts: Sequence[str]
+    ) -> tuple[dict[str, list[Prompt]], Outcomes]:
+        """The prompts after each text, and the texts that have none."""
+        contexts: dict[str, list[Prompt]] = {}
+        failures: Outcomes = {}
+        for text in dict.fromkeys(texts):
+            try:
+                contexts[text] = summary_prompts(self.judge, task, text)
+            except CannotScoreError as error:
+                failures[text] = error.failure(task.question)
+        return contexts, failures
 
     def _score_some_words(
         self, task: QuestionPrompts, summaries: Sequence[Summary], limits: Limits, earlier: Sequence[Score]
@@ -200,13 +204,7 @@ class SelfReflect:
         from selfreflect.metric.sampling.population import Population
         from selfreflect.metric.sampling.sequential import OverBudgetError, SequentialScoring
 
-        outcomes: Outcomes = {}
-        contexts: dict[str, list[Prompt]] = {}
-        for text in dict.fromkeys(summary.text for summary in summaries):
-            try:
-                contexts[text] = summary_prompts(self.judge, task, text)
-            except CannotScoreError as error:
-                outcomes[text] = error.failure(task.question)
+        contexts, outcomes = self._encode(task, [summary.text for summary in summaries])
         scored = [summary for summary in summaries if summary.text in contexts]
         population = Population(task.words, task.sizes, limits.seed, task.question.id)
 
@@ -231,12 +229,8 @@ class SelfReflect:
             return outcomes | dict.fromkeys(contexts, refusal.failure(task.question))
         names = [summary.name for summary in scored]
         for summary, result in zip(scored, results, strict=True):
-            if not result.finite:
-                outcomes[summary.text] = self._not_finite(task)
-            elif result.size == population.size:
-                outcomes[summary.text] = exact(result.words)
-            else:
-                outcomes[summary.text] = estimated(population, result, limits, names)
+            aggregate = scoring.aggregate(result, names) if result.finite else self._not_finite(task)
+            outcomes[summary.text] = aggregate
         return outcomes
 
     def _reference(self, task: QuestionPrompts, words: Sequence[int]) -> Reference:

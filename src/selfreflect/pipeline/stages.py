@@ -144,7 +144,9 @@ def _scores_fn(metric: SelfReflect) -> StageFn:
         for task in tasks:
             assert task.answers is not None  # a question without answers is not scored
             yield [
-                *metric.score_records(task.question, task.answers, task.summaries, earlier=task.earlier_scores)
+                *metric.score_records(
+                    task.question, task.answers, task.summaries, earlier=task.earlier_scores
+                )
             ]
 
     return score

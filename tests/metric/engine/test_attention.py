@@ -7,8 +7,10 @@ import torch
 from engine_items import PARENTS, assert_same, expected, scored, tree_of
 
 from selfreflect.metric.engine import attention as attention_module
-from selfreflect.metric.engine.attention import Extras, TreeAttention
+from selfreflect.metric.engine import kernels
+from selfreflect.metric.engine.attention import TreeAttention
 from selfreflect.metric.engine.choose import choose_engine
+from selfreflect.metric.engine.kernels import Extras
 from selfreflect.metric.engine.packing import pack
 from selfreflect.metric.engine.tree import PrefixTree
 from selfreflect.metric.scorer import SelfReflect
@@ -47,8 +49,8 @@ def test_tree_attention_over_several_contexts_agrees_with_loops(max_rows, block,
     data = [[torch.randn(len(tree.prefix) + len(PARENTS), n, size) for n in (heads, 2, 2)] for tree in trees]
     found = [[torch.zeros_like(q) for q, _, _ in data] for _ in range(layers)]
     outputs = [[] for _ in trees]
-    attention = TreeAttention(fused=fused)
-    for batch in pack(trees, max_rows, block):
+    attention = TreeAttention(block=block, fused=fused)
+    for batch in pack(trees, max_rows):
         attention.begin(batch)
         rows = [
             torch.cat([part[s.context][at(trees, s)] for s in batch.segments])
@@ -59,7 +61,7 @@ def test_tree_attention_over_several_contexts_agrees_with_loops(max_rows, block,
             for s in batch.segments:
                 found[layer][s.context][at(trees, s)] = out[s.first_row : s.first_row + s.rows]
         out = attention.attend(layers, rows[0][batch.outputs], *rows[1:], size**-0.5, extras, last=True)
-        counts = [len(segment.outputs(trees[segment.context])) for segment in batch.segments]
+        counts = [len(segment.outputs(segment.start, segment.stop)) for segment in batch.segments]
         for segment, part in zip(batch.segments, out.split(counts), strict=True):
             outputs[segment.context].append(part)
     for context, tree in enumerate(trees):
@@ -94,7 +96,7 @@ def test_the_path_of_a_gpu_meets_what_its_kernel_asks_for(tiny_judge, monkeypatc
     judge = tiny_judge("llama")
     monkeypatch.setattr(torch.ops.aten, "_scaled_dot_product_efficient_attention", kernel)
     monkeypatch.setattr(attention_module, "native", lambda: None)
-    monkeypatch.setitem(attention_module._FUSED_KERNELS, "cpu", attention_module._cuda_kernel)
+    monkeypatch.setitem(kernels.FUSED_KERNELS, "cpu", kernels.cuda_kernel)
     engine = choose_engine(judge.lm.model, judge.decoder, judge.head)
     assert engine.fused
     metric = SelfReflect(judge)
@@ -108,13 +110,13 @@ def test_the_path_of_a_gpu_meets_what_its_kernel_asks_for(tiny_judge, monkeypatc
 def test_how_many_logits_are_written_out_at_once_changes_nothing(tiny_metric, monkeypatch, architecture):
     metric, name = tiny_metric(architecture), "duplicates, stopwords, blanks"
     written = []
-    general = attention_module.plain_attention
+    general = kernels.plain_attention
     monkeypatch.setattr(
-        attention_module, "plain_attention", lambda q, *rest: (written.append(q.shape), general(q, *rest))[1]
+        kernels, "plain_attention", lambda q, *rest: (written.append(q.shape), general(q, *rest))[1]
     )
-    for limit in (attention_module.MAX_LOGITS, 1):
+    for limit in (kernels.MAX_LOGITS, 1):
         written.clear()
-        monkeypatch.setattr(attention_module, "MAX_LOGITS", limit)
+        monkeypatch.setattr(kernels, "MAX_LOGITS", limit)
         assert_same(scored(metric, name), expected(metric, name), 1e-5)
     assert {1} == {batch for batch, *_ in written}  # a block at a time, and of a prefix a row
     assert 1 in {rows for _, _, rows, _ in written}

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from selfreflect.metric.engine import attention as attention_module
+from selfreflect.metric.engine import kernels
 from selfreflect.metric.engine.choose import choose_engine
 from selfreflect.metric.engine.sequences import SequenceEngine
 from selfreflect.metric.engine.tree import Prompt, build_tree
@@ -29,7 +30,7 @@ def test_a_device_whose_fused_attention_is_wrong_is_served_without_it(tiny_judge
         return torch.zeros_like(q), q.new_zeros(q.shape[:-1])
 
     monkeypatch.setattr(attention_module, "native", lambda: None)
-    monkeypatch.setitem(attention_module._FUSED_KERNELS, "cpu", broken)
+    monkeypatch.setitem(kernels.FUSED_KERNELS, "cpu", broken)
     engine = choose_engine(judge.lm.model, judge.decoder, judge.head)
     assert type(engine) is TreeEngine
     assert not engine.fused

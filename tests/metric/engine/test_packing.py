@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from masked_prompts import prompts
 
-from selfreflect.metric.engine.packing import Blocks, PackedBatch, pack
+from selfreflect.metric.engine.packing import Neighbours, PackedBatch, pack
 from selfreflect.metric.engine.tiles import Tiles, cut_tiles
 from selfreflect.metric.engine.tree import PrefixTree, build_tree
 
@@ -24,19 +26,19 @@ def rows_of(batch: PackedBatch) -> list[Row]:
     return rows
 
 
-def seen_by(blocks: Blocks, queries: list[Row], keys: list[Row]) -> dict[Row, set[Row]]:
-    """What each real query of the blocks may look at."""
-    owner = {block: context for context, start, stop in blocks.contexts for block in range(start, stop)}
+def seen_by(
+    blocks: Iterable[Neighbours], size: int, queries: list[Row], keys: list[Row]
+) -> dict[Row, set[Row]]:
+    """What each query of the blocks may look at."""
     seen = {}
-    for flat in blocks.real.tolist():
-        block, place = divmod(flat, blocks.queries.shape[1])
-        query = queries[blocks.queries[block, place]]
-        assert owner[block] == query[0]
-        columns = np.flatnonzero(blocks.visible[block, place])
-        # no key counts twice
-        assert len(columns) == len({int(blocks.keys[block, column]) for column in columns})
-        seen[query] = {keys[blocks.keys[block, column]] for column in columns}
-    assert blocks.visible.any(axis=2).all()  # a softmax over nothing would be NaN, also in padding
+    for block in blocks:
+        assert 0 < len(block.queries) <= size
+        assert len(block.keys) == len(set(block.keys.tolist()))  # no key counts twice
+        for place, row in enumerate(block.queries.tolist()):
+            query = queries[row]
+            assert block.context == query[0]
+            assert query not in seen
+            seen[query] = {keys[key] for key in block.keys[block.visible[place]]}
     return seen
 
 
@@ -67,25 +69,21 @@ def test_every_row_goes_through_once_and_sees_its_path(asked, max_rows, block, t
     done: list[Row] = []
     outputs: list[Row] = []
     carried: list[Row] = []
-    for batch in pack(trees, max_rows, block):
+    for batch in pack(trees, max_rows):
         rows = rows_of(batch)
         keys = carried + rows
         check_rows(batch, trees, rows, keys)
         nodes = [row for row in rows if not isinstance(row[1], str)]
         truth = {row: path(trees, row) for row in nodes}
-        assert seen_by(batch.nodes, rows, keys) == truth
+        assert seen_by(batch.neighbours(block), block, rows, keys) == truth
         targets = [rows[row] for row in batch.outputs]
-        assert seen_by(batch.last, targets, keys) == {row: truth[row] for row in targets}
+        last = batch.neighbours(block, outputs_only=True)
+        assert seen_by(last, block, targets, keys) == {row: truth[row] for row in targets}
         whole = {row: truth.get(row, set()) | before(trees, row) for row in rows}
-        prefixes = {context: len(tree.prefix) for context, tree in enumerate(trees)}
-        assert seen_by_lanes(cut_tiles(batch, prefixes, tile, 3, last=False), 3, rows, keys) == whole
-        assert seen_by_lanes(cut_tiles(batch, prefixes, tile, 1, last=True), 1, targets, keys) == {
+        assert seen_by_lanes(cut_tiles(batch, tile, 3, outputs_only=False), 3, rows, keys) == whole
+        assert seen_by_lanes(cut_tiles(batch, tile, 1, outputs_only=True), 1, targets, keys) == {
             row: whole[row] for row in targets
         }
-        nodes_of = [
-            (s.context, node) for s in batch.segments for node in s.outputs(trees[s.context]).tolist()
-        ]
-        assert nodes_of == targets
         done, outputs, carried = done + rows, outputs + targets, [keys[key] for key in batch.carry]
     expected = [
         [(c, f"prefix {i}") for i in range(len(p.prefix))] + [(c, n) for n in range(len(p.tokens))]
@@ -123,7 +121,7 @@ def before(trees: list[PrefixTree], row: Row) -> set[Row]:
 @given(st.lists(prompts(), min_size=1, max_size=4), st.integers(1, 40))
 def test_passes_are_even_and_only_a_long_prefix_exceeds_the_limit(asked, max_rows):
     trees = [build_tree(some) for some in asked]
-    passes = list(pack(trees, max_rows, 2))
+    passes = list(pack(trees, max_rows))
     for batch in passes:
         longest = max(s.prefix for s in batch.segments)
         assert len(batch.tokens) <= max(max_rows, longest + 1)

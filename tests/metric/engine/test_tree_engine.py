@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from selfreflect.metric.engine import tree_engine as engine_module
 from selfreflect.metric.engine.arena import mapped_empty
-from selfreflect.metric.engine.attention import Extras, TreeAttention
+from selfreflect.metric.engine.attention import TreeAttention
 from selfreflect.metric.engine.choose import RotaryLimitEngine
 from selfreflect.metric.engine.decoder import FusedDecoder
+from selfreflect.metric.engine.kernels import Extras
 from selfreflect.metric.engine.packing import pack
 from selfreflect.metric.engine.sequences import SequenceEngine
 from selfreflect.metric.engine.tree import Prompt, build_tree
@@ -143,20 +144,24 @@ def test_prefixes_lie_together_by_context_and_states_in_one_piece(tiny_judge, mo
 
     trees = [tree_of(4, PARENTS, [1, 2, 7]) for _ in range(2)]
     attention = TreeAttention()
-    [batch] = pack(trees, 100, 64)
+    [batch] = pack(trees, 100)
     attention.begin(batch)
     q = torch.randn(len(batch.tokens), 4, 8)
     for layer in range(3):
         attention.attend(layer, q, q[:, :2], q[:, :2], 1.0, Extras())
     pieces = [
-        {part.untyped_storage().data_ptr() for layer in range(3) for part in attention.prefix[context, layer]}
+        {
+            part.untyped_storage().data_ptr()
+            for layer in range(3)
+            for part in attention.prefixes[layer][context]
+        }
         for context in (0, 1)
     ]
     assert [len(piece) for piece in pieces] == [1, 1]
     assert pieces[0] != pieces[1]
     monkeypatch.setattr(engine_module, "mapped_empty", noted)
     judge = tiny_judge("llama")
-    states = TreeEngine(FusedDecoder(judge.decoder), judge.head, torch.device("cpu"), max_rows=6).states(
-        trees
-    )
-    assert {each.data_ptr() for each in states} <= {each.data_ptr() for each in made}
+    engine = TreeEngine(FusedDecoder(judge.decoder), judge.head, torch.device("cpu"), max_rows=6)
+    pieces = {states.untyped_storage().data_ptr() for states in engine.states(trees)}
+    assert pieces == {states.untyped_storage().data_ptr() for states in made}
+    assert len(made) == 1

@@ -306,7 +306,7 @@ def test_states_on_a_server_are_not_cached_here(tiny_judge: TinyJudge, tmp_path:
     local = tiny_judge("llama")
     with (
         FaultServer(pooling(local)) as server,
-        pytest.raises(ConfigError, match="--cache keeps states of judges that run here"),
+        pytest.raises(ConfigError, match="it keeps states of judges that run here"),
     ):
         SelfReflect(served(local, server.url), cache=tmp_path)
 
@@ -328,7 +328,7 @@ def test_a_known_judge_is_compared_with_its_stored_score(
         if same:
             assert check_parity(judge, known)
         else:
-            with pytest.raises(JudgeError, match="on the built-in item"):
+            with pytest.raises(JudgeError, match="scores the built-in item"):
                 check_parity(judge, known)
 
 

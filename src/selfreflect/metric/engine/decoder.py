@@ -10,7 +10,8 @@ from typing import Any, Protocol
 import torch
 import torch.nn.functional as F
 
-from selfreflect.metric.engine.attention import Extras, TreeAttention
+from selfreflect.metric.engine.attention import TreeAttention
+from selfreflect.metric.engine.kernels import Extras
 from selfreflect.metric.engine.packing import PackedBatch
 from selfreflect.models.linear import add_linear, linear
 from selfreflect.models.local.device_map import input_device
@@ -19,10 +20,6 @@ FUSED = frozenset(("LlamaModel", "MistralModel", "Qwen2Model", "Qwen3Model"))
 """Decoders that :class:`FusedDecoder` knows."""
 
 _SILU = frozenset(("SiLU", "SiLUActivation"))
-_LAYER_PARTS = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
-_ATTENTION_PARTS = {"q_proj", "k_proj", "v_proj", "o_proj"}
-_NORM_PARTS = {"q_norm", "k_norm"}
-_MLP_PARTS = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 
 Rotary = tuple[torch.Tensor, torch.Tensor]
 """Cosines, (rows, 1, D), and sines, (rows, 1, D / 2), of each row's angles."""
@@ -48,15 +45,17 @@ class FusedDecoder:
 
     @staticmethod
     def serves(decoder: Any) -> bool:
-        """Whether the decoder is of a known family and unchanged: no adapters, no quantised or absent weights,
-        no windows."""
+        """Whether the decoder is of a known family, without windows, and unchanged: no adapters, no quantised
+        or absent weights."""
         cls = type(decoder)
         if cls.__name__ not in FUSED or not cls.__module__.startswith("transformers.models."):
             return False
-        hooks = [module._hf_hook for module in decoder.modules() if hasattr(module, "_hf_hook")]
-        if windowed(decoder.config) or not all(map(_only_moves, hooks)):
-            return False
-        return all(map(_is_plain, decoder.layers))
+        for name, module in decoder.named_modules():
+            if hasattr(module, "_hf_hook") and not _only_moves(module._hf_hook):
+                return False
+            if name.endswith("_proj") and type(module) is not torch.nn.Linear:
+                return False
+        return not windowed(decoder.config)
 
     def run(self, batch: PackedBatch, attention: TreeAttention) -> torch.Tensor:
         decoder = self.decoder
@@ -115,17 +114,6 @@ def _only_moves(hook: Any) -> bool:
     from accelerate.hooks import AlignDevicesHook
 
     return type(hook) is AlignDevicesHook and not hook.offload
-
-
-def _is_plain(layer: Any) -> bool:
-    attention, mlp = dict(layer.self_attn.named_children()), dict(layer.mlp.named_children())
-    projections = [part for name, part in (attention | mlp).items() if name.endswith("_proj")]
-    return (
-        {name for name, _ in layer.named_children()} == _LAYER_PARTS
-        and attention.keys() in (_ATTENTION_PARTS, _ATTENTION_PARTS | _NORM_PARTS)
-        and mlp.keys() == _MLP_PARTS
-        and all(type(projection) is torch.nn.Linear for projection in projections)
-    )
 
 
 def _norm(module: Any, x: torch.Tensor) -> torch.Tensor:

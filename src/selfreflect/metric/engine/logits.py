@@ -54,29 +54,22 @@ def distances(
     # A formula that is not compiled into one kernel writes several more arrays of full vocabularies.
     size = ROWS_OF_LOGITS if device.type == "cpu" or formulas else 16 * ROWS_OF_LOGITS
     formulas = formulas or (_total_variation_on(device),)
-    # The tasks of all contexts that need these rows of the reference fill blocks together: blocks of one
-    # size, one after another, fit into the same memory, and products of many rows are faster.
+    states = torch.cat([own for own, _ in contexts])
     pairs = np.concatenate([tasks for _, tasks in contexts])
-    context_of = np.repeat(np.arange(len(contexts)), [len(tasks) for _, tasks in contexts])
+    rows = [len(own) for own, _ in contexts]
+    counts = [len(tasks) for _, tasks in contexts]
+    pairs[:, 0] += np.repeat(np.cumsum(rows) - rows, counts)
     result = np.zeros((len(pairs), len(formulas)))
+    # The tasks of all contexts that need the same rows of the reference fill blocks together: blocks of one
+    # size, one after another, fit into the same memory, and products of many rows are faster.
     for start in range(0, len(reference), size):
         expected = head(reference[start : start + size])
         (tasks,) = np.nonzero((start <= pairs[:, 1]) & (pairs[:, 1] < start + size))
         for first in range(0, len(tasks), size):
             block = tasks[first : first + size]
-            states = _gather(contexts, context_of[block], pairs[block, 0])
-            rows = torch.from_numpy(pairs[block, 1] - start).to(device)
-            result[block] = _compare(head(states), expected, rows, temperature, formulas)
-    return np.split(result, np.cumsum([len(tasks) for _, tasks in contexts[:-1]]))
-
-
-def _gather(contexts: Sequence[PairedStates], context_of: Ints, rows: Ints) -> torch.Tensor:
-    """Row ``rows[i]`` of the states of context ``context_of[i]``, for each i; ``context_of`` ascends."""
-    parts = []
-    for context in np.unique(context_of):
-        states = contexts[context][0]
-        parts.append(states[torch.from_numpy(rows[context_of == context]).to(states.device)])
-    return torch.cat(parts)
+            own, other = torch.from_numpy(pairs[block].T).to(device)
+            result[block] = _compare(head(states[own]), expected, other - start, temperature, formulas)
+    return np.split(result, np.cumsum(counts)[:-1])
 
 
 def _compare(

@@ -55,18 +55,17 @@ class TreeEngine:
     @torch.inference_mode()
     def states(self, trees: Sequence[PrefixTree]) -> list[torch.Tensor]:
         """Final normed hidden states at the output nodes, shape (W, hidden) for each tree."""
-        attention = TreeAttention(fused=self.fused)
-        states: dict[int, torch.Tensor] = {}
-        filled = [0] * len(trees)
-        for batch in pack(trees, self.max_rows, self.block):
+        attention = TreeAttention(block=self.block, fused=self.fused)
+        counts = [len(tree.outputs) for tree in trees]
+        states: torch.Tensor | None = None
+        filled = 0
+        for batch in pack(trees, self.max_rows):
             attention.begin(batch)
             rows = self.decoder.run(batch, attention)
-            counts = [len(segment.outputs(trees[segment.context])) for segment in batch.segments]
-            for segment, part in zip(batch.segments, torch.split(rows, counts), strict=True):
-                context = segment.context
-                if context not in states:
-                    states[context] = mapped_empty((len(trees[context].outputs), rows.shape[1]), rows)
-                states[context][filled[context] : filled[context] + len(part)] = part
-                filled[context] += len(part)
+            if states is None:
+                states = mapped_empty((sum(counts), rows.shape[1]), rows)
+            states[filled : filled + len(rows)] = rows
+            filled += len(rows)
         self.windows |= attention.windows
-        return [states[context].to(self.device) for context in range(len(trees))]
+        assert states is not None  # a tree has at least one node
+        return list(torch.split(states.to(self.device), counts))

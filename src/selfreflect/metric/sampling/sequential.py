@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Literal
 
+from selfreflect.metric.aggregate import Aggregate, exact
 from selfreflect.metric.engine.tree import Prompt
 from selfreflect.metric.sampling.estimation import SampledMean, sampled_mean
 from selfreflect.metric.sampling.limits import Limits
 from selfreflect.metric.sampling.population import Cost, Population
-from selfreflect.records import WordDistance
+from selfreflect.records import Sampled, WordDistance
 from selfreflect.stats import student_p
 
 FIRST_ROUND = 32
@@ -132,6 +133,32 @@ class SequentialScoring:
                 self.results[index].size = size
             live = self._drop_finished(size, [index for index in live if self.results[index].finite])
         return self.results
+
+    def aggregate(self, result: SequentialResult, names: Sequence[str]) -> Aggregate:
+        """The score of one summary: exact if all words were scored, else estimated.
+
+        Args:
+            names: of all summaries, to which ``result.ordered`` refers.
+        """
+        words = result.words
+        if result.size == self.population.size:
+            return exact(words)
+        mean = self._mean(result.size, result.values)
+        estimate = Sampled(
+            words_scored=len(words),
+            words_total=self.population.words,
+            tokens_scored=sum(len(word.distances) for word in words),
+            tokens_total=self.population.tokens,
+            stderr=mean.sampling_error,
+            stopped=result.stopped,
+            budget=self.limits.budget,
+            standard_error=self.limits.standard_error,
+            race=self.limits.race,
+            seed=self.limits.seed,
+            ordered=tuple(names[index] for index in sorted(result.ordered)),
+        )
+        answer_means = self.population.answer_means(result.size, result.values)
+        return Aggregate(mean.mean, mean.stderr, answer_means, words, estimate)
 
     def _next_size(self, size: int, live: Sequence[int], elapsed: float) -> int:
         """The size of the sample after the next round; ``size`` if the budget allows no more words."""

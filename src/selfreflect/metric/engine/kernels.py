@@ -1,0 +1,268 @@
+"""Tree attention in torch: by the device's fused kernel, or written out for whatever that does not serve.
+
+Nodes are cut into padded blocks of neighbours. A block attends to the prefix of its context, without a mask,
+and to a few keys of the tree. The two softmaxes are over disjoint keys, so they merge exactly through their
+log-sum-exps: ``out = tree + sigmoid(lse_prefix - lse_tree) * (prefix - tree)``.
+
+Shapes: B blocks of R queries and K keys; H query heads in KV groups of G; head dimension D; P rows of a prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from selfreflect.metric.engine.native import KeyValue
+from selfreflect.metric.engine.packing import PackedBatch
+
+MAX_LOGITS = 2**26
+"""Attention logits that exist at once when written out, or those of one block: 256 MiB, and a few more arrays
+of that size."""
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What some architectures add to plain attention."""
+
+    window: int | None = None
+    """A key is seen by the ``window`` positions from its own on."""
+    softcap: float | None = None
+    """Logits are squeezed to softcap * tanh(logits / softcap) (Gemma 2)."""
+    sinks: torch.Tensor | None = None
+    """One more logit for each head, with no value behind it (gpt-oss): shape (H,)."""
+
+    @property
+    def plain(self) -> bool:
+        return self.window is None and self.softcap is None and self.sinks is None
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """:class:`~selfreflect.metric.engine.packing.Neighbours` on the device, padded to one shape."""
+
+    queries: torch.Tensor
+    """Shape (B, R)."""
+    real: torch.Tensor
+    """Which queries are no padding, as indices into the flattened ``queries``."""
+    keys: torch.Tensor
+    """Shape (B, K)."""
+    query_positions: torch.Tensor
+    """Shape (B, R)."""
+    key_positions: torch.Tensor
+    """Shape (B, K)."""
+    visible: torch.Tensor
+    """Shape (B, R, K)."""
+    bias: torch.Tensor
+    """``visible`` as an additive mask for G stacked query heads: shape (B, 1, R * G, K)."""
+    contexts: Mapping[int, slice]
+    """The blocks of each context."""
+
+
+def cut_blocks(
+    batch: PackedBatch, size: int, group: int, like: torch.Tensor, *, outputs_only: bool
+) -> Blocks:
+    """Blocks of at most ``size`` neighbours, for ``group`` query heads per key on the device of ``like``."""
+    device = like.device
+    blocks = list(batch.neighbours(size, outputs_only=outputs_only))
+    longest = max((len(block.queries) for block in blocks), default=0)
+    widest = max((len(block.keys) for block in blocks), default=0)
+    widest += -widest % 8  # kernels want rows of masks that start at round addresses
+    queries = np.zeros((len(blocks), longest), dtype=np.int64)
+    keys = np.zeros((len(blocks), widest), dtype=np.int64)
+    real = np.zeros((len(blocks), longest), dtype=np.bool_)
+    visible = np.zeros((len(blocks), longest, widest), dtype=np.bool_)
+    visible[:, :, :1] = True  # a softmax over nothing would be NaN, also in padding
+    contexts: dict[int, slice] = {}
+    for i, block in enumerate(blocks):
+        rows, columns = block.visible.shape
+        queries[i, :rows] = block.queries
+        keys[i, :columns] = block.keys
+        real[i, :rows] = True
+        visible[i, :rows, :columns] = block.visible
+        first = contexts[block.context].start if block.context in contexts else i
+        contexts[block.context] = slice(first, i + 1)
+    positions = batch.positions[batch.outputs] if outputs_only else batch.positions
+    mask = torch.from_numpy(visible).to(device)
+    bias = torch.zeros(mask.shape, dtype=like.dtype, device=device).masked_fill_(~mask, float("-inf"))
+    return Blocks(
+        queries=torch.from_numpy(queries).to(device),
+        real=torch.from_numpy(np.flatnonzero(real)).to(device),
+        keys=torch.from_numpy(keys).to(device),
+        query_positions=torch.from_numpy(positions[queries]).to(device),
+        key_positions=torch.from_numpy(batch.key_positions[keys]).to(device),
+        visible=mask,
+        bias=bias.repeat_interleave(group, dim=1)[:, None],
+        contexts=contexts,
+    )
+
+
+def attend_in_prefix(query: torch.Tensor, prefix: KeyValue, scale: float, extras: Extras) -> torch.Tensor:
+    """Causal attention of a prefix to itself: (P, H, D)."""
+    q = query.transpose(0, 1)[None]
+    key, value = prefix[0][None], prefix[1][None]
+    if extras.plain:
+        out = F.scaled_dot_product_attention(q, key, value, is_causal=True, scale=scale, enable_gqa=True)
+        return out[0].transpose(0, 1)
+    length = len(query)
+    step = max(1, MAX_LOGITS // (query.shape[1] * length))
+    out = torch.empty_like(q)
+    for start in range(0, length, step):
+        stop = min(start + step, length)
+        keys = torch.arange(stop, device=query.device)
+        queries = keys[start:, None]
+        visible = keys <= queries
+        if extras.window is not None:
+            visible &= keys > queries - extras.window
+        seen = [(key[:, :, :stop], value[:, :, :stop])]
+        out[:, :, start:stop] = plain_attention(q[:, :, start:stop], seen, visible, scale, extras)
+    return out[0].transpose(0, 1)
+
+
+def attend_in_blocks(
+    query: torch.Tensor,
+    local: KeyValue,
+    prefixes: Mapping[int, KeyValue],
+    blocks: Blocks,
+    scale: float,
+    extras: Extras,
+    *,
+    fused: bool,
+) -> torch.Tensor:
+    """Attention of every node to its prefix and its path.
+
+    Args:
+        query: shape (rows, H, D).
+        local: keys and values that ``blocks.keys`` counts, each (keys, KV, D).
+        prefixes: by context, each (KV, P, D); none where it is empty.
+        fused: use the device's kernel, if it has one that serves ``extras``.
+
+    Returns:
+        Shape (B, R, H, D); rows of padding are undefined.
+    """
+    if fused and extras.plain and query.device.type in FUSED_KERNELS:
+        return _fused(query, local, prefixes, blocks, scale)
+    _, heads, size = query.shape
+    out = query.new_empty(*blocks.queries.shape, heads, size)
+    for context, own in blocks.contexts.items():
+        prefix = prefixes.get(context)
+        length = 0 if prefix is None else prefix[0].shape[1]
+        logits_per_block = heads * blocks.queries.shape[1] * (length + blocks.keys.shape[1])
+        step = max(1, MAX_LOGITS // logits_per_block)
+        for start in range(own.start, own.stop, step):
+            part = slice(start, min(start + step, own.stop))
+            q = query[blocks.queries[part]].transpose(1, 2)
+            pairs = [] if prefix is None else [(prefix[0][None], prefix[1][None])]
+            keys, values = (tensor[blocks.keys[part]].transpose(1, 2) for tensor in local)
+            visible = _visible(blocks, part, length, extras.window)[:, None]
+            result = plain_attention(q, [*pairs, (keys, values)], visible, scale, extras)
+            out[part] = result.transpose(1, 2)
+    return out
+
+
+def _visible(blocks: Blocks, part: slice, prefix: int, window: int | None) -> torch.Tensor:
+    """Which keys each query may see: first the prefix, then the block's keys, shape (blocks, R, P + K)."""
+    visible = F.pad(blocks.visible[part], (prefix, 0), value=True)
+    if window is None:
+        return visible
+    keys = blocks.key_positions[part, None, :]
+    in_prefix = torch.arange(prefix, device=keys.device).expand(*keys.shape[:2], -1)
+    positions = torch.cat([in_prefix, keys], dim=-1)
+    return visible & (positions > blocks.query_positions[part, :, None] - window)
+
+
+def plain_attention(
+    query: torch.Tensor, pairs: Sequence[KeyValue], visible: torch.Tensor, scale: float, extras: Extras
+) -> torch.Tensor:
+    """Attention written out, with logits and weights in float32.
+
+    Args:
+        query: (batch, H, rows, D).
+        pairs: keys and values, each (batch or 1, KV, keys, D), attended to as if concatenated.
+        visible: broadcasts to (batch, H, rows, all keys).
+
+    Returns:
+        The shape and dtype of ``query``.
+    """
+    batch, heads, rows, size = query.shape
+    kv = pairs[0][0].shape[1]
+    grouped = query.reshape(batch, kv, -1, size)
+    logits = torch.cat([grouped @ key.transpose(2, 3) for key, _ in pairs], dim=-1).float() * scale
+    logits = logits.view(batch, heads, rows, -1)
+    if extras.softcap is not None:
+        logits = torch.tanh(logits / extras.softcap) * extras.softcap
+    logits = logits.masked_fill(~visible, float("-inf"))
+    if extras.sinks is not None:
+        sinks = extras.sinks.float().reshape(1, -1, 1, 1).expand(batch, heads, rows, 1)
+        logits = torch.cat([logits, sinks], dim=-1)
+    weights = torch.softmax(logits, dim=-1)
+    # summed in float32: two roundings to half precision would be one too many
+    out = torch.zeros(grouped.shape, device=query.device)
+    start = 0
+    for key, value in pairs:
+        stop = start + key.shape[2]
+        out += weights[..., start:stop].reshape(batch, kv, -1, key.shape[2]) @ value.float()
+        start = stop
+    return out.view(batch, heads, rows, size).to(query.dtype)
+
+
+def _fused(
+    query: torch.Tensor, local: KeyValue, prefixes: Mapping[int, KeyValue], blocks: Blocks, scale: float
+) -> torch.Tensor:
+    kernel = FUSED_KERNELS[query.device.type]
+    kv, size = local[0].shape[1:]
+    count, rows = blocks.queries.shape
+    group = query.shape[1] // kv
+    # Heads that share a key are stacked as more rows. Key heads go first, so that all blocks of a context are
+    # one stretch of rows.
+    grouped = _select(query, blocks.queries).view(count, rows, kv, group, size)
+    stacked = grouped.permute(2, 0, 1, 3, 4).reshape(kv, count, rows * group, size)
+    keys, values = (_select(tensor, blocks.keys).transpose(1, 2) for tensor in local)
+    out, lse = kernel(stacked.transpose(0, 1), keys, values, scale, blocks.bias)
+    for context, own in blocks.contexts.items():
+        if context not in prefixes:
+            continue
+        key, value = prefixes[context]
+        q = stacked[:, own].flatten(1, 2)  # (KV, all rows of the context, D)
+        prefix_out, prefix_lse = kernel(q[None], key[None], value[None], scale, None)
+        # back to blocks first, as out and lse are
+        prefix_out = prefix_out[0].unflatten(1, (-1, rows * group)).transpose(0, 1)
+        prefix_lse = prefix_lse[0].unflatten(1, (-1, rows * group)).transpose(0, 1)
+        weight = torch.sigmoid(prefix_lse - lse[own]).unsqueeze(-1)
+        if out.dtype == torch.float32:
+            out[own].lerp_(prefix_out, weight)
+        else:
+            out[own] = torch.lerp(out[own].float(), prefix_out.float(), weight).to(out.dtype)
+    result: torch.Tensor = out.unflatten(2, (rows, group)).permute(0, 2, 1, 3, 4).flatten(2, 3)
+    return result
+
+
+def _select(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """``values[rows]``, several times faster for whole rows."""
+    return values.flatten(1).index_select(0, rows.flatten()).view(*rows.shape, *values.shape[1:])
+
+
+def cpu_kernel(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, bias: torch.Tensor | None
+) -> KeyValue:
+    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    out, lse = attention(q, k, v, attn_mask=bias, scale=scale)
+    return out, lse
+
+
+def cuda_kernel(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, bias: torch.Tensor | None
+) -> KeyValue:
+    attention = torch.ops.aten._scaled_dot_product_efficient_attention
+    if bias is not None:
+        bias = bias.expand(-1, q.shape[1], -1, -1)
+    out, lse, *_ = attention(q, k, v, bias, True, scale=scale)
+    return out, lse[..., : q.shape[2]]
+
+
+FUSED_KERNELS: dict[str, Any] = {"cpu": cpu_kernel, "cuda": cuda_kernel}
+"""By device: attention to some of the keys, (batch, KV, rows, D), and its log-sum-exp, (batch, KV, rows)."""

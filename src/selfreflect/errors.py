@@ -57,7 +57,7 @@ def nearest(name: str, known: list[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
-def revived(name: str, message: str) -> SelfReflectError:
+def rebuild_error(name: str, message: str) -> SelfReflectError:
     """Recreate an error that another process raised, from its class name and message."""
     kind = globals().get(name)
     if not (isinstance(kind, type) and issubclass(kind, SelfReflectError)):

@@ -321,7 +321,7 @@ def test_the_comparison_has_a_row_for_each_contender():
     )
     table = comparison(contender(one, "greedy"), [contender(one, "cot"), contender(two, "greedy")])
     cot, other = rows(table)
-    assert table.title == "Difference in SelfReflect score to greedy (one): below 0 is better"
+    assert table.title == "Difference in SelfReflect score from greedy (one): below 0 is better"
     assert (cot["run"], cot["strategy"], cot["n common"], cot["coverage"]) == ("one", "cot", 3, 0.75)
     assert (cot["wins"], cot["ties"], cot["losses"], cot["p"]) == (0, 2, 1, 1)
     assert (other["run"], other["difference"], other["wins"], other["p"]) == (

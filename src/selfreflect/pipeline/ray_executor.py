@@ -17,7 +17,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from selfreflect.errors import BackendError, SelfReflectError, revived
+from selfreflect.errors import BackendError, SelfReflectError, rebuild_error
 from selfreflect.pipeline.stages import StageSpec, StageTask
 from selfreflect.pipeline.wire import Outcome, each_once
 
@@ -84,7 +84,7 @@ class RayExecutor:
                 "of its cluster cannot be reached for a minute; -9 may mean that memory ran out."
             ) from None
         if isinstance(message, tuple):
-            raise revived(*message)
+            raise rebuild_error(*message)
         return message
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from selfreflect.errors import BackendError, SelfReflectError, revived
+from selfreflect.errors import BackendError, SelfReflectError, rebuild_error
 from selfreflect.pipeline.models import ConfiguredModels, load_stage_model
 from selfreflect.pipeline.options import Quiet
 from selfreflect.pipeline.stages import Result, StageSpec, StageTask, stage_fn
@@ -38,7 +38,7 @@ class Outcome:
     def raise_error(self) -> None:
         """Raise the worker's error, if it had one, as the worker did."""
         if self.error is not None:
-            raise revived(*self.error)
+            raise rebuild_error(*self.error)
 
 
 def split_into_batches(tasks: Sequence[StageTask], workers: int, at_most: int) -> list[Batch]:

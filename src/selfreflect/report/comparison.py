@@ -106,7 +106,7 @@ def compare(baseline: Contender, other: Contender) -> Comparison:
 
 
 def comparison(baseline: Contender, others: Sequence[Contender]) -> Table:
-    """Tabulate the differences of ``others`` to ``baseline``; the notes put them in words, with warnings."""
+    """Tabulate the differences of ``others`` from ``baseline``; the notes put them in words, with warnings."""
     rows = []
     notes = []
     estimates = list(baseline.estimates)
@@ -129,7 +129,7 @@ def comparison(baseline: Contender, others: Sequence[Contender]) -> Table:
         test += ", not adjusted for multiple comparisons"
     notes.append(f"{METHOD}; {test}")
     name = f"{baseline.strategy} ({baseline.label})" if baseline.label else baseline.strategy
-    title = f"Difference in SelfReflect score to {name}: below 0 is better"
+    title = f"Difference in SelfReflect score from {name}: below 0 is better"
     return Table(title, COLUMNS, tuple(rows), tuple(notes))
 
 

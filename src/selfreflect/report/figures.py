@@ -68,14 +68,14 @@ def means_figure(overviews: Mapping[str, Table], style: Style = "paper") -> str:
 
 
 def differences_figure(name: str, table: Table, style: Style = "paper") -> str:
-    """Draw paired differences to one baseline, from a table of
+    """Draw paired differences from one baseline, from a table of
     :func:`selfreflect.report.comparison.comparison`."""
     several_runs = len({row[0] for row in table.rows}) > 1
     intervals = []
     for row in table.rows:
         label = short_name(str(row[1]), str(row[0]) if several_runs else "")
         intervals.append(_interval(label, table, row, "difference"))
-    axis = "difference in score to the baseline (below 0 is better)"
+    axis = "difference in score from the baseline (below 0 is better)"
     return intervals_figure(name, intervals, axis, style, mark=0)
 
 

@@ -230,7 +230,7 @@ def test_another_baseline_changes_plot_and_table(opened):
         .inner_text()
         .endswith("to honest (known): below 0 is better")
     )
-    page.get_by_label("Difference to").select_option(label="short")
+    page.get_by_label("Difference from").select_option(label="short")
     assert (
         page.locator("caption", has_text="Difference in")
         .locator("visible=true")

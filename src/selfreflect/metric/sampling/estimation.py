@@ -65,8 +65,8 @@ def sampled_mean(answers: Sequence[WordSample]) -> SampledMean:
     total of these sums over all token tasks (stratified sampling; Cochran, Sampling Techniques, 3rd ed. 1977,
     chapter 5). An answer with one sampled word of several borrows the variance of the rates of all sampled
     words, which includes differences between answers and so overstates the error (collapsed strata, 5A.12).
-    ``stderr`` adds the spread between answers as in :func:`~selfreflect.stats.clustered_mean`, less the part that sampling words
-    contributes to it.
+    ``stderr`` adds the spread between answers as in :func:`~selfreflect.stats.clustered_mean`, less the part
+    that sampling words contributes to it.
 
     With fewer words than answers, the first answers have one word each (two-stage sampling, chapter 11): the
     mean is Des Raj's estimator over answers, and both standard errors assume sampling with replacement, which

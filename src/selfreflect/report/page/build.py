@@ -105,7 +105,7 @@ def report_page(
 
 
 def _differences(runs: Sequence[RunRecords], baseline: str | None) -> tuple[list[Panel], int]:
-    """Differences to each baseline, the chosen one first, as far as time allows; and the number of possible
+    """Differences from each baseline, the chosen one first, as far as time allows; and the number of possible
     baselines."""
     sides = contenders(runs, baseline)
     if len(sides) < 2:

@@ -1,10 +1,10 @@
-/** Tables as CSV, safe to open in a spreadsheet. The same rules as in `report/text.py`. */
+/** Write tables as CSV that is safe to open in a spreadsheet, by the rules of `render/text.py`. */
 
 import { element, visible } from "./dom.js";
 
 const FORMULA = /^(?:[\t\r\n]|\s*[=+\-@＝＋－＠])/u;
 
-/** RFC 4180. Text that a spreadsheet would run as a formula gets a leading apostrophe; numbers are untouched, null is empty. */
+/** Write RFC 4180. Text that a spreadsheet would run as a formula gets a leading apostrophe; null is empty. */
 export const toCsv = (rows) => rows.map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
 
 function cell(value) {

@@ -1,51 +1,50 @@
 /**
- * One question on a page: its answers in groups, its summaries with their scores, and the masked-out answers as text whose words are
- * coloured by their distance. It needs `dom.js` beside it and nothing else; every text is treated as hostile and only ever becomes a text
- * node.
+ * Show one question: its answers in groups, its summaries with their scores, and the masked-out answers with words coloured by distance.
+ * Needs only `dom.js`. Every text is treated as hostile and only becomes a text node.
  *
  * Use: `import { questionPanel } from "./question.js"`, with `style.css` on the page. All exported functions return new elements and keep
- * no state elsewhere, so a page that shows progress may call `answerGroups(view)` and `summaryCards(view)` again for every event, and
- * `questionPanel(view, options)` once there are scores. They start at heading level 3; the question itself is the page's to show. Nothing sets a style attribute or an inline handler: `style-src` and `script-src`
- * need no 'unsafe-inline'.
+ * no other state, so a page that shows progress can call `answerGroups(view)` and `summaryCards(view)` for every event, and
+ * `questionPanel(view, options)` once there are scores. Headings start at level 3; the page itself shows the question. Nothing sets a
+ * style attribute or an inline handler, so `style-src` and `script-src` need no 'unsafe-inline'.
  *
- * The data are plain JSON, as `selfreflect.report.page.view.question_view` (Python) makes it. Every field is always there.
+ * The data are plain JSON from `selfreflect.report.page.view.question_view` (Python). Every field is always present.
  *
  * @typedef {Object} QuestionView
  * @property {string} id
  * @property {string} text          The question.
- * @property {string} kind          What sort of question it is; "" where nobody says.
- * @property {string[]} answers     All sampled answers, both halves, in the order in which they were drawn.
- * @property {number} masked        How many of the first `answers` are masked-out ones; the others are the conditioning answers.
- * @property {number[][]} groups    Answers that say the same, as indices into `answers`; the typical one first, the largest group first.
- * @property {number[][]} words     For each masked-out answer the words that were masked, as indices into its words (Python's `split()`).
+ * @property {string} kind          Its category; "" if unknown.
+ * @property {string[]} answers     All sampled answers of both halves, in sampling order.
+ * @property {number} masked        How many of the first `answers` are masked-out; the others are conditioning answers.
+ * @property {number[][]} groups    Groups of equal answers, as indices into `answers`; a typical one first, the largest group first.
+ * @property {number[][]} words     The masked words of each masked-out answer, as indices into its words (Python's `split()`).
  * @property {SummaryView[]} summaries
  *
  * @typedef {Object} SummaryView
  * @property {string} name          The strategy.
- * @property {?string} text         null where there is no summary.
- * @property {?number} score        0 is perfect, 1 is worst; null where there is none.
- * @property {?number} stderr       Its standard error over masked-out answers; null where it is undefined.
- * @property {?number[]} interval   [low, high] of the score, 95 %; null where it is undefined.
- * @property {?number} temperature  At which the judge compares; 5 unless somebody chose another one.
- * @property {?number} tasks        Token tasks that the score is a mean of.
- * @property {?number[]} estimate   null for an exact score; for an estimate from a sample [words scored, words in all].
- * @property {string} why           Why there is no score; "" where there is one or it is not known.
+ * @property {?string} text         null if there is no summary.
+ * @property {?number} score        0 is perfect, 1 is worst; null if there is none.
+ * @property {?number} stderr       Its standard error over masked-out answers; null if undefined.
+ * @property {?number[]} interval   95% interval [low, high] of the score; null if undefined.
+ * @property {?number} temperature  The judge's temperature; 5 by default.
+ * @property {?number} tasks        Number of token tasks in the score.
+ * @property {?number[]} estimate   [words scored, all words] for an estimate; null for an exact score.
+ * @property {string} why           Why the score is missing; "" if it is not missing or the reason is unknown.
  * @property {string[]} warnings
- * @property {?(?number)[][]} distances  In thousandths, aligned with `words`; a null within is a word that was not measured. null where
- *                                       the score was stored without words.
- * @property {?TokenView[][][]|true} guesses  For each masked-out answer, for each of its `words`, for each judge token of that word; true
- *                                       where `guessesOf` has to be asked for them, null where nothing was recorded.
+ * @property {?(?number)[][]} distances  In thousandths, aligned with `words`; null for a word that was not measured. null if the score
+ *                                       was stored without words.
+ * @property {?TokenView[][][]|true} guesses  For each judge token of each of the `words` of each masked-out answer; true if they must be
+ *                                       requested by `guessesOf`, null if nothing was recorded.
  *
- * @typedef {[number, GuessView[]]} TokenView  The token's distance in thousandths, and what the judge held likely in its place.
+ * @typedef {[number, GuessView[]]} TokenView  The token's distance in thousandths, and likely tokens in its place.
  * @typedef {[string, number, number, number, number]} GuessView  Token; probability after the summary at temperature 1 and at the judge's
  *                                       temperature, then the same after the conditioning answers.
  *
  * @typedef {Object} PanelOptions
- * @property {string} [chosen]      Name of the summary whose distances are shown first.
- * @property {(name: string) => void} [onChoose]  Called when the reader chooses another one.
- * @property {HTMLElement} [grouping]  Put below the heading of the answers; the panel's `regroup(groups)` shows other groups.
+ * @property {string} [chosen]      Name of the summary to show first.
+ * @property {(name: string) => void} [onChoose]  Called when the reader chooses another summary.
+ * @property {HTMLElement} [grouping]  Placed below the heading of the answers; the panel's `regroup(groups)` shows other groups.
  * @property {(summary: number, answer: number) => Promise<Object<string, TokenView[]>>} [guessesOf]  Tokens by the index of the word.
- * @property {() => (string|Node)[]} [unrecorded]  What to say where nothing was recorded.
+ * @property {() => (string|Node)[]} [unrecorded]  What to say if nothing was recorded.
  */
 
 import { cut, element, label, prose, styled, visible, wordsOf } from "./dom.js";
@@ -55,13 +54,13 @@ const BAR_TEXT = 80;
 const WORD_LIMIT = 300;
 let panels = 0;
 
-/** How distances are written: thousandths as `0.093`. */
+/** Format thousandths as `0.093`. */
 export const distanceText = (thousandths) => (thousandths / 1000).toFixed(3);
 
-/** How scores are written. */
+/** Format a score. */
 export const scoreText = (score) => score.toFixed(4);
 
-/** The largest distance of a word under any summary, in thousandths, at least 1: the end of the colour scale. */
+/** Find the end of the colour scale: the largest distance of a word under any summary, in thousandths, at least 1. */
 export function scaleOf(view) {
   let largest = 1;
   for (const summary of view.summaries) {
@@ -70,22 +69,22 @@ export function scaleOf(view) {
   return largest;
 }
 
-/** Everything about one question: groups, summaries, and the words under one summary or two side by side. */
+/** Show everything about one question: groups, summaries, and the words under one summary or two side by side. */
 export function questionPanel(view, options = {}) {
-  const told = view.summaries.filter((summary) => summary.distances !== null);
+  const measured = view.summaries.filter((summary) => summary.distances !== null);
   const panel = element("div", { class: "question-panel" });
-  const state = { chosen: told.find((summary) => summary.name === options.chosen) ?? told[0] ?? null, beside: null };
+  const state = { chosen: measured.find((summary) => summary.name === options.chosen) ?? measured[0] ?? null, beside: null };
   const bars = element("div", {});
   const groups = element("section", {}, element("h3", {}, "Sampled answers"), options.grouping ?? null, bars);
   const words = element("div", { class: "columns" });
   const redraw = () => {
     bars.replaceChildren(answerGroups(view, state.chosen));
-    const shown = [state.chosen, state.beside].filter((summary) => summary !== null);
-    words.replaceChildren(...shown.map((summary) => maskedAnswers(view, summary, options)));
+    const summaries = [state.chosen, state.beside].filter((summary) => summary !== null);
+    words.replaceChildren(...summaries.map((summary) => maskedAnswers(view, summary, options)));
   };
   redraw();
-  panel.regroup = (found) => {
-    view.groups = found;
+  panel.regroup = (groups) => {
+    view.groups = groups;
     redraw();
   };
   const two = element("div", { class: "two-parts" }, groups, element("section", {}, summaryCards(view)));
@@ -111,16 +110,16 @@ export function questionPanel(view, options = {}) {
         "The judge predicts one masked word at a time, in answers that it has not seen, once after reading the summary and once after reading ",
         "other answers. A word’s distance is how far apart the two predictions are: 0 is perfect. Words without colour are not masked.",
       ),
-      element("div", { class: "controls" }, chooser(told, state.chosen, choose), told.length > 1 ? besideChooser(told, beside) : null),
+      element("div", { class: "controls" }, chooser(measured, state.chosen, choose), measured.length > 1 ? besideChooser(measured, beside) : null),
       legend(scaleOf(view)),
       words,
-      wordTable(view, told),
+      wordTable(view, measured),
     ),
   );
   return panel;
 }
 
-/** The sampled answers by what they say, largest group first, with counts as bars and the mean distance of each under `summary`. No heading. */
+/** Show groups of answers, the largest first, with counts as bars and their mean distance under `summary`. No heading. */
 export function answerGroups(view, summary = null) {
   const total = view.answers.length;
   const groups = view.groups.length;
@@ -132,7 +131,7 @@ export function answerGroups(view, summary = null) {
   const list = element("ol", { class: "groups" });
   const show = (groups) => list.append(...groups.map((members) => groupItem(view, members, measured ? summary : null)));
   show(view.groups.slice(0, SHOWN_GROUPS));
-  const made = element("div", {}, note, list);
+  const block = element("div", {}, note, list);
   const rest = view.groups.slice(SHOWN_GROUPS);
   if (rest.length > 0) {
     const more = element("button", { type: "button", class: "small" }, `show ${rest.length} more`);
@@ -140,9 +139,9 @@ export function answerGroups(view, summary = null) {
       show(rest);
       more.remove();
     });
-    made.append(more);
+    block.append(more);
   }
-  return made;
+  return block;
 }
 
 function groupItem(view, members, summary) {
@@ -171,7 +170,7 @@ function spellingList(spellings) {
   return element("details", { class: "spellings" }, element("summary", {}, `${spellings.size} spellings`), element("ul", {}, items));
 }
 
-/** One card for each summary: its score with interval, its text, and what a reader should know about them. */
+/** Show a card for each summary: its score with interval, its text, and warnings. */
 export function summaryCards(view) {
   const heading = element("h3", {}, "Summaries and their scores");
   const note = element("p", { class: "quiet" }, "0 is perfect, lower is better; with 95% intervals");
@@ -213,26 +212,26 @@ function scoreFacts(summary) {
   return facts.join(" · ");
 }
 
-/** What the colours mean: steps from 0 to the largest distance of this question, each with its number and its underline. */
+/** Explain the colours: steps from 0 to the largest distance of this question, each with its number and underline. */
 export function legend(scale) {
   const steps = [0, 0.25, 0.5, 0.75, 1];
   const chips = steps.map((step) => styled(element("span", { class: "heat step" }, distanceText(step * scale)), { "--level": step }));
   return element("p", { class: "legend" }, element("span", {}, "well predicted"), ...chips, element("span", {}, "missed"));
 }
 
-/** The masked-out answers under one summary, grouped as the bars are: every masked word is a button with its distance. */
+/** Show the masked-out answers under one summary, in the order of the bars: every masked word is a button with its distance. */
 export function maskedAnswers(view, summary, options = {}) {
   const scale = scaleOf(view);
   const list = element("ol", { class: "masked" });
-  const made = element("section", { class: "under" }, element("h4", {}, "Under ", label(summary.name)), list);
+  const section = element("section", { class: "under" }, element("h4", {}, "Under ", label(summary.name)), list);
   const id = `panel-${(panels += 1)}`;
   for (const index of maskedOrder(view)) list.append(answerItem(view, summary, index, scale, id));
   const words = [...list.querySelectorAll("button.word")];
   words.forEach((word, place) => (word.tabIndex = place === 0 ? 0 : -1));
   list.addEventListener("keydown", (event) => roam(event, list));
   list.addEventListener("click", (event) => toggleGuesses(event, view, summary, options));
-  attachTip(made, list);
-  return made;
+  attachTip(section, list);
+  return section;
 }
 
 function maskedOrder(view) {
@@ -256,7 +255,7 @@ function answerItem(view, summary, index, scale, id) {
 }
 
 function wordButton(text, distance, scale, id, answer, word) {
-  const shown = cut(visible(text), WORD_LIMIT);
+  const content = cut(visible(text), WORD_LIMIT);
   const button = element(
     "button",
     {
@@ -267,14 +266,14 @@ function wordButton(text, distance, scale, id, answer, word) {
       "data-word": word,
       "data-distance": distanceText(distance),
       "aria-expanded": "false",
-      "aria-label": `${cut(shown, 60)}, distance ${distanceText(distance)}`,
+      "aria-label": `${cut(content, 60)}, distance ${distanceText(distance)}`,
     },
-    shown,
+    content,
   );
   return styled(button, { "--level": (distance / scale).toFixed(3) });
 }
 
-/** Arrow keys go from word to word and from answer to answer; only the current word is in the tab order. */
+/** Move with arrow keys from word to word and answer to answer; only the current word is in the tab order. */
 function roam(event, list) {
   const word = event.target.closest("button.word");
   if (word === null) return;
@@ -298,7 +297,7 @@ function roam(event, list) {
   target.focus();
 }
 
-/** A word's number beside the pointer or the focus. Escape hides it, and the pointer may rest on it. */
+/** Show the number of the word under the pointer or focus. Escape hides it, and the pointer may rest on it. */
 function attachTip(home, list) {
   const tip = element("div", { class: "tip", role: "tooltip", hidden: true });
   home.append(tip);
@@ -340,16 +339,16 @@ function toggleGuesses(event, view, summary, options) {
   item.append(guesses(view, summary, Number(word.dataset.answer), Number(word.dataset.word), options));
 }
 
-/** What the judge expected in place of a word, token by token, after the summary and after the answers. */
+/** Show what the judge expected in place of a word, token by token, after the summary and after the answers. */
 function guesses(view, summary, answer, word, options) {
   const text = wordsOf(view.answers[answer])[word][0];
-  const told = element("div", { class: "tokens", role: "status" });
-  const show = (tokens) => told.replaceChildren(...guessTables(tokens, summary, options.unrecorded ?? unrecorded));
+  const output = element("div", { class: "tokens", role: "status" });
+  const show = (tokens) => output.replaceChildren(...guessTables(tokens, summary, options.unrecorded ?? unrecorded));
   if (summary.guesses === true) {
-    const asked = options.guessesOf(view.summaries.indexOf(summary), answer);
-    asked.then((found) => show(found[word] ?? []), (error) => told.replaceChildren(element("p", { class: "problem" }, prose(error.message))));
+    const request = options.guessesOf(view.summaries.indexOf(summary), answer);
+    request.then((tokensByWord) => show(tokensByWord[word] ?? []), (error) => output.replaceChildren(element("p", { class: "problem" }, prose(error.message))));
   } else show(summary.guesses?.[answer]?.[view.words[answer].indexOf(word)] ?? []);
-  return element("div", { class: "guesses", "data-word": word }, element("h5", {}, "What the judge expected for ", label(text, 60)), told);
+  return element("div", { class: "guesses", "data-word": word }, element("h5", {}, "What the judge expected for ", label(text, 60)), output);
 }
 
 const unrecorded = () => [
@@ -387,7 +386,7 @@ function percent(chance) {
   return `${value.toFixed(value >= 10 ? 1 : value >= 0.1 ? 2 : 3)}%`;
 }
 
-/** Rows of a table of all masked words: answer number, word, and its distance under each summary (in thousandths, or null). */
+/** List all masked words: answer number, word, and distance under each summary (in thousandths, or null). */
 export function wordRows(view) {
   const rows = [];
   view.words.forEach((masked, answer) => {
@@ -400,27 +399,27 @@ export function wordRows(view) {
   return rows;
 }
 
-function wordTable(view, told) {
-  const made = element("details", { class: "word-table" }, element("summary", {}, "Show as a table"));
-  made.addEventListener("toggle", () => {
-    if (!made.open || made.querySelector("table")) return;
-    const shown = view.summaries.map((summary, place) => ({ summary, place })).filter(({ summary }) => told.includes(summary));
+function wordTable(view, measured) {
+  const details = element("details", { class: "word-table" }, element("summary", {}, "Show as a table"));
+  details.addEventListener("toggle", () => {
+    if (!details.open || details.querySelector("table")) return;
+    const measuredColumns = view.summaries.map((summary, place) => ({ summary, place })).filter(({ summary }) => measured.includes(summary));
     const columns = ["answer", "word"].map((name) => element("th", { scope: "col" }, name));
-    columns.push(...shown.map(({ summary }) => element("th", { scope: "col" }, label(summary.name))));
+    columns.push(...measuredColumns.map(({ summary }) => element("th", { scope: "col" }, label(summary.name))));
     const rows = wordRows(view).map((row) =>
       element(
         "tr",
         {},
         element("td", {}, `${row.answer}`),
         element("th", { scope: "row" }, label(row.text, 60)),
-        shown.map(({ place }) => element("td", {}, row.distances[place] === null ? "–" : distanceText(row.distances[place]))),
+        measuredColumns.map(({ place }) => element("td", {}, row.distances[place] === null ? "–" : distanceText(row.distances[place]))),
       ),
     );
     const caption = element("caption", {}, "Distance of every masked word under each summary");
     const table = element("table", {}, caption, element("thead", {}, element("tr", {}, columns)), element("tbody", {}, rows));
-    made.append(element("div", { class: "scroll tall", tabindex: 0, role: "region", "aria-label": "Distances of all words" }, table));
+    details.append(element("div", { class: "scroll tall", tabindex: 0, role: "region", "aria-label": "Distances of all words" }, table));
   });
-  return made;
+  return details;
 }
 
 function chooser(summaries, chosen, choose) {
@@ -439,10 +438,10 @@ function besideChooser(summaries, choose) {
   return element("label", { class: "field" }, "Side by side with", select);
 }
 
-/** The mean of those that are not null, or null. */
+/** Average the values that are not null; null if there are none. */
 export function meanOf(values) {
-  const known = values.filter((value) => value !== null);
-  return known.length === 0 ? null : known.reduce((sum, value) => sum + value, 0) / known.length;
+  const defined = values.filter((value) => value !== null);
+  return defined.length === 0 ? null : defined.reduce((sum, value) => sum + value, 0) / defined.length;
 }
 
 function counted(texts) {

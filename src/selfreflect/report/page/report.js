@@ -1,4 +1,4 @@
-/** The report's own script: the list of questions, one question at a time, baselines and downloads. */
+/** Run the report page: the list of questions, one question at a time, baselines and downloads. */
 
 import { cut, element, label, visible, wordsOf } from "./dom.js";
 import { questionPanel, scoreText } from "./question.js";
@@ -9,7 +9,7 @@ const PAGE = 25;
 const HASH = /^#r(\d+)q(\d+)$/u;
 const ROW_HEADINGS = "question_id,question,kind,strategy,score,stderr,token_tasks,estimated_from,summary,summary_words,failure".split(",");
 
-/** What a script block of this page holds: base64 of gzipped JSON. */
+/** Decode a script block of this page: base64 of gzipped JSON. */
 async function unpacked(id) {
   const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), (character) => character.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
@@ -33,7 +33,7 @@ async function viewOf(index, run, place) {
   return view;
 }
 
-/** Distances as `question.js` wants them, from one character for each word. */
+/** Decode distances for `question.js`, from one character per word. */
 function expanded(text, words) {
   const codes = [...text].map((character) => (character === "!" ? null : character.codePointAt(0) - 0x5d));
   let at = 0;
@@ -42,23 +42,23 @@ function expanded(text, words) {
 
 const difference = (row, a, b) => (row.scores[a] === null || row.scores[b] === null ? null : row.scores[a] - row.scores[b]);
 
-/** What the list can be sorted by: a name, a heading, and the value of a row (null comes last). */
+/** List the ways to sort: a name, a heading, and the value of a row (null comes last). */
 function sortings(state) {
   const { strategies } = state.run;
-  const found = [
+  const options = [
     { name: "order", text: "run order", value: (row) => row.place },
     { name: "spread", text: "answer spread", value: (row) => row.spread },
   ];
-  strategies.forEach((name, place) => found.push({ name: `score-${place}`, text: `score of ${name}`, value: (row) => row.scores[place] }));
+  strategies.forEach((name, place) => options.push({ name: `score-${place}`, text: `score of ${name}`, value: (row) => row.scores[place] }));
   if (strategies.length > 1) {
-    found.push({ name: "difference", text: "difference between two strategies", value: (row) => difference(row, state.a, state.b) });
+    options.push({ name: "difference", text: "difference between two strategies", value: (row) => difference(row, state.a, state.b) });
   }
-  return found;
+  return options;
 }
 
-function listed(state) {
-  const wanted = state.query.toLocaleLowerCase().split(/\s+/u).filter(Boolean);
-  const rows = state.rows.filter((row) => wanted.every((word) => row.searched.includes(word)));
+function sortedRows(state) {
+  const words = state.query.toLocaleLowerCase().split(/\s+/u).filter(Boolean);
+  const rows = state.rows.filter((row) => words.every((word) => row.searched.includes(word)));
   const { value } = sortings(state).find((sorting) => sorting.name === state.sort);
   const sign = state.descending ? -1 : 1;
   return rows
@@ -84,9 +84,9 @@ function chooseRun(index, number) {
 const option = (value, text, selected) => element("option", { value, selected }, cut(visible(text), 60));
 
 function select(name, options, chosen, change) {
-  const made = element("select", { "data-key": name }, options.map(([value, text]) => option(value, text, String(value) === String(chosen))));
-  made.addEventListener("change", () => change(made.value));
-  return element("label", { class: "field" }, name, made);
+  const menu = element("select", { "data-key": name }, options.map(([value, text]) => option(value, text, String(value) === String(chosen))));
+  menu.addEventListener("change", () => change(menu.value));
+  return element("label", { class: "field" }, name, menu);
 }
 
 function controls(state, redraw) {
@@ -95,7 +95,7 @@ function controls(state, redraw) {
     Object.assign(state, { query: search.value, page: 0 });
     redraw.list();
   });
-  const sorted = (sort) => {
+  const sortBy = (sort) => {
     Object.assign(state, { sort, page: 0, descending: sort !== "order" });
     redraw.all();
   };
@@ -109,7 +109,7 @@ function controls(state, redraw) {
       "Sort by",
       sortings(state).map(({ name, text }) => [name, text]),
       state.sort,
-      sorted,
+      sortBy,
     ),
   );
   const direction = element("button", { type: "button", "data-key": "direction" }, state.descending ? "highest first" : "lowest first");
@@ -153,8 +153,8 @@ function listTable(state, rows, redraw) {
 function listRow(state, row, several) {
   const number = (name, value, text, lowest = false) =>
     element("td", { class: lowest ? "number lowest" : "number", role: "cell", "data-label": cut(visible(name), 24) }, value === null ? "–" : text(value));
-  const known = row.scores.filter((score) => score !== null);
-  const least = known.length > 1 ? Math.min(...known) : null;
+  const defined = row.scores.filter((score) => score !== null);
+  const least = defined.length > 1 ? Math.min(...defined) : null;
   const link = element("a", { href: `#r${state.number}q${row.place}` }, label(row.text, 160));
   const kind = row.kind ? element("div", { class: "facts" }, label(row.kind, 60)) : null;
   const cells = [element("td", { role: "cell", dir: "auto" }, link, kind), number("spread", row.spread, (value) => value.toFixed(1))];
@@ -176,14 +176,14 @@ function pager(state, count, redraw) {
     return button;
   };
   const first = count === 0 ? 0 : state.page * PAGE + 1;
-  const shown = `${first}–${Math.min(count, (state.page + 1) * PAGE)} of ${count.toLocaleString("en")}`;
+  const range = `${first}–${Math.min(count, (state.page + 1) * PAGE)} of ${count.toLocaleString("en")}`;
   const all = element("button", { type: "button", class: "small" }, "CSV of all questions");
   all.addEventListener("click", async () => save("questions.csv", toCsv(await allRows(state.index))));
   return element(
     "div",
     { class: "pager" },
     go("previous", state.page - 1, state.page > 0),
-    element("span", { role: "status" }, shown),
+    element("span", { role: "status" }, range),
     go("next", state.page + 1, state.page + 1 < pages),
     all,
   );
@@ -212,8 +212,8 @@ const leftOut = (index) => (index.left_out.includes("guesses") ? { unrecorded: (
 
 async function showQuestion(home, state, place) {
   const view = await viewOf(state.index, state.number, place);
-  if (location.hash !== `#r${state.number}q${place}`) return; // the reader has gone on while it was unpacked
-  const order = listed(state).map((row) => row.place);
+  if (location.hash !== `#r${state.number}q${place}`) return; // the reader has moved on meanwhile
+  const order = sortedRows(state).map((row) => row.place);
   const at = order.indexOf(place);
   const step = (text, target) =>
     target === undefined ? null : element("a", { href: `#r${state.number}q${target}` }, text);
@@ -242,15 +242,15 @@ function browse(home, index) {
   const list = element("div", {});
   const redraw = {
     list() {
-      const rows = listed(state);
-      const shown = rows.slice(state.page * PAGE, (state.page + 1) * PAGE);
-      list.replaceChildren(pager(state, rows.length, redraw), listTable(state, shown, redraw));
+      const rows = sortedRows(state);
+      const visibleRows = rows.slice(state.page * PAGE, (state.page + 1) * PAGE);
+      list.replaceChildren(pager(state, rows.length, redraw), listTable(state, visibleRows, redraw));
     },
     all() {
       const key = document.activeElement?.dataset.key;
       home.replaceChildren(controls(state, redraw), list);
       redraw.list();
-      if (key) [...home.querySelectorAll("[data-key]")].find((made) => made.dataset.key === key)?.focus();
+      if (key) [...home.querySelectorAll("[data-key]")].find((control) => control.dataset.key === key)?.focus();
     },
     with(changes) {
       Object.assign(state, changes);

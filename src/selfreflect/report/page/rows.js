@@ -1,9 +1,9 @@
-/** The rows behind the bars and the coloured words of one question, as CSV. */
+/** Write the groups and the coloured words of one question as CSV. */
 
 import { toCsv } from "./csv.js";
 import { distanceText, meanOf, wordRows } from "./question.js";
 
-/** A row for each group of answers: what its bar and its distances show, and which answers are in it, numbered as in `wordsCsv`. */
+/** One row per group of answers: its share and distances, and its answers, numbered as in `wordsCsv`. */
 export function groupsCsv(view) {
   const head = ["group", "answer", "count", "share", "answers", ...view.summaries.map((summary) => `mean distance under ${summary.name}`)];
   const rows = view.groups.map((members, place) => {
@@ -20,7 +20,7 @@ export function groupsCsv(view) {
   return toCsv([head, ...rows]);
 }
 
-/** A row for each masked word, with its distance under each summary. */
+/** One row per masked word, with its distance under each summary. */
 export function wordsCsv(view) {
   const rows = wordRows(view).map(({ answer, word, text, distances }) => [
     answer,

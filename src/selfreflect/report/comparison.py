@@ -53,7 +53,7 @@ class Comparison:
 
     @property
     def sentence(self) -> str:
-        """The result in words. Clear differences are those of :func:`~selfreflect.stats.clear_sign`."""
+        """The result in words; :func:`~selfreflect.stats.clear_sign` decides which differences are clear."""
         other, baseline = self.other.strategy, self.baseline.strategy
         if self.other.label != self.baseline.label:
             other += f" ({self.other.label})"
@@ -106,7 +106,7 @@ def compare(baseline: Contender, other: Contender) -> Comparison:
 
 
 def comparison(baseline: Contender, others: Sequence[Contender]) -> Table:
-    """Tabulate the differences of ``others`` from ``baseline``; the notes put them in words, with warnings."""
+    """Tabulate the differences of ``others`` from ``baseline``; the notes put them in words and warn."""
     rows = []
     notes = []
     estimates = list(baseline.estimates)

@@ -55,7 +55,7 @@ class Row(NamedTuple):
 
 
 class RowIds:
-    """Assigns every row an id of its own, so that no record can silently replace another."""
+    """Assigns every row a unique id, so that no record can silently replace another."""
 
     def __init__(self) -> None:
         self._owners: dict[str, str] = {}

@@ -48,7 +48,7 @@ def read_published(
 ) -> tuple[list[Question], list[AnswerSet], list[Summary]]:
     """Read some of the three files as records, whose ids are hashes of the question's text.
 
-    Without a questions file the questions are those of the other files. ``_summary`` is removed from the
+    Without a questions file, the questions come from the other files. ``_summary`` is removed from the
     names of summaries, unless two names of the file would become the same. Other fields are ignored.
 
     Raises:
@@ -107,17 +107,16 @@ def write_published(
     answer_rows = []
     for answer_set in answers:
         if answer_set.question_id in texts:
-            row = _Answers(texts[answer_set.question_id], answer_set.masked_out, answer_set.conditioning)
-            answer_rows.append(row)
+            text = texts[answer_set.question_id]
+            answer_rows.append(_Answers(text, answer_set.masked_out, answer_set.conditioning))
         else:
             left_out[answer_set.question_id] = None
     summary_rows: dict[str, _Summaries] = {}
     for summary in summaries:
         if summary.question_id in texts:
             text = texts[summary.question_id]
-            summary_rows.setdefault(text, _Summaries(text, {})).summaries[summary.name + suffix] = (
-                summary.text
-            )
+            row = summary_rows.setdefault(text, _Summaries(text, {}))
+            row.summaries[summary.name + suffix] = summary.text
         else:
             left_out[summary.question_id] = None
     question_rows = [_Question(text) for text in texts.values()]

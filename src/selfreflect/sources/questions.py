@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from importlib import resources
 from itertools import zip_longest
 from pathlib import Path
@@ -208,12 +208,14 @@ def _hub_table(
     }
     # other columns stay unread: one row of Natural Questions holds a whole web page
     narrow = dataset.select_columns([column for column in dataset.column_names if column in needed])
-    rows: Iterable[Row] = (
-        Row(name, f"record {number}", fields) for number, fields in enumerate(narrow, start=1)
-    )
-    if rewrite:
-        rows = map(rewrite, rows)
+    rows = _hub_rows(name, narrow, rewrite)
     return RowTable(rows=rows, total=len(dataset), columns=replace(columns, lenient=True), origin=origin)
+
+
+def _hub_rows(name: str, dataset: Any, rewrite: Callable[[Row], Row] | None) -> Iterator[Row]:
+    for number, fields in enumerate(dataset, start=1):
+        row = Row(name, f"record {number}", fields)
+        yield rewrite(row) if rewrite else row
 
 
 def _guess_columns(name: str, available: Sequence[str], question_column: str | None) -> Columns:

@@ -120,16 +120,12 @@ def _unusable(replies: Sequence[Reply]) -> tuple[FailureKind, str] | None:
     ends = Counter(completion.finish for completion in completions)
     unclosed = ends["unclosed_reasoning"]
     if unclosed:
-        return (
-            "unclosed_reasoning",
-            f"{unclosed} of {len(completions)} completions never ended their reasoning trace",
-        )
+        message = f"{unclosed} of {len(completions)} completions never ended their reasoning trace"
+        return "unclosed_reasoning", message
     filtered = ends["content_filter"]
     if filtered:
-        return (
-            "content_filter",
-            f"{filtered} of {len(completions)} completions were withheld by the server's content filter",
-        )
+        message = f"{filtered} of {len(completions)} completions were withheld by the server's content filter"
+        return "content_filter", message
     for reply in replies:
         if len(reply.completions) == 1 and reply.completions[0].finish == "refused":
             return "refused", f"the model declined: {excerpt(reply.text, 200)}"

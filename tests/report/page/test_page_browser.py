@@ -228,14 +228,14 @@ def test_another_baseline_changes_plot_and_table(opened):
         page.locator("caption", has_text="Difference in")
         .locator("visible=true")
         .inner_text()
-        .endswith("to honest (known): below 0 is better")
+        .endswith("from honest (known): below 0 is better")
     )
     page.get_by_label("Difference from").select_option(label="short")
     assert (
         page.locator("caption", has_text="Difference in")
         .locator("visible=true")
         .inner_text()
-        .endswith("to short (known): below 0 is better")
+        .endswith("from short (known): below 0 is better")
     )
 
 

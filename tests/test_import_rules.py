@@ -243,7 +243,17 @@ def test_only_the_experiment_joins_settings_and_disk() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["options", "models", "stages", "wire", "executors", "ray_executor", "ray_driver", "ray_placement"],
+    [
+        "options",
+        "models",
+        "stages",
+        "wire",
+        "executors",
+        "process_executor",
+        "ray_executor",
+        "ray_driver",
+        "ray_placement",
+    ],
 )
 def test_work_elsewhere_never_sees_the_run_directory(module: str) -> None:
     higher = ("store", *JOINING, "report", "cli", "app")

@@ -25,7 +25,7 @@ from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet
 from selfreflect.pipeline.settings import stage_settings
 from selfreflect.pipeline.wire import Outcome
 from selfreflect.prompts import load_prompts
-from selfreflect.records import STAGES, Question
+from selfreflect.records import STAGES, AnswerSet, Question
 from selfreflect.store.run import Run
 
 DATA = ("questions.jsonl", "answers.jsonl", "summaries.jsonl", "scores.jsonl")
@@ -261,6 +261,17 @@ def test_workers_must_have_one_model_wherever_it_runs(tmp_path: Path) -> None:
                 BackendError, match=rf"Workers have different models: .*{value}.*Name a revision and a dtype"
             ):
                 answers_by(Workers([*same, other]), run, Quiet())
+
+
+def test_workers_whose_model_changed_under_its_name_are_refused(tmp_path: Path) -> None:
+    answers = AnswerSet(question_id="q", masked_out=("a",), conditioning=("b",))
+    with Run.open(tmp_path / "r", {}) as run:
+        run.append(Question(id="q", text="What first?"))
+        run.update_manifest(models={"answers": {"name": "m", "revision": "old"}})
+        workers = Workers([Outcome(0, [answers], facts={"name": "m", "revision": "new"})])
+        with pytest.raises(StoreError, match="began with revision 'old'"):
+            answers_by(workers, run, Quiet())
+        assert run.answers == {}
 
 
 class ScriptedModels:

@@ -76,8 +76,8 @@ class RequestCounter:
     def __init__(self, name: str, placeholders: Placeholders, count_tokens: TokenCounter) -> None:
         self.name = name
         self.calls: list[Call] = []
-        self.samples: dict[Kind, list[Request]] = {}
-        """The first requests of each kind, without placeholders."""
+        self.examples: dict[Kind, Request] = {}
+        """A request of each kind, without placeholders."""
         self._placeholders = placeholders
         self._count_tokens = count_tokens
 
@@ -90,9 +90,7 @@ class RequestCounter:
             for message in request.messages:
                 shown += self._placeholders.kinds(message.content)
             self.calls.append(Call(kind, request.n, tokens, shown))
-            samples = self.samples.setdefault(kind, [])
-            if len(samples) < TRIAL_COMPLETIONS:
-                samples.append(bare)
+            self.examples.setdefault(kind, bare)
             texts = [self._placeholders.add(kind) for _ in range(request.n)]
             completions = tuple(Completion(text=text, finish="stop", tokens=0) for text in texts)
             replies.append(Reply(completions=completions))
@@ -127,40 +125,21 @@ def count_bytes(requests: Sequence[Request]) -> list[Amount]:
     return amounts
 
 
-def try_out(generator: HFGenerator, requests: Sequence[Request]) -> tuple[float, float]:
-    """Draw the start of some completions of one kind.
+def try_out(generator: HFGenerator, request: Request) -> tuple[float, float]:
+    """Draw the start of some completions.
 
     Returns:
-        Expected tokens of a completion, and seconds per token; reading the prompts counts as well.
+        Expected tokens of a completion, and seconds per token, which include reading the prompt.
     """
-    sampling = requests[0].sampling
-    start = replace(sampling, max_new_tokens=min(TRIAL_TOKENS, sampling.max_new_tokens))
-    n = max(1, TRIAL_COMPLETIONS // len(requests))
-    trial = [replace(request, n=min(n, request.n), sampling=start) for request in requests]
-    generator.generate(trial[:1])  # the first call of a process is slower
-    began = time.monotonic()
-    replies = generator.generate(trial)
-    seconds = time.monotonic() - began
-    completions: list[Completion] = []
-    for reply in replies:
-        if isinstance(reply, Reply):
-            completions += reply.completions
-    tokens = sum(completion.tokens for completion in completions)
-    ended = sum(completion.finish == "stop" for completion in completions)
-    return expected_length(tokens, ended, sampling.max_new_tokens), seconds / max(1, tokens)
-
-
-def expected_length(tokens: int, ended: int, limit: int) -> float:
-    """Expected tokens of a completion of at most ``limit``, from the starts of some.
-
-    Takes every token to be the last one with the same probability p. The mean of min(length, limit) is then
-    (1 - p) / p * (1 - (1 - p)^limit).
-
-    Args:
-        tokens: of all starts.
-        ended: completions that ended in them.
-    """
-    if not ended:
-        return limit
-    end = ended / (ended + tokens)
-    return (1 - end) / end * (1 - (1 - end) ** limit)
+    limit = request.sampling.max_new_tokens
+    sampling = replace(request.sampling, max_new_tokens=min(TRIAL_TOKENS, limit))
+    trial = replace(request, n=TRIAL_COMPLETIONS, sampling=sampling)
+    generator.generate([replace(trial, n=1)])  # the first call of a process is slower
+    start = time.monotonic()
+    [reply] = generator.generate([trial])
+    seconds = time.monotonic() - start
+    if isinstance(reply, Refusal):
+        return 0, 0
+    ended = sum(completion.finish == "stop" for completion in reply.completions)
+    tokens = max(1, reply.tokens)
+    return (min(limit, tokens / ended) if ended else limit), seconds / tokens

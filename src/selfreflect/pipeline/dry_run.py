@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
+
+from msgspec.structs import replace
 
 from selfreflect.config import Config
 from selfreflect.models.openai.endpoint import endpoint
@@ -30,7 +31,6 @@ from selfreflect.pipeline.models import ConfiguredModels, ModelProvider
 from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet
 from selfreflect.pipeline.settings import check_model, check_settings, stage_settings
 from selfreflect.pipeline.stages import (
-    Result,
     StageSpec,
     StageTask,
     answer_sampling,
@@ -39,11 +39,11 @@ from selfreflect.pipeline.stages import (
 )
 from selfreflect.pipeline.todo import has_all_questions, missing_answers, missing_scores, missing_summaries
 from selfreflect.prompts import Prompts, load_prompts
-from selfreflect.records import AnswerSet, Failure, Question, Score, Stage, Summary
+from selfreflect.records import Failure, Stage
 from selfreflect.sources.items import Item
 from selfreflect.sources.questions import load_questions
 from selfreflect.store.journal import store_errors
-from selfreflect.store.run import MANIFEST, Manifest, Run, check_run_directory
+from selfreflect.store.run import MANIFEST, Run, check_run_directory
 from selfreflect.strategies import load_strategy
 from selfreflect.strategies.driver import Named
 from selfreflect.strategies.task import Strategy, StrategyFunction, Task
@@ -53,33 +53,6 @@ if TYPE_CHECKING:
 
 MOST_STEPS = 20
 """Steps after which a strategy is stopped: with placeholders for replies it may never end."""
-
-
-@dataclass
-class Draft:
-    """The records of a run in memory, to which records with placeholders are added."""
-
-    path: Path
-    manifest: Manifest = field(default_factory=Manifest)
-    questions: dict[str, Question] = field(default_factory=dict)
-    answers: dict[str, AnswerSet] = field(default_factory=dict)
-    summaries: dict[tuple[str, str], Summary] = field(default_factory=dict)
-    scores: dict[tuple[str, str], Score] = field(default_factory=dict)
-    failures: list[Failure] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, run: Run) -> Draft:
-        records = (dict(run.questions), dict(run.answers), dict(run.summaries), dict(run.scores))
-        return cls(run.path, run.manifest, *records, run.failures)
-
-    def add(self, result: Result) -> None:
-        match result:
-            case AnswerSet():
-                self.answers[result.question_id] = result
-            case Summary():
-                self.summaries[result.question_id, result.name] = result
-            case Failure():
-                self.failures.append(result)
 
 
 @contextmanager
@@ -104,24 +77,20 @@ def open_dry_run(
     with store_errors(path):
         if path.exists():
             check_run_directory(path)
-    draft = Draft(path)
-    if (path / MANIFEST).exists() and not fresh:
-        draft = Draft.of(Run.load(path))
-    check_settings(draft.manifest, stage_settings(config, stages, prompts), path)
-    yield DryRun(draft, config, prompts, options, ConfiguredModels(config, options, progress or Quiet()))
+        is_resumed = (path / MANIFEST).exists() and not fresh
+        run = Run.load(path) if is_resumed else Run.in_memory(path)
+    check_settings(run.manifest, stage_settings(config, stages, prompts), path)
+    yield DryRun(run, config, prompts, options, ConfiguredModels(config, options, progress or Quiet()))
 
 
 def dry_run_items(
     items: Iterable[Item], config: Config, options: ExecutionOptions, progress: Progress
 ) -> DryRun:
     """Count what scoring some items takes, without a run directory."""
-    draft = Draft(Path())
+    run = Run.in_memory(Path())
     for item in items:
-        draft.questions[item.id] = item.question_record
-        draft.add(item.answer_set)
-        for summary in item.summary_records:
-            draft.add(summary)
-    dry_run = DryRun(draft, config, load_prompts(), options, ConfiguredModels(config, options, progress))
+        run.add_in_memory([item.question_record, item.answer_set, *item.summary_records])
+    dry_run = DryRun(run, config, load_prompts(), options, ConfiguredModels(config, options, progress))
     dry_run.scores()
     return dry_run
 
@@ -134,40 +103,40 @@ class DryRun:
     """
 
     def __init__(
-        self, draft: Draft, config: Config, prompts: Prompts, options: ExecutionOptions, models: ModelProvider
+        self, run: Run, config: Config, prompts: Prompts, options: ExecutionOptions, models: ModelProvider
     ) -> None:
         self.costs: list[StageCost] = []
         self.notes: list[str] = []
-        self._draft = draft
+        self._run = run
         self._config = config
         self._prompts = prompts
         self._options = options
         self._models = models
         self._placeholders = Placeholders()
-        self._lengths = _earlier_lengths(draft, config)
+        self._lengths = _earlier_lengths(run, config)
         """Expected tokens of a completion."""
         self._paces: dict[Kind, float] = {}
         """Seconds per token of a completion."""
 
     def questions(self) -> None:
         """Load the questions, unless the directory has them all."""
-        if not has_all_questions(self._draft, self._draft.manifest):
-            for question in load_questions(**self._config.section("questions")).questions:
-                self._draft.questions.setdefault(question.id, question)
+        if not has_all_questions(self._run):
+            loaded = load_questions(**self._config.section("questions"))
+            self._run.add_in_memory(loaded.questions)
 
     def answers(self) -> None:
         """Count what the missing answers take."""
-        self._count("answers", missing_answers(self._draft))
+        self._count("answers", missing_answers(self._run))
 
     def summaries(self, strategies: Sequence[Named]) -> None:
         """Count what the missing summaries take, by following the strategies with placeholders."""
         named = [(one, load_strategy(one)) if isinstance(one, str) else one for one in strategies]
-        tasks = missing_summaries(self._draft, [name for name, _ in named])
+        tasks = missing_summaries(self._run, [name for name, _ in named])
         self._count("summaries", tasks, [(name, _stopped(function)) for name, function in named])
 
     def scores(self) -> None:
         """Count the judge's work, exactly where answers and summaries exist."""
-        tasks = missing_scores(self._draft)
+        tasks = missing_scores(self._run)
         model = self._config.scores.judge
         tokens, seconds = NOTHING, NOTHING
         if tasks and kind_of(model) == "vllm+http":
@@ -183,7 +152,7 @@ class DryRun:
     def _judge_use(self, tasks: Sequence[StageTask]) -> tuple[Amount, Amount]:
         """Judge tokens and seconds. A budget is never exceeded; with other limits there is no bound."""
         judge = self._models.judge()
-        check_model(self._draft.manifest, "scores", judge.facts, self._draft.path)
+        check_model(self._run.manifest, "scores", judge.facts, self._run.path)
         cost = JudgeCost(judge, tasks[0].question, self._placeholders, self._length)
         pace = cost.seconds_per_token()
         limits = self._config.scores.limits
@@ -224,12 +193,12 @@ class DryRun:
         generator = None
         if tasks and spec.kind == "local":
             generator = cast("HFGenerator", self._models.generator(stage))
-            check_model(self._draft.manifest, stage, generator.facts, self._draft.path)
+            check_model(self._run.manifest, stage, generator.facts, self._run.path)
         count_tokens = count_with(generator) if generator else count_bytes
         counter = RequestCounter(spec.model, self._placeholders, count_tokens)
         for results in stage_fn(spec, counter, Quiet())(tasks):
+            self._run.add_in_memory(results)
             for result in results:
-                self._draft.add(result)
                 if isinstance(result, Failure):
                     self._note(f"{result.name} could not be followed to its end: {result.message}")
         self._measure_paces(stage, counter, generator)
@@ -239,13 +208,13 @@ class DryRun:
 
     def _measure_paces(self, stage: Stage, counter: RequestCounter, generator: HFGenerator | None) -> None:
         """Take the pace from the stage's earlier work, else from a trial of a local model."""
-        earlier = _earlier_pace(self._draft, stage)
-        for kind, requests in counter.samples.items():
+        earlier = _earlier_pace(self._run, stage)
+        for kind, example in counter.examples.items():
             if earlier is not None:
                 self._paces[kind] = earlier
                 self._note("times are what the earlier work in this directory took")
             if generator and (earlier is None or kind not in self._lengths):
-                length, pace = try_out(generator, requests)
+                length, pace = try_out(generator, example)
                 self._lengths.setdefault(kind, length)
                 self._paces.setdefault(kind, pace)
                 self._note("expected lengths and times come from a trial of a few seconds; they are rough")
@@ -253,9 +222,14 @@ class DryRun:
     def _generation_cost(
         self, spec: StageSpec, calls: Sequence[Call], generator: HFGenerator | None, to_do: int
     ) -> StageCost:
-        prompt, completion, seconds = NOTHING, NOTHING, NOTHING
+        prompt = NOTHING
+        completion = NOTHING
+        seconds = NOTHING
         for call in calls:
-            call_prompt, call_completion = self._use(call, generator)
+            call_prompt = call.prompt + add_up(map(self._length, call.shown))
+            if generator is None and call_prompt.most is not None:  # a server may read it for each completion
+                call_prompt = replace(call_prompt, most=call.n * call_prompt.most)
+            call_completion = self._length(call.kind).scaled(call.n)
             prompt += call_prompt
             completion += call_completion
             seconds += call_completion.scaled(self._paces.get(call.kind))
@@ -276,18 +250,6 @@ class DryRun:
             seconds=seconds,
             money=money,
         )
-
-    def _use(self, call: Call, generator: HFGenerator | None) -> tuple[Amount, Amount]:
-        """Tokens of the prompt and of all completions of a call."""
-        prompt = call.prompt + add_up(map(self._length, call.shown))
-        completion = self._length(call.kind).scaled(call.n)
-        if generator is None:  # a server may read the prompt again for each completion
-            return Amount(expected=prompt.expected, most=prompt.scaled(call.n).most), completion
-        window = generator.lm.window
-        if window is None:
-            return prompt, completion
-        room = max(0, window - (call.prompt.most or 0))
-        return prompt.capped(window - 1), completion.capped(call.n * room)
 
     def _length(self, kind: Kind) -> Amount:
         """Tokens of a completion."""
@@ -325,28 +287,28 @@ def _stopped(function: StrategyFunction) -> StrategyFunction:
     return strategy
 
 
-def _earlier_lengths(draft: Draft, config: Config) -> dict[Kind, float]:
+def _earlier_lengths(run: Run, config: Config) -> dict[Kind, float]:
     """Mean tokens of the completions that the directory holds."""
     lengths: dict[Kind, float] = {}
-    answer_sets = [answers for answers in draft.answers.values() if answers.tokens]
+    answer_sets = [answers for answers in run.answers.values() if answers.tokens]
     if answer_sets:
         kind = Kind(config.answers.model, answer_sampling(config.answers))
         count = sum(len(answers.answers) for answers in answer_sets)
         lengths[kind] = sum(answers.tokens for answers in answer_sets) / count
     # tokens of summaries with samples are mostly those of the samples
     most_calls = config.summaries.num_samples - 1
-    summaries = [one for one in draft.summaries.values() if one.tokens and 0 < one.calls <= most_calls]
+    summaries = [one for one in run.summaries.values() if one.tokens and 0 < one.calls <= most_calls]
     if summaries:
         kind = Kind(config.summaries.model, summary_sampling(config.summaries))
         lengths[kind] = sum(one.tokens for one in summaries) / sum(one.calls for one in summaries)
     return lengths
 
 
-def _earlier_pace(draft: Draft, stage: Stage) -> float | None:
+def _earlier_pace(run: Run, stage: Stage) -> float | None:
     """Seconds per token of the stage's earlier work."""
-    records = draft.answers.values() if stage == "answers" else draft.summaries.values()
+    records = run.answers.values() if stage == "answers" else run.summaries.values()
     tokens = sum(record.tokens for record in records)
-    seconds = draft.manifest.wall_time.get(stage)
+    seconds = run.manifest.wall_time.get(stage)
     return seconds / tokens if seconds and tokens else None
 
 

@@ -91,7 +91,7 @@ class Experiment:
 
     def questions(self) -> None:
         """Load the questions, unless the directory has them all."""
-        if has_all_questions(self.run, self.run.manifest):
+        if has_all_questions(self.run):
             return
         with self._timed("questions"):
             loaded = load_questions(**self._config.section("questions"))

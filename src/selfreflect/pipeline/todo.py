@@ -3,41 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Protocol
 
 from msgspec.structs import replace
 
 from selfreflect.errors import StoreError
 from selfreflect.pipeline.stages import StageTask
-from selfreflect.records import RETRIED, AnswerSet, Failure, Question, Score, Stage, Summary
-from selfreflect.store.run import Manifest
+from selfreflect.records import RETRIED, Question, Score, Stage, Summary
+from selfreflect.store.run import Run
 
 
-class RunState(Protocol):
-    """A run directory, or its contents in memory."""
-
-    @property
-    def path(self) -> Path: ...
-    @property
-    def questions(self) -> Mapping[str, Question]: ...
-    @property
-    def answers(self) -> Mapping[str, AnswerSet]: ...
-    @property
-    def summaries(self) -> Mapping[tuple[str, str], Summary]: ...
-    @property
-    def scores(self) -> Mapping[tuple[str, str], Score]: ...
-    @property
-    def failures(self) -> Sequence[Failure]: ...
-
-
-def has_all_questions(run: RunState, manifest: Manifest) -> bool:
+def has_all_questions(run: Run) -> bool:
     """Whether the run has all questions of its source."""
-    source = manifest.sources.get("questions", {})
+    source = run.manifest.sources.get("questions", {})
     return bool(source) and len(run.questions) == source.get("count")
 
 
-def missing_answers(run: RunState) -> list[StageTask]:
+def missing_answers(run: Run) -> list[StageTask]:
     """One task per question that may still get answers.
 
     Raises:
@@ -51,7 +32,7 @@ def missing_answers(run: RunState) -> list[StageTask]:
     return tasks
 
 
-def missing_summaries(run: RunState, strategies: Sequence[str]) -> list[StageTask]:
+def missing_summaries(run: Run, strategies: Sequence[str]) -> list[StageTask]:
     """One task per question that may still get summaries by some of these strategies.
 
     Raises:
@@ -66,7 +47,7 @@ def missing_summaries(run: RunState, strategies: Sequence[str]) -> list[StageTas
     return tasks
 
 
-def missing_scores(run: RunState) -> list[StageTask]:
+def missing_scores(run: Run) -> list[StageTask]:
     """One task per question that has answers and summaries that may still be scored.
 
     Raises:
@@ -98,7 +79,7 @@ def missing_scores(run: RunState) -> list[StageTask]:
     ]
 
 
-def final_failures(run: RunState, stage: Stage) -> set[tuple[str, str]]:
+def final_failures(run: Run, stage: Stage) -> set[tuple[str, str]]:
     """(question id, name) of the stage's failures that another try would only repeat."""
     final = set()
     for failure in run.failures:
@@ -107,7 +88,7 @@ def final_failures(run: RunState, stage: Stage) -> set[tuple[str, str]]:
     return final
 
 
-def _questions(run: RunState) -> Mapping[str, Question]:
+def _questions(run: Run) -> Mapping[str, Question]:
     if not run.questions:
         raise StoreError(f"{run.path} holds no questions yet. Give some with --questions SOURCE.")
     return run.questions

@@ -180,6 +180,10 @@ class Journal(Generic[R]):
         self._length += len(data)
         self.records.update(added)
 
+    def put(self, record: R) -> None:
+        """Add a record in memory only."""
+        self.records[self._key(record)] = record
+
     def close(self) -> None:
         if self._file is not None:
             self._file.close()

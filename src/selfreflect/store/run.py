@@ -156,6 +156,14 @@ class Run:
                 raise StoreError(f"{path} is not a run directory: it has no {MANIFEST}. {advice}")
             return cls(path, _read_manifest(path), detail=detail)
 
+    @classmethod
+    def in_memory(cls, path: str | Path) -> Self:
+        """A run without records that never reads or writes ``path``."""
+        run = cls(Path(path), Manifest())
+        for journal in run._journals.values():
+            journal.records = {}
+        return run
+
     def __enter__(self) -> Self:
         return self
 
@@ -226,6 +234,11 @@ class Run:
         for journal, (added, data) in encoded:
             with store_errors(journal.path):
                 journal.append(added, data)
+
+    def add_in_memory(self, records: Iterable[StoredRecord]) -> None:
+        """Add records to this object only."""
+        for record in records:
+            self._journals[type(record)].put(record)
 
     def settle(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,7 +11,7 @@ from selfreflect.cli.settings import Overrides, takes
 from selfreflect.pipeline.options import ExecutionOptions
 
 if TYPE_CHECKING:
-    from selfreflect.pipeline.experiment import Experiment
+    from selfreflect.report.detail import QuestionDetail
 
 Text = Annotated[str, typer.Argument(metavar="QUESTION", help="The question.", show_default=False)]
 
@@ -21,15 +21,8 @@ Text = Annotated[str, typer.Argument(metavar="QUESTION", help="The question.", s
     "summaries",
     "scores",
     only=(
-        "--model",
-        "--base-url",
-        "--num-answers",
-        "--max-new-tokens",
-        "--summary-tokens",
-        "--thinking",
-        "--judge",
-        "--judge-url",
-        "--seed",
+        *("--model", "--base-url", "--num-answers", "--max-new-tokens", "--summary-tokens", "--thinking"),
+        *("--judge", "--judge-url", "--seed"),
     ),
     defaults={"--num-answers": 10, "--max-new-tokens": 64, "--summary-tokens": 256},
     execution=("--prompts", "--device", "--trust-remote-code", "--max-connections", "--timeout"),
@@ -42,64 +35,57 @@ def command(
     options: ExecutionOptions,
     json: o.Json = False,
 ) -> None:
-    """Ask a question many times: show the most frequent answers with counts, the model's own summary of them,
-    and how faithful that summary is (0 is perfect)."""
+    """Ask one question, and score the model's own summary.
+
+    The model answers many times. Shows the most frequent answers with counts, the model's summary of them, and
+    how faithful that summary is: 0 is perfect.
+    """
     import tempfile
     from pathlib import Path
 
-    from selfreflect.cli.console import Watcher
-    from selfreflect.cli.stages import strategy_names
+    from selfreflect.cli.console import Watcher, emit, exit_with
+    from selfreflect.cli.show import print_question
+    from selfreflect.cli.stages import fill, strategy_names
     from selfreflect.errors import DataError
     from selfreflect.pipeline.experiment import open_experiment
+    from selfreflect.pipeline.records import run_records
     from selfreflect.records import STAGES, Question, question_id
+    from selfreflect.report.detail import question_detail
 
     if not question.strip():
         raise DataError("the question is blank")
     names = strategy_names(strategies)
+    stages = STAGES[1:]
     num_answers = overrides.section("answers")["num_answers"]
     config = overrides.plus("summaries", num_samples=2 * num_answers).config()
     record = Question(id=question_id(question), text=question)
-    with (
-        tempfile.TemporaryDirectory(prefix="selfreflect-ask-") as scratch,
-        open_experiment(
-            Path(scratch) / "ask", config, STAGES[1:], options=options, progress=Watcher()
-        ) as experiment,
-    ):
-        experiment.run.append(record)
-        experiment.answers()
-        experiment.summaries(names)
-        experiment.scores()
-        _show(experiment, record.id, json)
-
-
-def _show(experiment: Experiment, key: str, json: bool) -> None:
-    import msgspec
-
-    from selfreflect.cli.console import emit, exit_with
-    from selfreflect.cli.show import print_question
-    from selfreflect.pipeline.records import run_records
-    from selfreflect.report.detail import question_detail
-
-    records = run_records(experiment.run)
+    with tempfile.TemporaryDirectory(prefix="selfreflect-ask-") as folder:
+        path = Path(folder) / "ask"
+        with open_experiment(path, config, stages, options=options, progress=Watcher()) as experiment:
+            experiment.run.append(record)
+            fill(experiment, stages, names)
+            records = run_records(experiment.run)
     if json:
-        detail = question_detail(records, key)
-        emit(
-            {
-                "question": detail.question.text,
-                "answers": [{"text": group.text, "count": group.count} for group in detail.groups],
-                "summaries": [
-                    {
-                        "strategy": one.strategy,
-                        "text": one.summary and one.summary.text,
-                        "score": one.score and one.score.value,
-                        "stderr": one.score and one.score.stderr,
-                        "judge": one.score and one.score.judge,
-                        "failure": one.failure and msgspec.to_builtins(one.failure),
-                    }
-                    for one in detail.summaries
-                ],
-            }
-        )
+        emit(_to_json(question_detail(records, record.id)))
     else:
-        print_question(records, key, answers=8)
+        print_question(records, record.id, answers=8)
     exit_with(len(records.failures))
+
+
+def _to_json(detail: QuestionDetail) -> dict[str, Any]:
+    from msgspec import to_builtins
+
+    summaries = []
+    for summary in detail.summaries:
+        score = summary.score
+        line = {
+            "strategy": summary.strategy,
+            "text": summary.summary and summary.summary.text,
+            "score": score and score.value,
+            "stderr": score and score.stderr,
+            "judge": score and score.judge,
+            "failure": summary.failure and to_builtins(summary.failure),
+        }
+        summaries.append(line)
+    answers = [{"text": group.text, "count": group.count} for group in detail.groups]
+    return {"question": detail.question.text, "answers": answers, "summaries": summaries}

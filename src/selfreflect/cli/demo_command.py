@@ -27,60 +27,45 @@ def command(out: o.Out = Path("runs/demo"), fresh: o.Fresh = False, json: o.Json
     """
     from selfreflect.cli.console import Watcher, say, stdout, where
     from selfreflect.cli.show import emit_overview, print_question, print_report
+    from selfreflect.cli.stages import fill
     from selfreflect.config import load_config
-    from selfreflect.pipeline.experiment import DEFAULT_STRATEGIES, open_experiment
+    from selfreflect.pipeline.experiment import open_experiment
     from selfreflect.pipeline.options import ExecutionOptions
     from selfreflect.pipeline.records import run_records
     from selfreflect.records import STAGES
 
-    config = load_config(None, DEMO)
     say(
-        "SelfReflect demo: 8 of the 64 bundled questions, one of each kind, with SmolLM2-135M as model and "
-        "as judge."
-    )
-    say(
-        "A model of this size knows little and summarises badly: it is here to show the machinery, not good "
+        "SelfReflect demo: 8 of the 64 bundled questions, one of each kind, with SmolLM2-135M as model and as "
+        "judge.\nA model of this size knows little and summarises badly: it shows how everything works, not good "
         "answers or meaningful scores."
     )
-    prompts = resources.files("selfreflect") / "data" / "demo_prompts.toml"
-    with (
-        resources.as_file(prompts) as file,
-        open_experiment(
-            out,
-            config,
-            STAGES,
-            fresh=fresh,
-            options=ExecutionOptions(prompts=file, guesses=5),
-            progress=Watcher(),
-        ) as experiment,
-    ):
-        experiment.questions()
-        experiment.answers()
-        experiment.summaries(DEFAULT_STRATEGIES)
-        experiment.scores()
-        records = run_records(experiment.run)
+    config = load_config(None, DEMO)
+    with resources.as_file(resources.files("selfreflect") / "data" / "demo_prompts.toml") as prompts:
+        options = ExecutionOptions(prompts=prompts, guesses=5)
+        with open_experiment(
+            out, config, STAGES, fresh=fresh, options=options, progress=Watcher()
+        ) as experiment:
+            fill(experiment, STAGES, o.STRATEGIES.split(","))
+            records = run_records(experiment.run)
     if json:
         emit_overview(records)
-    else:
-        print_report(records)
-        print_question(records, _most_telling(records))
-        stdout.print(
-            f"\nEverything is in {where(out)} (JSON lines; run this again and it is reused). What to try "
-            "next:",
-            markup=False,
-        )
-        for example in (
-            f"selfreflect report {where(out)} --output report.html",
-            f"selfreflect compare {where(out)} --baseline greedy",
-            'selfreflect ask "Which planet has the most moons?"',
-            "selfreflect run --questions bundled --num-answers 10 --out runs/bundled",
-        ):
-            stdout.print(f"  {example}", markup=False, soft_wrap=True)
+        return
+    print_report(records)
+    print_question(records, _example(records))
+    lines = (
+        f"\nEverything is in {where(out)}; run this again to reuse it. What to try next:",
+        f"  selfreflect report {where(out)} --output report.html",
+        f"  selfreflect compare {where(out)} --baseline greedy",
+        '  selfreflect ask "Which planet has the most moons?"',
+        "  selfreflect run --questions bundled --num-answers 10 --out runs/bundled",
+    )
+    for line in lines:
+        stdout.print(line, markup=False, soft_wrap=True)
 
 
-def _most_telling(records: RunRecords) -> str:
-    """The question to show in full: one with several right answers, where a summary has something to do."""
-    several = [
-        question.id for question in records.questions.values() if question.kind == "several right answers"
-    ]
-    return (several or list(records.questions))[0]
+def _example(records: RunRecords) -> str:
+    """The question to show in full: one with several right answers, if there is one, tells most."""
+    for question in records.questions.values():
+        if question.kind == "several right answers":
+            return question.id
+    return next(iter(records.questions))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +12,7 @@ from selfreflect.errors import ConfigError
 from selfreflect.pipeline.options import ExecutionOptions
 
 if TYPE_CHECKING:
+    from selfreflect.cli.console import Watcher
     from selfreflect.config import Config
     from selfreflect.records import Failure, Score
     from selfreflect.report.run_records import RunRecords
@@ -62,56 +63,42 @@ def command(
     assert items is not None
     if options.executor != "local":
         raise ConfigError("--executor and --ray-address belong to --out DIR")
+    from selfreflect.cli.console import Watcher, emit, exit_with
+    from selfreflect.records import Failure
     from selfreflect.sources.items import read_items
 
     config = overrides.config()
     records = read_items(items, limit=limit, num_answers=num_answers)
     if dry_run:
-        _show_costs(records, config, options, json)
-    else:
-        _score(Path(items), records, config, options, words=words, json=json)
+        from selfreflect.cli.costs import show_costs
+        from selfreflect.pipeline.dry_run import dry_run_items
 
-
-def _show_costs(items: Sequence[Item], config: Config, options: ExecutionOptions, json: bool) -> None:
-    from selfreflect.cli.console import Watcher
-    from selfreflect.cli.costs import show_costs
-    from selfreflect.pipeline.dry_run import dry_run_items
-
-    show_costs(dry_run_items(items, config, options, Watcher()), json)
-
-
-def _score(
-    source: Path,
-    items: Sequence[Item],
-    config: Config,
-    options: ExecutionOptions,
-    *,
-    words: bool,
-    json: bool,
-) -> None:
-    from selfreflect.cli.console import Watcher, emit, exit_with
-    from selfreflect.pipeline.models import ConfiguredModels, load_metric
-    from selfreflect.records import Failure
-
-    watcher = Watcher()
-    metric = load_metric(ConfiguredModels(config, options, watcher).judge(), config, options, watcher)
-    scores: list[Score] = []
-    failures: list[Failure] = []
-    with watcher.stage("scores", sum(len(item.summaries) for item in items)) as counter:
-        for item in items:
-            for result in metric.score_records(item.question_record, item.answer_set, item.summary_records):
-                if isinstance(result, Failure):
-                    failures.append(result)
-                else:
-                    scores.append(result)
-                if json:
-                    emit(_line(result, words))
-            counter.advance(len(item.summaries))
+        show_costs(dry_run_items(records, config, options, Watcher()), json)
+        return
+    results = []
+    for result in _score(records, config, options, Watcher()):
+        results.append(result)
+        if json:
+            emit(_line(result, words))
     if not json:
         from selfreflect.cli.show import print_report
 
-        print_report(_run_records(source, items, scores, failures))
-    exit_with(len(failures))
+        label = "standard input" if items == "-" else Path(items).name
+        print_report(_run_records(label, records, results))
+    exit_with(sum(isinstance(result, Failure) for result in results))
+
+
+def _score(
+    items: Sequence[Item], config: Config, options: ExecutionOptions, watcher: Watcher
+) -> Iterator[Score | Failure]:
+    from selfreflect.pipeline.models import ConfiguredModels, load_metric
+
+    judge = ConfiguredModels(config, options, watcher).judge()
+    metric = load_metric(judge, config, options, watcher)
+    with watcher.stage("scores", sum(len(item.summaries) for item in items)) as counter:
+        for item in items:
+            yield from metric.score_records(item.question_record, item.answer_set, item.summary_records)
+            counter.advance(len(item.summaries))
 
 
 def _line(result: Score | Failure, words: bool) -> dict[str, Any]:
@@ -147,19 +134,19 @@ def _line(result: Score | Failure, words: bool) -> dict[str, Any]:
     return line
 
 
-def _run_records(
-    source: Path, items: Sequence[Item], scores: Sequence[Score], failures: list[Failure]
-) -> RunRecords:
+def _run_records(label: str, items: Sequence[Item], results: Sequence[Score | Failure]) -> RunRecords:
     """The records of a report about items."""
+    from selfreflect.records import Failure
     from selfreflect.report.run_records import RunRecords
 
     summaries = [summary for item in items for summary in item.summary_records]
+    scores = [result for result in results if not isinstance(result, Failure)]
     return RunRecords(
-        label="standard input" if str(source) == "-" else source.name,
+        label=label,
         strategies=list(dict.fromkeys(summary.name for summary in summaries)),
         questions={item.id: item.question_record for item in items},
         answers={},
         summaries={(summary.question_id, summary.name): summary for summary in summaries},
         scores={(score.question_id, score.summary): score for score in scores},
-        failures=failures,
+        failures=[result for result in results if isinstance(result, Failure)],
     )

@@ -1,4 +1,4 @@
-"""Run stages of an experiment, or their dry run, for the commands that fill a run directory."""
+"""Run stages, or their dry run, for the commands that fill a run directory."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from selfreflect.cli.console import Watcher
 from selfreflect.cli.settings import Overrides
 from selfreflect.pipeline.options import ExecutionOptions
+from selfreflect.records import Stage
 
 if TYPE_CHECKING:
     from selfreflect.pipeline.dry_run import DryRun
     from selfreflect.pipeline.experiment import Experiment
-    from selfreflect.records import Stage
+    from selfreflect.store.run import Run
 
 
 def run_stages(
@@ -29,15 +29,17 @@ def run_stages(
     dry_run: bool = False,
     json: bool = False,
 ) -> None:
-    """Fill the run directory ``out`` with some stages, and show what it then holds; or only show the cost.
+    """Fill the run directory ``out`` and show what it holds, or only show what that would cost.
 
-    A directory that exists keeps its settings unless ``overrides`` change them, so that a command need not
+    An existing directory keeps its settings unless ``overrides`` change them, so that a command need not
     repeat them.
 
     Raises:
         SelfReflectError: a setting, the directory or a model cannot be used.
         Exit: with 1 if failures are recorded.
     """
+    from selfreflect.cli.console import Watcher
+    from selfreflect.cli.costs import show_costs
     from selfreflect.pipeline.dry_run import open_dry_run
     from selfreflect.pipeline.experiment import open_experiment
     from selfreflect.pipeline.settings import settings_of
@@ -46,29 +48,33 @@ def run_stages(
     names = strategy_names(strategies) if "summaries" in stages else []
     if stages[0] != "questions":
         Run.load(out)  # a mistyped name is an error, not a new directory
-    base = {} if fresh else settings_of(out)
-    open_run = open_dry_run if dry_run else open_experiment
-    with open_run(
-        out,
-        overrides.config(base),
-        stages,
-        fresh=fresh,
-        options=replace(options, devices=None),
-        progress=Watcher(),
-    ) as experiment:
-        for stage in stages:
-            if stage == "summaries":
-                experiment.summaries(names)
-            else:
-                getattr(experiment, stage)()
-        _finish(experiment, json)
+    config = overrides.config({} if fresh else settings_of(out))
+    options = replace(options, devices=None)
+    watcher = Watcher()
+    if dry_run:
+        with open_dry_run(out, config, stages, fresh=fresh, options=options, progress=watcher) as costs:
+            fill(costs, stages, names)
+            show_costs(costs, json)
+        return
+    with open_experiment(out, config, stages, fresh=fresh, options=options, progress=watcher) as experiment:
+        fill(experiment, stages, names)
+        _show(experiment.run, json)
+
+
+def fill(experiment: Experiment | DryRun, stages: Sequence[Stage], strategies: Sequence[str]) -> None:
+    """Run some stages, in order."""
+    for stage in stages:
+        if stage == "summaries":
+            experiment.summaries(strategies)
+        else:
+            getattr(experiment, stage)()
 
 
 def strategy_names(strategies: str) -> list[str]:
     """Split ``a,b``, and check the names before anything costly begins.
 
     Raises:
-        ConfigError: one is unknown or given twice, or there is none.
+        ConfigError: a name is unknown or given twice, or there is none.
     """
     from selfreflect.errors import ConfigError, excerpt
     from selfreflect.strategies import load_strategy
@@ -83,24 +89,18 @@ def strategy_names(strategies: str) -> list[str]:
     return names
 
 
-def _finish(experiment: Experiment | DryRun, json: bool) -> None:
-    """Show what the run holds, or what a dry run would cost; exit with 1 if failures are recorded."""
+def _show(run: Run, json: bool) -> None:
+    """Show what a run holds, and exit with 1 if failures are recorded."""
     from selfreflect.cli.console import exit_with, say, where
-    from selfreflect.cli.costs import show_costs
     from selfreflect.cli.show import emit_overview, print_report
-    from selfreflect.pipeline.dry_run import DryRun
     from selfreflect.pipeline.records import run_records
     from selfreflect.render.text import one_line
 
-    if isinstance(experiment, DryRun):
-        show_costs(experiment, json)
-        return
-    records = run_records(experiment.run)
+    records = run_records(run)
     if json:
         emit_overview(records)
     elif records.scores:
         print_report(records)
-    run = experiment.run
     say(
         f"{where(run.path)}: {len(run.questions)} questions, {len(run.answers)} answer sets, "
         f"{len(run.summaries)} summaries, {len(run.scores)} scores"

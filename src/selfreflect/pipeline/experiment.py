@@ -31,8 +31,6 @@ from selfreflect.store.run import Run
 from selfreflect.strategies import load_strategy
 from selfreflect.strategies.driver import Named
 
-DEFAULT_STRATEGIES = ("greedy", "basic", "cot", "sample_and_summarize")
-
 
 @contextmanager
 def open_experiment(

@@ -29,7 +29,6 @@ from selfreflect.pipeline.counting import (
     RequestCounter,
     count_bytes,
     count_with,
-    expected_length,
     try_out,
 )
 from selfreflect.pipeline.dry_run import MOST_STEPS
@@ -71,16 +70,6 @@ def test_a_total_counts_stages_without_the_amount_as_nothing() -> None:
     assert total([paid, free], lambda cost: cost.seconds) == UNKNOWN
 
 
-@given(st.integers(1, 50), st.integers(0, 500), st.integers(1, 300))
-def test_the_expected_length_is_the_mean_of_a_cut_off_geometric_length(
-    ended: int, tokens: int, limit: int
-) -> None:
-    end = ended / (ended + tokens)
-    mean = sum(length * end * (1 - end) ** length for length in range(limit)) + limit * (1 - end) ** limit
-    assert expected_length(tokens, ended, limit) == pytest.approx(mean, abs=1e-9)
-    assert expected_length(tokens, 0, limit) == limit
-
-
 # --- placeholders
 
 
@@ -103,9 +92,9 @@ def test_placeholders_differ_and_are_recognised_where_a_prompt_shows_them() -> N
     model.generate([ask("Merge: " + " and ".join(texts), limit=7)])
     last = model.calls[-1]
     assert (last.n, last.shown) == (1, [first, first, first, second])
-    [sample] = model.samples[last.kind]
-    assert sample.messages[0].content == "Merge: x and x and x and x"
-    assert [last.prompt] == count_bytes([sample])
+    example = model.examples[last.kind]
+    assert example.messages[0].content == "Merge: x and x and x and x"
+    assert [last.prompt] == count_bytes([example])
     assert placeholders.kinds("⟦reply 99⟧ is a text of somebody's") == []
 
 
@@ -220,10 +209,23 @@ def test_prompts_of_a_local_model_are_counted_exactly_where_no_reply_is_shown(mo
 
 def test_a_trial_gives_a_length_within_the_limit_and_a_pace(model: Path) -> None:
     generator = Counting(HFGenerator.load(str(model), device="cpu"))
-    length, pace = try_out(generator, [ask("What first?", 40, limit=12), ask("Who is it?", 1, limit=12)])  # type: ignore[arg-type]
+    length, pace = try_out(generator, ask("What first?", 40, limit=12))  # type: ignore[arg-type]
     assert 0 < length <= 12
     assert 0 < pace < 1
     assert generator.completions < 40, "a trial is short"
+
+
+@pytest.mark.parametrize(("ended", "expected"), [(0, 500), (4, 8 * 6 / 4), (8, 6)])
+def test_completions_that_end_within_a_trial_tell_their_length(ended: int, expected: float) -> None:
+    class Ending(Words):
+        def generate(self, requests: Sequence[Request]) -> list[Reply]:
+            completions = []
+            for number in range(8):
+                finish = "stop" if number < ended else "length"
+                completions.append(Completion(text="word " * 6, finish=finish, tokens=6))  # type: ignore[arg-type]
+            return [Reply(completions=tuple(completions)) for _ in requests]
+
+    assert try_out(Ending([]), ask("?", limit=500))[0] == expected  # type: ignore[arg-type]
 
 
 # --- judge tokens

@@ -61,8 +61,8 @@ def test_a_question_becomes_answers_summaries_scores_and_a_run(client: Client, r
     events = client.events(job)
     assert [number for number, _, _ in events] == list(range(1, len(events) + 1))
     kinds = [kind for _, kind, _ in events]
-    told = [kind for kind in dict.fromkeys(kinds) if kind not in ("note", "stage", "status")]
-    assert told == ["begun", "answers", "summary", "score", "end"]
+    shown = [kind for kind in dict.fromkeys(kinds) if kind not in ("note", "stage", "status")]
+    assert shown == ["begun", "answers", "summary", "score", "end"]
     drawn = [text for _, kind, data in events if kind == "answers" for text in data["texts"]]
     assert kinds.count("answers") == 2
     end = events[-1][2]
@@ -87,13 +87,13 @@ def test_a_question_becomes_answers_summaries_scores_and_a_run(client: Client, r
 
 
 def test_the_answers_are_those_that_one_batch_gives(client: Client, model: Path, tmp_path: Path) -> None:
-    asked = "What now?"
-    job = client.ask(asked, num_answers=3, seed=5)
+    question = "What now?"
+    job = client.ask(question, num_answers=3, seed=5)
     run_id = client.finished(job)["run"]
     page = client.get(f"/api/runs/{run_id}/questions/0").json()["answers"]
-    (tmp_path / "q.txt").write_text(asked + "\n")
-    wanted = f"--questions {tmp_path / 'q.txt'} --num-answers 3 --max-new-tokens 64 --seed 5"
-    command = f"answers {wanted} --model {model} --device cpu --out {tmp_path / 'run'}"
+    (tmp_path / "q.txt").write_text(question + "\n")
+    options = f"--questions {tmp_path / 'q.txt'} --num-answers 3 --max-new-tokens 64 --seed 5"
+    command = f"answers {options} --model {model} --device cpu --out {tmp_path / 'run'}"
     assert run(*command.split()).code == 0
     [answers] = Run.load(tmp_path / "run").answers.values()
     assert list(answers.answers) == page
@@ -110,16 +110,16 @@ def test_events_are_resumed_after_the_last_one_that_arrived(client: Client) -> N
 
 
 @pytest.mark.parametrize(
-    "given",
+    "answers",
     [{"answers": ANSWERS}, {"masked_out": ANSWERS[:2], "conditioning": ANSWERS[2:]}],
     ids=["one list", "two halves"],
 )
-def test_summaries_of_given_answers_are_scored(client: Client, given: dict[str, list[str]]) -> None:
+def test_summaries_of_given_answers_are_scored(client: Client, answers: dict[str, list[str]]) -> None:
     body = {
         "question": "What first?",
         "judge": "model",
         "summaries": {"good": "Radishes or lettuce.", "bad": "It is not clear."},
-        **given,
+        **answers,
     }
     answer = client.post("/api/score", json=body)
     assert answer.status_code == 202
@@ -131,28 +131,26 @@ def test_summaries_of_given_answers_are_scored(client: Client, given: dict[str, 
 
 
 def test_what_the_judge_expected_can_be_asked_for_word_by_word(client: Client) -> None:
-    given = {
-        "masked_out": [f"Radish number {number}" for number in range(120)],
-        "conditioning": ["Lettuce", "Radish"],
-    }
     body = {
         "question": "What first?",
         "judge": "model",
+        "masked_out": [f"Radish number {number}" for number in range(120)],
+        "conditioning": ["Lettuce", "Radish"],
         "summaries": {"good": "Lettuce.", "bad": "Why?"},
-        **given,
     }
     job = client.finished(client.post("/api/score", json=body).json()["id"])
     page = f"/api/runs/{job['run']}/questions/0"
     view = client.get(page).json()
     assert [one["guesses"] for one in view["summaries"]] == [True, True]
-    found = [
-        client.get(f"{page}/guesses", params={"summary": place, "answer": 119}).json() for place in (0, 1)
-    ]
-    assert list(found[0]) == [str(word) for word in view["words"][119]] != []
-    for word, place in zip(found[0].values(), view["summaries"][0]["distances"][119], strict=True):
-        assert sum(distance for distance, _ in word) / len(word) == pytest.approx(place, abs=1)
+    guesses = []
+    for summary in (0, 1):
+        parameters = {"summary": summary, "answer": 119}
+        guesses.append(client.get(f"{page}/guesses", params=parameters).json())
+    assert list(guesses[0]) == [str(word) for word in view["words"][119]] != []
+    for word, mean in zip(guesses[0].values(), view["summaries"][0]["distances"][119], strict=True):
+        assert sum(distance for distance, _ in word) / len(word) == pytest.approx(mean, abs=1)
         assert all(len(tokens) >= GUESSES and all(len(token) == 5 for token in tokens) for _, tokens in word)
-    assert found[0] != found[1]
+    assert guesses[0] != guesses[1]
     assert client.get(f"{page}/guesses", params={"summary": 0, "answer": 120}).json() == {}
     assert client.get(f"{page}/guesses", params={"summary": 2, "answer": 0}).status_code == 404
 
@@ -304,10 +302,10 @@ def test_answers_are_grouped_by_meaning_while_they_come(tmp_path: Path) -> None:
 
 
 def test_grouping_waits_for_no_job_and_no_job_for_it(tmp_path: Path) -> None:
-    asked, go = threading.Event(), threading.Event()
+    grouping, go = threading.Event(), threading.Event()
 
     def slow(answers: Sequence[str]) -> list[list[int]]:
-        asked.set()
+        grouping.set()
         assert go.wait(60)
         return by_first_letter(answers)
 
@@ -320,7 +318,7 @@ def test_grouping_waits_for_no_job_and_no_job_for_it(tmp_path: Path) -> None:
         client.finished(job)
         waiting = threading.Thread(target=client.get, args=(f"/api/jobs/{job}/groups",))
         waiting.start()
-        assert asked.wait(60)
+        assert grouping.wait(60)
         assert client.finished(client.ask(model="smollm2"))["status"] == "done"
         go.set()
         waiting.join(60)
@@ -406,7 +404,7 @@ def test_ctrl_c_stops_at_once_and_says_where_things_are(model: Path, tmp_path: P
         assert app.wait(60) == 130
         assert app.stderr is not None
         said = app.stderr.read()
-        assert f"What was finished is in {tmp_path}" in said
+        assert f"Finished work is in {tmp_path}" in said
         assert "Traceback" not in said
     [folder] = asked_runs(tmp_path)
     assert Run.load(folder).scores == {}

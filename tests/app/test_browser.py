@@ -16,7 +16,7 @@ import browser
 import pytest
 import tiny
 from app_server import ANSWERS, Client, process, serving
-from finished_run import made
+from finished_run import write_run
 from hostile import PAYLOADS, flat
 from hostile import shown as label
 
@@ -245,12 +245,12 @@ def counted(groups: Any) -> dict[str, str]:
 
 
 def test_groups_by_meaning_grow_while_answers_come(chromium: Any, tmp_path: Path) -> None:
-    told, go = threading.Event(), threading.Event()
+    more, go = threading.Event(), threading.Event()
 
     def work(job: Job) -> None:
         job.events.add("begun", run="0" * 16, question=job.question)
         job.events.add("answers", texts=["Rome", "Lyon"], groups=[0, 1])
-        assert told.wait(60)
+        assert more.wait(60)
         job.events.add("answers", texts=["Reims", "Lyon."], groups=[2, 1])
         assert go.wait(60)
 
@@ -262,7 +262,7 @@ def test_groups_by_meaning_grow_while_answers_come(chromium: Any, tmp_path: Path
         groups.nth(1).wait_for()
         shown.get_by_role("radio", name="meaning").check()
         assert counted(groups) == {"Lyon": "1", "Rome": "1"}
-        told.set()
+        more.set()
         shown.wait_for_selector(".groups li:has-text('2 spellings') >> nth=1")
         assert counted(groups) == {"Lyon": "2", "Reims": "2"}
         assert shown.evaluate("document.activeElement.value") == "meaning"
@@ -293,7 +293,7 @@ def test_without_the_extra_the_page_says_what_to_install(
     chromium: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("selfreflect.app.grouping._NEEDED", ("not_there",))
-    made(tmp_path / "one")
+    write_run(tmp_path / "one")
     with (
         serving(tmp_path, work=lambda job: None, meaning=Meaning()) as client,
         browser.watched(chromium, client.url) as watched,
@@ -307,7 +307,7 @@ def test_without_the_extra_the_page_says_what_to_install(
 
 
 def test_a_run_without_guesses_says_so_and_names_no_option(chromium: Any, tmp_path: Path) -> None:
-    made(tmp_path / "one")
+    write_run(tmp_path / "one")
     with serving(tmp_path, work=lambda job: None) as client, browser.watched(chromium, client.url) as watched:
         opened(watched, client)
         watched.page.click("#runs a")
@@ -319,7 +319,7 @@ def test_a_run_without_guesses_says_so_and_names_no_option(chromium: Any, tmp_pa
 
 
 def test_all_runs_can_be_reached(chromium: Any, tmp_path: Path) -> None:
-    made(tmp_path / "0")
+    write_run(tmp_path / "0")
     for number in range(1, 90):
         shutil.copytree(tmp_path / "0", tmp_path / str(number))
     with serving(tmp_path, work=lambda job: None) as client, browser.watched(chromium, client.url) as watched:
@@ -354,7 +354,7 @@ def test_problems_are_said_where_they_arise(chromium: Any, client: Client) -> No
 
 
 def test_a_run_of_many_questions_is_paged(chromium: Any, tmp_path: Path) -> None:
-    made(tmp_path / "many", "Which one?", count=120)
+    write_run(tmp_path / "many", "Which one?", count=120)
     with serving(tmp_path, work=lambda job: None) as client, browser.watched(chromium, client.url) as watched:
         opened(watched, client)
         shown = watched.page

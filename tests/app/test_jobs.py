@@ -72,10 +72,10 @@ def test_one_job_runs_at_a_time_in_order_and_the_others_know_their_place() -> No
     assert [one.status for one in jobs] == ["done", "cancelled", "done", "done"]
     assert gate.begun == ["0", "2", "3"]
     assert gate.most_at_once == 1
-    told = [
+    places = [
         json.loads(event.data).get("place") for event in jobs[3].events.after(0) if event.kind == "status"
     ]
-    assert told == [3, 2, 1, 0]
+    assert places == [3, 2, 1, 0]
 
 
 def test_a_running_job_stops_at_its_next_check_and_the_next_one_begins() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from app_server import Client, serving
-from finished_run import made
+from finished_run import write_run
 
 from selfreflect.app.library import FILES, Library
 from selfreflect.errors import StoreError
@@ -39,7 +39,7 @@ def listed(client: Client, **options: int) -> dict[str, str]:
 
 def test_runs_are_found_below_the_root_latest_first(root: Path, client: Client) -> None:
     for place, name in enumerate(("old", "deep/er/mine", "new", "far/too/deep/to/see")):
-        path = made(root / name, name)
+        path = write_run(root / name, name)
         os.utime(path / "manifest.json", (place, place))
         for file in path.glob("*.jsonl"):
             os.utime(file, (place, place))
@@ -53,7 +53,7 @@ def test_runs_are_found_below_the_root_latest_first(root: Path, client: Client) 
 
 
 def test_a_run_is_shown_question_by_question(root: Path, client: Client) -> None:
-    made(root / "many", count=3, failed="cannot open /home/somebody/x/y.json")
+    write_run(root / "many", count=3, failed="cannot open /home/somebody/x/y.json")
     id_ = listed(client)["many"]
     run = client.get(f"/api/runs/{id_}", params={"offset": 1, "limit": 1}).json()
     assert (run["total"], [one["index"] for one in run["questions"]], run["questions"][0]["question"]) == (
@@ -76,7 +76,7 @@ def test_a_run_is_shown_question_by_question(root: Path, client: Client) -> None
 
 
 def test_what_has_changed_is_read_again(root: Path, client: Client) -> None:
-    made(root / "one")
+    write_run(root / "one")
     id_ = listed(client)["one"]
     assert client.get(f"/api/runs/{id_}").json()["total"] == 1
     with Run.open(root / "one", {}) as run:
@@ -85,10 +85,10 @@ def test_what_has_changed_is_read_again(root: Path, client: Client) -> None:
 
 
 def test_links_out_of_the_root_lead_nowhere(tmp_path: Path, root: Path, client: Client) -> None:
-    outside = made(tmp_path / "outside", "SECRET")
+    outside = write_run(tmp_path / "outside", "SECRET")
     (root / "linked").symlink_to(outside)
     assert listed(client) == {}
-    inside = made(root / "inside")
+    inside = write_run(root / "inside")
     id_ = listed(client)["inside"]
     (inside / "answers.jsonl").unlink()
     (inside / "answers.jsonl").symlink_to(outside / "answers.jsonl")
@@ -118,8 +118,8 @@ def test_links_out_of_the_root_lead_nowhere(tmp_path: Path, root: Path, client: 
     ],
 )
 def test_only_ids_of_the_listing_open_a_run(tmp_path: Path, root: Path, client: Client, id_: str) -> None:
-    made(tmp_path / "outside", "SECRET")
-    made(root / "inside", "SECRET")
+    write_run(tmp_path / "outside", "SECRET")
+    write_run(root / "inside", "SECRET")
     for path in (f"/api/runs/{id_}", f"/api/runs/{id_}/questions/0", f"/api/runs/{id_}/export?format=csv"):
         answer = client.get(path, follow_redirects=True)
         assert answer.status_code in (200, 404, 422)
@@ -128,9 +128,9 @@ def test_only_ids_of_the_listing_open_a_run(tmp_path: Path, root: Path, client: 
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(root: Path, client: Client, name: str) -> None:
-    made(root / "fine")
+    write_run(root / "fine")
     os.mkfifo(root / name)
-    path = made(root / "piped")
+    path = write_run(root / "piped")
     (path / name).unlink(missing_ok=True)
     os.mkfifo(path / name)
     entries = {run["name"]: run for run in client.get("/api/runs").json()["runs"]}
@@ -140,14 +140,14 @@ def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(root: Path, client: 
         if name == "manifest.json"
         else "not an ordinary file" in entries["piped"]["problem"]
     )
-    for found in entries.values():
-        assert client.get(f"/api/runs/{found['id']}").status_code == (200 if found["name"] == "fine" else 422)
+    for entry in entries.values():
+        assert client.get(f"/api/runs/{entry['id']}").status_code == (200 if entry["name"] == "fine" else 422)
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_bytes_that_are_no_text_are_damage_that_is_explained(root: Path, client: Client, name: str) -> None:
-    made(root / "fine")
-    file = made(root / "broken", count=2, failed="no") / name
+    write_run(root / "fine")
+    file = write_run(root / "broken", count=2, failed="no") / name
     file.write_bytes(file.read_bytes().replace(b"a", b"\xff\xfe\xed\xa0\x80", 1))
     entries = {run["name"]: run for run in client.get("/api/runs").json()["runs"]}
     assert entries["fine"]["problem"] is None
@@ -159,7 +159,7 @@ def test_bytes_that_are_no_text_are_damage_that_is_explained(root: Path, client:
 
 
 def test_a_directory_whose_name_is_no_text_can_be_opened(root: Path, client: Client) -> None:
-    made(root / os.fsdecode(b"\xff\xfe<b>\xed\xa0\x80"), "Odd?")
+    write_run(root / os.fsdecode(b"\xff\xfe<b>\xed\xa0\x80"), "Odd?")
     [entry] = client.get("/api/runs").json()["runs"]
     assert entry["question"] == "Odd?"
     assert os.fsencode(entry["name"]) == b"\xff\xfe<b>\xed\xa0\x80"
@@ -168,7 +168,7 @@ def test_a_directory_whose_name_is_no_text_can_be_opened(root: Path, client: Cli
 
 
 def test_the_list_goes_on_to_the_last_run(root: Path, client: Client) -> None:
-    made(root / "0")
+    write_run(root / "0")
     for number in range(1, 300):
         (root / str(number)).mkdir()
         shutil.copy(root / "0" / "manifest.json", root / str(number))
@@ -190,9 +190,9 @@ def test_answers_are_grouped_by_meaning_on_request(root: Path, client: Client) -
 
 
 def test_damaged_runs_are_listed_with_the_reason(root: Path, client: Client) -> None:
-    made(root / "fine")
-    (made(root / "torn") / "manifest.json").write_text("{")
-    (made(root / "half") / "scores.jsonl").write_text('{"question_id": 5}\n')
+    write_run(root / "fine")
+    (write_run(root / "torn") / "manifest.json").write_text("{")
+    (write_run(root / "half") / "scores.jsonl").write_text('{"question_id": 5}\n')
     entries = {run["name"]: run for run in client.get("/api/runs").json()["runs"]}
     assert "damaged" in entries["torn"]["problem"]
     assert str(root) not in entries["torn"]["problem"]
@@ -203,7 +203,7 @@ def test_damaged_runs_are_listed_with_the_reason(root: Path, client: Client) -> 
 
 
 def test_exports_hold_everything_and_no_formulas(root: Path, client: Client) -> None:
-    made(root / "one", FORMULA, strategy="@SUM(1)")
+    write_run(root / "one", FORMULA, strategy="@SUM(1)")
     id_ = listed(client)["one"]
     answer = client.get(f"/api/runs/{id_}/export", params={"format": "csv"})
     assert answer.headers["content-disposition"] == f'attachment; filename="selfreflect-{id_}.csv"'
@@ -222,7 +222,7 @@ def test_exports_hold_everything_and_no_formulas(root: Path, client: Client) -> 
 
 
 def test_lone_surrogates_do_not_break_an_answer(root: Path, client: Client) -> None:
-    made(root / "odd", "half a pair \ud83d and \x00")
+    write_run(root / "odd", "half a pair \ud83d and \x00")
     id_ = listed(client)["odd"]
     for path in (
         f"/api/runs/{id_}",

@@ -40,7 +40,7 @@ def test_small_batches_give_the_texts_in_order_and_stop_at_a_refusal() -> None:
     assert max(count for _, count in batches(400)) == LARGEST_BATCH > FIRST_BATCH
     shown: list[Reply] = []
     request = Request(messages=(Message(role="user", content="?"),), sampling=Sampling(), n=5, seed=10)
-    inner = Scripted(lambda asked: [f"{asked.seed + place}" for place in range(asked.n)])
+    inner = Scripted(lambda request: [f"{request.seed + i}" for i in range(request.n)])
     [reply] = Streaming(inner, shown.append, lambda: None).generate([request])
     assert isinstance(reply, Reply)
     assert [one.text for one in reply.completions] == ["10", "11", "12", "13", "14"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import schemathesis
 from app_server import Client, serving
-from finished_run import made
+from finished_run import write_run
 from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -23,7 +23,7 @@ CHECKS = (not_a_server_error, status_code_conformance, content_type_conformance,
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     root = tmp_path_factory.mktemp("root")
-    made(root / "one", count=3, failed="no")
+    write_run(root / "one", count=3, failed="no")
     with serving(root, work=lambda job: job.events.add("note", text="worked")) as client:
         yield client
 
@@ -52,8 +52,10 @@ OPERATIONS = (
 
 
 def test_every_operation_is_tried(described: schemathesis.BaseSchema) -> None:
-    found = {(one.ok().method.upper(), one.ok().path) for one in described.get_all_operations()}
-    assert found == set(OPERATIONS)
+    operations = {
+        (operation.ok().method.upper(), operation.ok().path) for operation in described.get_all_operations()
+    }
+    assert operations == set(OPERATIONS)
 
 
 @pytest.mark.parametrize("mode", list(schemathesis.GenerationMode), ids=lambda mode: mode.value)

@@ -64,7 +64,7 @@ class Client:
     ) -> list[tuple[int, str, Any]]:
         """(id, kind, data) of the events until the stream ends, or of the first ``limit``."""
         headers = {} if after is None else {"Last-Event-ID": str(after)}
-        found = []
+        events = []
         with self.http.stream("GET", f"/api/jobs/{job}/events", headers=headers) as response:
             assert response.headers["content-type"].startswith("text/event-stream")
             fields: dict[str, str] = {}
@@ -73,18 +73,18 @@ class Client:
                     name, _, value = line.partition(": ")
                     fields[name] = value
                 elif "data" in fields:
-                    found.append((int(fields["id"]), fields["event"], json.loads(fields["data"])))
+                    events.append((int(fields["id"]), fields["event"], json.loads(fields["data"])))
                     fields = {}
-                    if limit is not None and len(found) == limit:
+                    if limit is not None and len(events) == limit:
                         break
-        return found
+        return events
 
     def finished(self, job: str) -> Any:
         """The job once it has ended."""
         for _ in range(2400):
-            found = self.get(f"/api/jobs/{job}").json()
-            if found["status"] in ("done", "failed", "cancelled"):
-                return found
+            state = self.get(f"/api/jobs/{job}").json()
+            if state["status"] in ("done", "failed", "cancelled"):
+                return state
             time.sleep(0.05)
         raise AssertionError("the job does not end")
 

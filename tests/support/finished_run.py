@@ -8,10 +8,10 @@ from selfreflect.records import AnswerSet, Failure, Question, Score, Summary, Wo
 from selfreflect.store.run import Run
 
 
-def made(
+def write_run(
     path: Path, text: str = "What first?", *, strategy: str = "greedy", count: int = 1, failed: str = ""
 ) -> Path:
-    """A finished run of ``count`` questions."""
+    """Write a finished run of ``count`` questions."""
     with Run.open(path, {}) as run:
         for number in range(count):
             id_ = f"q{number}"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from selfreflect.metric.engine import attention as attention_module
+from selfreflect.metric.engine import native as native_module
 from selfreflect.metric.engine.native import Native, library, native
 
 
@@ -12,7 +12,7 @@ from selfreflect.metric.engine.native import Native, library, native
 def fused(request, monkeypatch) -> Iterator[bool]:
     """Each way to compute attention on a CPU, as the engine's setting of that name."""
     if request.param != "compiled":
-        monkeypatch.setattr(attention_module, "native", lambda: None)
+        monkeypatch.setattr(native_module, "native", lambda: None)
         yield request.param != "written out"
         return
     if native() is None:

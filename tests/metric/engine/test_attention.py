@@ -6,11 +6,10 @@ import pytest
 import torch
 from engine_items import PARENTS, assert_same, expected, scored, tree_of
 
-from selfreflect.metric.engine import attention as attention_module
 from selfreflect.metric.engine import kernels
-from selfreflect.metric.engine.attention import TreeAttention
+from selfreflect.metric.engine import native as native_module
+from selfreflect.metric.engine.attention import Extras, TreeAttention
 from selfreflect.metric.engine.choose import choose_engine
-from selfreflect.metric.engine.kernels import Extras
 from selfreflect.metric.engine.packing import pack
 from selfreflect.metric.engine.tree import PrefixTree
 from selfreflect.metric.scorer import SelfReflect
@@ -95,7 +94,7 @@ def test_the_path_of_a_gpu_meets_what_its_kernel_asks_for(tiny_judge, monkeypatc
 
     judge = tiny_judge("llama")
     monkeypatch.setattr(torch.ops.aten, "_scaled_dot_product_efficient_attention", kernel)
-    monkeypatch.setattr(attention_module, "native", lambda: None)
+    monkeypatch.setattr(native_module, "native", lambda: None)
     monkeypatch.setitem(kernels.FUSED_KERNELS, "cpu", kernels.cuda_kernel)
     engine = choose_engine(judge.lm.model, judge.decoder, judge.head)
     assert engine.fused

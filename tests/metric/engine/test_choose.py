@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from selfreflect.metric.engine import attention as attention_module
 from selfreflect.metric.engine import kernels
+from selfreflect.metric.engine import native as native_module
 from selfreflect.metric.engine.choose import choose_engine
 from selfreflect.metric.engine.sequences import SequenceEngine
 from selfreflect.metric.engine.tree import Prompt, build_tree
@@ -29,7 +29,7 @@ def test_a_device_whose_fused_attention_is_wrong_is_served_without_it(tiny_judge
     def broken(q, k, v, scale, bias):
         return torch.zeros_like(q), q.new_zeros(q.shape[:-1])
 
-    monkeypatch.setattr(attention_module, "native", lambda: None)
+    monkeypatch.setattr(native_module, "native", lambda: None)
     monkeypatch.setitem(kernels.FUSED_KERNELS, "cpu", broken)
     engine = choose_engine(judge.lm.model, judge.decoder, judge.head)
     assert type(engine) is TreeEngine

@@ -2,7 +2,7 @@
 
 Keys and values of a shared prefix are computed once and attended to by every node without a mask. Inside the
 tree a node attends to its ancestors only, most of which neighbours share. On a CPU in float32 the work is done
-by compiled C code (``native``), elsewhere by torch (``kernels``).
+by compiled C code (``native``), elsewhere by torch (``kernels``); only one of them is imported.
 
 Shapes as in :mod:`selfreflect.metric.engine.packing`; H query heads in KV groups of G, head dimension D, P
 rows of a prefix.
@@ -10,13 +10,36 @@ rows of a prefix.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 import torch
 
 from selfreflect.metric.engine.arena import Arena
-from selfreflect.metric.engine.kernels import Blocks, Extras, attend_in_blocks, attend_in_prefix, cut_blocks
-from selfreflect.metric.engine.native import KeyValue, Native, native
 from selfreflect.metric.engine.packing import PackedBatch
-from selfreflect.metric.engine.tiles import Tiles, cut_tiles
+
+if TYPE_CHECKING:
+    from selfreflect.metric.engine.kernels import Blocks
+    from selfreflect.metric.engine.native import Native
+    from selfreflect.metric.engine.tiles import Tiles
+
+KeyValue = tuple[torch.Tensor, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What some architectures add to plain attention."""
+
+    window: int | None = None
+    """A key is seen by the ``window`` positions from its own on."""
+    softcap: float | None = None
+    """Logits are squeezed to softcap * tanh(logits / softcap) (Gemma 2)."""
+    sinks: torch.Tensor | None = None
+    """One more logit for each head, with no value behind it (gpt-oss): shape (H,)."""
+
+    @property
+    def plain(self) -> bool:
+        return self.window is None and self.softcap is None and self.sinks is None
 
 
 class TreeAttention:
@@ -77,26 +100,13 @@ class TreeAttention:
                 extras = Extras(softcap=extras.softcap, sinks=extras.sinks)
         prefixes = self._with_new_prefixes(layer, key, value)
         local = self._with_carried(layer, key, value)
-        group = query.shape[1] // key.shape[1]
-        # Asked first, so that nothing is compiled for tensors that it cannot serve.
-        is_native_type = query.device.type == "cpu" and query.dtype == torch.float32
-        if is_native_type and self.fused and extras.plain:
+        if self.fused and extras.plain and query.device.type == "cpu" and query.dtype == torch.float32:
+            from selfreflect.metric.engine.native import native
+
             compiled = native()
             if compiled and compiled.serves(query, key, value):
-                return self._attend_native(compiled, query, local, prefixes, scale, group, last)
-        out = torch.empty_like(query)
-        for segment in self.batch.segments:
-            if segment.prefix and not last:
-                rows = slice(segment.first_row, segment.nodes_row)
-                out[rows] = attend_in_prefix(query[rows], prefixes[segment.context], scale, extras)
-        kind = query.device, query.dtype, group, last
-        if kind not in self._blocks:
-            self._blocks[kind] = cut_blocks(self.batch, self.block, group, query, outputs_only=last)
-        blocks = self._blocks[kind]
-        if blocks.real.numel():
-            nodes = attend_in_blocks(query, local, prefixes, blocks, scale, extras, fused=self.fused)
-            out[blocks.queries.flatten()[blocks.real]] = nodes.flatten(0, 1)[blocks.real]
-        return out
+                return self._attend_native(compiled, query, local, prefixes, scale, last)
+        return self._attend_torch(query, local, prefixes, scale, extras, last)
 
     def _with_new_prefixes(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> dict[int, KeyValue]:
         """The layer's prefixes by context, those of the batch included."""
@@ -127,13 +137,41 @@ class TreeAttention:
         local: KeyValue,
         prefixes: dict[int, KeyValue],
         scale: float,
-        group: int,
         last: bool,
     ) -> torch.Tensor:
+        from selfreflect.metric.engine.tiles import cut_tiles
+
+        group = query.shape[1] // local[0].shape[1]
         if (group, last) not in self._tiles:
-            tiles = cut_tiles(self.batch, compiled.lanes // group, group, outputs_only=last)
-            self._tiles[group, last] = tiles
+            size = compiled.lanes // group
+            self._tiles[group, last] = cut_tiles(self.batch, size, group, outputs_only=last)
         tiles = self._tiles[group, last]
         return compiled.attend(
             query, local, [prefixes.get(context) for context in tiles.contexts], tiles, scale
         )
+
+    def _attend_torch(
+        self,
+        query: torch.Tensor,
+        local: KeyValue,
+        prefixes: dict[int, KeyValue],
+        scale: float,
+        extras: Extras,
+        last: bool,
+    ) -> torch.Tensor:
+        from selfreflect.metric.engine.kernels import attend_in_blocks, attend_in_prefix, cut_blocks
+
+        out = torch.empty_like(query)
+        for segment in self.batch.segments:
+            if segment.prefix and not last:
+                rows = slice(segment.first_row, segment.nodes_row)
+                out[rows] = attend_in_prefix(query[rows], prefixes[segment.context], scale, extras)
+        group = query.shape[1] // local[0].shape[1]
+        kind = query.device, query.dtype, group, last
+        if kind not in self._blocks:
+            self._blocks[kind] = cut_blocks(self.batch, self.block, group, query, outputs_only=last)
+        blocks = self._blocks[kind]
+        if blocks.real.numel():
+            nodes = attend_in_blocks(query, local, prefixes, blocks, scale, extras, fused=self.fused)
+            out[blocks.queries.flatten()[blocks.real]] = nodes.flatten(0, 1)[blocks.real]
+        return out

@@ -20,21 +20,23 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from selfreflect.cache_directory import cache_directory
 from selfreflect.errors import BackendError, excerpt
-from selfreflect.metric.engine.tiles import Tiles
+
+if TYPE_CHECKING:
+    from selfreflect.metric.engine.attention import KeyValue
+    from selfreflect.metric.engine.tiles import Tiles
 
 SOURCE = Path(__file__).with_name("tree_attention.c")
 FLAGS = ("-std=c11", "-O3", "-march=native", "-ffp-contract=fast", "-fPIC", "-fopenmp")
 """With plain c11 GCC would not fuse a multiplication and an addition into one instruction."""
 TIMEOUT = 60
 """Seconds that a compiler may take; it needs one."""
-
-KeyValue = tuple[torch.Tensor, torch.Tensor]
 
 
 class Native:

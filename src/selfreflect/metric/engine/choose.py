@@ -9,7 +9,6 @@ import torch
 
 from selfreflect.metric.engine.decoder import Decoder, FusedDecoder, HFDecoder, windowed
 from selfreflect.metric.engine.logits import Head
-from selfreflect.metric.engine.sequences import SequenceEngine
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
 from selfreflect.metric.engine.tree_engine import TreeEngine
 from selfreflect.models.local.device_map import input_device, output_device
@@ -26,26 +25,6 @@ class Engine(Protocol):
 
     def states(self, trees: Sequence[PrefixTree]) -> list[torch.Tensor]:
         """For each tree one row per output node, shape (W, width), to be given to ``head``."""
-
-
-class RotaryLimitEngine:
-    """For models whose rotary frequencies change for all positions once a sequence is longer than ``limit``
-    (Phi-3's longrope): up to there a tree, beyond it one sequence at a time, since no two lengths may share
-    keys.
-    """
-
-    def __init__(self, tree: TreeEngine, sequences: SequenceEngine, limit: int) -> None:
-        self.tree = tree
-        self.sequences = sequences
-        self.head = tree.head
-        self.limit = limit
-
-    def states(self, trees: Sequence[PrefixTree]) -> list[torch.Tensor]:
-        states = []
-        for tree in trees:
-            engine = self.tree if tree.longest <= self.limit else self.sequences
-            states += engine.states([tree])
-        return states
 
 
 def engine_for(judge: Judge) -> Engine:
@@ -66,26 +45,31 @@ def choose_engine(model: Any, decoder: Any, head: Head) -> Engine:
     from the configuration. All states come to the device of the vocabulary projection.
     """
     device = output_device(model)
-    whole_model = SequenceEngine(
-        lambda ids: model(input_ids=ids, use_cache=False).logits.to(device),
-        torch.Tensor.float,
-        input_device(model),
-    )
-    sequences = SequenceEngine(
-        lambda ids: decoder(input_ids=ids, use_cache=False).last_hidden_state.to(device),
-        head,
-        input_device(decoder),
-    )
-    probe = _Probe(model, whole_model)
-    tree = next(filter(probe.passes, _tree_engines(decoder, head, device)), None)
+    probe = _Probe(model)
     config = decoder.config.get_text_config()
-    if tree is not None and not _hides_window(config, tree):
-        limit = _rotary_limit(config)
-        if limit is None:
-            return tree
-        sequences.max_rows = 1
+    tree = next(filter(probe.passes, _tree_engines(decoder, head, device)), None)
+    if tree is not None and _hides_window(config, tree):
+        tree = None
+    limit = _rotary_limit(config)
+    if tree is not None and limit is None:
+        return tree
+
+    from selfreflect.metric.engine.sequences import RotaryLimitEngine, SequenceEngine
+
+    def states(ids: torch.Tensor) -> torch.Tensor:
+        hidden: torch.Tensor = decoder(input_ids=ids, use_cache=False).last_hidden_state
+        return hidden.to(device)
+
+    def logits(ids: torch.Tensor) -> torch.Tensor:
+        rows: torch.Tensor = model(input_ids=ids, use_cache=False).logits
+        return rows.to(device)
+
+    sequences = SequenceEngine(states, head, input_device(decoder))
+    if tree is not None and limit is not None:
         return RotaryLimitEngine(tree, sequences, limit)
-    return sequences if probe.passes(sequences) else whole_model
+    if probe.passes(sequences):
+        return sequences
+    return SequenceEngine(logits, torch.Tensor.float, input_device(model))
 
 
 def _tree_engines(decoder: Any, head: Head, device: torch.device) -> list[TreeEngine]:
@@ -98,13 +82,22 @@ def _tree_engines(decoder: Any, head: Head, device: torch.device) -> list[TreeEn
 
 
 class _Probe:
-    """A small tree that branches twice, and the model's own logits at its outputs."""
+    """A small tree that branches twice, and the model's own logits for its token tasks."""
 
-    def __init__(self, model: Any, whole_model: SequenceEngine) -> None:
+    def __init__(self, model: Any) -> None:
         stem = (3, 5, 7, 9, 11)  # token ids below 16 exist in every vocabulary
         branches = ((8, 10, 12), (8, 10, 13), (8, 14, 12, 9), (2, 5))
-        self.tree = build_tree([Prompt((*stem, *branch, 6, 4), 5 + len(branch)) for branch in branches])
-        self.expected = whole_model.head(*whole_model.states([self.tree]))
+        prompts = [Prompt((*stem, *branch, 6, 4), 5 + len(branch)) for branch in branches]
+        self.tree = build_tree(prompts)
+        # padded on the right, which a causal model does not look at
+        ids = torch.zeros(len(prompts), max(len(prompt.ids) for prompt in prompts), dtype=torch.long)
+        for row, prompt in zip(ids, prompts, strict=True):
+            row[: len(prompt.ids)] = torch.tensor(prompt.ids)
+        logits = model(input_ids=ids.to(input_device(model)), use_cache=False).logits
+        targets = [
+            row[prompt.first - 1 : len(prompt.ids) - 1] for row, prompt in zip(logits, prompts, strict=True)
+        ]
+        self.expected = torch.cat(targets).float().to(output_device(model))
         self.tolerance = 2e-3 if next(model.parameters()).dtype == torch.float32 else 5e-2
 
     def passes(self, engine: Engine) -> bool:
@@ -112,11 +105,12 @@ class _Probe:
         the vocabulary."""
         try:
             logits = engine.head(*engine.states([self.tree]))
-            difference = torch.linalg.vector_norm(logits - self.expected)
+            targets = torch.cat([logits[list(rows)] for rows in self.tree.rows])
+            difference = torch.linalg.vector_norm(targets - self.expected)
         except (TypeError, KeyError, AttributeError, RuntimeError, ValueError):
             return False  # an architecture that this engine cannot run
         spread = torch.linalg.vector_norm(self.expected - self.expected.mean(dim=-1, keepdim=True))
-        return logits.shape == self.expected.shape and bool(difference <= self.tolerance * spread)
+        return bool(difference <= self.tolerance * spread)
 
 
 def _hides_window(config: Any, tree: TreeEngine) -> bool:

@@ -13,6 +13,7 @@ import torch
 
 from selfreflect.metric.engine.logits import Head
 from selfreflect.metric.engine.tree import Ints, PrefixTree
+from selfreflect.metric.engine.tree_engine import TreeEngine
 
 
 class SequenceEngine:
@@ -57,7 +58,7 @@ class SequenceEngine:
     def _batches(self, tree: PrefixTree) -> Iterator[list[Ints]]:
         """The paths to all leaves, those of similar length together."""
         leaves = np.flatnonzero(tree.end == np.arange(1, len(tree.end) + 1))
-        paths = sorted((tree.path(leaf) for leaf in leaves.tolist()), key=len, reverse=True)
+        paths = sorted(map(tree.path, leaves.tolist()), key=len, reverse=True)
         batch: list[Ints] = []
         for path in paths:
             if batch and (len(batch) + 1) * (len(tree.prefix) + len(batch[0])) > self.max_rows:
@@ -73,3 +74,24 @@ class SequenceEngine:
             sequence = [*tree.prefix, *tree.tokens[path]]
             row[: len(sequence)] = sequence
         return self.forward(torch.from_numpy(ids).to(self.device))
+
+
+class RotaryLimitEngine:
+    """For models whose rotary frequencies change for all positions once a sequence is longer than ``limit``
+    (Phi-3's longrope): up to there a tree, beyond it one sequence at a time, since no two lengths may share
+    keys.
+    """
+
+    def __init__(self, tree: TreeEngine, sequences: SequenceEngine, limit: int) -> None:
+        self.tree = tree
+        self.sequences = sequences
+        self.sequences.max_rows = 1
+        self.head = tree.head
+        self.limit = limit
+
+    def states(self, trees: Sequence[PrefixTree]) -> list[torch.Tensor]:
+        states = []
+        for tree in trees:
+            engine = self.tree if tree.longest <= self.limit else self.sequences
+            states += engine.states([tree])
+        return states

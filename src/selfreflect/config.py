@@ -285,8 +285,8 @@ def load_config(
     file = _read(path) if path else {}
     merged: dict[str, dict[str, Any]] = {}
     for section in Config.__struct_fields__:
-        chosen = {key: value for key, value in overrides.get(section, {}).items() if value is not None}
-        merged[section] = {**(base or {}).get(section, {}), **file.get(section, {}), **chosen}
+        options = {key: value for key, value in overrides.get(section, {}).items() if value is not None}
+        merged[section] = {**(base or {}).get(section, {}), **file.get(section, {}), **options}
     try:
         config = msgspec.convert(merged, Config)
     except msgspec.ValidationError as error:
@@ -319,8 +319,8 @@ def _check_table(path: Path, name: str, table: Any, settings: type[Record]) -> N
     for key, value in table.items():
         if key not in types:
             kind = f"key in [{name}]" if name else "section"
-            known = f"Known: {', '.join(types)}.{nearest(key, list(types))}"
-            raise ConfigError(f"{path}: unknown {kind}: {excerpt(key)}. {known}")
+            names = f"Known: {', '.join(types)}.{nearest(key, list(types))}"
+            raise ConfigError(f"{path}: unknown {kind}: {excerpt(key)}. {names}")
         inner = f"{name}.{key}" if name else key
         if key == "prices":
             _check_prices(path, value)

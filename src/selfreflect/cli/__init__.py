@@ -44,9 +44,9 @@ def main() -> None:
     set_library_defaults()
     # torch and transformers make a million objects when they are imported, and none of them is garbage
     gc.set_threshold(50_000, 20, 100)
-    named = [name for name in sys.argv[1:2] if name in COMMANDS]
+    commands = [name for name in sys.argv[1:2] if name in COMMANDS] or COMMANDS  # import only what is called
     try:
-        application(named or COMMANDS)()
+        application(commands)()
     except KeyboardInterrupt:  # before any command had begun
         sys.exit(130)
     finally:

@@ -26,10 +26,10 @@ def command(
     from selfreflect.cli.stages import run_stages
     from selfreflect.records import Stage
 
-    asked = overrides.section("questions")
-    if "source" not in asked and asked.keys() - {"seed"}:
+    questions = overrides.section("questions")
+    if "source" not in questions and questions.keys() - {"seed"}:
         raise ConfigError(
             "--limit, --shard, --split, --subset and --question-column belong to --questions SOURCE"
         )
-    stages: list[Stage] = ["questions", "answers"] if "source" in asked else ["answers"]
+    stages: list[Stage] = ["questions", "answers"] if "source" in questions else ["answers"]
     run_stages(out, stages, overrides, options, fresh=fresh, dry_run=dry_run, json=json)

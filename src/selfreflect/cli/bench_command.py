@@ -109,11 +109,11 @@ def command(
 def _letters(only: str) -> tuple[str, ...]:
     from selfreflect.bench.result import SCHEDULES
 
-    chosen = [letter.strip() for letter in only.split(",")]
-    for letter in chosen:
+    letters = [letter.strip() for letter in only.split(",")]
+    for letter in letters:
         if letter not in SCHEDULES:
             raise ConfigError(f"--only takes some of {', '.join(SCHEDULES)}, not {letter!r}")
-    return tuple(letter for letter in SCHEDULES if letter in chosen)
+    return tuple(letter for letter in SCHEDULES if letter in letters)
 
 
 def _items(source: str | None, limit: int | None, num_answers: int | None) -> list[Item]:

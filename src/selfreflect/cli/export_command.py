@@ -32,11 +32,11 @@ def command(
     from selfreflect.sources.published import write_published
     from selfreflect.store.run import Run
 
-    loaded = Run.load(run)
+    records = Run.load(run)
     left_out = write_published(
-        loaded.questions.values(),
-        loaded.answers.values(),
-        loaded.summaries.values(),
+        records.questions.values(),
+        records.answers.values(),
+        records.summaries.values(),
         output,
         suffix=suffix,
         overwrite=overwrite,

@@ -29,8 +29,8 @@ def command(overrides: Overrides, out: MaybeOut = None, fresh: o.Fresh = False, 
     from selfreflect.render.text import one_line
     from selfreflect.sources.questions import load_questions
 
-    loaded = load_questions(**overrides.config().section("questions"))
-    for question in loaded.questions:
+    source = load_questions(**overrides.config().section("questions"))
+    for question in source.questions:
         if json:
             emit(question)
             continue
@@ -38,4 +38,4 @@ def command(overrides: Overrides, out: MaybeOut = None, fresh: o.Fresh = False, 
         if question.kind:
             line.append(f"  [{one_line(question.kind)}]", style="dim")
         stdout.print(line, soft_wrap=True)
-    say(f"{len(loaded.questions)} of {loaded.total} questions of {loaded.source}")
+    say(f"{len(source.questions)} of {source.total} questions of {source.source}")

@@ -61,13 +61,14 @@ class Overrides:
 
 @dataclass
 class _Option:
-    """An option of a command, and the (section, field) pairs that it sets."""
+    """An option of a command."""
 
     flag: Flag
     type: Any
     default: Any
     """What ``--help`` shows."""
     fields: list[tuple[str, str]]
+    """The (section, field) pairs that it sets. The section of a class other than the settings is empty."""
     value: Any = None
     """What the fields get if the user gives nothing; None leaves them alone."""
 
@@ -94,9 +95,6 @@ class _Option:
         )
 
 
-_CONFIG = _Option(Flag("--config FILE", "TOML file with settings; options override it."), Path, None, [])
-
-
 def takes(
     *sections: str,
     only: Collection[str] | None = None,
@@ -116,33 +114,41 @@ def takes(
     """
     classes = get_type_hints(Config)
     settings = _options({name: classes[name] for name in sections}, only)
-    for flag, default in (defaults or {}).items():
-        settings[flag].default = settings[flag].value = default
-    options = _options({"execution": ExecutionOptions}, execution)
+    for name, default in (defaults or {}).items():
+        settings[name].default = settings[name].value = default
+    if config_file:
+        flag = Flag("--config FILE", "TOML file with settings; options override it.")
+        settings[flag.name] = _Option(flag, Path, None, [("", "file")])
+    execution_options = _options({"": ExecutionOptions}, execution)
+
+    def options_of(annotation: Any) -> dict[str, _Option] | None:
+        """The options behind a parameter; None if it is an option itself."""
+        if annotation is Overrides:
+            return settings
+        if annotation is ExecutionOptions:
+            return execution_options
+        if inspect.isclass(annotation) and issubclass(annotation, msgspec.Struct):
+            return _options({"": annotation}, None)
+        return None
 
     def decorate(command: Callable[..., T]) -> Callable[..., T]:
         signature = inspect.signature(command, eval_str=True)
+        objects = {}
         parameters: list[inspect.Parameter] = []
-        objects: dict[str, dict[str, _Option]] = {}
         for name, parameter in signature.parameters.items():
-            if parameter.annotation is Overrides:
-                parameters += [option.parameter() for option in settings.values()]
-                if config_file:
-                    parameters.append(_CONFIG.parameter())
-            elif inspect.isclass(parameter.annotation) and issubclass(parameter.annotation, msgspec.Struct):
-                other = _options({"execution": parameter.annotation}, None)
-                objects[name] = options if parameter.annotation is ExecutionOptions else other
-                parameters += [option.parameter() for option in objects[name].values()]
-            else:
+            options = options_of(parameter.annotation)
+            if options is None:
                 parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            else:
+                objects[name] = (parameter.annotation, options)
+                parameters += [option.parameter() for option in options.values()]
 
         @functools.wraps(command)
         def with_objects(**values: Any) -> T:
-            for name, parameter in signature.parameters.items():
-                if parameter.annotation is Overrides:
-                    values[name] = Overrides(_take(settings, values), values.pop(_CONFIG.name, None))
-                elif name in objects:
-                    values[name] = parameter.annotation(**_take(objects[name], values).get("execution", {}))
+            for name, (kind, options) in objects.items():
+                fields = _take(options, values)
+                own = fields.pop("", {})
+                values[name] = Overrides(fields, **own) if kind is Overrides else kind(**own)
             return command(**values)
 
         with_objects.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]

@@ -32,8 +32,8 @@ def put(path: Path, value: Any) -> Path:
     return path
 
 
-def names_read(path: Path, **options: bool) -> list[str]:
-    return [summary.name for summary in read_published(summaries=path, **options)[2]]
+def names_read(path: Path) -> list[str]:
+    return [summary.name for summary in read_published(summaries=path)[2]]
 
 
 class TestRead:
@@ -80,7 +80,6 @@ class TestRead:
     ) -> None:
         path = put(tmp_path / "s", [{"question": f"{name}?", "summaries": {name: "text"}} for name in names])
         assert names_read(path) == read
-        assert names_read(path, strip_suffix=False) == names
 
 
 class TestRefusals:
@@ -224,8 +223,8 @@ ROWS = st.dictionaries(
 
 
 @settings(max_examples=100, deadline=None)
-@given(rows=ROWS, suffixed=st.booleans())
-def test_any_texts_and_names_come_back(rows: dict[str, Any], suffixed: bool) -> None:
+@given(rows=ROWS)
+def test_any_texts_and_names_come_back(rows: dict[str, Any]) -> None:
     questions = [Question(id=question_id(text), text=text) for text in rows]
     answers = [
         AnswerSet(question_id=question_id(text), masked_out=row[0], conditioning=row[1])
@@ -237,9 +236,6 @@ def test_any_texts_and_names_come_back(rows: dict[str, Any], suffixed: bool) -> 
         for name, summary in row[2].items()
     ]
     with tempfile.TemporaryDirectory() as directory:
-        assert (
-            write_published(questions, answers, summaries, directory, suffix="_summary" if suffixed else "")
-            == []
-        )
+        assert write_published(questions, answers, summaries, directory, suffix="_summary") == []
         paths = [Path(directory) / name for name in FILES]
-        assert read_published(*paths, strip_suffix=suffixed) == (questions, answers, summaries)
+        assert read_published(*paths) == (questions, answers, summaries)

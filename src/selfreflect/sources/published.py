@@ -43,8 +43,6 @@ def read_published(
     questions: str | Path | None = None,
     answers: str | Path | None = None,
     summaries: str | Path | None = None,
-    *,
-    strip_suffix: bool = True,
 ) -> tuple[list[Question], list[AnswerSet], list[Summary]]:
     """Read some of the three files as records, whose ids are hashes of the question's text.
 
@@ -61,7 +59,7 @@ def read_published(
     if questions is not None:
         _check_known(answer_rows, answers, question_rows, questions)
         _check_known(summary_rows, summaries, question_rows, questions)
-    names = _short_names(summary_rows.values(), strip_suffix)
+    names = _short_names(summary_rows.values())
 
     texts = {**question_rows, **answer_rows, **summary_rows}
     answer_records = []
@@ -92,7 +90,7 @@ def write_published(
     text.
 
     An answer set or summary without a question is left out and reported as well. ``suffix`` is appended to
-    each name; with ``"_summary"``, or when reading with ``strip_suffix=False``, all names are restored.
+    each name; reading restores all names if it is ``"_summary"``.
 
     Raises:
         DataError: a file exists (nothing is written then, unless ``overwrite``), or cannot be written.
@@ -173,13 +171,13 @@ def _check_known(
             )
 
 
-def _short_names(rows: Iterable[_Summaries], strip_suffix: bool) -> dict[str, str]:
+def _short_names(rows: Iterable[_Summaries]) -> dict[str, str]:
     """Map each name in a summaries file to ours; different names stay different."""
     short: dict[str, str] = {}
     for row in rows:
         for name in row.summaries:
             short[name] = name.removesuffix(SUFFIX) or name
-    if not strip_suffix or len(set(short.values())) < len(short):
+    if len(set(short.values())) < len(short):
         return {name: name for name in short}
     return short
 

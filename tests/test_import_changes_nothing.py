@@ -30,7 +30,10 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 
 def listing():
-    return sorted(os.path.join(folder, name) for folder, _, names in os.walk(scratch) for name in names + [""])
+    found = []
+    for folder, _, names in os.walk(scratch):
+        found += [folder, *(os.path.join(folder, name) for name in names)]
+    return sorted(found)
 
 
 def state():
@@ -53,7 +56,7 @@ def state():
         "signals": [repr(signal.getsignal(number)) for number in sorted(signal.valid_signals())],
         "warnings": list(map(repr, warnings.filters)),
         "logging": [repr(root.handlers), root.level, logging.raiseExceptions, logging.root.manager.disable],
-        "hooks": [repr(hook) for hook in (sys.excepthook, sys.displayhook, sys.unraisablehook, threading.excepthook)],
+        "hooks": list(map(repr, (sys.excepthook, sys.displayhook, sys.unraisablehook, threading.excepthook))),
         "interpreter": [
             gc.get_threshold(), gc.get_freeze_count(), gc.isenabled(), sys.getrecursionlimit(),
             locale.setlocale(locale.LC_ALL), len(copyreg.dispatch_table), os.getcwd(), atexit._ncallbacks(),

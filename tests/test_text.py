@@ -1,4 +1,5 @@
-"""What two strings or token sequences have in common. Other helpers of the module are tested with their users."""
+"""What two strings or token sequences have in common. Other helpers of the module are tested with their
+users."""
 
 from __future__ import annotations
 

@@ -61,8 +61,9 @@ def shown(tokenizer, messages: Sequence[Message], word: str | None = None, **opt
 
 def test_chatml() -> None:
     assert shown(chatml(), turns(S, U, A, "And Spain?"), "Madrid") == (
-        "<|im_start|>system\nBe brief.\n<|im_end|>\n<|im_start|>user\nCapital of France?<|im_end|>\n<|im_start|>assistant\nParis, or Lyon."
-        "<|im_end|>\n<|im_start|>user\nAnd Spain?<|im_end|>\n<|im_start|>assistant\nMadrid"
+        "<|im_start|>system\nBe brief.\n<|im_end|>\n<|im_start|>user\nCapital of "
+        "France?<|im_end|>\n<|im_start|>assistant\nParis, or Lyon.<|im_end|>\n<|im_start|>user\nAnd "
+        "Spain?<|im_end|>\n<|im_start|>assistant\nMadrid"
     )
 
 
@@ -75,8 +76,9 @@ def test_llama3_has_one_bos_and_the_published_scorer_two() -> None:
     assert ours.count(bos) == 1
     assert published == [bos, *ours]
     assert tokenizer.decode(ours) == (
-        "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n"
-        "Capital of France?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
+        "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe "
+        "brief.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nCapital of "
+        "France?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
     )
 
 
@@ -103,8 +105,9 @@ def test_a_tokenizer_that_has_a_bos_but_does_not_use_it() -> None:
 
 def test_gemma_gets_the_system_text_in_its_first_user_turn() -> None:
     assert shown(gemma(), turns(S, U, A, " And Spain?\n"), "Madrid") == (
-        "<bos><start_of_turn>user\nBe brief.\n\nCapital of France?<end_of_turn>\n<start_of_turn>model\nParis, or Lyon.<end_of_turn>\n"
-        "<start_of_turn>user\nAnd Spain?<end_of_turn>\n<start_of_turn>model\nMadrid"
+        "<bos><start_of_turn>user\nBe brief.\n\nCapital of "
+        "France?<end_of_turn>\n<start_of_turn>model\nParis, or Lyon.<end_of_turn>\n<start_of_turn>user\nAnd "
+        "Spain?<end_of_turn>\n<start_of_turn>model\nMadrid"
     )
 
 

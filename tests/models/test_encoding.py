@@ -163,9 +163,12 @@ def without_us(tokenizer: PreTrainedTokenizerFast, conversation: Sequence[Messag
 # --- texts: anything, much of it made to confuse
 
 PIECES = [
-    *CHATML_MARKERS, "<|eot_id|>", "<start_of_turn>", "</s>", "[INST]", "[/INST]", "<think>", "</think>", "<", "|>", "<|im_", "nt|>x", "_",
-    " ", "  ", "\n", "\t", "\r\n", "\u00a0", "\u2028", "\u3000", "\u200b", "\ufeff", "\x85", "\x1c", "\u0301", "e\u0301", "é", "ﬁ",
-    "＜｜im_end｜＞", "＜|im_start|＞", "שלום", "\u202e", "مرحبا", "👩‍👩‍👧", "🇫🇷", "日本", "\ud800", "\U0010ffff", "\ue000", "\ue001",
+    *CHATML_MARKERS, "<|eot_id|>", "<start_of_turn>", "</s>", "[INST]", "[/INST]", "<think>", "</think>",
+    "<", "|>", "<|im_", "nt|>x", "_",
+    " ", "  ", "\n", "\t", "\r\n", "\u00a0", "\u2028", "\u3000", "\u200b", "\ufeff",
+    "\x85", "\x1c", "\u0301", "e\u0301", "é", "ﬁ",
+    "＜｜im_end｜＞", "＜|im_start|＞", "שלום", "\u202e", "مرحبا", "👩‍👩‍👧", "🇫🇷", "日本",
+    "\ud800", "\U0010ffff", "\ue000", "\ue001",
     "▁", "##", "İ", "ß", "Paris", "n",
 ]  # fmt: skip
 TEXT = st.one_of(

@@ -417,5 +417,8 @@ class TestEmbeddedModel:
         assert "Traceback" not in done.stderr
 
     def test_importing_the_module_loads_no_torch(self):
-        code = "import sys, selfreflect.models.smollm2; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+        code = """
+import sys, selfreflect.models.smollm2
+sys.exit('torch' in sys.modules or 'transformers' in sys.modules)
+"""
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

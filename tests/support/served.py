@@ -51,5 +51,6 @@ def questions(path: Path, count: int) -> Path:
 
 
 def command(out: Path, url: str, asked: Path, *more: object) -> list[str]:
-    text = f"answers --questions {asked} --model openai:m --base-url {url} --num-answers 2 --max-new-tokens 5 --out {out}"
+    sizes = "--num-answers 2 --max-new-tokens 5"
+    text = f"answers --questions {asked} --model openai:m --base-url {url} {sizes} --out {out}"
     return [*text.split(), *map(str, more)]

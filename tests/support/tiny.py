@@ -14,10 +14,13 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 CORPUS = (
-    "We now show a text with a missing word. Fill in the missing word only based on the distribution of answers you gave above.",
-    "Please provide only the missing word, not the whole sentence. You are a friendly chatbot with short and concise answers.",
+    "We now show a text with a missing word. "
+    "Fill in the missing word only based on the distribution of answers you gave above.",
+    "Please provide only the missing word, not the whole sentence. "
+    "You are a friendly chatbot with short and concise answers.",
     "Question: what should a beginner plant first in a small garden? Sample 3 answers to this question.",
-    "Radishes or lettuce, because they grow quickly. It is not clear. You can plant tomatoes and basil in a pot.",
+    "Radishes or lettuce, because they grow quickly. It is not clear. "
+    "You can plant tomatoes and basil in a pot.",
 )
 
 OPEN, CLOSE, END = "<|im_start|>", "<|im_end|>", "<|endoftext|>"

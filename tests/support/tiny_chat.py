@@ -43,37 +43,45 @@ def single_threaded() -> Iterator[None]:
 
 
 CORPUS = (
-    "We now show a text with a missing word. Fill in the missing word only based on the answer you gave above.",
+    "We now show a text with a missing word. "
+    "Fill in the missing word only based on the answer you gave above.",
     "You are a friendly chatbot who always responds with short and concise answers.",
-    "Question: What is the capital of France? Sample 3 answers to this question. The capital of France is Paris, or Lyon.",
-    "system user assistant model start end im think no yes radishes lettuce peas plant first in a small garden",
+    "Question: What is the capital of France? Sample 3 answers to this question. "
+    "The capital of France is Paris, or Lyon.",
+    "system user assistant model start end im think no yes "
+    "radishes lettuce peas plant first in a small garden",
 )
 
 # --- chat templates: the shapes that judges come with
 
 CHATML = (
-    "{%- for m in messages -%}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{%- endfor -%}"
+    "{%- for m in messages -%}"
+    "{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}"
 )
 CHATML_DEFAULT = (
-    "{%- if messages[0].role != 'system' -%}{{ '<|im_start|>system\\nBe the default.<|im_end|>\\n' }}{%- endif -%}"
-    + CHATML
+    "{%- if messages[0].role != 'system' -%}"
+    "{{ '<|im_start|>system\\nBe the default.<|im_end|>\\n' }}{%- endif -%}" + CHATML
 )
 LLAMA3 = (
     "{{- bos_token -}}{%- for m in messages -%}"
-    "{{ '<|start_header_id|>' + m.role + '<|end_header_id|>\\n\\n' + m.content | trim + '<|eot_id|>' }}{%- endfor -%}"
+    "{{ '<|start_header_id|>' + m.role + '<|end_header_id|>\\n\\n' + m.content | trim + '<|eot_id|>' }}"
+    "{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{%- endif -%}"
 )
 GEMMA = (
-    "{{- bos_token -}}{%- if messages[0].role == 'system' -%}{{ raise_exception('System role not supported') }}{%- endif -%}"
+    "{{- bos_token -}}{%- if messages[0].role == 'system' -%}"
+    "{{ raise_exception('System role not supported') }}{%- endif -%}"
     "{%- for m in messages -%}"
-    "{{ '<start_of_turn>' + ('model' if m.role == 'assistant' else m.role) + '\\n' + m.content | trim + '<end_of_turn>\\n' }}{%- endfor -%}"
+    "{{ '<start_of_turn>' + ('model' if m.role == 'assistant' else m.role) + '\\n' }}"
+    "{{ m.content | trim + '<end_of_turn>\\n' }}{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{ '<start_of_turn>model\\n' }}{%- endif -%}"
 )
 DROPS_SYSTEM = CHATML.replace("in messages", "in messages if m.role != 'system'")
 _AFTER_TRACE = CHATML.replace(
     "-%}{{ '<|im_start|>'",
-    "-%}{%- set said = m.content.split('</think>')[-1] if m.role == 'assistant' else m.content -%}{{ '<|im_start|>'",
+    "-%}{%- set said = m.content.split('</think>')[-1] if m.role == 'assistant' else m.content -%}"
+    "{{ '<|im_start|>'",
     1,
 ).replace("+ m.content +", "+ said +")
 QWEN3 = _AFTER_TRACE.replace(

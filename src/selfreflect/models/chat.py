@@ -1,5 +1,4 @@
-"""Conversations to token ids: the model's own chat template, one BOS, and untrusted text that can never
-become a special token."""
+"""Conversations to token ids: chat template, one BOS, untrusted text that never becomes a special token."""
 
 from __future__ import annotations
 
@@ -74,8 +73,7 @@ class ChatTokenizer:
         return texts
 
     def continued(self, rendered: str, word: str) -> str:
-        """``rendered`` with the assistant's turn begun by ``word``. Without a template, turns are joined by
-        line ends."""
+        """``rendered`` continued by the first ``word`` of the assistant's turn."""
         separator = "" if self.tokenizer.chat_template else "\n"
         return rendered + separator + self._markers.disarm(word)
 
@@ -94,8 +92,7 @@ class ChatTokenizer:
         return encoded
 
     def _encode_parts(self, texts: Sequence[tuple[str, ...]]) -> list[list[int]]:
-        """Token ids of texts that are cut into parts. If one part needs the tokenizer with renamed markers,
-        all parts of its text get it, as the whole would."""
+        """Token ids of texts in parts. Where one needs renamed markers, all parts of the text get them."""
         if not texts:
             return []
         parts = list(dict.fromkeys(part for text in texts for part in text))
@@ -131,8 +128,7 @@ class ChatTokenizer:
 
     @cached_property
     def _has_system_role(self) -> bool:
-        """Whether the template accepts a system turn and shows it; Gemma's raises, others drop it
-        silently."""
+        """Whether the template shows a system turn; Gemma's raises, others drop it silently."""
         probe = [{"role": "system", "content": "SYSTEM-TURN"}, {"role": "user", "content": "x"}]
         try:
             return "SYSTEM-TURN" in self._apply_template([probe], False)[0]
@@ -156,8 +152,7 @@ def opened_trace(rendered: str) -> bool:
 
 
 def _open_trace(rendered: str) -> str | None:
-    """The tag of a reasoning block that a prompt leaves open. A tag has one opening bracket, so the search
-    starts at the last one."""
+    """The tag of a reasoning block that a prompt leaves open."""
     match = _OPEN_TRACE.search(rendered, max(rendered.rfind("<"), rendered.rfind("["), 0))
     return match[1] if match else None
 

@@ -69,8 +69,7 @@ class SentenceEmbedder:
 
 
 class MeaningGroups:
-    """Groups answers of similar meaning; answers of similar spelling stay together. Call it with the answers
-    to one question."""
+    """Groups answers to one question by meaning. Answers of similar spelling stay together."""
 
     def __init__(self) -> None:
         self._embed = SentenceEmbedder("Grouping answers by meaning")

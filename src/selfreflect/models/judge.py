@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -46,7 +46,7 @@ class Judge:
         compat: Compat = "",
         progress: Callable[[str], None] | None = None,
         **fields: Any,
-    ) -> Judge:
+    ) -> Self:
         """Load a judge by alias (``smollm2``), hub name or local directory.
 
         Args:
@@ -58,7 +58,11 @@ class Judge:
         Raises:
             JudgeError: the model cannot be loaded, does not fit, or cannot be a judge.
         """
-        spec = ModelSpec.of(model, **fields)
+        return cls.from_spec(ModelSpec.of(model, **fields), compat, progress)
+
+    @classmethod
+    def from_spec(cls, spec: ModelSpec, compat: Compat, progress: Callable[[str], None] | None) -> Self:
+        """What :meth:`load` does; judges of other kinds override it."""
         _check_local(spec)
         try:
             lm = load_causal_lm(spec, progress)

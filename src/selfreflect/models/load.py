@@ -35,7 +35,7 @@ def load_generator(
     if progress and spec.kind != "openai":  # where nothing is loaded
         progress(f"loading {spec.name}")
     generator: HFGenerator | OpenAIGenerator | VLLMGenerator
-    generator = _class(GENERATORS[spec.kind]).load(spec, progress=progress)
+    generator = _class(GENERATORS[spec.kind]).load(spec, progress)
     return generator
 
 

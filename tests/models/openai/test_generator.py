@@ -25,6 +25,7 @@ from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling, 
 from selfreflect.models.openai.client import LARGEST_RESPONSE
 from selfreflect.models.openai.generator import OpenAIGenerator
 from selfreflect.models.openai.retry import RetryPolicy, retry_after
+from selfreflect.models.spec import ModelSpec
 
 
 @pytest.fixture(autouse=True)
@@ -160,7 +161,8 @@ def test_fields_that_a_server_does_not_take_are_left_out_from_then_on() -> None:
     assert isinstance(refused, Refusal)
     assert "does not take top_k" in refused.message
     assert notes == [
-        f"{server.url} does not take chat_template_kwargs, min_p, repetition_penalty, top_k; its own defaults hold there"
+        f"{server.url} does not take chat_template_kwargs, min_p, repetition_penalty, top_k; its own "
+        "defaults hold there"
     ]
 
 
@@ -549,4 +551,4 @@ def test_a_stream_that_is_dropped_leaves_no_thread_and_no_call_behind() -> None:
 def test_without_the_client_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openai", None)
     with pytest.raises(SelfReflectError, match=r"selfreflect\[openai\]"):
-        OpenAIGenerator.load("openai:m")
+        OpenAIGenerator.load(ModelSpec("openai:m"))

@@ -33,7 +33,6 @@ def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_key_of_openai_goes_to_openai_alone(url: str | None, sent: bool) -> None:
     server = endpoint(url, {"OPENAI_API_KEY": KEY})
     assert server.authorization == (f"Bearer {KEY}" if sent else "")
-    assert (server.key == KEY) == sent
     assert KEY not in server.redacted(f"a server that guesses it: {KEY}")
     assert bool(server.withheld) != sent
     own = endpoint(url, {"OPENAI_API_KEY": KEY, "SELFREFLECT_API_KEY": "sk-own"})
@@ -67,7 +66,7 @@ def test_a_server_that_wants_a_key_where_only_that_of_openai_is_set(monkeypatch:
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
         with pytest.raises(
             BackendError,
-            match=r"OPENAI_API_KEY is sent to https://api\.openai\.com alone: put .* into SELFREFLECT_API_KEY",
+            match=r"OPENAI_API_KEY is sent to https://api\.openai\.com alone: put .* SELFREFLECT_API_KEY",
         ):
             only(server.url)
         assert all("authorization" not in call.headers for call in server.calls)

@@ -17,6 +17,7 @@ from serving import Server
 from selfreflect.models.base import Message, Reply, Request, Sampling
 from selfreflect.models.local.generator import HFGenerator
 from selfreflect.models.openai.generator import OpenAIGenerator
+from selfreflect.models.spec import ModelSpec
 from selfreflect.store.run import Run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -83,7 +84,7 @@ def texts(generator: HFGenerator | OpenAIGenerator, request: Request) -> list[st
 
 
 def remote(model: Path, url: str) -> OpenAIGenerator:
-    return OpenAIGenerator.load(f"openai:{model}", base_url=url, timeout=300)
+    return OpenAIGenerator.load(ModelSpec(f"openai:{model}", base_url=url, timeout=300))
 
 
 def test_greedy_decoding_gives_the_local_text(model: Path, server: Server, local: HFGenerator) -> None:
@@ -108,10 +109,12 @@ def test_samples_are_distributed_as_local_ones(model: Path, server: Server, loca
 
 
 def test_a_whole_run_goes_through_it(model: Path, server: Server, tmp_path: Path) -> None:
-    sizes = "--limit 1 --num-answers 2 --num-samples 2 --max-new-tokens 8 --summary-tokens 16 --strategies greedy,sample_and_summarize"
+    strategies = "--strategies greedy,sample_and_summarize"
+    sizes = f"--limit 1 --num-answers 2 --num-samples 2 --max-new-tokens 8 --summary-tokens 16 {strategies}"
     with server.explaining():
         url = address(server)
-        whole = f"run --questions bundled {sizes} --model openai:{model} --base-url {url} --timeout 300 --device cpu --out {tmp_path / 'r'}"
+        server = f"--model openai:{model} --base-url {url} --timeout 300"
+        whole = f"run --questions bundled {sizes} {server} --device cpu --out {tmp_path / 'r'}"
         assert run(*whole.split()).code == 0
     stored = Run.load(tmp_path / "r")
     assert (len(stored.answers), len(stored.summaries), len(stored.scores)) == (1, 2, 2)

@@ -61,7 +61,8 @@ def test_summaries_made_before_a_server_goes_down_are_kept(tmp_path: Path) -> No
     with FaultServer() as server:
         assert run(*command(out, server.url, asked)).code == 0
         server.script = lambda call: answers() if call.number < 10 + 7 else fault.reset
-        more = f"summarize --strategies greedy,basic --model openai:m --base-url {server.url} --out {out} --timeout 1".split()
+        model = f"--model openai:m --base-url {server.url} --timeout 1"
+        more = f"summarize --strategies greedy,basic {model} --out {out}".split()
         failed = run(*more, "--max-connections", "2")
         assert failed.code == 2
         kept = len(Run.load(out).summaries)
@@ -139,10 +140,12 @@ def test_a_whole_run_through_a_server(tmp_path: Path) -> None:
 
     judge = tiny.save(tmp_path / "judge", "llama")
     asked = questions(tmp_path / "q.txt", 2)
-    options = "--num-answers 2 --num-samples 2 --strategies greedy,sample_and_summarize --device cpu --model openai:m"
+    sizes = "--num-answers 2 --num-samples 2 --strategies greedy,sample_and_summarize"
+    options = f"{sizes} --device cpu --model openai:m"
     with FaultServer() as server:
         whole = run(
-            *f"run --questions {asked} {options} --judge {judge} --base-url {server.url} --out {tmp_path / 'r'}".split()
+            *f"run --questions {asked} {options} --base-url {server.url}".split(),
+            *f"--judge {judge} --out {tmp_path / 'r'}".split(),
         )
     assert whole.code == 0
     stored = Run.load(tmp_path / "r")

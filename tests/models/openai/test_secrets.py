@@ -152,7 +152,8 @@ def test_no_secret_is_in_any_file_output_or_log(
             run(*command(folder / "a", server.url, asked, "--max-connections", 1)),
             run(*command(folder / "b", url, asked, "--max-connections", 1)),
             run(
-                *f"summarize --strategies greedy --model openai:m --base-url {url} --out {folder / 'b'}".split()
+                *f"summarize --strategies greedy --model openai:m --base-url {url}".split(),
+                *f"--out {folder / 'b'}".split(),
             ),
             run(*f"summarize --strategies basic --out {folder / 'b'}".split()),
             run(*f"report {folder / 'b'} --output {folder / 'page.html'}".split()),

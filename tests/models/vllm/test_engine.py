@@ -179,20 +179,24 @@ def test_a_judge_in_process(items, expected, environment):
 GENERATE = """
 import json
 from selfreflect.models.base import Message, Request, Sampling
+from selfreflect.models.spec import ModelSpec
 from selfreflect.models.vllm.engine import VLLMGenerator
 
 
 def ask(text, n=1, seed=5, **sampling):
-    return Request(messages=(Message(role="user", content=text),), sampling=Sampling(max_new_tokens=12, **sampling), n=n, seed=seed)
+    sampling = Sampling(max_new_tokens=12, **sampling)
+    return Request(messages=(Message(role="user", content=text),), sampling=sampling, n=n, seed=seed)
 
 
 def main():
-    generator = VLLMGenerator.load("vllm:smollm2", device="cpu")
-    asked = [ask("Name a fruit.", temperature=0.0), ask("Name a fruit.", n=3), ask("Name a fruit.", seed=6), ask("word " * 9000)]
+    generator = VLLMGenerator.load(ModelSpec("vllm:smollm2", device="cpu"))
+    fruit = "Name a fruit."
+    asked = [ask(fruit, temperature=0.0), ask(fruit, n=3), ask(fruit, seed=6), ask("word " * 9000)]
     both = [generator.generate(asked), generator.generate(asked[::-1])[::-1]]
     texts = [[[c.text for c in r.completions] for r in replies[:3]] for replies in both]
     more = [[c.tokens, c.finish] for c in both[0][1].completions]
-    print(json.dumps({"texts": texts, "more": more, "refused": [both[0][3].kind, both[0][3].message], "facts": generator.facts}))
+    refused = [both[0][3].kind, both[0][3].message]
+    print(json.dumps({"texts": texts, "more": more, "refused": refused, "facts": generator.facts}))
 
 
 if __name__ == "__main__":

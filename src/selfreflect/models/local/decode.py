@@ -1,5 +1,4 @@
-"""The local torch decoder: prompts in, token ids out. Batched with left padding, cached keys and values, one
-stop per sequence."""
+"""Decode prompts in batches: left padding, cached keys and values, one stop per sequence."""
 
 from __future__ import annotations
 
@@ -41,8 +40,7 @@ class Draw:
 
 @torch.inference_mode()
 def decode(model: Any, draws: Sequence[Draw], stop_ids: frozenset[int], pad_id: int) -> None:
-    """Extend every draw, all with the same sampling settings, as one batch. Equal prompts are computed
-    once."""
+    """Extend draws with the same sampling settings as one batch. Equal prompts are computed once."""
     device = input_device(model)
     prompts = sorted({draw.prompt for draw in draws})
     row_of = {prompt: row for row, prompt in enumerate(prompts)}
@@ -103,8 +101,7 @@ def _positions(mask: torch.Tensor) -> torch.Tensor:
 
 
 class _GrowingLayer(DynamicLayer):  # type: ignore[misc]
-    """A cache layer with spare room: appending one token writes one column instead of copying all that came
-    before."""
+    """A cache layer with spare room, so that appending a token does not copy all that came before."""
 
     keys: torch.Tensor
     values: torch.Tensor

@@ -73,8 +73,7 @@ def describe_placement(model: Any) -> str | None:
 
 
 def input_device(module: Any) -> Any:
-    """The device for the token ids of a model or decoder: that of its first weights that do not wait
-    elsewhere."""
+    """The device for the token ids of a model or decoder: that of its first weights on a device."""
     tensors = chain(module.parameters(), module.buffers())
     return next(tensor.device for tensor in tensors if not tensor.is_meta)
 

@@ -17,18 +17,14 @@ class HFGenerator:
     """Answers requests with one local model.
 
     Args:
-        batch_size: sequences decoded together; None chooses 64 on a CPU and 256 on a GPU. It does not change
-            the texts.
-        on_tokens: called with the number of new tokens of each finished batch, for progress displays.
+        batch_size: sequences decoded together, which does not change the texts; None for 64 on a CPU and 256
+            on a GPU.
     """
 
-    def __init__(
-        self, lm: CausalLM, *, batch_size: int | None = None, on_tokens: Callable[[int], None] | None = None
-    ) -> None:
+    def __init__(self, lm: CausalLM, *, batch_size: int | None = None) -> None:
         self.lm = lm
         self.chat = ChatTokenizer(lm.tokenizer)
         self.batch_size = batch_size or (64 if lm.device == "cpu" else 256)
-        self.on_tokens = on_tokens
         self._detokenizer = Detokenizer(lm.tokenizer)
         self._stop_ids = _stop_ids(lm)
         self._pad_id = lm.tokenizer.pad_token_id
@@ -39,7 +35,6 @@ class HFGenerator:
     def load(
         cls,
         model: str | ModelSpec = "smollm2",
-        *,
         progress: Callable[[str], None] | None = None,
         **fields: Any,
     ) -> HFGenerator:
@@ -69,8 +64,7 @@ class HFGenerator:
         return self.lm.facts
 
     def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
-        """One reply or refusal per request, in order. Sequences are batched by sampling settings and prompt
-        length across requests."""
+        """One reply or refusal per request, in order. Batches span requests."""
         rendered = [self.chat.render(request.messages, thinking=request.thinking) for request in requests]
         prompts = [tuple(ids) for ids in self.chat.encode(rendered)]
         results: list[Reply | Refusal | None] = []
@@ -81,8 +75,6 @@ class HFGenerator:
             draws.append([] if refusal else self._draws(request, prompt))
         for batch in self._batches(draws):
             decode(self.lm.model, batch, self._stop_ids, self._pad_id)
-            if self.on_tokens:
-                self.on_tokens(sum(len(draw.tokens) for draw in batch))
         return [
             result or self._reply(text, prompt, own)
             for result, text, prompt, own in zip(results, rendered, prompts, draws, strict=True)
@@ -119,8 +111,7 @@ class HFGenerator:
 
 
 def _stop_ids(lm: CausalLM) -> frozenset[int]:
-    """End-of-sequence ids of the generation config and of the tokenizer: chat models often name their end of
-    turn in one of them only."""
+    """End-of-sequence ids of generation config and tokenizer; chat models often name theirs in one only."""
     config = getattr(lm.model, "generation_config", None)
     eos = getattr(config, "eos_token_id", None)
     ids = eos if isinstance(eos, list) else [eos]

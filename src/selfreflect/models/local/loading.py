@@ -1,5 +1,4 @@
-"""Load a causal language model from the embedded alias, a hub name or a local directory: safetensors only, no
-remote code unless asked."""
+"""Load a causal language model: safetensors only, no remote code unless requested."""
 
 from __future__ import annotations
 
@@ -56,8 +55,7 @@ class ModelSource:
 
     @cached_property
     def options(self) -> dict[str, Any]:
-        """Also pins one commit of a hub model: the one that its revision, by default the main branch, means
-        now."""
+        """Options of ``from_pretrained``, with the commit that a hub revision (default: main) means now."""
         options: dict[str, Any] = {"trust_remote_code": self.trust_remote_code}
         if Path(self.path).is_dir():
             return options
@@ -86,8 +84,7 @@ class ModelSource:
         return transformers.AutoTokenizer.from_pretrained(self.path, **self.options)
 
     def architecture(self) -> Any:
-        """The transformers class of this model. Most multimodal models with a causal text part are listed
-        under another class."""
+        """The transformers class of this model; multimodal ones are mostly listed under another class."""
         import transformers
         from transformers.models.auto.modeling_auto import (
             MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -215,8 +212,7 @@ def accumulate_in_float32(device: str) -> None:
 
 
 def _hub_answers() -> bool:
-    """Whether the hub can be reached. Otherwise transformers would try for half a minute with each file, even
-    if it has them all."""
+    """Whether the hub can be reached. If not, transformers would try for half a minute with each file."""
     from huggingface_hub import constants, get_session
     from huggingface_hub.errors import HTTPError, OfflineModeIsEnabled
 
@@ -276,7 +272,9 @@ def _explanation(name: str, path: str, error: Exception) -> str:
     if "trust_remote_code" in reason:
         return f"{excerpt(name)} brings its own code, which is not run unless you pass --trust-remote-code."
     if "offload_folder" in reason:
-        return f"model {excerpt(name)} does not fit into the visible GPUs, and weights of its kind cannot wait on disk."
+        return (
+            f"model {excerpt(name)} does not fit into the visible GPUs, and its weights cannot wait on disk."
+        )
     if Path(path).is_dir():
         return f"could not load the model in {excerpt(path, 200)}: {reason[:300]}"
     return (
@@ -308,8 +306,7 @@ def pick_device(device: Device) -> str:
 
 
 def pick_dtype(dtype: DType, device: str) -> torch.dtype:
-    """float32 wherever it is affordable; bfloat16 weights on CUDA (softmax and accumulation stay in float32
-    there)."""
+    """float32 wherever it is affordable; bfloat16 weights on CUDA, with float32 softmax and accumulation."""
     if dtype not in get_args(DType):
         raise BackendError(f"unknown dtype {excerpt(dtype)}; there are {', '.join(get_args(DType))}")
     if dtype == "auto":

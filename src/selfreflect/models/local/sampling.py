@@ -10,8 +10,7 @@ from selfreflect.models.base import Sampling
 
 
 def random_source(seed: int, device: torch.device) -> torch.Generator:
-    """One sequence's stream of random numbers: it depends on the seed alone, whatever the sequence is batched
-    with."""
+    """A sequence's stream of random numbers. It depends on the seed alone, not on the batch."""
     return torch.Generator(device=device).manual_seed(seed)
 
 

@@ -122,8 +122,7 @@ def _quotas(root: Path) -> Iterator[float]:
 
 
 def _quota(group: Path, files: list[str]) -> Iterator[float]:
-    """The quota of one group: version 2 keeps quota and period (microseconds) in one file, version 1 in
-    two."""
+    """Quota over period of one group. Version 2 keeps both in one file, version 1 in two."""
     try:
         quota, period = " ".join((group / file).read_text("utf-8") for file in files).split()
         if int(quota) > 0 and int(period) > 0:  # ValueError for "max"

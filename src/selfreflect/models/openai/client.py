@@ -1,5 +1,4 @@
-"""The official OpenAI client without its own retries. Errors become APIErrors; large responses are
-refused."""
+"""The official OpenAI client without its own retries: errors become APIErrors."""
 
 from __future__ import annotations
 
@@ -94,7 +93,7 @@ async def _connected(server: Endpoint, timeout: float, max_connections: int) -> 
             "it must be an address that begins with http:// or https://."
         ) from None
     async with AsyncOpenAI(
-        api_key=server.key or "none",
+        api_key="none",
         base_url=server.url,
         max_retries=0,
         http_client=http,

@@ -26,7 +26,6 @@ class Endpoint:
 
     url: str
     """The base URL without credentials."""
-    key: str = field(default="", repr=False)
     authorization: str = field(default="", repr=False)
     """The header of that name: the credentials of the base URL, else the key."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
@@ -80,7 +79,7 @@ def endpoint(base_url: str | None, environment: Mapping[str, str] | None = None)
     # Longest first, so that no part of one is left where another is found in it. A single letter is no secret
     # and would spoil messages.
     redacted = sorted((secret for secret in secrets if len(secret) > 1), key=len, reverse=True)
-    return Endpoint(url, key, authorization, tuple(redacted), withheld)
+    return Endpoint(url, authorization, tuple(redacted), withheld)
 
 
 def _basic(user: str, password: str) -> str:

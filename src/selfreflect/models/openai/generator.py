@@ -1,5 +1,4 @@
-"""The generator behind every OpenAI-compatible server: hosted APIs, vLLM, llama.cpp, Ollama, TGI,
-``transformers serve``."""
+"""The generator for OpenAI-compatible servers: hosted APIs, vLLM, llama.cpp, Ollama, TGI."""
 
 from __future__ import annotations
 
@@ -25,8 +24,7 @@ from selfreflect.models.openai.retry import APIError, RetryPolicy, call_with_ret
 from selfreflect.models.spec import ModelSpec
 
 FAILURES_IN_A_ROW = 3
-"""Requests that fail at the server, with no success in between, after which the run ends: the others would
-only wait in vain."""
+"""Failed requests without a success in between after which the server is given up."""
 
 
 class OpenAIGenerator:
@@ -65,26 +63,14 @@ class OpenAIGenerator:
         self._failures = 0
 
     @classmethod
-    def load(
-        cls,
-        model: str | ModelSpec,
-        *,
-        progress: Callable[[str], None] | None = None,
-        **fields: Any,
-    ) -> OpenAIGenerator:
+    def load(cls, spec: ModelSpec, progress: Callable[[str], None] | None = None) -> OpenAIGenerator:
         """The model ``openai:NAME`` at ``base_url`` (default: OpenAI), with the key of the environment.
         Nothing is sent yet.
-
-        Args:
-            progress: as for the constructor.
-            fields: of :class:`~selfreflect.models.spec.ModelSpec`, such as
-                ``base_url="http://localhost:8000/v1"``.
 
         Raises:
             ConfigError: no name, a wrong address, or a key that cannot be sent.
             MissingExtraError: the client is not installed.
         """
-        spec = ModelSpec.of(model, **fields)
         return cls(
             spec.bare_name,
             endpoint(spec.base_url),

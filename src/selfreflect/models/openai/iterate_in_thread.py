@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _GRACE = 2.0
-"""Seconds that a cancelled coroutine has to close its connections. Its thread does not keep the process
-alive."""
+"""Seconds that a cancelled coroutine has to close its connections."""
 
 
 def iterate_in_thread(work: Callable[[Callable[[T], None]], Coroutine[Any, Any, None]]) -> Iterator[T]:

@@ -119,8 +119,7 @@ class ParsedResponse:
 
     @property
     def opens_trace(self) -> bool | None:
-        """Whether the prompt began a reasoning trace, by majority of the finished completions; None if none
-        finished."""
+        """Whether the prompt began a reasoning trace, by majority of the finished completions."""
         votes = []
         for completion, closes_trace in self.completions:
             if closes_trace or completion.finish == "stop":

@@ -80,17 +80,8 @@ class VLLMGenerator:
         self._window = int(llm.model_config.max_model_len)
 
     @classmethod
-    def load(
-        cls,
-        model: str | ModelSpec = "vllm:smollm2",
-        *,
-        progress: Callable[[str], None] | None = None,
-        **fields: Any,
-    ) -> VLLMGenerator:
-        """The model ``vllm:NAME``: an alias, a hub name or a local directory.
-
-        Args:
-            fields: of :class:`~selfreflect.models.spec.ModelSpec`, such as ``device="cpu"``.
+    def load(cls, spec: ModelSpec, progress: Callable[[str], None] | None = None) -> VLLMGenerator:
+        """Load ``vllm:NAME``: an alias, a hub name or a local directory.
 
         Raises:
             MissingExtraError: vLLM is not installed.
@@ -98,7 +89,6 @@ class VLLMGenerator:
             ConfigError: no name.
         """
         check_installed("A model vllm:NAME")
-        spec = ModelSpec.of(model, **fields)
         source = locate(spec, progress)
         with source.explain_errors():
             tokenizer = source.tokenizer()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -82,14 +82,7 @@ class VLLMJudge(PooledJudge):
     """The judge ``vllm:NAME``, with vLLM in this process."""
 
     @classmethod
-    def load(
-        cls,
-        model: str | ModelSpec = "vllm:smollm2",
-        *,
-        compat: Compat = "",
-        progress: Callable[[str], None] | None = None,
-        **fields: Any,
-    ) -> VLLMJudge:
+    def from_spec(cls, spec: ModelSpec, compat: Compat, progress: Callable[[str], None] | None) -> Self:
         """Load the projection here and start vLLM with the same model.
 
         Raises:
@@ -99,7 +92,6 @@ class VLLMJudge(PooledJudge):
         from selfreflect.models.vllm.engine import PoolingLLM, check_installed
 
         check_installed("A judge vllm:NAME")
-        spec = ModelSpec.of(model, **fields)
         lm, source = _lm_head(spec, progress)
         judge = cls(replace(lm, name=spec.name), PoolingLLM(source), compat=compat)
         judge.check_scale()
@@ -111,14 +103,7 @@ class ServedJudge(PooledJudge):
     and the model whose projection is loaded here."""
 
     @classmethod
-    def load(
-        cls,
-        model: str | ModelSpec = "vllm+http:smollm2",
-        *,
-        compat: Compat = "",
-        progress: Callable[[str], None] | None = None,
-        **fields: Any,
-    ) -> ServedJudge:
+    def from_spec(cls, spec: ModelSpec, compat: Compat, progress: Callable[[str], None] | None) -> Self:
         """Ask the server at ``base_url`` and load the projection here, on ``device``. ``dtype`` must be the
         one of the server's decoder, or ``"auto"``.
 
@@ -128,7 +113,6 @@ class ServedJudge(PooledJudge):
         """
         from selfreflect.models.vllm.server import PoolingServer
 
-        spec = ModelSpec.of(model, **fields)
         pool = PoolingServer(spec.bare_name, endpoint(spec.base_url), timeout=spec.timeout, progress=progress)
         longest = pool.longest()
         served_dtype = precision(pool.last_states([PROBE]))

@@ -1,5 +1,4 @@
-"""Load a model's vocabulary projection alone, with its tokenizer: all that is needed here where the hidden
-states come from elsewhere."""
+"""Load a model's vocabulary projection alone, with its tokenizer."""
 
 from __future__ import annotations
 
@@ -105,8 +104,7 @@ class _Checkpoint:
                 self._files = dict.fromkeys(tensors.keys(), SINGLE)
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> torch.Tensor | None:
-        """The tensor ``name``, or the only one whose name ends alike: checkpoints put other modules around
-        the same layers."""
+        """The tensor ``name``, or the only one with its ending: checkpoints wrap layers differently."""
         from safetensors import safe_open
 
         if name not in self._files:

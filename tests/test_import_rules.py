@@ -49,7 +49,10 @@ TORCH = {
         for name in "tree_engine logits choose decoder attention kernels arena sequences reference_cache native".split()
     ),
     *(f"models.{name}" for name in "judge smollm2 linear".split()),
-    *(f"models.local.{name}" for name in "loading threads generator decode sampling device_map".split()),
+    *(
+        f"models.local.{name}"
+        for name in "loading source threads generator decode sampling device_map".split()
+    ),
     *(f"models.vllm.{name}" for name in "judge lm_head".split()),
     *(f"bench.{name}" for name in "schedules peak memory measure random_model".split()),
 }

@@ -1,0 +1,4 @@
+"""OpenAI-compatible servers: :class:`~selfreflect.models.openai.generator.OpenAIGenerator`.
+
+``endpoint`` keeps secrets, ``protocol`` speaks the API, ``client`` sends, ``retry`` decides about another try.
+"""

@@ -14,7 +14,7 @@ from selfreflect.errors import BackendError, JudgeError, MissingExtraError, exce
 from selfreflect.models.base import Refusal, Reply, Request
 from selfreflect.models.chat import ChatTokenizer, opened_trace
 from selfreflect.models.detokenize import Detokenizer, refusal_for
-from selfreflect.models.local.loading import ModelSource, locate
+from selfreflect.models.local.source import ModelSource, locate
 from selfreflect.models.spec import ModelSpec
 
 if TYPE_CHECKING:

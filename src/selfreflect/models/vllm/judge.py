@@ -16,7 +16,8 @@ import torch
 
 from selfreflect.errors import BackendError, JudgeError, excerpt
 from selfreflect.models.judge import Judge
-from selfreflect.models.local.loading import CausalLM, ModelSource
+from selfreflect.models.local.loading import CausalLM
+from selfreflect.models.local.source import ModelSource
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.spec import Compat, DType, ModelSpec
 from selfreflect.models.vllm.lm_head import load_lm_head

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from selfreflect.models.local.loading import CausalLM, ModelSource, accumulate_in_float32, locate, window_of
+from selfreflect.models.local.loading import CausalLM, accumulate_in_float32
+from selfreflect.models.local.source import ModelSource, locate
 from selfreflect.models.local.threads import limit_threads, set_library_defaults
 from selfreflect.models.spec import ModelSpec
 
@@ -57,7 +58,7 @@ def load_lm_head(
         head = head.to(source.device, source.dtype).eval().requires_grad_(False)
     if source.device == "cpu":
         limit_threads()
-    return source.lm(head, tokenizer, window_of(skeleton, tokenizer)), source
+    return CausalLM.of(head, tokenizer, source), source
 
 
 def _projection(skeleton: Any, source: ModelSource) -> torch.nn.Linear:

@@ -67,13 +67,19 @@ def state():
     }
 
 
+def difference(before, after):
+    old, new = (list(map(repr, value.items() if isinstance(value, dict) else value)) for value in (before, after))
+    return f"lost {[x for x in old if x not in new]}, gained {[x for x in new if x not in old]}"
+
+
+state()  # torch sets a variable when it is looked at
 before = state()
 for module in modules:
     import_module(module)
     after = state()
     for name, value in after.items():
         if value != before[name]:
-            print(f"{module} changes {name}: {before[name]!r:.2000} -> {value!r:.2000}")
+            print(f"{module} changes {name}: {difference(before[name], value):.2000}")
     before = after
 print("imported", len(modules))
 """

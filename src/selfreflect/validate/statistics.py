@@ -43,14 +43,9 @@ def scipy_stats() -> Any:
     return stats
 
 
-def win_rate(wins: Sequence[bool]) -> Estimate:
-    """The share of wins with its interval, see :func:`bounded_mean`. ``wins`` holds one entry per item, so
-    that they are independent."""
-    return _win_rate(sum(wins), len(wins))
-
-
 @lru_cache(maxsize=4096)  # a study asks for the same few counts again and again
-def _win_rate(wins: int, n: int) -> Estimate:
+def win_rate(wins: int, n: int) -> Estimate:
+    """The share of wins among n independent pairs with its interval, see :func:`bounded_mean`."""
     return bounded_mean([1.0] * wins + [0.0] * (n - wins), 0, 1)
 
 
@@ -278,10 +273,7 @@ def interaction(values: Numbers, rows: Sequence[Hashable], columns: Sequence[Has
     largest = float(np.abs(y).max(initial=0))
     if not largest:
         return [0.0] * len(y)
-    row_codes, column_codes = _codes(rows), _codes(columns)
-    levels = np.hstack(
-        [np.equal.outer(codes, np.unique(codes)) for codes in (row_codes, column_codes)]
-    ).astype(np.float64)
+    levels = np.hstack([np.eye(len(y))[_codes(keys)] for keys in (rows, columns)])
     y = y / largest
     rest = y - levels @ np.linalg.lstsq(levels, y, rcond=None)[0]
     return [largest * round(float(value), _RELATIVE_DIGITS) + 0.0 for value in rest]
@@ -307,37 +299,27 @@ def column_shuffle_p(
         ValueError: the arguments differ in length.
     """
     a, b = _sides(x, y)
-    layouts: dict[Hashable, list[tuple[int, Hashable, Hashable]]] = {}
-    for position, (row, column, block) in enumerate(zip(rows, columns, blocks, strict=True)):
-        layouts.setdefault(block, []).append((position, row, column))
-    tables = [_position_table(cells) for cells in layouts.values()]
+    row_codes = _codes(list(zip(blocks, rows, strict=True)))
+    column_codes = _codes(list(zip(blocks, columns, strict=True)))
     observed = pearson(a, b)
     if observed is None:
         return None
+    positions = np.full((row_codes.max() + 1, column_codes.max() + 1), -1)  # -1: a cell that is missing
+    positions[row_codes, column_codes] = np.arange(len(a))
+    block_codes = _codes(blocks)
+    columns_of = [np.unique(column_codes[block_codes == block]) for block in np.unique(block_codes)]
     rng = np.random.default_rng(seed)
+    order = np.arange(positions.shape[1])
     as_far = 1
     for _ in range(RESAMPLES):
-        here: list[Indices] = []
-        there: list[Indices] = []
-        for table in tables:
-            shuffled = table[:, rng.permutation(table.shape[1])]
-            present = (table >= 0) & (shuffled >= 0)
-            here.append(table[present])
-            there.append(shuffled[present])
-        correlation = pearson(a[np.concatenate(here)], b[np.concatenate(there)])
+        for members in columns_of:
+            order[members] = rng.permutation(members)
+        shuffled = positions[:, order]
+        present = (positions >= 0) & (shuffled >= 0)
+        correlation = pearson(a[positions[present]], b[shuffled[present]])
         # equal but for rounding counts as equal
         as_far += correlation is not None and abs(correlation) >= abs(observed) - 1e-12
     return as_far / (RESAMPLES + 1)
-
-
-def _position_table(cells: Sequence[tuple[int, Hashable, Hashable]]) -> Indices:
-    """Positions by row and column; -1 for cells that are missing."""
-    positions = [position for position, _, _ in cells]
-    rows = _codes([row for _, row, _ in cells])
-    columns = _codes([column for _, _, column in cells])
-    table = np.full((rows.max() + 1, columns.max() + 1), -1, dtype=np.intp)
-    table[rows, columns] = positions
-    return table
 
 
 def _codes(keys: Sequence[Hashable]) -> Indices:

@@ -120,16 +120,6 @@ def dot_plot(
     return (Plot(name, title, "place", label, tuple(curves), points=True, against=against),)
 
 
-def interval_columns(form: str, of: str = "") -> tuple[Column, Column]:
-    """The headings of the last two of :func:`interval_cells`."""
-    return Column(f"95% low{of}", form), Column(f"95% high{of}", form)
-
-
-def interval_cells(estimate: Estimate) -> tuple[float | None, float | None, float | None]:
-    """The cells of an estimate: its mean and the ends of its interval."""
-    return estimate.mean, estimate.low, estimate.high
-
-
 def make_table(
     title: str,
     rows: Sequence[Mapping[str, Cell]],

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from selfreflect.render.table import Cell, Table
 from selfreflect.sources.items import Item
-from selfreflect.validate.base import Group, MetricInfo, Value, digest
+from selfreflect.validate.base import Better, Group, MetricInfo, Value, digest
 from selfreflect.validate.ranked.order import Pair, known_order
 from selfreflect.validate.ranked.padding import FILLERS, fill_up, pad_items
 from selfreflect.validate.ranked.study import RankedSets
@@ -155,7 +155,6 @@ def test_padding_takes_the_wins_of_length_away_and_leaves_those_of_content():
         "All pairs, padded to equal length with neutral filler: prefer the better summary more often than a coin "
         "would: distance; prefer the worse summary, or neither, more often than not: long." in said
     )
-    assert "Filler alone" not in said  # the metric does not mind it, and of a control nothing is said
 
 
 def test_wins_that_padding_takes_away_are_named():
@@ -166,51 +165,23 @@ def test_wins_that_padding_takes_away_are_named():
     assert "neutral filler: prefer the worse summary, or neither, more often than not: long." in said
 
 
-@pytest.mark.parametrize(
-    ("good", "bad", "sign", "expected"),
-    [
-        (
-            12,
-            5,
-            1,
-            "worse summaries clearly worse, so that wins after padding may be owed to it, for distance (+0.5000)",
-        ),
-        (
-            12,
-            5,
-            -1,
-            "worse summaries clearly better, so that wins after padding are in spite of it, for distance (-0.5000)",
-        ),
-        (
-            5,
-            12,
-            1,
-            "better summaries clearly worse, so that wins after padding are in spite of it, for distance (+0.5000)",
-        ),
-        (
-            5,
-            12,
-            -1,
-            "better summaries clearly better, so that wins after padding may be owed to it, for distance (-0.5000)",
-        ),
-    ],
-)
-def test_what_filler_does_on_its_own_is_reported(good: int, bad: int, sign: int, expected: str):
+@pytest.mark.parametrize(("good", "bad"), [(12, 5), (5, 12)])
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("better", ["lower", "higher"])
+def test_what_filler_does_on_its_own_is_reported(good: int, bad: int, sign: int, better: Better):
     fillers = {word.strip(".,") for line in FILLERS for word in line.split()}
     study = RankedSets(items(12, good, bad), pad=True)
-    for info, way in (
-        (LOWER, 1),
-        (MetricInfo(name="distance", better="higher", group="competitor", about=""), -1),
-    ):
+    info = MetricInfo(name="distance", better=better, group="competitor", about="")
 
-        def rule(text, way=way):
-            return way * sign * 0.5 * bool(fillers & {word.strip(".,") for word in text.split()})
+    def rule(text: str) -> float:
+        filled = bool(fillers & {word.strip(".,") for word in text.split()})
+        return (1 if better == "lower" else -1) * sign * 0.5 * filled
 
-        found = study.finding(measured(study, info, rule), [info])
-        assert expected in "\n".join(found.says)
-        (row,) = rows(table(found, "What filler alone changes"))
-        padded = "worse" if good > bad else "better"
-        assert (row["padded"], row["change"], row["items"], row["of"]) == (padded, sign * 0.5, 12, 12)
+    found = study.finding(measured(study, info, rule), [info])
+    (row,) = rows(table(found, "What filler alone changes"))
+    padded = "worse" if good > bad else "better"
+    assert (row["padded"], row["change"], row["items"], row["of"]) == (padded, sign * 0.5, 12, 12)
+    assert row["95% low"] == row["95% high"] == sign * 0.5
 
 
 def test_without_padding_nothing_is_said_of_it():

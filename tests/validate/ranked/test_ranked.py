@@ -104,7 +104,6 @@ def test_undefined_values_are_counted_and_left_out():
     found = finding(RankedSets(items(20)), selfreflect=rule)
     (row,) = rows(table(found, "How often"), better="good", worse="bad")
     assert (row["wins"], row["n"], row["undefined"]) == (13, 19, 1)
-    assert "selfreflect (1 of 20)" in said(found)
 
 
 def test_a_metric_without_any_value_has_no_rate_and_stands_last():
@@ -127,13 +126,11 @@ def test_metrics_are_ranked_by_win_rate_and_drawn_in_that_order():
 
 def test_a_control_that_has_more_wins_is_named():
     found = finding(RankedSets(items(20)), selfreflect=right_in_first(14), length=words)
-    assert "On good > bad the control length (100%) has a higher win rate than selfreflect (70%)." in said(
-        found
-    )
+    assert "The control length (100%) has a higher win rate than selfreflect (70%)." in said(found)
     better = finding(RankedSets(items(20, good=4, bad=8)), selfreflect=right_in_first(14), length=words)
-    assert "the control length" not in said(better)
+    assert "The control length" not in said(better)
     equal = finding(RankedSets(items(20)), selfreflect=right_in_first(99), length=words)
-    assert "the control length" not in said(equal)
+    assert "The control length" not in said(equal)
 
 
 def test_controls_are_added_to_each_item_and_never_collide():

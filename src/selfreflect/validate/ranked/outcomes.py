@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from selfreflect.render.table import Table
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
 from selfreflect.validate.base import MetricInfo
 from selfreflect.validate.ranked.order import KnownOrder, Pair, Relation
-from selfreflect.validate.ranked.padding import FillerEffects
 from selfreflect.validate.statistics import ALPHA, bounded_mean, holm, mcnemar, win_rate
 
 ALIKE = 1.25
@@ -42,8 +42,8 @@ def length_ratios(items: Sequence[Item], pairs: Sequence[Pair]) -> Ratios:
     return ratios
 
 
-def is_alike(ratio: float) -> bool:
-    return 1 / ALIKE <= ratio <= ALIKE
+def is_alike(ratio: float | None) -> bool:
+    return ratio is not None and 1 / ALIKE <= ratio <= ALIKE
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,9 @@ class Outcomes:
         by_item: dict[str, list[bool]] = defaultdict(list)
         for pair, won in self.wins.items():
             by_item[pair.item].append(won)
-        shares = [sum(wins) / len(wins) for wins in by_item.values()]
-        if len(shares) == len(self.wins):
-            return win_rate([share == 1 for share in shares])
-        return bounded_mean(shares, 0, 1)
+        if len(by_item) == len(self.wins):
+            return win_rate(sum(self.wins.values()), len(self.wins))
+        return bounded_mean([sum(wins) / len(wins) for wins in by_item.values()], 0, 1)
 
     @property
     def alike(self) -> Estimate:
@@ -180,7 +179,8 @@ class RankedResults:
     """Each metric on the pairs in a known order, without control summaries."""
     padded: list[Outcomes]
     """The same pairs padded to equal length; empty without padding."""
-    fillers: FillerEffects
+    filler_tables: list[Table]
+    """What filler alone changes; empty without padding."""
 
     @cached_property
     def tests(self) -> list[PairedTest]:

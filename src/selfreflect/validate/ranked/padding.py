@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from selfreflect.models.base import seed_for
 from selfreflect.render.table import Cell, Table
 from selfreflect.sources.items import Item
+from selfreflect.stats import mean_interval
 from selfreflect.validate.base import MetricInfo
 from selfreflect.validate.ranked.order import Pair, Relation
-from selfreflect.validate.study import ByMetric, interval, listing, make_table
-from selfreflect.validate.worsening import Worsening
+from selfreflect.validate.study import ByMetric, interval, make_table
 
 FILLERS = (
     "Thank you for this question.",
@@ -30,9 +30,6 @@ FILLERS = (
     "I am always glad to hear from you.",
 )
 """Courtesies: they tell nothing about any answer, nor how sure one may be of it."""
-
-ROLES = ("worse", "better")
-"""Which summary of its pair a padded text is."""
 
 FILLER_NOTES = (
     "change: value of the padded text minus value of the unpadded text, negated where higher is better, so that "
@@ -97,51 +94,23 @@ def fill_up(text: str, words: int, rng: random.Random) -> str:
     return " ".join([text, *filler]).rstrip(",.") + "."
 
 
-FillerEffects = Mapping[tuple[MetricInfo, str], Worsening]
-"""By metric and role of the padded texts."""
-
-
-def filler_effects(padding: Padding, metrics: Sequence[MetricInfo], values: ByMetric) -> FillerEffects:
+def filler_table(padding: Padding, metrics: Sequence[MetricInfo], values: ByMetric) -> Table:
     """How filler alone changes values: one change for each item, the mean over its padded texts of a role."""
-    texts: dict[str, set[tuple[str, str, str]]] = {role: set() for role in ROLES}
+    texts: dict[str, set[tuple[str, str, str]]] = {"worse": set(), "better": set()}
     for pair, (before, after) in padding.padded.items():
-        role = "better" if before == pair.better else "worse"
-        texts[role].add((pair.item, before, after))
-    effects: dict[tuple[MetricInfo, str], Worsening] = {}
+        texts["better" if before == pair.better else "worse"].add((pair.item, before, after))
+    rows: list[dict[str, Cell]] = []
     for metric in metrics:
         numbers = values.get(metric.name, {})
-        for role in ROLES:
+        for role, own in texts.items():
             changes: dict[str, list[float]] = defaultdict(list)
-            for item, before, after in sorted(texts[role]):
+            for item, before, after in sorted(own):
                 old, new = numbers.get((item, before)), numbers.get((item, after))
                 if old is not None and new is not None:
                     changes[item].append(metric.badness(new) - metric.badness(old))
-            total = len({item for item, _, _ in texts[role]})
+            total = len({item for item, _, _ in own})
+            change = mean_interval([fmean(each) for each in changes.values()], total)
             if total:
-                effects[metric, role] = Worsening([fmean(own) for own in changes.values()], total)
-    return effects
-
-
-def filler_table(effects: FillerEffects) -> Table:
-    rows: list[dict[str, Cell]] = []
-    for (metric, role), effect in effects.items():
-        mean = interval("change", effect.mean)
-        counts = {"items": effect.mean.n, "of": effect.total}
-        rows.append({"metric": metric.name, "padded": role, **mean, **counts})
+                names = {"metric": metric.name, "padded": role}
+                rows.append({**names, **interval("change", change), "items": change.n, "of": total})
     return make_table("What filler alone changes", rows, "+z.4f", FILLER_NOTES)
-
-
-def filler_says(effects: FillerEffects) -> Iterator[str]:
-    """Which way filler clearly pulls, and whether that speaks for or against wins after padding."""
-    for padded in ROLES:
-        for direction, change in ((1, "worse"), (-1, "better")):
-            verdict = "may be owed to it" if padded == change else "are in spite of it"
-            names = []
-            for (metric, role), effect in effects.items():
-                if role == padded and effect.direction == direction and metric.group != "control":
-                    names.append(f"{metric.name} ({effect.mean.mean:+z.4f})")
-            yield from listing(
-                f"Filler alone makes the padded {padded} summaries clearly {change}, so that wins after padding "
-                f"{verdict}, for",
-                names,
-            )

@@ -12,7 +12,7 @@ from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.ranked.conclusions import conclusions
 from selfreflect.validate.ranked.order import Pair, Relation, known_order
 from selfreflect.validate.ranked.outcomes import Outcomes, RankedResults, length_ratios, outcomes
-from selfreflect.validate.ranked.padding import FillerEffects, filler_effects, pad_items
+from selfreflect.validate.ranked.padding import filler_table, pad_items
 from selfreflect.validate.ranked.tables import tables
 from selfreflect.validate.study import ByMetric, Finding, dot_plot, values_by_metric
 
@@ -93,11 +93,11 @@ class RankedSets:
         ordered = [one.among(in_order.__contains__) for one in everything]
         metrics = [one.metric for one in everything]
         padded: list[Outcomes] = []
-        fillers: FillerEffects = {}
+        filler_tables = []
         if self.padding is not None:
             padded = decide(self.padding.names)
-            fillers = filler_effects(self.padding, metrics, numbers)
-        return RankedResults(self.order, self.controls, ratios, everything, ordered, padded, fillers)
+            filler_tables.append(filler_table(self.padding, metrics, numbers))
+        return RankedResults(self.order, self.controls, ratios, everything, ordered, padded, filler_tables)
 
 
 def _unused(name: str, taken: set[str]) -> str:

@@ -15,7 +15,6 @@ from selfreflect.validate.ranked.outcomes import (
     RankedResults,
     paired_tests,
 )
-from selfreflect.validate.ranked.padding import filler_table
 from selfreflect.validate.study import interval, make_table
 
 _RATE, _DIFFERENCE = ".1%", "+z.1%"
@@ -35,8 +34,7 @@ def tables(results: RankedResults) -> Iterator[Table]:
     yield _ranking_table(results.ordered)
     yield _pair_table(results)
     yield from _matching_tables(results)
-    if results.padded:
-        yield filler_table(results.fillers)
+    yield from results.filler_tables
     if results.tests:
         yield _test_table(results.tests)
     if len(results.ordered) > 2 or not results.tests:

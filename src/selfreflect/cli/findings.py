@@ -48,20 +48,20 @@ def run_study(
         names: metrics or groups of them; None for all that can be computed.
     """
     watcher = Watcher()
-    with nullcontext() if out is None else open_values(out) as stored:
-        values, metrics = _measure(study, names, models, stored, watcher)
+    with nullcontext() if out is None else open_values(out) as store:
+        values, metrics = _measure(study, names, models, store, watcher)
         finding = replace(study.finding(values, metrics), study=options.name)
         missing = undefined_counts(values)
         if missing:
             finding = replace(finding, tables=(*finding.tables, undefined_table(values)))
         _show(finding, json)
         if out is not None:
-            used = dict.fromkeys(value.by for value in values if value.by)
+            model_names = dict.fromkeys(value.by for value in values if value.by)
             made_with = {
                 "source": options.source or "made up",
                 "items": len(study.items),
                 "metrics": ", ".join(info.name for info in metrics),
-                "models": "; ".join(used) or "none",
+                "models": "; ".join(model_names) or "none",
                 "seed": options.seed,
                 "selfreflect": __version__,
             }
@@ -82,7 +82,7 @@ def _measure(
     study: Study,
     names: Sequence[str] | None,
     models: Models,
-    stored: Journal[Value] | None,
+    store: Journal[Value] | None,
     watcher: Watcher,
 ) -> tuple[list[Value], list[MetricInfo]]:
     """Measure with one judge after the other, so that no two are in memory at once. What needs no judge is
@@ -103,7 +103,7 @@ def _measure(
                 metrics += family.metrics
             _say_left_out(names, metrics, models)
         with watcher.stage("measuring", len(study.items) * len(families)) as counter:
-            values += measure(study.items, families, stored, counter.advance)
+            values += measure(study.items, families, store, counter.advance)
     return values, metrics
 
 

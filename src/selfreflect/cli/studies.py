@@ -97,7 +97,8 @@ class StudyOptions(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--order CHAINS",
-            "Names of summaries from best to worst, as in 'good>mid>bad' or 'detailed>terse, detailed>vague'.",
+            "Names of summaries from best to worst, as in 'good>mid>bad' or 'detailed>terse, "
+            "detailed>vague'.",
             default="each item's own field 'order', or good before all others and mid before bad",
         ),
     ] = None
@@ -113,8 +114,8 @@ class StudyOptions(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         Flag(
             "--pad",
-            "Measure the shorter of two ranked summaries once more, padded with filler to the length of the longer "
-            "one.",
+            "Measure the shorter of two ranked summaries once more, padded with filler to the length of the "
+            "longer one.",
         ),
     ] = False
     groups: Annotated[

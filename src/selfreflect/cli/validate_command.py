@@ -22,7 +22,7 @@ Source = Annotated[
     str | None,
     typer.Argument(
         metavar="SOURCE",
-        help="bundled (eight small items), a file of items as `score --items` reads it, - for stdin, or a run "
+        help="bundled (eight small items), a file of items as for `score --items`, - for stdin, or a run "
         "directory.",
         show_default=False,
     ),
@@ -40,16 +40,16 @@ Judges = Annotated[
     list[str] | None,
     o.option(
         "--judge NAME",
-        "Model with full logits: smollm2, a hub name, or a local directory. For --study judges several, as A,B "
-        "or repeated. [default: smollm2]",
+        "Model with full logits: smollm2, a hub name, or a local directory. For --study judges several, as "
+        "A,B or repeated. [default: smollm2]",
     ),
 ]
 Model = Annotated[
     str | None,
     o.option(
         "--model NAME",
-        "Model that rates summaries and lists claims, as `run` takes it (openai:NAME on a server). Without it "
-        "the metrics that need one are left out.",
+        "Model that rates summaries and lists claims, as `run` takes it (openai:NAME on a server). Without "
+        "it the metrics that need one are left out.",
     ),
 ]
 Out = Annotated[
@@ -83,9 +83,9 @@ def command(
     """Does the metric tell good summaries from bad ones with your judge, on your data, and better than simple
     alternatives?
 
-    One command measures SelfReflect, its ablations, its competitors and the controls that any metric must beat,
-    prints tables, and says in plain words what can and what cannot be concluded from this number of items.
-    docs/validate.md is the guide.
+    One command measures SelfReflect, its ablations, its competitors and the controls that any metric must
+    beat, prints tables, and says in plain words what can and what cannot be concluded from this number of
+    items. docs/validate.md is the guide.
 
     \b
     Studies:
@@ -121,19 +121,19 @@ def command(
     scipy_stats()  # better missing now than after the measurements
     models = _models(judges, model, overrides, options)
     metric_names = None if metrics is None else _split(metrics)
-    kept = "Nothing is kept without --out DIR."
+    advice = "Nothing is kept without --out DIR."
     if out is not None:
-        kept = f"Finished measurements are kept in {out}; run the same command to resume."
+        advice = f"Finished measurements are kept in {out}; run the same command to resume."
     try:
         study, note = load(study_options, models.generator)
         if note:
             say(note)
         undefined = run_study(study, study_options, metric_names, models, out, json)
     except KeyboardInterrupt:
-        say(f"Interrupted. {kept}")
+        say(f"Interrupted. {advice}")
         raise typer.Exit(130) from None
     except BackendError as error:
-        raise BackendError(f"{error} {kept}") from None
+        raise BackendError(f"{error} {advice}") from None
     if undefined:
         raise typer.Exit(1)
 

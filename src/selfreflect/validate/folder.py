@@ -1,5 +1,5 @@
-"""The directory of ``validate --out``: the values, which studies with other items, metrics or judges may share,
-and a folder for the finding of each study."""
+"""The directory of ``validate --out``: the values, which studies with other items, metrics or judges may
+share, and a folder for the finding of each study."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def open_values(directory: Path) -> Iterator[Journal[Value]]:
             )
         if names and VALUES not in names:
             raise StoreError(
-                f"{directory} is not empty and was not made by validate (it has no {VALUES}). Use another --out."
+                f"{directory} is not empty and was not made by validate (it has no {VALUES}). Use another "
+                "--out."
             )
         stack.callback(os.close, lock(directory / _LOCK))
         values = journal(directory)
@@ -56,8 +57,8 @@ def open_values(directory: Path) -> Iterator[Journal[Value]]:
 
 
 def write(finding: Finding, made_with: Mapping[str, Any], directory: Path) -> Path:
-    """Write the finding as JSON and Markdown and each of its tables as CSV, to a folder of its study, which is
-    returned. Tables and plots of an earlier run of the study are deleted.
+    """Write the finding as JSON and Markdown and each of its tables as CSV, to a folder of its study, which
+    is returned. Tables and plots of an earlier run of the study are deleted.
 
     Args:
         made_with: what a reader needs to make it again, as plain values.

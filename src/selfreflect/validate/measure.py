@@ -34,7 +34,7 @@ def journal(directory: Path) -> Journal[Value]:
 def measure(
     items: Sequence[Item],
     families: Sequence[Family],
-    stored: Journal[Value] | None = None,
+    store: Journal[Value] | None = None,
     on_progress: Callable[[], object] = lambda: None,
 ) -> list[Value]:
     """Compute a value for each metric and each summary of every item; ``on_progress`` is called once for each
@@ -46,27 +46,27 @@ def measure(
     values = []
     for item in items:
         for family in families:
-            values += _measure_item(item, family, stored)
+            values += _measure_item(item, family, store)
             on_progress()
     return values
 
 
-def _measure_item(item: Item, family: Family, stored: Journal[Value] | None) -> list[Value]:
+def _measure_item(item: Item, family: Family, store: Journal[Value] | None) -> list[Value]:
     keys: dict[Key, str] = {}
     for metric in family.metrics:
         for name in item.summaries:
             keys[metric.name, item.id, name, digest(item, name), family.by] = name
     values: dict[Key, Value] = {}
-    if stored is not None:
-        values = {key: stored.records[key] for key in keys if key in stored.records}
+    if store is not None:
+        values = {key: store.records[key] for key in keys if key in store.records}
         values = {key: value for key, value in values.items() if _is_final(value)}
     missing = {name for key, name in keys.items() if key not in values}
     if missing:
         texts = {name: text for name, text in item.summaries.items() if name in missing}
-        scored = family.score(msgspec.structs.replace(item, summaries=texts))
-        new = {_key(value): value for value in scored if _key(value) not in values}
-        if stored is not None:
-            stored.append_all(list(new.values()))
+        family_values = family.score(msgspec.structs.replace(item, summaries=texts))
+        new = {_key(value): value for value in family_values if _key(value) not in values}
+        if store is not None:
+            store.append_all(list(new.values()))
         values |= new
     return [values[key] for key in keys]
 

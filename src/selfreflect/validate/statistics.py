@@ -73,8 +73,8 @@ def bounded_mean(values: Sequence[float], lowest: float, highest: float, *, seed
 
 
 def side_of_chance(rate: Estimate) -> int:
-    """1 if a win rate is clearly above one half, -1 if clearly below, else 0. So few wins as a coin could have
-    won are never clear."""
+    """1 if a win rate is clearly above one half, -1 if clearly below, else 0. So few wins as a coin could
+    have won are never clear."""
     return 0 if detectable_rate(rate.n) is None else rate.side_of(0.5)
 
 
@@ -107,8 +107,8 @@ def detectable_rate(n: int) -> float | None:
     """
     if not n:
         return None
-    needed = int(scipy_stats().binom.isf(ALPHA / 2, n, 0.5)) + 1
-    return None if needed > n else _rate_for(needed, n)
+    wins = int(scipy_stats().binom.isf(ALPHA / 2, n, 0.5)) + 1
+    return None if wins > n else _rate_for(wins, n)
 
 
 def detectable_difference(n: int) -> float | None:
@@ -118,8 +118,8 @@ def detectable_difference(n: int) -> float | None:
     It is for the most favourable case, in which the worse metric is never right alone; each pair where it is
     makes the test weaker. None if n pairs can show no difference.
     """
-    needed = math.ceil(1 - math.log2(ALPHA))  # k pairs, all on one side, have p = 2 * 0.5^k
-    return _rate_for(needed, n) if needed <= n else None
+    wins = math.ceil(1 - math.log2(ALPHA))  # k pairs, all on one side, have p = 2 * 0.5^k
+    return _rate_for(wins, n) if wins <= n else None
 
 
 def _rate_for(k: int, n: int) -> float:
@@ -223,8 +223,8 @@ def correlation_interval(
         positions.setdefault(group, []).append(position)
     members = [np.asarray(group, dtype=np.intp) for group in positions.values()]
 
-    def resampled(drawn: Indices) -> float | None:
-        points = np.concatenate([members[group] for group in drawn])
+    def resampled(resample: Indices) -> float | None:
+        points = np.concatenate([members[group] for group in resample])
         return pearson(a[points], b[points])
 
     low, high = bootstrap(resampled, len(members), seed=seed)

@@ -100,8 +100,8 @@ def one_judge(values: Sequence[Value]) -> tuple[list[Value], list[str]]:
     first: dict[str, str] = {}
     for value in values:
         first.setdefault(value.metric, value.by)
-    kept = [value for value in values if value.by == first[value.metric]]
-    return kept, sorted({value.by for value in values if value.by != first[value.metric]})
+    others = {value.by for value in values if value.by != first[value.metric]}
+    return [value for value in values if value.by == first[value.metric]], sorted(others)
 
 
 def dot_plot(
@@ -129,7 +129,8 @@ def make_table(
 ) -> Table:
     """Make a table from rows that map each heading to its cell, with the same headings in every row.
 
-    A heading in ``forms`` has its own format. Else whole numbers are shown as such, other numbers in ``form``.
+    A heading in ``forms`` has its own format. Else whole numbers are shown as such, other numbers in
+    ``form``.
     """
     own_forms = forms or {}
     headings: list[Column] = []

@@ -152,7 +152,8 @@ def test_padding_takes_the_wins_of_length_away_and_leaves_those_of_content():
     assert (own["win rate"], own["n equal"], own["padded"], own["n padded"]) == (0.5, 0, 0, 20)
     said = "\n".join(found.says)
     assert (
-        "All pairs, padded to equal length with neutral filler: prefer the better summary more often than a coin "
+        "All pairs, padded to equal length with neutral filler: prefer the better summary more often than a "
+        "coin "
         "would: distance; prefer the worse summary, or neither, more often than not: long." in said
     )
 

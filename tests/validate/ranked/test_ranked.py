@@ -14,7 +14,7 @@ from selfreflect.render.table import Cell, Table, to_csv, to_markdown
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import Better, Group, MetricInfo, Undefined, Value
 from selfreflect.validate.ranked.order import Pair
-from selfreflect.validate.ranked.outcomes import length_ratios, outcomes
+from selfreflect.validate.ranked.results import decide_pairs, length_ratios
 from selfreflect.validate.ranked.study import EMPTY, QUESTION, RankedSets
 from selfreflect.validate.study import Finding
 
@@ -192,8 +192,8 @@ def test_matching_for_length_takes_the_wins_of_length_away():
     assert [row["win rate"] for row in own] == [1, 1, 1]
     assert own[2]["95% low"] == pytest.approx(1 - (1 - 0.025 ** (1 / 10)) / math.sqrt(2))
     assert (
-        "Of about equal length, 10 pairs (10 of 30 good > bad): prefer the better summary more often than a coin "
-        "would: selfreflect; prefer the worse summary, or neither, more often than not: length."
+        "Of about equal length, 10 pairs (10 of 30 good > bad): prefer the better summary more often than a "
+        "coin would: selfreflect; prefer the worse summary, or neither, more often than not: length."
         in said(found)
     )
     (row,) = rows(table(found, "How often"), metric="selfreflect", worse="bad")
@@ -207,7 +207,8 @@ def test_wins_that_equal_length_takes_away_are_named_with_the_pairs_they_are_mis
     ]
     found = finding(RankedSets([*items(30), *alike], "good>bad, good>mid"), length=words)
     assert (
-        "Of about equal length, 10 pairs (10 of 40 good > bad and 0 of 10 good > mid): prefer the worse summary, or "
+        "Of about equal length, 10 pairs (10 of 40 good > bad and 0 of 10 good > mid): prefer the worse "
+        "summary, or "
         "neither, more often than not: length." in said(found)
     )
 
@@ -233,7 +234,7 @@ def test_a_text_without_words_has_no_length_to_match():
     assert ratios == {pairs[1]: 1}
     values = {(id_, name): float(name == "bad") for id_ in "ab" for name in ("good", "bad")}
     names = {pair: pair.kind for pair in pairs}
-    assert outcomes(OTHER, values, names, ratios).alike.n == 1
+    assert decide_pairs(OTHER, values, names, ratios).alike.n == 1
 
 
 def test_pairs_of_one_item_are_not_counted_as_independent():
@@ -294,7 +295,8 @@ def test_metrics_are_told_from_a_coin_or_not():
         length=lambda one, s: -words(one, s),
     )
     assert (
-        "All pairs: prefer the better summary more often than a coin would: selfreflect; prefer the worse summary, or "
+        "All pairs: prefer the better summary more often than a coin would: selfreflect; prefer the worse "
+        "summary, or "
         "neither, more often than not: length; cannot be told from a coin: other." in said(found)
     )
 

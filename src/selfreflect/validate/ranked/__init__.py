@@ -1,2 +1,2 @@
-"""Summaries in a known order: ``study.RankedSets`` asks how often a metric prefers the better one,
-``length.LengthStudy`` whether it prefers longer ones, ``judges.JudgeAgreement`` whether several judges agree."""
+"""Given summaries: ``study.RankedSets`` asks how often a metric prefers the one known to be better,
+``length.LengthStudy`` whether it prefers longer ones, ``judges.JudgeAgreement`` whether judges agree."""

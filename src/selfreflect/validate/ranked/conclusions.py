@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from selfreflect.stats import Estimate
 from selfreflect.validate.base import MetricInfo
 from selfreflect.validate.ranked.order import KnownOrder, Relation
-from selfreflect.validate.ranked.outcomes import FEWEST_PAIRS, PairedTest, RankedResults, is_alike
+from selfreflect.validate.ranked.results import FEWEST_PAIRS, PairedTest, RankedResults, is_alike
 from selfreflect.validate.statistics import detectable_difference, detectable_rate, side_of_chance
 from selfreflect.validate.study import counted, joined, listing, percent
 
@@ -19,15 +19,15 @@ def conclusions(results: RankedResults) -> Iterator[str]:
     sizes = Counter(pair.kind for pair in order.pairs)
     alike = Counter(pair.kind for pair in order.pairs if is_alike(results.ratios.get(pair)))
     yield _compared(order)
-    yield from _against_chance("All pairs", [(one.metric, one.rate) for one in results.ordered])
+    yield from _against_chance("All pairs", [(result.metric, result.rate) for result in results.main])
     yield from _controls(results)
     yield _lengths(results, [_name(kind) for kind in sizes if alike[kind] < FEWEST_PAIRS])
     # these may be pairs of one kind, which say nothing about the others
     kinds = joined([f"{alike[kind]} of {size} {_name(kind)}" for kind, size in sizes.items()])
     pairs = f"Of about equal length, {counted(alike.total(), 'pair')} ({kinds})"
-    rates = [(one.metric, one.alike) for one in results.ordered if one.alike.n >= FEWEST_PAIRS]
+    rates = [(result.metric, result.alike) for result in results.main if result.alike.n >= FEWEST_PAIRS]
     yield from _against_chance(pairs, rates)
-    padded = [(one.metric, one.rate) for one in results.padded]
+    padded = [(result.metric, result.rate) for result in results.padded]
     yield from _against_chance("All pairs, padded to equal length with neutral filler", padded)
     yield from _tests(results.tests)
     yield from _power(sizes)
@@ -67,7 +67,7 @@ def _against_chance(pairs: str, rates: Sequence[tuple[MetricInfo, Estimate]]) ->
 
 def _controls(results: RankedResults) -> Iterator[str]:
     """Name every metric that a control surpasses, clearly or not: it must beat all of them."""
-    rates = [(one.metric, one.rate.mean) for one in results.ordered if one.rate.mean is not None]
+    rates = [(result.metric, result.rate.mean) for result in results.main if result.rate.mean is not None]
     for control, level in rates:
         if control.group == "control":
             others = [(metric.name, rate) for metric, rate in rates if metric.group != "control"]
@@ -77,11 +77,11 @@ def _controls(results: RankedResults) -> Iterator[str]:
             )
     for summary in results.controls:
         fooled = []
-        for one in results.everything:
-            wins = [won for pair, won in one.wins.items() if pair.worse == summary]
+        for result in results.with_controls:
+            wins = [won for pair, won in result.wins.items() if pair.worse == summary]
             losses = len(wins) - sum(wins)
-            if one.metric.group != "control" and 2 * losses > len(wins):
-                fooled.append(f"{one.metric.name} ({losses} of {len(wins)})")
+            if result.metric.group != "control" and 2 * losses > len(wins):
+                fooled.append(f"{result.metric.name} ({losses} of {len(wins)})")
         yield from listing(
             f"The summary '{summary}' is judged at least as good as the best one more often than not by",
             fooled,
@@ -127,7 +127,8 @@ def _power(sizes: Counter[Relation]) -> Iterator[str]:
             yield f"{pairs} is too small a number: even if all were won, a coin could have done it."
         else:
             yield (
-                f"With {pairs} a win rate has to be {percent(rate)} to be told from a coin with a power of 80%. "
-                f"A difference between two metrics has to be {percent(difference)} for that, even if the worse "
-                "one is never right alone; more if it sometimes is, and after adjustment for several tests."
+                f"With {pairs} a win rate has to be {percent(rate)} to be told from a coin with a power of "
+                f"80%. A difference between two metrics has to be {percent(difference)} for that, even if "
+                "the worse one is never right alone; more if it sometimes is, and after adjustment for "
+                "several tests."
             )

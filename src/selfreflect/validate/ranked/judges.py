@@ -35,13 +35,13 @@ from selfreflect.validate.study import (
 
 _CORRELATION = "+z.2f"
 STRATEGY_NOTE = (
-    "Kendall's tau-b between the two judges' means of the summaries of one name (a strategy), over those that both "
-    "have values for; n: strategies; intervals: 95% percentile bootstrap over items"
+    "Kendall's tau-b between the two judges' means of the summaries of one name (a strategy), over those "
+    "that both have values for; n: strategies; intervals: 95% percentile bootstrap over items"
 )
 SUMMARY_NOTE = "Spearman's rank correlation; n: summaries; intervals: 95% percentile bootstrap over items"
 ORDER_NOTE = (
-    "mean over items of the share of two summaries that both judges put in the same order; if one sees a tie the "
-    "other must too; n: items; intervals: 95% BCa bootstrap over items"
+    "mean over items of the share of two summaries that both judges put in the same order; if one sees a tie "
+    "the other must too; n: items; intervals: 95% BCa bootstrap over items"
 )
 
 Key = tuple[str, str]
@@ -76,30 +76,30 @@ class JudgeAgreement:
             ConfigError: no metric was computed by more than one judge.
         """
         by_metric = self._by_judge(values)
-        shared = [metric for metric in metrics if len(by_metric[metric.name]) > 1]
-        if not shared:
+        several = [metric for metric in metrics if len(by_metric[metric.name]) > 1]
+        if not several:
             raise ConfigError(
                 "agreement between judges needs two or more of them on the same metric; name another judge"
             )
         agreements, plots = [], []
-        for metric in shared:
+        for metric in several:
             by_judge = by_metric[metric.name]
             for judges in combinations(by_judge, 2):
                 agreement = self._agreement(metric, judges, by_judge)
                 agreements.append(agreement)
                 if agreement.summaries.n:
                     plots.append(_plot(agreement, by_judge))
-        means = self._mean_table({metric.name: by_metric[metric.name] for metric in shared})
-        alone = [metric.name for metric in metrics if metric not in shared]
+        means = self._mean_table({metric.name: by_metric[metric.name] for metric in several})
+        alone = [metric.name for metric in metrics if metric not in several]
         says = (
             *(
                 f"{one.metric.name} by {one.judges[0]} and by {one.judges[1]}: {_agree(one)}"
                 for one in agreements
             ),
             *listing("Left out, because fewer than two judges computed them:", alone),
-            f"{counted(len(self.items), 'item')}. Agreement is not truth: judges of one family may share their "
-            "errors. Correlations over single summaries also rise where some questions are harder than others for "
-            "every judge; the share of pairs in the same order does not.",
+            f"{counted(len(self.items), 'item')}. Agreement is not truth: judges of one family may share "
+            "their errors. Correlations over single summaries also rise where some questions are harder than "
+            "others for every judge; the share of pairs in the same order does not.",
         )
         return Finding(self.name, (*_agreement_tables(agreements), means), says, tuple(plots))
 
@@ -151,11 +151,11 @@ def _strategy_agreement(keys: Sequence[Key], a: Sequence[float], b: Sequence[flo
         first[cell] = x
         second[cell] = y
 
-    def tau(drawn: Indices) -> float | None:
-        counts = present[drawn].sum(axis=0)
+    def tau(resample: Indices) -> float | None:
+        counts = present[resample].sum(axis=0)
         if not counts.all():
             return None
-        return kendall(first[drawn].sum(axis=0) / counts, second[drawn].sum(axis=0) / counts)
+        return kendall(first[resample].sum(axis=0) / counts, second[resample].sum(axis=0) / counts)
 
     mean = tau(np.arange(len(items), dtype=np.intp))
     low, high = (None, None) if mean is None else bootstrap(tau, len(items))
@@ -215,7 +215,7 @@ def _agree(one: Agreement) -> str:
     if one.same_order.low is not None and one.same_order.low <= 0.5:
         sentence += ", which cannot be told from a coin"
     if one.strategies.mean is None:
-        rest = "Fewer than three strategies differ in their means by both, so that no rank correlation is defined."
+        rest = "Fewer than three strategies differ in their means by both: there is no rank correlation."
         return f"{sentence}. {rest}"
     tau = with_interval(one.strategies, _CORRELATION)
     return f"{sentence}; the rank correlation of the means of {one.strategies.n} strategies is {tau}."

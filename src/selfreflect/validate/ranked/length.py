@@ -25,10 +25,10 @@ from selfreflect.validate.study import (
 _CORRELATION = "+z.2f"
 NOTES = (
     "above 0 where longer summaries are judged better; length in words",
-    "within items: mean over items of Somers' D, how much more often the longer of two summaries is judged better "
-    "than worse; interval: 95% BCa bootstrap over items",
-    "over all: Spearman's rank correlation over all summaries; interval: 95% percentile bootstrap over items; it "
-    "mixes the length of summaries with the difficulty of questions",
+    "within items: mean over items of Somers' D, how much more often the longer of two summaries is judged "
+    "better than worse; interval: 95% BCa bootstrap over items",
+    "over all: Spearman's rank correlation over all summaries; interval: 95% percentile bootstrap over "
+    "items; it mixes the length of summaries with the difficulty of questions",
 )
 
 
@@ -133,7 +133,7 @@ def _says(audits: Sequence[LengthPreference]) -> Iterator[str]:
     yield from listing("No clear preference for longer or shorter summaries:", names[0])
     yield from listing("Without values to compare with length:", names[None])
     yield (
-        "A correlation alone is no bias: where the better summaries happen to be longer, a metric that is right "
-        "prefers them too. Ranked sets tell the two apart, by pairs of equal length and pairs whose better summary "
-        "is the shorter one."
+        "A correlation alone is no bias: where the better summaries happen to be longer, a metric that is "
+        "right prefers them too. Ranked sets tell the two apart, by pairs of equal length and pairs whose "
+        "better summary is the shorter one."
     )

@@ -32,8 +32,8 @@ FILLERS = (
 """Courtesies: they tell nothing about any answer, nor how sure one may be of it."""
 
 FILLER_NOTES = (
-    "change: value of the padded text minus value of the unpadded text, negated where higher is better, so that "
-    "above 0 is worse for every metric; mean over items, each by the mean of its padded texts",
+    "change: value of the padded text minus value of the unpadded text, negated where higher is better, so "
+    "that above 0 is worse for every metric; mean over items, each by the mean of its padded texts",
     "padded: which text of its pair was the shorter one. If filler makes worse texts worse still, wins after "
     "padding may be owed to it",
     "intervals: 95% BCa bootstrap over items",

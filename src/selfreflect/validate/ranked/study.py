@@ -11,8 +11,8 @@ from selfreflect.sources.items import Item
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.ranked.conclusions import conclusions
 from selfreflect.validate.ranked.order import Pair, Relation, known_order
-from selfreflect.validate.ranked.outcomes import Outcomes, RankedResults, length_ratios, outcomes
 from selfreflect.validate.ranked.padding import filler_table, pad_items
+from selfreflect.validate.ranked.results import MetricResult, RankedResults, decide_pairs, length_ratios
 from selfreflect.validate.ranked.tables import tables
 from selfreflect.validate.study import ByMetric, Finding, dot_plot, values_by_metric
 
@@ -49,10 +49,10 @@ class RankedSets:
         self.padding = pad_items(usable, self.order.pairs, seed) if pad else None
         if self.padding is not None:
             usable = self.padding.items
-        taken: set[str] = set()
+        names: set[str] = set()
         for item in usable:
-            taken.update(item.summaries)
-        self.controls = tuple(_unused(name, taken) for name in (QUESTION, EMPTY)) if controls else ()
+            names.update(item.summaries)
+        self.controls = tuple(_unused(name, names) for name in (QUESTION, EMPTY)) if controls else ()
         self.items: Sequence[Item] = [self._with_controls(item) for item in usable]
         control_pairs = []
         for name in self.controls:
@@ -72,7 +72,7 @@ class RankedSets:
             "ranked",
             "How often the better summary wins",
             "win rate (0.5: chance)",
-            [(one.metric.name, one.rate) for one in results.ordered],
+            [(result.metric.name, result.rate) for result in results.main],
             against=0.5,
         )
         return Finding(self.name, tuple(tables(results)), tuple(conclusions(results)), plots)
@@ -82,26 +82,26 @@ class RankedSets:
         in_order = set(self.order.pairs)
         ratios = length_ratios(self.items, pairs)
 
-        def decide(names: Mapping[Pair, Relation]) -> list[Outcomes]:
-            return [outcomes(metric, numbers.get(metric.name, {}), names, ratios) for metric in metrics]
+        def decide(names: Mapping[Pair, Relation]) -> list[MetricResult]:
+            return [decide_pairs(metric, numbers.get(metric.name, {}), names, ratios) for metric in metrics]
 
-        def rank(one: Outcomes) -> float:
-            rate = one.among(in_order.__contains__).rate.mean
+        def rank(result: MetricResult) -> float:
+            rate = result.among(in_order.__contains__).rate.mean
             return math.inf if rate is None else -rate
 
-        everything = sorted(decide({pair: pair.kind for pair in pairs}), key=rank)
-        ordered = [one.among(in_order.__contains__) for one in everything]
-        metrics = [one.metric for one in everything]
-        padded: list[Outcomes] = []
+        with_controls = sorted(decide({pair: pair.kind for pair in pairs}), key=rank)
+        main = [result.among(in_order.__contains__) for result in with_controls]
+        metrics = [result.metric for result in main]
+        padded: list[MetricResult] = []
         filler_tables = []
         if self.padding is not None:
             padded = decide(self.padding.names)
             filler_tables.append(filler_table(self.padding, metrics, numbers))
-        return RankedResults(self.order, self.controls, ratios, everything, ordered, padded, filler_tables)
+        return RankedResults(self.order, self.controls, ratios, main, with_controls, padded, filler_tables)
 
 
-def _unused(name: str, taken: set[str]) -> str:
-    while name in taken:
+def _unused(name: str, names: set[str]) -> str:
+    while name in names:
         name += "*"
     return name
 

@@ -7,10 +7,10 @@ from itertools import combinations
 
 from selfreflect.render.table import Cell, Table
 from selfreflect.stats import Estimate
-from selfreflect.validate.ranked.outcomes import (
+from selfreflect.validate.ranked.results import (
     ALIKE,
     FEWEST_PAIRS,
-    Outcomes,
+    MetricResult,
     PairedTest,
     RankedResults,
     paired_tests,
@@ -21,23 +21,26 @@ _RATE, _DIFFERENCE = ".1%", "+z.1%"
 _P_FORMS = {"p": ".2g", "p (Holm)": ".2g"}
 TIES = "ties are losses; pairs with an undefined value are counted and left out of n"
 INTERVALS = "intervals: 95% BCa bootstrap over items; exact (Clopper-Pearson) where all items agree"
-EQUAL = f"the longer of the two has at most {ALIKE} times the words of the other; a dash for fewer than {FEWEST_PAIRS}"
-PADDED = "all pairs whose texts have words, the shorter text continued with filler to as many words as the longer one"
-SHORTER = f"only pairs whose better summary has fewer words; a dash for fewer than {FEWEST_PAIRS}"
+_FEW = f"a dash for fewer than {FEWEST_PAIRS}"
+EQUAL = f"the longer of the two has at most {ALIKE} times the words of the other; {_FEW}"
+PADDED = (
+    "all pairs whose texts have words, the shorter one continued with filler to the words of the longer one"
+)
+SHORTER = f"only pairs whose better summary has fewer words; {_FEW}"
 BALANCED = (
     "the mean of the rates among pairs whose better summary is longer and among those whose better one is "
-    f"shorter; judging by length alone gives 50%; a dash for fewer than {FEWEST_PAIRS} of either"
+    f"shorter; judging by length alone gives 50%; {_FEW} of either"
 )
 
 
 def tables(results: RankedResults) -> Iterator[Table]:
-    yield _ranking_table(results.ordered)
+    yield _ranking_table(results.main)
     yield _pair_table(results)
     yield from _matching_tables(results)
     yield from results.filler_tables
     if results.tests:
         yield _test_table(results.tests)
-    if len(results.ordered) > 2 or not results.tests:
+    if len(results.main) > 2 or not results.tests:
         yield from _clear_difference_table(results)
 
 
@@ -46,24 +49,24 @@ def _if_enough(rate: Estimate) -> Estimate:
     return Estimate(None, None, None, rate.n, rate.total) if rate.n < FEWEST_PAIRS else rate
 
 
-def _ranking_table(ordered: Sequence[Outcomes]) -> Table:
+def _ranking_table(results: Sequence[MetricResult]) -> Table:
     rows: list[dict[str, Cell]] = []
-    for one in ordered:
-        alike = _if_enough(one.alike)
+    for result in results:
+        alike = _if_enough(result.alike)
         rows.append(
             {
-                "metric": one.metric.name,
-                "group": one.metric.group,
-                **interval("win rate", one.rate),
-                "items": one.rate.n,
-                "pairs": len(one.wins),
-                "undefined": one.undefined,
+                "metric": result.metric.name,
+                "group": result.metric.group,
+                **interval("win rate", result.rate),
+                "items": result.rate.n,
+                "pairs": len(result.wins),
+                "undefined": result.undefined,
                 **interval("at equal length", alike, "equal low", "equal high"),
                 "equal items": alike.n,
             }
         )
     notes = (
-        "win rate: the mean over items of the share of their ordered pairs that are won, without control summaries",
+        "win rate: mean over items of the share of their pairs in a known order that are won",
         TIES,
         f"at equal length: {EQUAL}",
         INTERVALS,
@@ -72,21 +75,21 @@ def _ranking_table(ordered: Sequence[Outcomes]) -> Table:
 
 
 def _pair_table(results: RankedResults) -> Table:
-    padded = {one.metric.name: one for one in results.padded}
+    padded = {result.metric.name: result for result in results.padded}
     rows: list[dict[str, Cell]] = []
-    for all_pairs in results.everything:
+    for all_pairs in results.with_controls:
         name = all_pairs.metric.name
         for kind in dict.fromkeys(pair.kind for pair in all_pairs.pairs):
-            one = all_pairs.of_kind(kind)
-            alike = _if_enough(one.alike)
+            result = all_pairs.of_kind(kind)
+            alike = _if_enough(result.alike)
             row: dict[str, Cell] = {
                 "metric": name,
                 "better": kind[0],
                 "worse": kind[1],
-                "wins": sum(one.wins.values()),
-                "n": one.rate.n,
-                **interval("win rate", one.rate),
-                "undefined": one.undefined,
+                "wins": sum(result.wins.values()),
+                "n": result.rate.n,
+                **interval("win rate", result.rate),
+                "undefined": result.undefined,
                 "at equal length": alike.mean,
                 "n equal": alike.n,
             }
@@ -104,21 +107,21 @@ def _matching_tables(results: RankedResults) -> Iterator[Table]:
     """One table for each way of matching: next to each other they are too wide for a terminal."""
 
     def table(
-        way: str, note: str, metrics: Sequence[Outcomes], rate: Callable[[Outcomes], Estimate]
+        way: str, note: str, metrics: Sequence[MetricResult], rate: Callable[[MetricResult], Estimate]
     ) -> Table:
         rows: list[dict[str, Cell]] = []
-        for one in metrics:
+        for result in metrics:
             for better, worse in results.order.kinds:
-                own = _if_enough(rate(one.of_kind((better, worse))))
-                names = {"metric": one.metric.name, "better": better, "worse": worse}
+                own = _if_enough(rate(result.of_kind((better, worse))))
+                names = {"metric": result.metric.name, "better": better, "worse": worse}
                 rows.append({**names, **interval("win rate", own), "n": own.n})
         return make_table(f"After matching for length: {way}", rows, _RATE, (note, TIES, INTERVALS))
 
-    yield table("equal length", EQUAL, results.ordered, lambda one: one.alike)
+    yield table("equal length", EQUAL, results.main, lambda result: result.alike)
     if results.padded:
-        yield table("padded to equal length", PADDED, results.padded, lambda one: one.rate)
-    yield table("the better summary is shorter", SHORTER, results.ordered, lambda one: one.shorter)
-    yield table("balanced", BALANCED, results.ordered, lambda one: one.balanced)
+        yield table("padded to equal length", PADDED, results.padded, lambda result: result.rate)
+    yield table("the better summary is shorter", SHORTER, results.main, lambda result: result.shorter)
+    yield table("balanced", BALANCED, results.main, lambda result: result.balanced)
 
 
 def _test_row(test: PairedTest) -> dict[str, Cell]:
@@ -138,8 +141,8 @@ def _test_row(test: PairedTest) -> dict[str, Cell]:
 
 def _test_table(tests: Sequence[PairedTest]) -> Table:
     notes = (
-        "difference in win rate on the pairs that both have values for; p: exact McNemar test, a dash where both "
-        "win the same pairs",
+        "difference in win rate on the pairs that both have values for; p: exact McNemar test, a dash where "
+        "both win the same pairs",
         "p (Holm): adjusted for all tests on pairs of the same kind",
         INTERVALS,
     )
@@ -149,7 +152,7 @@ def _test_table(tests: Sequence[PairedTest]) -> Table:
 
 def _clear_difference_table(results: RankedResults) -> Iterator[Table]:
     """Only differences that are clear, if any: of 14 metrics there would be 91 rows for each kind of pair."""
-    sides = list(combinations(results.ordered, 2))
+    sides = list(combinations(results.main, 2))
     rows = []
     for kind in results.order.kinds:
         for test in paired_tests(sides, kind):
@@ -158,10 +161,10 @@ def _clear_difference_table(results: RankedResults) -> Iterator[Table]:
                 del row["95% low"], row["95% high"]
                 rows.append(row)
     notes = (
-        f"of the {len(sides)} pairs of metrics on each kind of pair, those with a clear difference, the one that "
-        "wins more often first; all others show none, which is no proof of equality",
-        "p: exact McNemar test; p (Holm): adjusted for all tests on pairs of the same kind, that is for up to "
-        f"{len(sides)}",
+        f"of the {len(sides)} pairs of metrics on each kind of pair, those with a clear difference, the one "
+        "that wins more often first; all others show none, which is no proof of equality",
+        "p: exact McNemar test; p (Holm): adjusted for all tests on pairs of the same kind, that is for up "
+        f"to {len(sides)}",
     )
     if rows:
         title = "All metrics against each other on the same pairs"

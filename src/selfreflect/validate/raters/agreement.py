@@ -43,16 +43,16 @@ def krippendorff_package() -> Any:
 
 
 def alpha(counts: Counts, values: Sequence[float], level: Level) -> float | None:
-    """Krippendorff's alpha; None if no unit has two ratings, or all that can be compared are equal and nothing
-    is left to chance."""
-    compared = counts[counts.sum(axis=1) > 1]
-    in_use = compared.any(axis=0)
+    """Krippendorff's alpha; None if no unit has two ratings, or all that can be compared are equal and
+    nothing is left to chance."""
+    counts = counts[counts.sum(axis=1) > 1]
+    in_use = counts.any(axis=0)
     if in_use.sum() < 2:
         return None
     domain = np.asarray(values, dtype=np.float64)[in_use]
     return float(
         krippendorff_package().alpha(
-            value_counts=compared[:, in_use], value_domain=domain, level_of_measurement=level
+            value_counts=counts[:, in_use], value_domain=domain, level_of_measurement=level
         )
     )
 
@@ -70,20 +70,20 @@ def alpha_estimate(units: Units, level: Level, *, seed: int = 0) -> Estimate:
         if len(ratings) > 1:
             by_item.setdefault(item, []).append(ratings)
     values: set[float] = set()
-    for compared in by_item.values():
-        values.update(*compared)
+    for item_units in by_item.values():
+        values.update(*item_units)
     n, total = len(by_item), len({item for item, _ in units})
     size = sum(map(len, by_item.values())) * len(values) ** 2
     if not 0 < size <= _POSSIBLE:
         return Estimate(None, None, None, n, total)
     domain = sorted(values)
-    counts = [_counts(compared, domain) for compared in by_item.values()]
+    counts = [_counts(item_units, domain) for item_units in by_item.values()]
     mean = alpha(np.concatenate(counts), domain, level)
     if mean is None or size > _AFFORDABLE:
         return Estimate(mean, None, None, n, total)
 
-    def resampled(drawn: Indices) -> float | None:
-        return alpha(np.concatenate([counts[index] for index in drawn]), domain, level)
+    def resampled(resample: Indices) -> float | None:
+        return alpha(np.concatenate([counts[index] for index in resample]), domain, level)
 
     low, high = bootstrap(resampled, n, seed=seed)
     return Estimate(mean, low, high, n, total)

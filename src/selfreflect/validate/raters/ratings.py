@@ -83,8 +83,8 @@ def read_ratings(source: str | Path, items: Sequence[Item]) -> Ratings:
             )
         if (rater, item, *names) in first_place:
             raise row.error(
-                f"rater {excerpt(rater)} has rated {excerpt(', '.join(names))} of item {excerpt(item)} before, "
-                f"in {first_place[rater, item, *names]}"
+                f"rater {excerpt(rater)} has rated {excerpt(', '.join(names))} of item {excerpt(item)} "
+                f"before, in {first_place[rater, item, *names]}"
             )
         first_place[rater, item, *names] = row.where
         raters[rater] = None
@@ -107,8 +107,8 @@ def _rating_column(row: Row) -> str:
         required.append("other")
     if len(columns) != 1 or any(name not in row.fields for name in required):
         raise DataError(
-            f"{row.source}: the columns must be rater, item, summary, rating, or rater, item, summary, other, "
-            f"preferred; they are {listed(row.fields)}"
+            f"{row.source}: the columns must be rater, item, summary, rating, or rater, item, summary, "
+            f"other, preferred; they are {listed(row.fields)}"
         )
     return columns[0]
 

@@ -14,6 +14,7 @@ from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.raters.agreement import (
+    Level,
     alpha_estimate,
     krippendorff_package,
     order_units,
@@ -36,16 +37,16 @@ from selfreflect.validate.study import (
 _ALPHA = "+z.3f"
 RATER_NOTES = (
     "Krippendorff's alpha: 1 is perfect agreement, 0 chance; intervals: 95% percentile bootstrap over items",
-    f"there is no interval with fewer than {FEWEST} items; ratings that take very many different values have none "
-    "either, or no alpha",
-    "order of two summaries: which of the two a rater puts first, or neither, whatever the rater's scale; two "
-    "opposite orders disagree four times as much as a tie and a preference",
+    f"there is no interval with fewer than {FEWEST} items; ratings that take very many different values have "
+    "none either, or no alpha",
+    "order of two summaries: which of the two a rater puts first, or neither, whatever the rater's scale; "
+    "two opposite orders disagree four times as much as a tie and a preference",
 )
 ALPHA_NOTES = (
-    "alpha with a rater: metric and one rater at a time, on the order of two summaries; comparable with that row "
-    "among raters",
-    "alpha with all raters: the metric as one more rater, so that the raters' agreement with one another counts as "
-    "well",
+    "alpha with a rater: metric and one rater at a time, on the order of two summaries; comparable with that "
+    "row among raters",
+    "alpha with all raters: the metric as one more rater, so that the raters' agreement with one another "
+    "counts as well",
     "intervals: 95% percentile bootstrap over items",
 )
 MAJORITY_NOTES = (
@@ -56,6 +57,8 @@ MAJORITY_NOTES = (
 )
 
 Orders = Mapping[Pair, int]
+LEVELS: tuple[Level, ...] = ("interval", "ordinal")
+"""How ratings are read: as numbers, or as an order only."""
 
 
 @dataclass(frozen=True)
@@ -87,14 +90,14 @@ class HumanAgreement:
         krippendorff_package()
         self._ratings = ratings
         self._seed = seed
-        ordered: set[str] = set()
+        item_ids: set[str] = set()
         for orders in ratings.orders.values():
-            ordered.update(item for item, _, _ in orders)
-        self.items: Sequence[Item] = [item for item in items if item.id in ordered]
+            item_ids.update(item for item, _, _ in orders)
+        self.items: Sequence[Item] = [item for item in items if item.id in item_ids]
         if not self.items:
             raise DataError(
-                f"none of the {len(items)} items has two summaries that a rater compared; ratings of one summary "
-                "order nothing"
+                f"none of the {len(items)} items has two summaries that a rater compared; ratings of one "
+                "summary order nothing"
             )
         self._texts = {item.id: item.summaries for item in self.items}
 
@@ -170,38 +173,27 @@ class HumanAgreement:
         if self._ratings.rated:
             units = rating_units(list(self._ratings.rated.values()))
             units = [unit for unit in units if unit[0] in self._texts]
-            rows.append(
-                _rater_row("ratings as given", "interval", alpha_estimate(units, "interval", seed=self._seed))
-            )
-            rows.append(
-                _rater_row("ratings as given", "ordinal", alpha_estimate(units, "ordinal", seed=self._seed))
-            )
+            alphas = {level: alpha_estimate(units, level, seed=self._seed) for level in LEVELS}
+            rows = [_rater_row("ratings as given", level, alpha) for level, alpha in alphas.items()]
         rows.append(_rater_row("order of two summaries", "interval", orders))
         return make_table("Agreement among raters", rows, _ALPHA, RATER_NOTES)
 
     def _data(self, raters: Sequence[Orders], majority: Orders) -> str:
-        compared: set[Pair] = set()
-        for orders in raters:
-            compared.update(orders)
-        every: set[Pair] = set()
-        for orders in self._ratings.orders.values():
-            every.update(pair for pair in orders if pair[0] in self._texts)
-        counts = (
-            ("Ratings missing from the file", self._ratings.missing),
-            (
-                "Pairs of identical texts, which no metric can order, were left out",
-                len(every) - len(compared),
-            ),
-            (
-                "Pairs on which the raters are divided or undecided, so that there is no majority to agree with",
-                len(compared) - len(majority),
-            ),
-        )
-        sentence = (
-            f"Raters: {len(self._ratings.raters)}; items: {len(self.items)}; "
-            f"pairs of summaries compared: {len(compared)}."
-        )
-        return " ".join([sentence, *(f"{what}: {count}." for what, count in counts if count)])
+        pairs = set().union(*raters)
+        all_pairs = set().union(*self._ratings.orders.values())
+        identical = len({pair for pair in all_pairs if pair[0] in self._texts}) - len(pairs)
+        undecided = len(pairs) - len(majority)
+        summary = f"Raters: {len(self._ratings.raters)}; items: {len(self.items)}"
+        sentences = [f"{summary}; pairs of summaries compared: {len(pairs)}."]
+        if self._ratings.missing:
+            sentences.append(f"Ratings missing from the file: {self._ratings.missing}.")
+        if identical:
+            sentences.append(f"Pairs left out because both texts are the same: {identical}.")
+        if undecided:
+            sentences.append(
+                f"Pairs without a majority, because the raters are divided or undecided: {undecided}."
+            )
+        return " ".join(sentences)
 
 
 def _majority(raters: Sequence[Orders]) -> dict[Pair, int]:
@@ -234,13 +226,13 @@ def _majority_row(one: MetricAgreement, decided: int) -> dict[str, Cell]:
 def _raters_say(orders: Estimate) -> str:
     if orders.mean is None:
         return (
-            "Agreement among raters is not defined: no pair of summaries was compared by two raters, or all of "
-            "them said the same of every pair, so that nothing tells agreement from chance."
+            "Agreement among raters is not defined: no pair of summaries was compared by two raters, or all "
+            "of them said the same of every pair, so that nothing tells agreement from chance."
         )
-    shown = with_interval(orders, ".3f")
+    alpha = with_interval(orders, ".3f")
     if orders.low is None:
-        shown += ", without an interval,"
-    sentence = f"Among raters alpha is {shown} on the order of two summaries (n = {orders.n} items)."
+        alpha += ", without an interval,"
+    sentence = f"Among raters alpha is {alpha} on the order of two summaries (n = {orders.n} items)."
     if orders.low is not None and orders.low <= 0:
         sentence += (
             " This includes 0: the raters cannot be shown to agree, so agreement with them says little."
@@ -256,7 +248,7 @@ def _metrics_say(agreements: Sequence[MetricAgreement]) -> Iterator[str]:
         None: "No value for two summaries that raters compared:",
         1: "Agree with the majority of raters more often than a coin would:",
         -1: "Agree with the majority of raters less often than a coin would:",
-        0: "With so many items these cannot be shown to agree with the majority more often than a coin would:",
+        0: "Cannot be shown, with this number of items, to agree with the majority more often than a coin:",
     }
     for side, sentence in sentences.items():
         yield from listing(sentence, names[side])

@@ -47,7 +47,7 @@ def is_alike(ratio: float | None) -> bool:
 
 
 @dataclass(frozen=True)
-class Outcomes:
+class MetricResult:
     """How one metric decides pairs."""
 
     metric: MetricInfo
@@ -60,12 +60,12 @@ class Outcomes:
     def undefined(self) -> int:
         return len(self.pairs) - len(self.wins)
 
-    def among(self, keep: Callable[[Pair], bool]) -> Outcomes:
+    def among(self, keep: Callable[[Pair], bool]) -> MetricResult:
         pairs = tuple(pair for pair in self.pairs if keep(pair))
         wins = {pair: self.wins[pair] for pair in pairs if pair in self.wins}
         return replace(self, pairs=pairs, wins=wins)
 
-    def of_kind(self, kind: Relation) -> Outcomes:
+    def of_kind(self, kind: Relation) -> MetricResult:
         return self.among(lambda pair: pair.kind == kind)
 
     @cached_property
@@ -73,8 +73,8 @@ class Outcomes:
         """The mean over items of the share of an item's pairs that are won, because pairs of one item depend
         on each other."""
         by_item: dict[str, list[bool]] = defaultdict(list)
-        for pair, won in self.wins.items():
-            by_item[pair.item].append(won)
+        for pair, win in self.wins.items():
+            by_item[pair.item].append(win)
         if len(by_item) == len(self.wins):
             return win_rate(sum(self.wins.values()), len(self.wins))
         return bounded_mean([sum(wins) / len(wins) for wins in by_item.values()], 0, 1)
@@ -107,19 +107,19 @@ class Outcomes:
         return self.among(lambda pair: pair in self.ratios and keep(self.ratios[pair])).rate
 
 
-def outcomes(
+def decide_pairs(
     metric: MetricInfo,
     values: Mapping[tuple[str, str], float],
     names: Mapping[Pair, Relation],
     ratios: Ratios,
-) -> Outcomes:
+) -> MetricResult:
     """Decide pairs by a metric's values; ``names`` says which summaries stand for those of a pair."""
     wins: dict[Pair, bool] = {}
     for pair, (better, worse) in names.items():
         value, other = values.get((pair.item, better)), values.get((pair.item, worse))
         if value is not None and other is not None:
             wins[pair] = metric.wins(value, other)
-    return Outcomes(metric, tuple(names), wins, ratios)
+    return MetricResult(metric, tuple(names), wins, ratios)
 
 
 @dataclass(frozen=True)
@@ -152,12 +152,12 @@ class PairedTest:
         )
 
 
-def paired_tests(sides: Iterable[tuple[Outcomes, Outcomes]], kind: Relation) -> list[PairedTest]:
+def paired_tests(sides: Iterable[tuple[MetricResult, MetricResult]], kind: Relation) -> list[PairedTest]:
     """Test each two metrics on pairs of one kind, adjusted for all of these tests."""
     tests = []
     for one, other in sides:
-        shared = [pair for pair in one.wins if pair.kind == kind and pair in other.wins]
-        wins = [(one.wins[pair], other.wins[pair]) for pair in shared]
+        pairs = [pair for pair in one.wins if pair.kind == kind and pair in other.wins]
+        wins = [(one.wins[pair], other.wins[pair]) for pair in pairs]
         only_one, only_other = wins.count((True, False)), wins.count((False, True))
         p = mcnemar(only_one, only_other)
         tests.append(PairedTest(one.metric, other.metric, kind, tuple(wins), p, only_one, only_other))
@@ -173,11 +173,11 @@ class RankedResults:
     controls: tuple[str, ...]
     """Names of the control summaries."""
     ratios: Ratios
-    everything: list[Outcomes]
-    """Each metric on all pairs."""
-    ordered: list[Outcomes]
-    """Each metric on the pairs in a known order, without control summaries."""
-    padded: list[Outcomes]
+    main: list[MetricResult]
+    """Each metric on the pairs in a known order."""
+    with_controls: list[MetricResult]
+    """Each metric on these and on the pairs of the best summary with a control."""
+    padded: list[MetricResult]
     """The same pairs padded to equal length; empty without padding."""
     filler_tables: list[Table]
     """What filler alone changes; empty without padding."""
@@ -185,8 +185,8 @@ class RankedResults:
     @cached_property
     def tests(self) -> list[PairedTest]:
         """SelfReflect against every other metric; empty if it was not measured."""
-        reference = [one for one in self.ordered if one.metric.group == "selfreflect"][:1]
-        others = [one for one in self.ordered if one not in reference]
+        reference = [result for result in self.main if result.metric.group == "selfreflect"][:1]
+        others = [result for result in self.main if result not in reference]
         tests = []
         for kind in self.order.kinds if reference else ():
             tests += paired_tests([(reference[0], other) for other in others], kind)

@@ -398,7 +398,20 @@ def test_two_judges_are_measured_apart(model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("study", ["choice", "dose", "convergence", "length"])
 def test_every_study_runs_by_its_name(model: Path, tmp_path: Path, study: str) -> None:
     source = () if study == "choice" else ("bundled",)
-    more = ("--judge", model, "--device", "cpu", "--metrics", "length", "--limit", 2, "--num-answers", 4)
+    more = (
+        "--seed",
+        1,
+        "--judge",
+        model,
+        "--device",
+        "cpu",
+        "--metrics",
+        "length",
+        "--limit",
+        2,
+        "--num-answers",
+        4,
+    )
     outcome = run("validate", *source, "--study", study, *more, "--out", tmp_path / "out")
     assert outcome.code == 0
     assert (

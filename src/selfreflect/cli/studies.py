@@ -57,9 +57,7 @@ STUDIES = {
         ("seed",),
         "how many questions, answers and words does a stable ranking of strategies need?",
     ),
-    "judges": StudyRow(
-        "ranked.judges:JudgeAgreement", (), "do several judges agree on strategies and on single summaries?"
-    ),
+    "judges": StudyRow("ranked.judges:JudgeAgreement", (), "do several judges agree?"),
     "raters": StudyRow(
         "raters.study:HumanAgreement",
         ("ratings", "seed"),
@@ -97,8 +95,7 @@ class StudyOptions(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         Flag(
             "--order CHAINS",
-            "Names of summaries from best to worst, as in 'good>mid>bad' or 'detailed>terse, "
-            "detailed>vague'.",
+            "Names of summaries, best first, as in 'good>mid>bad' or 'detailed>terse, detailed>vague'.",
             default="each item's own field 'order', or good before all others and mid before bad",
         ),
     ] = None
@@ -114,8 +111,7 @@ class StudyOptions(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         Flag(
             "--pad",
-            "Measure the shorter of two ranked summaries once more, padded with filler to the length of the "
-            "longer one.",
+            "Also measure the shorter of two ranked summaries padded with filler to the length of the longer.",
         ),
     ] = False
     groups: Annotated[
@@ -163,6 +159,8 @@ def check(options: StudyOptions) -> None:
     for field, flag in flags_of(StudyOptions).items():
         users = [name for name, row in STUDIES.items() if field in row.takes]
         default = getattr(StudyOptions(), field)
+        if field == "seed":  # harmless for a study without chance
+            continue
         if users and study not in users and getattr(options, field) != default:
             name = flag.negative or flag.name
             raise ConfigError(f"{name} belongs to --study {' or '.join(users)}, and this study is {study}")

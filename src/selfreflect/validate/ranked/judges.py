@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -49,18 +48,6 @@ Key = tuple[str, str]
 ByJudge = Mapping[str, Mapping[Key, float]]
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """Two judges on the summaries that both have values for."""
-
-    metric: MetricInfo
-    judges: tuple[str, str]
-    strategies: Estimate
-    summaries: Estimate
-    same_order: Estimate
-    """Over items with two or more summaries."""
-
-
 class JudgeAgreement:
     """The items' summaries under several judges, which :attr:`Value.by` names."""
 
@@ -68,7 +55,9 @@ class JudgeAgreement:
 
     def __init__(self, items: Sequence[Item]) -> None:
         self.items = items
-        self._keys = {(item.id, name): None for item in items for name in item.summaries}
+        self._keys: dict[Key, None] = {}
+        for item in items:
+            self._keys |= dict.fromkeys((item.id, name) for name in item.summaries)
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
         """
@@ -76,32 +65,44 @@ class JudgeAgreement:
             ConfigError: no metric was computed by more than one judge.
         """
         by_metric = self._by_judge(values)
-        several = [metric for metric in metrics if len(by_metric[metric.name]) > 1]
+        several = [metric.name for metric in metrics if len(by_metric[metric.name]) > 1]
         if not several:
             raise ConfigError(
                 "agreement between judges needs two or more of them on the same metric; name another judge"
             )
-        agreements, plots = [], []
+        strategies: list[dict[str, Cell]] = []
+        summaries: list[dict[str, Cell]] = []
+        orders: list[dict[str, Cell]] = []
+        says, plots = [], []
         for metric in several:
-            by_judge = by_metric[metric.name]
-            for judges in combinations(by_judge, 2):
-                agreement = self._agreement(metric, judges, by_judge)
-                agreements.append(agreement)
-                if agreement.summaries.n:
-                    plots.append(_plot(agreement, by_judge))
-        means = self._mean_table({metric.name: by_metric[metric.name] for metric in several})
-        alone = [metric.name for metric in metrics if metric not in several]
-        says = (
-            *(
-                f"{one.metric.name} by {one.judges[0]} and by {one.judges[1]}: {_agree(one)}"
-                for one in agreements
-            ),
-            *listing("Left out, because fewer than two judges computed them:", alone),
+            for (judge, first), (other, second) in combinations(by_metric[metric].items(), 2):
+                keys = [key for key in self._keys if key in first and key in second]
+                sides = [first[key] for key in keys], [second[key] for key in keys]
+                tau = _strategy_agreement(keys, *sides)
+                rho = correlation_interval(*sides, groups=[item for item, _ in keys])
+                share = _same_order(keys, *sides)
+                names = {"metric": metric, "judge": judge, "other judge": other}
+                strategies.append({**names, **interval("tau", tau), "n": tau.n})
+                summaries.append({**names, **interval("rho", rho), "n": rho.n})
+                orders.append({**names, **interval("same order", share), "n": share.n})
+                says.append(f"{metric} by {judge} and by {other}: {_verdict(share, tau)}")
+                if keys:
+                    plots.append(_plot(metric, judge, other, keys, *sides))
+        # a table for each way to agree: next to each other they are too wide for a terminal
+        tables = (
+            make_table("Agreement on the ranking of strategies", strategies, _CORRELATION, (STRATEGY_NOTE,)),
+            make_table("Agreement on single summaries", summaries, _CORRELATION, (SUMMARY_NOTE,)),
+            make_table("Agreement on two summaries of one item", orders, ".1%", (ORDER_NOTE,)),
+            self._mean_table({metric: by_metric[metric] for metric in several}),
+        )
+        alone = [metric.name for metric in metrics if metric.name not in several]
+        says += listing("Left out, because fewer than two judges computed them:", alone)
+        says.append(
             f"{counted(len(self.items), 'item')}. Agreement is not truth: judges of one family may share "
             "their errors. Correlations over single summaries also rise where some questions are harder than "
-            "others for every judge; the share of pairs in the same order does not.",
+            "others for every judge; the share of pairs in the same order does not."
         )
-        return Finding(self.name, (*_agreement_tables(agreements), means), says, tuple(plots))
+        return Finding(self.name, tables, tuple(says), tuple(plots))
 
     def _by_judge(self, values: Sequence[Value]) -> dict[str, dict[str, dict[Key, float]]]:
         """Metric -> judge -> (item, summary) -> value. A judge without any defined value is listed too."""
@@ -113,15 +114,6 @@ class JudgeAgreement:
                 if value.value is not None:
                     numbers[key] = value.value
         return by_metric
-
-    def _agreement(self, metric: MetricInfo, judges: tuple[str, str], by_judge: ByJudge) -> Agreement:
-        first, second = (by_judge[judge] for judge in judges)
-        keys = [key for key in self._keys if key in first and key in second]
-        a, b = [first[key] for key in keys], [second[key] for key in keys]
-        items = [item for item, _ in keys]
-        strategies = _strategy_agreement(keys, a, b)
-        summaries = correlation_interval(a, b, groups=items)
-        return Agreement(metric, judges, strategies, summaries, _same_order(items, a, b))
 
     def _mean_table(self, by_metric: Mapping[str, ByJudge]) -> Table:
         rows: list[dict[str, Cell]] = []
@@ -162,9 +154,10 @@ def _strategy_agreement(keys: Sequence[Key], a: Sequence[float], b: Sequence[flo
     return Estimate(mean, low, high, len(names), len(names))
 
 
-def _same_order(items: Sequence[str], a: Sequence[float], b: Sequence[float]) -> Estimate:
+def _same_order(keys: Sequence[Key], a: Sequence[float], b: Sequence[float]) -> Estimate:
+    """The share of two summaries of one item that both judges put in the same order."""
     by_item: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for item, x, y in zip(items, a, b, strict=True):
+    for (item, _), x, y in zip(keys, a, b, strict=True):
         by_item[item].append((x, y))
     shares = []
     for points in by_item.values():
@@ -174,48 +167,30 @@ def _same_order(items: Sequence[str], a: Sequence[float], b: Sequence[float]) ->
     return bounded_mean(shares, 0, 1)
 
 
-def _agreement_tables(agreements: Sequence[Agreement]) -> list[Table]:
-    """One for each way to agree: next to each other they are too wide for a terminal."""
-    strategies: list[dict[str, Cell]] = []
-    summaries: list[dict[str, Cell]] = []
-    orders: list[dict[str, Cell]] = []
-    for one in agreements:
-        names = {"metric": one.metric.name, "judge": one.judges[0], "other judge": one.judges[1]}
-        strategies.append({**names, **interval("tau", one.strategies), "n": one.strategies.n})
-        summaries.append({**names, **interval("rho", one.summaries), "n": one.summaries.n})
-        orders.append({**names, **interval("same order", one.same_order), "n": one.same_order.n})
-    return [
-        make_table("Agreement on the ranking of strategies", strategies, _CORRELATION, (STRATEGY_NOTE,)),
-        make_table("Agreement on single summaries", summaries, _CORRELATION, (SUMMARY_NOTE,)),
-        make_table("Agreement on two summaries of one item", orders, ".1%", (ORDER_NOTE,)),
-    ]
-
-
-def _plot(agreement: Agreement, by_judge: ByJudge) -> Plot:
+def _plot(
+    metric: str, judge: str, other: str, keys: Sequence[Key], a: Sequence[float], b: Sequence[float]
+) -> Plot:
     """One dot for each summary: its values by the two judges."""
-    first, second = (by_judge[judge] for judge in agreement.judges)
     points: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for key in first:
-        if key in second:
-            points[key[1]].append((first[key], second[key]))
+    for (_, name), x, y in zip(keys, a, b, strict=True):
+        points[name].append((x, y))
     curves = [Curve(name, *zip(*own, strict=True)) for name, own in points.items()]
-    metric = agreement.metric.name
     title = f"{metric}: the same summaries by two judges"
-    return Plot(f"judges-{metric}", title, *agreement.judges, tuple(curves), points=True)
+    return Plot(f"judges-{metric}", title, judge, other, tuple(curves), points=True)
 
 
-def _agree(one: Agreement) -> str:
-    if one.same_order.n < FEWEST:
-        items = counted(one.same_order.n, "item")
+def _verdict(share: Estimate, tau: Estimate) -> str:
+    if share.n < FEWEST:
+        items = counted(share.n, "item")
         return (
             f"{items} with two summaries that both have values for is too small a number for any conclusion."
         )
-    share = with_interval(one.same_order, ".0%")
-    sentence = f"they put two summaries of one item in the same order in {share} of pairs"
-    if one.same_order.low is not None and one.same_order.low <= 0.5:
+    shown_share = with_interval(share, ".0%")
+    sentence = f"they put two summaries of one item in the same order in {shown_share} of pairs"
+    if share.low is not None and share.low <= 0.5:
         sentence += ", which cannot be told from a coin"
-    if one.strategies.mean is None:
+    if tau.mean is None:
         rest = "Fewer than three strategies differ in their means by both: there is no rank correlation."
         return f"{sentence}. {rest}"
-    tau = with_interval(one.strategies, _CORRELATION)
-    return f"{sentence}; the rank correlation of the means of {one.strategies.n} strategies is {tau}."
+    correlation = with_interval(tau, _CORRELATION)
+    return f"{sentence}; the rank correlation of the means of {tau.n} strategies is {correlation}."

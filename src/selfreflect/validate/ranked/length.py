@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from selfreflect.errors import DataError
 from selfreflect.render.table import Cell
@@ -32,38 +31,6 @@ NOTES = (
 )
 
 
-@dataclass(frozen=True)
-class LengthPreference:
-    """How one metric's values go with length; above 0 if longer is judged better."""
-
-    metric: MetricInfo
-    within: Estimate
-    """Over items. Somers' D rather than Spearman's rho within an item, because it is defined for two
-    summaries too."""
-    overall: Estimate
-    """Over summaries."""
-    undefined: int
-
-    @property
-    def side(self) -> int | None:
-        """1 if longer is clearly judged better, -1 if shorter is, 0 if neither is clear; None without
-        values."""
-        if self.within.mean is None:
-            return None
-        return 0 if self.within.n < FEWEST else self.within.side_of(0)
-
-    @property
-    def row(self) -> dict[str, Cell]:
-        return {
-            "metric": self.metric.name,
-            **interval("within items", self.within),
-            "items": self.within.n,
-            **interval("over all", self.overall, "over all low", "over all high"),
-            "summaries": self.overall.n,
-            "undefined": self.undefined,
-        }
-
-
 class LengthStudy:
     """Summaries against their lengths.
 
@@ -83,51 +50,61 @@ class LengthStudy:
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
         numbers = values_by_metric(values)
-        audits = [self._audit(metric, numbers.get(metric.name, {})) for metric in metrics]
-        rows = [audit.row for audit in audits]
+        total = sum(len(words) for words in self._words.values())
+        preferences: dict[str, Estimate] = {}
+        rows: list[dict[str, Cell]] = []
+        for metric in metrics:
+            within, overall = self._preference(metric, numbers.get(metric.name, {}))
+            preferences[metric.name] = within
+            row = {"metric": metric.name, **interval("within items", within), "items": within.n}
+            row |= interval("over all", overall, "over all low", "over all high")
+            rows.append({**row, "summaries": overall.n, "undefined": total - overall.n})
         table = make_table("Values against length of the summary", rows, _CORRELATION, NOTES)
         plots = dot_plot(
             "length",
             "Longer summaries judged better within items",
             "Somers' D (0: no preference)",
-            [(audit.metric.name, audit.within) for audit in audits],
+            list(preferences.items()),
             against=0,
         )
-        total = sum(len(words) for words in self._words.values())
-        says = (f"Summaries: {total}, of {counted(len(self.items), 'item')}.", *_says(audits))
+        says = (f"Summaries: {total}, of {counted(len(self.items), 'item')}.", *_conclusions(preferences))
         return Finding(self.name, (table,), says, plots)
 
-    def _audit(self, metric: MetricInfo, values: Mapping[tuple[str, str], float]) -> LengthPreference:
+    def _preference(
+        self, metric: MetricInfo, values: Mapping[tuple[str, str], float]
+    ) -> tuple[Estimate, Estimate]:
+        """How one metric's values go with length, over items and over summaries; above 0 if longer is judged
+        better. Somers' D rather than Spearman's rho within an item, because it is defined for two summaries
+        too."""
         all_words: list[float] = []
         all_goodness: list[float] = []
         items: list[str] = []
-        preferences = []
-        undefined = 0
+        within = []
         for item, words_by_name in self._words.items():
             names = [name for name in words_by_name if (item, name) in values]
             words = [float(words_by_name[name]) for name in names]
             goodness = [-metric.badness(values[item, name]) for name in names]
             preference = somers(words, goodness)
             if preference is not None:
-                preferences.append(preference)
+                within.append(preference)
             all_words += words
             all_goodness += goodness
             items += [item] * len(names)
-            undefined += len(words_by_name) - len(names)
-        overall = correlation_interval(all_words, all_goodness, groups=items)
-        return LengthPreference(metric, bounded_mean(preferences, -1, 1), overall, undefined)
+        return bounded_mean(within, -1, 1), correlation_interval(all_words, all_goodness, groups=items)
 
 
-def _says(audits: Sequence[LengthPreference]) -> Iterator[str]:
-    items = max((audit.within.n for audit in audits), default=0)
+def _conclusions(preferences: Mapping[str, Estimate]) -> Iterator[str]:
+    items = max((preference.n for preference in preferences.values()), default=0)
     if items < FEWEST:
         which = f"{counted(items, 'item')} with values for summaries of different length"
         yield f"{which} is too small a number for any conclusion."
         return
     names: dict[int | None, list[str]] = {1: [], -1: [], 0: [], None: []}
-    for audit in audits:
-        interval_text = f" ({with_interval(audit.within, _CORRELATION)})" if audit.side else ""
-        names[audit.side].append(audit.metric.name + interval_text)
+    for name, preference in preferences.items():
+        side = None if preference.mean is None else preference.side_of(0)
+        if preference.n < FEWEST and side is not None:
+            side = 0
+        names[side].append(f"{name} ({with_interval(preference, _CORRELATION)})" if side else name)
     yield from listing("Judge the longer of two summaries of one item to be better:", names[1])
     yield from listing("Judge the shorter of two summaries of one item to be better:", names[-1])
     yield from listing("No clear preference for longer or shorter summaries:", names[0])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 from selfreflect.errors import DataError
@@ -61,21 +60,6 @@ LEVELS: tuple[Level, ...] = ("interval", "ordinal")
 """How ratings are read: as numbers, or as an order only."""
 
 
-@dataclass(frozen=True)
-class MetricAgreement:
-    """How one metric agrees with the raters on the order of two summaries."""
-
-    metric: MetricInfo
-    alpha_each: Estimate
-    """With one rater at a time."""
-    alpha_all: Estimate
-    """Of all raters and the metric."""
-    majority: Estimate
-    """Share of pairs on which it agrees with the majority: mean over items."""
-    pairs: int
-    """Pairs behind it."""
-
-
 class HumanAgreement:
     """Study ``raters``. Ratings of items that are not among ``items`` are ignored.
 
@@ -106,32 +90,39 @@ class HumanAgreement:
         numbers = values_by_metric(values)
         raters = [self._comparable(orders) for orders in self._ratings.orders.values()]
         majority = _majority(raters)
-        agreements = [
-            self._agreement(metric, numbers.get(metric.name, {}), raters, majority) for metric in metrics
-        ]
+        alphas: list[dict[str, Cell]] = []
+        shares: list[dict[str, Cell]] = []
+        agreements: dict[str, Estimate] = {}
+        for metric in metrics:
+            goodness = {key: -metric.badness(value) for key, value in numbers.get(metric.name, {}).items()}
+            own = self._comparable(summary_orders(goodness))
+            with_one = alpha_estimate(paired_units(own, raters), "interval", seed=self._seed)
+            everyone = order_units([*raters, own]) if own else []
+            with_all = alpha_estimate(everyone, "interval", seed=self._seed)
+            row: dict[str, Cell] = {"metric": metric.name}
+            row |= interval("alpha with a rater", with_one, "95% low (a rater)", "95% high (a rater)")
+            row |= interval(
+                "alpha with all raters", with_all, "95% low (all raters)", "95% high (all raters)"
+            )
+            alphas.append(row)
+            share = _agreement(own, majority, self._seed)
+            agreements[metric.name] = share
+            counts = {"items": share.n, "pairs": len(own.keys() & majority.keys()), "of": len(majority)}
+            shares.append({"metric": metric.name, **interval("agrees with majority", share), **counts})
         orders = alpha_estimate(order_units(raters), "interval", seed=self._seed)
         tables = (
             self._rater_table(orders),
-            make_table(
-                "Agreement of metrics with raters", list(map(_alpha_row, agreements)), _ALPHA, ALPHA_NOTES
-            ),
-            make_table(
-                "Agreement of metrics with the majority of raters",
-                [_majority_row(one, len(majority)) for one in agreements],
-                ".1%",
-                MAJORITY_NOTES,
-            ),
+            make_table("Agreement of metrics with raters", alphas, _ALPHA, ALPHA_NOTES),
+            make_table("Agreement of metrics with the majority of raters", shares, ".1%", MAJORITY_NOTES),
         )
         says = [self._data(raters, majority), _raters_say(orders), *_metrics_say(agreements)]
         if other_judges:
-            says.append(
-                f"Values by {listed(other_judges)} were passed over: this study is about one judge at a time."
-            )
+            says.append(f"Ignored values by {listed(other_judges)}: this study is about one judge at a time.")
         plots = dot_plot(
             "raters",
             "Agreement with the majority of raters",
             "share of pairs (0.5: chance)",
-            [(one.metric.name, one.majority) for one in agreements],
+            list(agreements.items()),
             against=0.5,
         )
         return Finding(self.name, tables, tuple(says), plots)
@@ -145,28 +136,6 @@ class HumanAgreement:
             if one in texts and other in texts and texts[one] != texts[other]:
                 comparable[pair] = order
         return comparable
-
-    def _agreement(
-        self,
-        metric: MetricInfo,
-        values: Mapping[tuple[str, str], float],
-        raters: Sequence[Orders],
-        majority: Orders,
-    ) -> MetricAgreement:
-        goodness = {key: -metric.badness(value) for key, value in values.items()}
-        own = self._comparable(summary_orders(goodness))
-        by_item: dict[str, list[bool]] = {}
-        pairs = [pair for pair in majority if pair in own]
-        for pair in pairs:
-            by_item.setdefault(pair[0], []).append(own[pair] == majority[pair])
-        everyone = order_units([*raters, own]) if own else []
-        return MetricAgreement(
-            metric,
-            alpha_estimate(paired_units(own, raters), "interval", seed=self._seed),
-            alpha_estimate(everyone, "interval", seed=self._seed),
-            bounded_mean([fmean(agreed) for agreed in by_item.values()], 0, 1, seed=self._seed),
-            len(pairs),
-        )
 
     def _rater_table(self, orders: Estimate) -> Table:
         rows = []
@@ -205,22 +174,17 @@ def _majority(raters: Sequence[Orders]) -> dict[Pair, int]:
     return {pair: 1 if vote > 0 else -1 for pair, vote in votes.items() if vote}
 
 
+def _agreement(own: Orders, majority: Orders, seed: int) -> Estimate:
+    """The share of pairs on which a metric's order is that of the majority: mean over items."""
+    by_item: dict[str, list[bool]] = {}
+    for pair, order in majority.items():
+        if pair in own:
+            by_item.setdefault(pair[0], []).append(own[pair] == order)
+    return bounded_mean([fmean(agreed) for agreed in by_item.values()], 0, 1, seed=seed)
+
+
 def _rater_row(what: str, level: str, alpha: Estimate) -> dict[str, Cell]:
     return {"compared": what, "level": level, **interval("alpha", alpha), "n items": alpha.n}
-
-
-def _alpha_row(one: MetricAgreement) -> dict[str, Cell]:
-    low, high = "95% low", "95% high"
-    return {
-        "metric": one.metric.name,
-        **interval("alpha with a rater", one.alpha_each, f"{low} (a rater)", f"{high} (a rater)"),
-        **interval("alpha with all raters", one.alpha_all, f"{low} (all raters)", f"{high} (all raters)"),
-    }
-
-
-def _majority_row(one: MetricAgreement, decided: int) -> dict[str, Cell]:
-    counts = {"items": one.majority.n, "pairs": one.pairs, "of": decided}
-    return {"metric": one.metric.name, **interval("agrees with majority", one.majority), **counts}
 
 
 def _raters_say(orders: Estimate) -> str:
@@ -240,15 +204,11 @@ def _raters_say(orders: Estimate) -> str:
     return sentence
 
 
-def _metrics_say(agreements: Sequence[MetricAgreement]) -> Iterator[str]:
+def _metrics_say(agreements: Mapping[str, Estimate]) -> Iterator[str]:
     names: dict[int | None, list[str]] = {None: [], 1: [], -1: [], 0: []}
-    for one in agreements:
-        names[side_of_chance(one.majority) if one.pairs else None].append(one.metric.name)
-    sentences = {
-        None: "No value for two summaries that raters compared:",
-        1: "Agree with the majority of raters more often than a coin would:",
-        -1: "Agree with the majority of raters less often than a coin would:",
-        0: "Cannot be shown, with this number of items, to agree with the majority more often than a coin:",
-    }
-    for side, sentence in sentences.items():
-        yield from listing(sentence, names[side])
+    for name, share in agreements.items():
+        names[side_of_chance(share) if share.n else None].append(name)
+    yield from listing("No value for two summaries that raters compared:", names[None])
+    yield from listing("Agree with the majority of raters more often than a coin would:", names[1])
+    yield from listing("Agree with the majority of raters less often than a coin would:", names[-1])
+    yield from listing("Not shown, with this number of items, to agree more often than a coin:", names[0])

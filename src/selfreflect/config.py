@@ -24,19 +24,24 @@ class Flag:
     """How the command line sets a field, and which values the field takes."""
 
     usage: str
-    """``"--limit N"``."""
+    """``"--limit N"``, ``"--executor local|ray"``, or ``"--writer"`` for a field that is on or off."""
     help: str
     _: KW_ONLY
     default: str | None = None
     """What ``--help`` shows if the field's own default does not say it."""
     negative: str = ""
     """The flag that turns the field off."""
-    choices: tuple[str, ...] = ()
     at_least: float | None = None
 
     @property
     def name(self) -> str:
         return self.usage.partition(" ")[0]
+
+    @property
+    def choices(self) -> list[str]:
+        """All values of the field, if the usage lists them in lower case."""
+        values = self.usage.partition(" ")[2]
+        return values.split("|") if values.islower() else []
 
 
 @cache
@@ -62,14 +67,11 @@ def check_values(settings: msgspec.Struct, section: str = "") -> None:
             continue
         name = f"{flag.name} ({section}.{field})" if section else flag.name
         if flag.choices and value not in flag.choices:
-            raise ConfigError(f"{name} must be {_one_of(flag.choices)}, not {excerpt(value)}")
+            *others, last = flag.choices
+            choices = f"{', '.join(others)} or {last}" if others else last
+            raise ConfigError(f"{name} must be {choices}, not {excerpt(value)}")
         if flag.at_least is not None and value < flag.at_least:
             raise ConfigError(f"{name} must be at least {flag.at_least:g}, not {value}")
-
-
-def _one_of(choices: tuple[str, ...]) -> str:
-    *others, last = choices
-    return f"{', '.join(others)} or {last}" if others else last
 
 
 # Flags that set a field in several sections.
@@ -121,12 +123,7 @@ class AnswersConfig(Record, frozen=True, kw_only=True):
     revision: Annotated[str | None, REVISION] = None
     base_url: Annotated[str | None, BASE_URL] = None
     num_answers: Annotated[
-        int,
-        Flag(
-            "--num-answers N",
-            "Answers per half; twice as many are drawn. 50 as published, 10 for a quick look.",
-            at_least=1,
-        ),
+        int, Flag("--num-answers N", "Answers in each of two halves; 10 is quick, 50 published.", at_least=1)
     ] = 50
     temperature: float = 1.0
     top_p: float = 1.0
@@ -173,19 +170,13 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
     dtype: Annotated[
         str,
         Flag(
-            "--judge-dtype TYPE",
-            "auto, float32, bfloat16 or float16.",
+            "--judge-dtype auto|float32|bfloat16|float16",
+            "Precision of the judge.",
             default="float32, on CUDA bfloat16",
-            choices=("auto", "float32", "bfloat16", "float16"),
         ),
     ] = "auto"
     compat: Annotated[
-        str,
-        Flag(
-            "--compat published",
-            "Add the second BOS token of the published scorer.",
-            choices=("published",),
-        ),
+        str, Flag("--compat published", "Add the second BOS token of the published scorer.")
     ] = ""
     budget: Annotated[
         str | None,

@@ -37,8 +37,8 @@ def command(
 ) -> None:
     """Ask one question, and score the model's own summary.
 
-    The model answers many times. Shows the most frequent answers with counts, the model's summary of them, and
-    how faithful that summary is: 0 is perfect.
+    Shows the most frequent answers with counts, the model's summary of them, and how faithful that summary
+    is: 0 is perfect.
     """
     import tempfile
     from pathlib import Path

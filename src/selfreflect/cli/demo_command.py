@@ -35,9 +35,9 @@ def command(out: o.Out = Path("runs/demo"), fresh: o.Fresh = False, json: o.Json
     from selfreflect.records import STAGES
 
     say(
-        "SelfReflect demo: 8 of the 64 bundled questions, one of each kind, with SmolLM2-135M as model and as "
-        "judge.\nA model of this size knows little and summarises badly: it shows how everything works, not good "
-        "answers or meaningful scores."
+        "SelfReflect demo: 8 of the 64 bundled questions, one of each kind, with SmolLM2-135M as model and "
+        "judge.\nA model of this size knows little and summarises badly: it shows how everything works, not "
+        "good answers or meaningful scores."
     )
     config = load_config(None, DEMO)
     with resources.as_file(resources.files("selfreflect") / "data" / "demo_prompts.toml") as prompts:

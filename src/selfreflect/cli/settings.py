@@ -109,8 +109,8 @@ def takes(
         only: flags of the sections that the command takes, if not all.
         defaults: by flag, what the command takes in place of a field's own default.
         config_file: whether the command takes ``--config``.
-        execution: flags for a parameter that is annotated with ``ExecutionOptions``. A parameter annotated with
-            another class of flags gets all of them.
+        execution: flags for a parameter that is annotated with ``ExecutionOptions``. A parameter that is
+            annotated with another class of flags gets all of them.
     """
     classes = get_type_hints(Config)
     settings = _options({name: classes[name] for name in sections}, only)

@@ -117,9 +117,8 @@ class StudyOptions(msgspec.Struct, frozen=True, kw_only=True):
     groups: Annotated[
         str,
         Flag(
-            "--groups HOW",
+            "--groups spelling|meaning",
             "Group answers by spelling, or by meaning (with the embed extra).",
-            choices=("spelling", "meaning"),
         ),
     ] = "spelling"
     writer: Annotated[

@@ -1,4 +1,4 @@
-"""What changes the speed and the place of the work but not its results, and who watches it."""
+"""How and where the work is done, and who watches it: what changes no results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Counter(Protocol):
 
 
 class Progress(Protocol):
-    """What the experiment tells whoever watches it."""
+    """Watches an experiment."""
 
     def note(self, line: str) -> None: ...
 
@@ -49,8 +49,7 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Flag(
             "--guesses K",
-            "Keep the judge's K likeliest tokens in both contexts for every masked token, for the report "
-            "page.",
+            "For the report page, keep the judge's K likeliest tokens for every masked token.",
             at_least=0,
         ),
     ] = 0
@@ -58,17 +57,16 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True):
         Path | None,
         Flag(
             "--cache DIR",
-            "Keep the judge's states after the conditioning answers here (about 1 MB a question for "
-            "smollm2, 4 GB at most), so that another summary of a question costs only itself.",
+            "Keep the judge's states after the conditioning answers here, so that another summary of a "
+            "question costs only itself: about 1 MB a question for smollm2, 4 GB at most.",
         ),
     ] = None
     device: Annotated[
         str,
         Flag(
-            "--device DEVICE",
-            "auto, cuda, mps or cpu. A run directory is filled by all visible GPUs (CUDA_VISIBLE_DEVICES), "
-            "each with a copy of a local model.",
-            choices=("auto", "cuda", "mps", "cpu"),
+            "--device auto|cuda|mps|cpu",
+            "Where local models run. All visible GPUs (CUDA_VISIBLE_DEVICES) fill a run directory together, "
+            "each with a copy of the model.",
         ),
     ] = "auto"
     devices: tuple[str, ...] | None = ()
@@ -79,17 +77,14 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True):
         Flag(
             "--device-map auto",
             "Spread one copy of a local model over all visible GPUs, for models too large for one of them.",
-            choices=("auto",),
         ),
     ] = None
     executor: Annotated[
         str,
         Flag(
             "--executor local|ray",
-            "Work on this machine, or with actors of a Ray cluster; [ray.answers], [ray.summaries] and "
-            "[ray.scores] in --config set their number (actors), gpus and cpus of each, and "
-            "batch_questions. A run can be resumed with either.",
-            choices=("local", "ray"),
+            "Work on this machine, or with actors of a Ray cluster, which [ray.answers], [ray.summaries] and "
+            "[ray.scores] in --config describe: actors, gpus, cpus, batch_questions. Either can resume a run.",
         ),
     ] = "local"
     ray_address: Annotated[
@@ -101,29 +96,20 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True):
             default="a new cluster on this machine",
         ),
     ] = None
-    batch_size: Annotated[
-        int | None,
-        Flag("--batch-size N", "Sequences decoded together; does not change results.", at_least=1),
-    ] = None
+    batch_size: Annotated[int | None, Flag("--batch-size N", "Sequences decoded together.", at_least=1)] = (
+        None
+    )
     batch_questions: int = 8
     """Questions that a worker elsewhere takes at a time."""
     trust_remote_code: Annotated[
         bool, Flag("--trust-remote-code", "Run code that comes with a model from the hub.")
     ] = False
     max_connections: Annotated[
-        int,
-        Flag(
-            "--max-connections N",
-            "Concurrent calls to a server; with --executor ray, per actor.",
-            at_least=1,
-        ),
+        int, Flag("--max-connections N", "Concurrent calls to a server, per Ray actor.", at_least=1)
     ] = 16
     timeout: Annotated[
         float,
-        Flag(
-            "--timeout SECONDS",
-            "Time limit for one response of a server; with retries a call takes up to three times as long.",
-        ),
+        Flag("--timeout SECONDS", "Time limit for a response of a server; retries add up to twice that."),
     ] = 600.0
 
     def __post_init__(self) -> None:

@@ -468,6 +468,16 @@ def test_without_matplotlib_the_rest_is_written(
     assert not list(out.rglob("*.svg"))
 
 
+def test_without_scipy_nothing_is_measured(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    outcome = validate(model, ITEMS, tmp_path, "--metrics", "length", "--out", tmp_path / "out")
+    assert outcome.code == 2
+    assert "pip install 'selfreflect[validate]'" in outcome.said
+    assert not (tmp_path / "out").exists()
+
+
 def test_padding_adds_to_what_was_measured(model: Path, tmp_path: Path) -> None:
     arguments = ("--metrics", "length", "--out", tmp_path / "out")
     assert validate(model, ITEMS, tmp_path, *arguments).code == 0

@@ -79,11 +79,7 @@ def _is_expected(study: Study, value: Value) -> bool:
 
 
 def _measure(
-    study: Study,
-    names: Sequence[str] | None,
-    models: Models,
-    store: Journal[Value] | None,
-    watcher: Watcher,
+    study: Study, names: Sequence[str] | None, models: Models, store: Journal[Value] | None, watcher: Watcher
 ) -> tuple[list[Value], list[MetricInfo]]:
     """Measure with one judge after the other, so that no two are in memory at once. What needs no judge is
     measured with the first."""

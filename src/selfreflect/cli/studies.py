@@ -122,8 +122,7 @@ class StudyOptions(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "spelling"
     writer: Annotated[
-        bool,
-        Flag("--writer", "Let --model put the statements of interventions into its own words."),
+        bool, Flag("--writer", "Let --model put the statements of interventions into its own words.")
     ] = False
     ratings: Annotated[
         Path | None,

@@ -55,8 +55,7 @@ Model = Annotated[
 Out = Annotated[
     Path | None,
     o.option(
-        "--out DIR",
-        "Keep every value here, with tables and plots; stored values are not measured again.",
+        "--out DIR", "Keep every value here, with tables and plots; stored values are not measured again."
     ),
 ]
 

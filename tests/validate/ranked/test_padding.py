@@ -134,8 +134,7 @@ def test_what_is_not_padded_is_measured_as_before():
 
 def test_padding_takes_the_wins_of_length_away_and_leaves_those_of_content():
     study = RankedSets(
-        [*items(10), *[item(f"s{place}", good="yes yes yes", bad="no " * 9) for place in range(10)]],
-        pad=True,
+        [*items(10), *[item(f"s{place}", good="yes yes yes", bad="no " * 9) for place in range(10)]], pad=True
     )
     long = metric("long", "control")
     values = [

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import gc
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -393,6 +395,29 @@ def test_two_judges_are_measured_apart(model: Path, tmp_path: Path) -> None:
     assert outcome.code == 0
     assert len({one["by"] for one in stored(tmp_path / "out")}) == 2
     assert len(stored(tmp_path / "out")) == 2 * 4 * 3
+
+
+def test_no_two_judges_are_in_memory_at_once(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from selfreflect.pipeline.models import ConfiguredModels
+
+    load = ConfiguredModels.judge
+    judges: list[weakref.ref[Any]] = []
+
+    def loaded(models: ConfiguredModels) -> Any:
+        gc.collect()
+        assert all(judge() is None for judge in judges)
+        judge = load(models)
+        judges.append(weakref.ref(judge))
+        return judge
+
+    monkeypatch.setattr(ConfiguredModels, "judge", loaded)
+    other = tiny.save(tmp_path / "other", "llama", seed=3)
+    source = written(tmp_path / "items.json", ITEMS)
+    more = ("--judge", f"{model},{other}", "--metrics", "selfreflect", "--device", "cpu")
+    assert run("validate", source, "--study", "judges", *more).code == 0
+    assert len(judges) == 2
 
 
 @pytest.mark.parametrize("study", ["choice", "dose", "convergence", "length"])

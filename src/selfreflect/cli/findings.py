@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,8 @@ def run_study(
     Args:
         names: metrics or groups of them; None for all that can be computed.
     """
-    watcher = Watcher()
     with nullcontext() if out is None else open_values(out) as store:
-        values, metrics = _measure(study, names, models, store, watcher)
+        values, metrics = _measure(study, names, models, store)
         finding = replace(study.finding(values, metrics), study=options.name)
         missing = undefined_counts(values)
         if missing:
@@ -79,28 +79,33 @@ def _is_expected(study: Study, value: Value) -> bool:
 
 
 def _measure(
-    study: Study, names: Sequence[str] | None, models: Models, store: Journal[Value] | None, watcher: Watcher
+    study: Study, names: Sequence[str] | None, models: Models, store: Journal[Value] | None
 ) -> tuple[list[Value], list[MetricInfo]]:
-    """Measure with one judge after the other, so that no two are in memory at once. What needs no judge is
-    measured with the first."""
-    values: list[Value] = []
-    metrics: list[MetricInfo] = []
+    """Measure with one judge after the other. What needs no judge is measured with the first."""
     judged = [info.name for info in catalogue.METRICS if "judge" in info.needs]
     if names is None and len(models.judges) > 1:
         names = judged
-    for load_judge in models.judges:
-        if metrics:
-            names = [info.name for info in metrics if info.name in judged]
-            if not names:
-                break
-        families = catalogue.families(names, judge=load_judge, generator=models.generator)
-        if not metrics:
-            for family in families:
-                metrics += family.metrics
-            _say_left_out(names, metrics, models)
-        with watcher.stage("measuring", len(study.items) * len(families)) as counter:
-            values += measure(study.items, families, store, counter.advance)
+    first, *others = models.judges
+    values, metrics = _measure_with(first, study, names, models, store)
+    again = [info.name for info in metrics if info.name in judged]
+    for load_judge in others if again else ():
+        values += _measure_with(load_judge, study, again, models, store)[0]
     return values, metrics
+
+
+def _measure_with(
+    load_judge: Callable[[], Judge],
+    study: Study,
+    names: Sequence[str] | None,
+    models: Models,
+    store: Journal[Value] | None,
+) -> tuple[list[Value], list[MetricInfo]]:
+    """A function, so that the judge is gone from memory before the next one is loaded."""
+    families = catalogue.families(names, judge=load_judge, generator=models.generator)
+    metrics = list(chain.from_iterable(family.metrics for family in families))
+    _say_left_out(names, metrics, models)
+    with Watcher().stage("measuring", len(study.items) * len(families)) as counter:
+        return measure(study.items, families, store, counter.advance), metrics
 
 
 def _say_left_out(names: Sequence[str] | None, metrics: Sequence[MetricInfo], models: Models) -> None:

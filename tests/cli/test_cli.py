@@ -420,6 +420,21 @@ def test_json_goes_to_the_pipe_while_progress_goes_to_the_terminal(
     assert b'"score"' not in b"".join(shown)
 
 
+def test_only_the_command_that_is_called_is_imported() -> None:
+    code = """
+import sys
+from selfreflect.cli import main
+try:
+    main()
+finally:
+    print(*(name for name in sys.modules if name.endswith("_command")))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, "questions", "--limit", "1"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "selfreflect.cli.questions_command"
+
+
 def test_version_is_that_of_the_package():
     done = subprocess.run(
         [sys.executable, "-m", "selfreflect", "--version"], capture_output=True, text=True, check=True

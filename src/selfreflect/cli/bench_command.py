@@ -86,10 +86,12 @@ def command(
         make_folder(output)
     watcher = Watcher()
     judge = _judge(random_model, config, options, watcher)
+    # imported after the judge is there: torch takes seconds, and a wrong option should not wait for it
     from selfreflect.bench.measure import Bench
     from selfreflect.bench.scaling import points
 
-    bench = Bench(judge, timed_items, list(points(_items(None, None, None))) if scaling else [], letters)
+    sizes = list(points(_items(None, None, None))) if scaling else []
+    bench = Bench(judge, timed_items, sizes, letters)
     result = bench.result
     try:
         with watcher.stage("bench", len(bench)) as counter:

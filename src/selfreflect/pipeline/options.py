@@ -84,7 +84,7 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True):
         Flag(
             "--executor local|ray",
             "Work on this machine, or with actors of a Ray cluster, which [ray.answers], [ray.summaries] and "
-            "[ray.scores] in --config describe: actors, gpus, cpus, batch_questions. Either can resume a run.",
+            "[ray.scores] in --config describe: actors, gpus, cpus, batch_questions. Either resumes a run.",
         ),
     ] = "local"
     ray_address: Annotated[

@@ -9,14 +9,16 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from selfreflect.errors import ConfigError, excerpt, nearest
-from selfreflect.metric.sampling.limits import Limits
 from selfreflect.models.spec import JUDGES, LOCAL_NAMES, kind_of
 from selfreflect.records import STAGES, Record
+
+if TYPE_CHECKING:
+    from selfreflect.metric.sampling.limits import Limits
 
 
 @dataclass(frozen=True)
@@ -209,6 +211,10 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
         Raises:
             ConfigError: a limit is out of range.
         """
+        if (self.budget, self.standard_error, self.race) == (None, None, None):
+            return None
+        from selfreflect.metric.sampling.limits import Limits
+
         return Limits.parse(self.budget, self.standard_error, self.race, self.seed)
 
 
@@ -386,8 +392,13 @@ def _check_url(base_url: str | None) -> None:
 
 def _check_limits(scores: ScoresConfig) -> None:
     for field in ("budget", "standard_error", "race"):
+        value = getattr(scores, field)
+        if value is None:
+            continue
+        from selfreflect.metric.sampling.limits import Limits
+
         try:
-            Limits.parse(**{field: getattr(scores, field)})
+            Limits.parse(**{field: value})
         except ConfigError as error:
             raise ConfigError(f"{flags_of(ScoresConfig)[field].name} (scores.{field}): {error}") from None
 

@@ -10,10 +10,9 @@ from tiny_chat import chatml, save_lm
 
 from selfreflect.errors import BackendError, ConfigError, JudgeError
 from selfreflect.models.judge import Judge
-from selfreflect.models.load import load_generator, load_judge
 from selfreflect.models.local.generator import HFGenerator
 from selfreflect.models.openai.generator import OpenAIGenerator
-from selfreflect.models.spec import GENERATORS, JUDGES, Kind, ModelSpec, kind_of
+from selfreflect.models.spec import GENERATORS, JUDGES, Kind, ModelSpec, kind_of, load_generator, load_judge
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import Annotated, ParamSpec, TypeVar
 
 import typer
 
-from selfreflect.cli.renamed_flags import Command
+from selfreflect.cli.settings import Command
 from selfreflect.models.local.threads import set_library_defaults
 
 P = ParamSpec("P")

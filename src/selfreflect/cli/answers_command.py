@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from selfreflect.cli import options as o
+from selfreflect.cli import settings as o
 from selfreflect.cli.settings import GENERATING, Overrides, takes
 from selfreflect.errors import ConfigError
 from selfreflect.pipeline.options import ExecutionOptions

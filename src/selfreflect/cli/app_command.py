@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from selfreflect.cli import options as o
+from selfreflect.cli import settings as o
 from selfreflect.cli.settings import takes
 from selfreflect.pipeline.options import ExecutionOptions
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from selfreflect.cli import options as o
+from selfreflect.cli import settings as o
 from selfreflect.cli.settings import Overrides, takes
 from selfreflect.errors import ConfigError
 from selfreflect.pipeline.options import ExecutionOptions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from selfreflect.cli import options as o
+from selfreflect.cli import settings as o
 
 Baseline = Annotated[
     str | None,

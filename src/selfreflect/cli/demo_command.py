@@ -6,7 +6,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from selfreflect.cli import options as o
+from selfreflect.cli import settings as o
 
 if TYPE_CHECKING:
     from selfreflect.report.run_records import RunRecords

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from selfreflect.cli import options as o
+from selfreflect.cli import settings as o
 
 RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.", show_default=False)]
 Output = Annotated[

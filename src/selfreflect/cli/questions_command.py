@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from selfreflect.cli import options as o
+from selfreflect.cli import settings as o
 from selfreflect.cli.settings import Overrides, takes
 from selfreflect.pipeline.options import ExecutionOptions
 

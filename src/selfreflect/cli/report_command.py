@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from selfreflect.cli import options as o
+from selfreflect.cli import settings as o
 from selfreflect.errors import ConfigError
 
 if TYPE_CHECKING:

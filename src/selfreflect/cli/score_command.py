@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from selfreflect.cli import options as o
+from selfreflect.cli import settings as o
 from selfreflect.cli.settings import JUDGING, Overrides, takes
 from selfreflect.errors import ConfigError
 from selfreflect.pipeline.options import ExecutionOptions
@@ -41,10 +41,9 @@ def command(
 ) -> None:
     """Score summaries: 0 is perfect, lower is better.
 
-    The score says how faithfully a summary describes an answer distribution. --items FILE scores a file and
-    stores
-    nothing: each record is {"id"?, "question", "answers": [...], "summaries": {name: text}}, or has
-    "masked_out_task_answers" and "conditioning_answers" instead of "answers". --out DIR scores a run
+    The score says how faithfully a summary describes an answer distribution. --items FILE scores a file
+    and stores nothing: each record is {"id"?, "question", "answers": [...], "summaries": {name: text}}, or
+    has "masked_out_task_answers" and "conditioning_answers" instead of "answers". --out DIR scores a run
     directory and stores the scores there; after an interruption, run the same command to resume.
 
     With --budget, --se or --race, a random part of the masked words is scored: the same words for all

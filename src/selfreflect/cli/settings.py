@@ -15,18 +15,63 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import msgspec
+import typer
+from typer.core import TyperCommand
 
-from selfreflect.cli import options as o
 from selfreflect.config import Config, Flag, flags_of, load_config
 from selfreflect.pipeline.options import ExecutionOptions
 
 T = TypeVar("T")
+
+
+def option(usage: str, help: str) -> Any:
+    """An option of a command: ``option("--limit N", "Take only the first N items.")``."""
+    name, _, metavar = usage.partition(" ")
+    return typer.Option(name, metavar=metavar or None, help=help)
+
+
+class Part(StrEnum):
+    """A part of scores that can be left out."""
+
+    guesses = "guesses"
+    words = "words"
+
+
+STRATEGIES = "greedy,basic,cot,sample_and_summarize"
+
+Strategies = Annotated[
+    str,
+    option(
+        "--strategies A,B",
+        "How the model summarises its belief: greedy, basic, cot, twostep_cot, sample_and_summarize, "
+        "concatenated_answers, or your own as package.module:function.",
+    ),
+]
+Out = Annotated[Path, option("--out DIR", "Run directory. An existing one is resumed.")]
+Fresh = Annotated[bool, option("--fresh", "Delete the records of an existing run directory and start over.")]
+NumItems = Annotated[int | None, option("--limit N", "Take only the first N items.")]
+NumAnswers = Annotated[int | None, option("--num-answers N", "Use the first N answers of each half.")]
+Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.", show_default=False)]
+DryRun = Annotated[
+    bool,
+    option(
+        "--dry-run",
+        "Only print what is left to do and what it costs: calls, tokens, time, and money if [prices.MODEL] "
+        "in --config sets input_per_million and output_per_million. Writes nothing and asks no server; "
+        "loads local models and times them for some seconds.",
+    ),
+]
+Json = Annotated[bool, option("--json", "Print JSON lines to stdout.")]
+
 
 _RUNNING = ("--device", "--device-map", "--executor", "--ray-address", "--trust-remote-code", "--timeout")
 GENERATING = ("--prompts", *_RUNNING, "--batch-size", "--max-connections")
@@ -91,7 +136,7 @@ class _Option:
             self.name,
             inspect.Parameter.KEYWORD_ONLY,
             default=None,
-            annotation=Annotated[self.type | None, o.option(usage, text)],
+            annotation=Annotated[self.type | None, option(usage, text)],
         )
 
 
@@ -184,3 +229,36 @@ def _take(options: Mapping[str, _Option], values: dict[str, Any]) -> dict[str, d
         for section, field in option.fields:
             sections.setdefault(section, {})[field] = value
     return sections
+
+
+RENAMED = {"--part": "--shard", "--engine": "--executor"}
+"""These work for one release more, with a hint."""
+
+
+class Command(TyperCommand):
+    """A command that also takes its flags under their former names."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        flags = {flag for parameter in self.params for flag in parameter.opts}
+        if "--device-map" in flags:
+            _refuse_shard_without_numbers(args)
+        renamed = {old: new for old, new in RENAMED.items() if new in flags}
+        return super().parse_args(ctx, [_new_name(argument, renamed) for argument in args])
+
+
+def _new_name(argument: str, renamed: dict[str, str]) -> str:
+    flag, equals, value = argument.partition("=")
+    if flag not in renamed:
+        return argument
+    typer.echo(f"{flag} is now called {renamed[flag]}; the old name will be removed.", err=True)
+    return renamed[flag] + equals + value
+
+
+def _refuse_shard_without_numbers(args: list[str]) -> None:
+    """``--shard`` used to spread a model over GPUs and took no value."""
+    for argument, following in pairwise([*args, ""]):
+        if argument == "--shard" and not re.match(r"\d", following):
+            raise typer.BadParameter(
+                "to spread a model over all visible GPUs, use --device-map auto. "
+                "--shard K/N now splits the questions, as in --shard 3/16."
+            )

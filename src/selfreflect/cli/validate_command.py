@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec.structs import replace
 
-from selfreflect.cli import options as o
+from selfreflect.cli import settings as o
 from selfreflect.cli.settings import Overrides, takes
 from selfreflect.cli.studies import STUDIES, StudyOptions, check, load
 from selfreflect.pipeline.options import ExecutionOptions

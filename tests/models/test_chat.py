@@ -30,7 +30,7 @@ from transformers import ByT5Tokenizer
 
 from selfreflect.errors import JudgeError
 from selfreflect.models.base import Message
-from selfreflect.models.chat import ChatTokenizer, opened_trace
+from selfreflect.models.chat import ChatTokenizer, ends_in_trace
 
 S, U, A = "Be brief.\n", "Capital of France?", "Paris, or Lyon."
 
@@ -172,10 +172,10 @@ def test_other_ways_to_open_a_reasoning_block(opening: str, closing: str) -> Non
 
 def test_whether_the_reply_begins_inside_a_reasoning_block() -> None:
     asked = turns(S, "Please begin with <think>")
-    assert opened_trace(ChatTokenizer(chatml(R1)).render(asked, thinking=True))
-    assert not opened_trace(ChatTokenizer(chatml(R1)).render(asked))
-    assert not opened_trace(ChatTokenizer(chatml()).render(asked, thinking=True))
-    assert not opened_trace(ChatTokenizer(chatml(None)).render(asked, thinking=True)), (
+    assert ends_in_trace(ChatTokenizer(chatml(R1)).render(asked, thinking=True))
+    assert not ends_in_trace(ChatTokenizer(chatml(R1)).render(asked))
+    assert not ends_in_trace(ChatTokenizer(chatml()).render(asked, thinking=True))
+    assert not ends_in_trace(ChatTokenizer(chatml(None)).render(asked, thinking=True)), (
         "a user cannot open one"
     )
 

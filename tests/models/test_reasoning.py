@@ -44,9 +44,9 @@ def test_a_trace_at_the_start_is_removed(kind, trace, visible, before):
     assert split_reasoning(f"{before}{opening}{trace}{closing}{visible}") == (trace.strip(), visible.strip())
 
 
-@given(kind=KINDS, trace=PROSE, visible=PROSE, opened=st.booleans())
-def test_a_closing_tag_alone_ends_a_trace_that_the_prompt_opened(kind, trace, visible, opened):
-    assert split_reasoning(f"{trace}{PAIRS[kind][1]}{visible}", opened=opened) == (
+@given(kind=KINDS, trace=PROSE, visible=PROSE, in_trace=st.booleans())
+def test_a_closing_tag_alone_ends_a_trace_that_the_prompt_opened(kind, trace, visible, in_trace):
+    assert split_reasoning(f"{trace}{PAIRS[kind][1]}{visible}", in_trace=in_trace) == (
         trace.strip(),
         visible.strip(),
     )
@@ -66,7 +66,7 @@ def test_an_opened_trace_that_never_ends_is_an_error(kind, text):
     with pytest.raises(UnclosedReasoningError, match="never ends"):
         split_reasoning(PAIRS[kind][0] + text)
     with pytest.raises(UnclosedReasoningError, match="the prompt"):
-        split_reasoning(text, opened=True)
+        split_reasoning(text, in_trace=True)
 
 
 @given(text=PROSE)
@@ -90,9 +90,9 @@ def test_tags_mentioned_in_visible_text_lose_nothing(kind, before, after, closed
 )
 def test_any_mixture_of_tags_gives_parts_of_the_text_or_the_error(pieces):
     text = "".join(pieces)
-    for opened in (False, True):
+    for in_trace in (False, True):
         try:
-            split = split_reasoning(text, opened)
+            split = split_reasoning(text, in_trace)
         except UnclosedReasoningError:
             continue
         assert split.visible in text
@@ -127,8 +127,8 @@ def test_shapes_of_traces(text, trace, visible):
 
 
 def test_a_prompted_trace_may_mention_tags_or_open_again():
-    assert split_reasoning("shall I use <think>? no</think>Yes.", opened=True).visible == "Yes."
-    assert split_reasoning("<think>a</think>Yes.", opened=True) == ("a", "Yes.")
+    assert split_reasoning("shall I use <think>? no</think>Yes.", in_trace=True).visible == "Yes."
+    assert split_reasoning("<think>a</think>Yes.", in_trace=True) == ("a", "Yes.")
 
 
 def test_a_second_trace_that_never_ends_is_an_error():
@@ -170,7 +170,7 @@ def test_what_a_model_wraps_its_visible_text_in_goes_with_the_trace(wrapped):
     assert split_reasoning(wrapped).visible == wrapped
 
 
-@pytest.mark.parametrize("opened", [False, True])
+@pytest.mark.parametrize("in_trace", [False, True])
 @pytest.mark.parametrize(
     "unit",
     [
@@ -187,11 +187,11 @@ def test_what_a_model_wraps_its_visible_text_in_goes_with_the_trace(wrapped):
         "a",
     ],
 )
-def test_long_hostile_text_takes_linear_time(unit, opened):
+def test_long_hostile_text_takes_linear_time(unit, in_trace):
     text = unit * (300_000 // len(unit))
     started = time.process_time()
     try:
-        found = len(split_reasoning(text, opened).visible)
+        found = len(split_reasoning(text, in_trace).visible)
     except UnclosedReasoningError:
         found = 0
     assert time.process_time() - started < 10  # at most 0.4 when linear, minutes when not

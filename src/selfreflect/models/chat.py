@@ -146,7 +146,7 @@ class ChatTokenizer:
         return bos is not None and self.tokenizer("x", add_special_tokens=True).input_ids[:1] == [bos]
 
 
-def opened_trace(rendered: str) -> bool:
+def ends_in_trace(rendered: str) -> bool:
     """Whether a rendered prompt ends inside a reasoning block, so that the reply will only close it."""
     return _open_trace(rendered) is not None
 

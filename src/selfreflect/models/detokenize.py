@@ -21,16 +21,16 @@ class Detokenizer:
         added = tokenizer.added_tokens_decoder.values()
         self._special = [str(token.content) for token in added if token.special]
 
-    def completion(self, tokens: Sequence[int], *, opened: bool, stopped: bool) -> Completion:
+    def completion(self, tokens: Sequence[int], *, in_trace: bool, stopped: bool) -> Completion:
         """Text without reasoning trace and special tokens.
 
         Args:
-            opened: whether the prompt ends inside a reasoning trace.
+            in_trace: whether the prompt ends inside a reasoning trace.
             stopped: whether the model ended by itself.
         """
         raw = self._tokenizer.decode(tokens, skip_special_tokens=False)
         try:
-            visible = split_reasoning(raw, opened).visible
+            visible = split_reasoning(raw, in_trace).visible
         except UnclosedReasoningError:
             return Completion(text="", finish="unclosed_reasoning", tokens=len(tokens))
         if visible == raw.strip():

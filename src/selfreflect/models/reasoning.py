@@ -77,10 +77,10 @@ class _Tag(NamedTuple):
     opens: bool
 
 
-def split_reasoning(text: str, opened: bool = False) -> Split:
+def split_reasoning(text: str, in_trace: bool = False) -> Split:
     """Split a reply into its reasoning trace and the visible text after it.
 
-    A trace stands at the start of the text, opened there by a tag or by the prompt (``opened``, or a closing
+    A trace stands at the start of the text, opened there by a tag or by the prompt (``in_trace``, or a closing
     tag that no tag opened). More traces may follow it directly. Tags that only occur later, inside visible
     text, are part of that text.
 
@@ -92,7 +92,7 @@ def split_reasoning(text: str, opened: bool = False) -> Split:
     end = 0  # of the traces so far
     index = 0  # of the first tag after them
     if not _leads(text, 0, tags, 0):
-        closing = _end_of_prompted(tags, opened)
+        closing = _end_of_prompted(tags, in_trace)
         if closing is not None:
             traces.append(text[: tags[closing].start].strip())
             end = tags[closing].end
@@ -109,7 +109,7 @@ def split_reasoning(text: str, opened: bool = False) -> Split:
 def closes_prompted(text: str) -> bool:
     """Whether a reply ends a trace that it did not begin, so that the prompt did."""
     tags = _tags(text)
-    return not _leads(text, 0, tags, 0) and _end_of_prompted(tags, opened=False) is not None
+    return not _leads(text, 0, tags, 0) and _end_of_prompted(tags, in_trace=False) is not None
 
 
 def _tags(text: str) -> list[_Tag]:
@@ -127,14 +127,14 @@ def _leads(text: str, position: int, tags: Sequence[_Tag], index: int) -> bool:
     return index < len(tags) and tags[index].opens and not text[position : tags[index].start].strip()
 
 
-def _end_of_prompted(tags: Sequence[_Tag], opened: bool) -> int | None:
+def _end_of_prompted(tags: Sequence[_Tag], in_trace: bool) -> int | None:
     """Index of the tag that closes a trace the prompt opened; None when there is no sign of one."""
     depth: Counter[int] = Counter()
     for index, tag in enumerate(tags):
         if not tag.opens and not depth[tag.row]:
             return index
         depth[tag.row] += 1 if tag.opens else -1
-    if not opened:
+    if not in_trace:
         return None
     # Every closing tag has an opening one, yet one of them must end the trace: some opening tag was only
     # mentioned in it.

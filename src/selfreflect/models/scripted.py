@@ -74,7 +74,7 @@ def _reply(line: Line, n: int) -> Reply | Refusal:
     if isinstance(line, Reply | Refusal):
         return line
     texts = [line] if isinstance(line, str) else line
-    chosen = [texts[index % len(texts)].strip() for index in range(n)]
+    texts = [texts[index % len(texts)].strip() for index in range(n)]
     return Reply(
-        completions=tuple(Completion(text=text, finish="stop", tokens=len(text.split())) for text in chosen)
+        completions=tuple(Completion(text=text, finish="stop", tokens=len(text.split())) for text in texts)
     )

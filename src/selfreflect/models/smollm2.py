@@ -134,11 +134,11 @@ def _build(target: Path, source: Source, say: Callable[[str], None]) -> None:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _check_room(directory: Path, needed: int) -> None:
+def _check_room(directory: Path, required: int) -> None:
     free = shutil.disk_usage(directory).free
-    if free < needed:
+    if free < required:
         raise BackendError(
-            f"the embedded model needs {needed / 1e9:.1f} GB in {directory} while it is prepared, and "
+            f"the embedded model needs {required / 1e9:.1f} GB in {directory} while it is prepared, and "
             f"{free / 1e9:.1f} GB are free. Free some space, or set SELFREFLECT_CACHE to a directory on "
             "another disk."
         )
@@ -232,7 +232,7 @@ def run_child(arguments: list[str], *, failure: str, scratch: Path) -> None:
     Raises:
         BackendError: it did not exit with 0; says ``failure``, the exit status and the last lines it printed.
     """
-    done = subprocess.run(
+    result = subprocess.run(
         # -P: a file of the working directory must not pass for pip or torch
         [sys.executable, "-P", *arguments],
         stdin=subprocess.DEVNULL,
@@ -243,10 +243,10 @@ def run_child(arguments: list[str], *, failure: str, scratch: Path) -> None:
         close_fds=False,  # passes on the lock
         check=False,
     )
-    if done.returncode != 0:
-        tail = (done.stderr or done.stdout).split("\n")[-8:]
+    if result.returncode != 0:
+        tail = (result.stderr or result.stdout).split("\n")[-8:]
         lines = "".join(f"\n  {excerpt(line, 200)}" for line in tail if line.strip())
-        raise BackendError(f"{failure}. Exit status {done.returncode}:{lines}")
+        raise BackendError(f"{failure}. Exit status {result.returncode}:{lines}")
 
 
 def convert(gguf: Path, folder: Path) -> None:
@@ -257,17 +257,17 @@ def convert(gguf: Path, folder: Path) -> None:
     where = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
     AutoTokenizer.from_pretrained(**where).save_pretrained(folder)
 
-    loaded = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
+    quantized = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
     # transformers refuses to save a model that it loaded from a quantized file, so a plain one takes over its
     # tensors.
-    config = loaded.config
+    config = quantized.config
     if hasattr(config, "quantization_config"):
         del config.quantization_config
     with torch.device("meta"):
         plain = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    plain.load_state_dict(loaded.state_dict(), assign=True)
+    plain.load_state_dict(quantized.state_dict(), assign=True)
     plain.tie_weights()
-    plain.generation_config = loaded.generation_config
+    plain.generation_config = quantized.generation_config
     plain.save_pretrained(folder)
 
 

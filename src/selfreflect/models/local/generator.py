@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from selfreflect.models.base import Refusal, Reply, Request
-from selfreflect.models.chat import ChatTokenizer, opened_trace
+from selfreflect.models.chat import ChatTokenizer, ends_in_trace
 from selfreflect.models.detokenize import Detokenizer, refusal_for
 from selfreflect.models.local.decode import Draw, decode
 from selfreflect.models.local.loading import CausalLM, load_causal_lm
@@ -103,9 +103,10 @@ class HFGenerator:
         return batches
 
     def _reply(self, rendered: str, prompt: tuple[int, ...], draws: Sequence[Draw]) -> Reply:
-        opened = opened_trace(rendered)
+        in_trace = ends_in_trace(rendered)
         completions = [
-            self._detokenizer.completion(draw.tokens, opened=opened, stopped=draw.stopped) for draw in draws
+            self._detokenizer.completion(draw.tokens, in_trace=in_trace, stopped=draw.stopped)
+            for draw in draws
         ]
         return Reply(completions=tuple(completions), prompt_tokens=len(prompt))
 

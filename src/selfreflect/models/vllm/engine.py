@@ -12,7 +12,7 @@ import numpy as np
 
 from selfreflect.errors import BackendError, JudgeError, MissingExtraError, excerpt
 from selfreflect.models.base import Refusal, Reply, Request
-from selfreflect.models.chat import ChatTokenizer, opened_trace
+from selfreflect.models.chat import ChatTokenizer, ends_in_trace
 from selfreflect.models.detokenize import Detokenizer, refusal_for
 from selfreflect.models.local.source import ModelSource, locate
 from selfreflect.models.spec import ModelSpec
@@ -120,7 +120,7 @@ class VLLMGenerator:
         todo = [index for index in range(len(requests)) if index not in results]
         outputs = self._draw([prompts[index] for index in todo], [requests[index] for index in todo])
         for index, output in zip(todo, outputs, strict=True):
-            results[index] = self._reply(output, opened_trace(rendered[index]), len(prompts[index]))
+            results[index] = self._reply(output, ends_in_trace(rendered[index]), len(prompts[index]))
         return [results[index] for index in range(len(requests))]
 
     def _draw(self, prompts: Sequence[Sequence[int]], requests: Sequence[Request]) -> Any:
@@ -136,7 +136,7 @@ class VLLMGenerator:
                 f"vLLM stopped generating with {excerpt(self.name)}: {excerpt(str(error), 300)}."
             ) from error
 
-    def _reply(self, output: Any, opened: bool, prompt_tokens: int) -> Reply | Refusal:
+    def _reply(self, output: Any, in_trace: bool, prompt_tokens: int) -> Reply | Refusal:
         completions = []
         for part in output.outputs:
             reason = part.finish_reason
@@ -144,7 +144,9 @@ class VLLMGenerator:
                 message = f"vLLM ended a completion of {self.name!r} with {excerpt(reason)}"
                 return Refusal(kind="backend", message=message)
             tokens = list(part.token_ids)
-            completions.append(self._detokenizer.completion(tokens, opened=opened, stopped=reason == "stop"))
+            completions.append(
+                self._detokenizer.completion(tokens, in_trace=in_trace, stopped=reason == "stop")
+            )
         return Reply(completions=tuple(completions), prompt_tokens=prompt_tokens)
 
 

@@ -110,8 +110,8 @@ def test_the_conversation_about_a_summary():
         Message(role="assistant", content="Radishes {do}.\n"),
         Message(
             role="user",
-            content='We now show a text with a missing word "_". Fill in the missing word "_" only based on the answer you gave above: '
-            'They _ {quickly}\nPlease provide only the missing word "_", not the whole sentence.',
+            content='We now show a text with a missing word "_". Fill in the missing word "_" only based on '
+            'the answer you gave above: They _ {quickly}\nPlease provide only the missing word "_", not the whole sentence.',
         ),
     )
 
@@ -124,8 +124,8 @@ def test_the_conversation_about_the_conditioning_answers():
         Message(role="assistant", content="x_1 = 'Radishes'\nx_2 = 'It's cress'\nx_3 = ''"),
         Message(
             role="user",
-            content='We now show a text with a missing word "_". Fill in the missing word "_" only based on the distribution of answers '
-            'you gave above: _ do\nPlease provide only the missing word "_", not the whole sentence.',
+            content='We now show a text with a missing word "_". Fill in the missing word "_" only based on '
+            'the distribution of answers you gave above: _ do\nPlease provide only the missing word "_", not the whole sentence.',
         ),
     )
 

@@ -13,15 +13,12 @@ from typing import Any
 
 import torch
 
-STOPWORDS = {
-    line.split("\t")[0]
-    for line in (Path(__file__).parents[1] / "data" / "stopwords.tsv")
-    .read_text(encoding="utf-8")
-    .splitlines()[1:]
-}
+STOPWORDS_FILE = Path(__file__).parents[1] / "data" / "stopwords.tsv"
+STOPWORDS = {line.split("\t")[0] for line in STOPWORDS_FILE.read_text(encoding="utf-8").splitlines()[1:]}
 SYSTEM = "You are a friendly chatbot who always responds with short and concise answers.\n"
 ASK = (
-    'We now show a text with a missing word "_". Fill in the missing word "_" only based on the {what} you gave above: {masked}\n'
+    'We now show a text with a missing word "_". Fill in the missing word "_" only based on the {what} '
+    "you gave above: {masked}\n"
     'Please provide only the missing word "_", not the whole sentence.'
 )
 

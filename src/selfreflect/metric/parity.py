@@ -26,8 +26,8 @@ STORED_SCORES = {
 
 
 def check_parity(judge: Judge, stored_scores: dict[str, float] | None = None) -> bool:
-    """Compare a judge's score with the stored one; False if there is none for its projection, by which a judge
-    is recognised whatever it is called.
+    """Compare a judge's score with the stored one; False if there is none for its projection, by which a
+    judge is recognised whatever it is called.
 
     Raises:
         JudgeError: the scores differ.
@@ -39,9 +39,9 @@ def check_parity(judge: Judge, stored_scores: dict[str, float] | None = None) ->
     score = parity_score(judge)
     if not abs(score - expected) <= TOLERANCE:  # true for NaN, too
         raise JudgeError(
-            f"judge {judge.name!r} scores the built-in item {score:.6f}, but its weights give {expected:.6f}. "
-            "Its states are not this model's states of the last token: another dtype, other weights, or "
-            "another pooling. Serve it with "
+            f"judge {judge.name!r} scores the built-in item {score:.6f}, but its weights give "
+            f"{expected:.6f}. Its states are not this model's states of the last token: another dtype, other "
+            "weights, or another pooling. Serve it with "
             '--pooler-config \'{"seq_pooling_type": "LAST", "use_activation": false}\''
         )
     return True

@@ -91,16 +91,16 @@ def prepare(judge: Judge, question: Question, answers: AnswerSet) -> QuestionPro
     )
 
 
-def summary_prompts(judge: Judge, task: QuestionPrompts, summary: str) -> list[Prompt]:
+def summary_prompts(judge: Judge, question: QuestionPrompts, summary: str) -> list[Prompt]:
     """Encode one prompt for each word of the question, after a summary.
 
     Raises:
         CannotScoreError: the summary does not fit the judge's window, or makes it split a word into other
             tokens.
     """
-    context = summary_context(task.question.text, summary)
-    prompts = _encode_words(judge, context, task.words, "the summary")
-    if _sizes(prompts) != task.sizes:
+    context = summary_context(question.question.text, summary)
+    prompts = _encode_words(judge, context, question.words, "the summary")
+    if _sizes(prompts) != question.sizes:
         raise CannotScoreError(
             "backend",
             f"judge {judge.name!r} splits the same word differently in two contexts, so its predictions "
@@ -138,7 +138,7 @@ def encode(
 
 
 def _refuse_oversized(judge: Judge, texts: Sequence[str], what: str) -> None:
-    """Refuse what cannot fit without tokenising it, which would take minutes and gigabytes for 50 MB of text."""
+    """Refuse what cannot fit without tokenising it, which would take minutes and gigabytes for 50 MB."""
     window = judge.lm.window
     if window is None:
         return

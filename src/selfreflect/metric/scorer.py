@@ -48,9 +48,9 @@ class SelfReflect:
     >>> scores = metric.score("What should I plant first?", answers=samples, summaries={"mine": "Radishes."})
     >>> scores["mine"].value, scores["mine"].words
 
-    Every masked word is scored unless a limit is set. Then a random subset is, the same for all summaries of a
-    question; such a :class:`Score` is marked by its ``estimate``. If the limit leaves no word out, the score
-    is exact.
+    Every masked word is scored unless a limit is set. Then a random subset is, the same for all summaries of
+    a question; such a :class:`Score` is marked by its ``estimate``. If the limit leaves no word out, the
+    score is exact.
 
     >>> quick = SelfReflect(judge, limits=Limits.parse(20_000))  # judge tokens per question
     >>> quick = SelfReflect(judge, limits=Limits.parse("30s", race=0.95))
@@ -82,12 +82,13 @@ class SelfReflect:
             raise ConfigError(f"the number of guesses to keep must be 0 or more, not {guesses}")
         if not temperature > 0:
             raise ConfigError(
-                f"the judge's temperature must be above 0, not {temperature}; the metric's is {JUDGE_TEMPERATURE}"
+                f"the judge's temperature must be above 0, not {temperature}; "
+                f"the metric's is {JUDGE_TEMPERATURE}"
             )
         if cache is not None and judge.last_states is not None:
             raise ConfigError(
-                f"leave --cache out with judge {judge.name!r}: it keeps states of judges that run here, since "
-                "the weights of a remote judge may change unnoticed. vLLM has a cache of its own."
+                f"leave --cache out with judge {judge.name!r}: it keeps states of judges that run here, "
+                "since the weights of a remote judge may change unnoticed. vLLM has its own cache."
             )
         self.judge = judge
         self.temperature = temperature
@@ -142,82 +143,88 @@ class SelfReflect:
         A question that cannot be scored gives one Failure per summary, and so does a summary alone.
 
         Args:
-            earlier: scores of other summaries of the question. Under limits, no more words are scored than the
-                longest of them has, so that all stay comparable.
+            earlier: scores of other summaries of the question. Under limits, no more words are scored than
+                the longest of them has, so that all stay comparable.
         """
         try:
-            task = prepare(self.judge, question, answers)
+            prompts = prepare(self.judge, question, answers)
         except CannotScoreError as error:
             return [error.failure(question, summary.name) for summary in summaries]
         if self.limits is None:
-            outcomes = self._score_every_word(task, summaries)
+            outcomes = self._score_every_word(prompts, summaries)
         else:
-            outcomes = self._score_some_words(task, summaries, self.limits, earlier)
+            outcomes = self._score_some_words(prompts, summaries, self.limits, earlier)
         results: list[Score | Failure] = []
         for summary in summaries:
             outcome = outcomes[summary.text]
             if isinstance(outcome, Failure):
                 results.append(replace(outcome, name=summary.name))
             else:
-                results.append(self._record(task, summary, outcome))
+                results.append(self._record(prompts, summary, outcome))
         return results
 
-    def _score_every_word(self, task: QuestionPrompts, summaries: Sequence[Summary]) -> Outcomes:
+    def _score_every_word(self, prompts: QuestionPrompts, summaries: Sequence[Summary]) -> Outcomes:
         """Score all words, under a few summaries at a time: memory does not grow with their number."""
-        reference = self._reference(task, range(len(task.words)))
+        reference = self._reference(prompts, range(len(prompts.words)))
         # a summary is about as long as the conditioning answers at most
-        ids = sum(len(prompt.ids) for prompt in task.reference)
+        ids = sum(len(prompt.ids) for prompt in prompts.reference)
         group = max(1, MAX_IDS // ids)
         texts = list(dict.fromkeys(summary.text for summary in summaries))
         outcomes: Outcomes = {}
         for start in range(0, len(texts), group):
-            outcomes |= self._score_group(task, reference, texts[start : start + group])
+            outcomes |= self._score_group(prompts, reference, texts[start : start + group])
         return outcomes
 
-    def _score_group(self, task: QuestionPrompts, reference: Reference, texts: Sequence[str]) -> Outcomes:
-        contexts, outcomes = self._encode(task, texts)
+    def _score_group(self, prompts: QuestionPrompts, reference: Reference, texts: Sequence[str]) -> Outcomes:
+        contexts, outcomes = self._encode(prompts, texts)
         if not contexts:
             return outcomes
-        distances = self._measure(task, reference, contexts, range(len(task.words)))
+        distances = self._measure(prompts, reference, contexts, range(len(prompts.words)))
         for text, words in distances.items():
             finite = all(math.isfinite(distance) for word in words for distance in word.distances)
-            outcomes[text] = exact(words) if finite else self._not_finite(task)
+            outcomes[text] = exact(words) if finite else self._not_finite(prompts)
         return outcomes
 
     def _encode(
-        self, task: QuestionPrompts, texts: Sequence[str]
+        self, prompts: QuestionPrompts, texts: Sequence[str]
     ) -> tuple[dict[str, list[Prompt]], Outcomes]:
         """The prompts after each text, and the texts that have none."""
         contexts: dict[str, list[Prompt]] = {}
         failures: Outcomes = {}
         for text in dict.fromkeys(texts):
             try:
-                contexts[text] = summary_prompts(self.judge, task, text)
+                contexts[text] = summary_prompts(self.judge, prompts, text)
             except CannotScoreError as error:
-                failures[text] = error.failure(task.question)
+                failures[text] = error.failure(prompts.question)
         return contexts, failures
 
     def _score_some_words(
-        self, task: QuestionPrompts, summaries: Sequence[Summary], limits: Limits, earlier: Sequence[Score]
+        self, prompts: QuestionPrompts, summaries: Sequence[Summary], limits: Limits, earlier: Sequence[Score]
     ) -> Outcomes:
         """Score the words that the limits allow, the same under every summary."""
         from selfreflect.metric.sampling.population import Population
         from selfreflect.metric.sampling.sequential import OverBudgetError, SequentialScoring
 
-        contexts, outcomes = self._encode(task, [summary.text for summary in summaries])
+        contexts, outcomes = self._encode(prompts, [summary.text for summary in summaries])
         scored = [summary for summary in summaries if summary.text in contexts]
-        population = Population(task.words, task.sizes, limits.seed, task.question.id)
+        population = Population(prompts.words, prompts.sizes, limits.seed, prompts.question.id)
 
         def measure(words: Sequence[int], live: Sequence[int]) -> list[Words]:
             texts = [scored[index].text for index in live]
             live_contexts = {text: contexts[text] for text in texts}
-            distances = self._measure(task, self._reference(task, words), live_contexts, words)
+            distances = self._measure(prompts, self._reference(prompts, words), live_contexts, words)
             return [distances[text] for text in texts]
 
-        prompts = [contexts[summary.text] for summary in scored]
         counts = [score.estimate.words_scored if score.estimate else population.words for score in earlier]
         most = max(counts, default=population.words)
-        scoring = SequentialScoring(population, task.reference, prompts, limits, measure, max_words=most)
+        scoring = SequentialScoring(
+            population,
+            prompts.reference,
+            [contexts[summary.text] for summary in scored],
+            limits,
+            measure,
+            max_words=most,
+        )
         try:
             results = scoring.run()
         except OverBudgetError as error:
@@ -226,26 +233,28 @@ class SelfReflect:
                 f"a budget of {limits.tokens} tokens per question does not suffice for a single masked word: "
                 f"the reference and {len(scored)} summaries need up to {error.needed}",
             )
-            return outcomes | dict.fromkeys(contexts, refusal.failure(task.question))
+            return outcomes | dict.fromkeys(contexts, refusal.failure(prompts.question))
         names = [summary.name for summary in scored]
         for summary, result in zip(scored, results, strict=True):
-            aggregate = scoring.aggregate(result, names) if result.finite else self._not_finite(task)
-            outcomes[summary.text] = aggregate
+            if result.finite:
+                outcomes[summary.text] = scoring.aggregate(result, names)
+            else:
+                outcomes[summary.text] = self._not_finite(prompts)
         return outcomes
 
-    def _reference(self, task: QuestionPrompts, words: Sequence[int]) -> Reference:
-        tree = build_tree([task.reference[word] for word in words])
-        return Reference(self.engine, tree, self.cache, task.context)
+    def _reference(self, prompts: QuestionPrompts, words: Sequence[int]) -> Reference:
+        tree = build_tree([prompts.reference[word] for word in words])
+        return Reference(self.engine, tree, self.cache, prompts.context)
 
     def _measure(
         self,
-        task: QuestionPrompts,
+        prompts: QuestionPrompts,
         reference: Reference,
         contexts: Mapping[str, list[Prompt]],
         words: Sequence[int],
     ) -> dict[str, Words]:
         """Distances of some words under every context."""
-        trees = [build_tree([prompts[word] for word in words]) for prompts in contexts.values()]
+        trees = [build_tree([context[word] for word in words]) for context in contexts.values()]
         compared = reference.compare(trees)
         distances = compared.distances(self.temperature)
         guesses = compared.guesses(self.temperature, self.guesses) if self.guesses else []
@@ -253,7 +262,7 @@ class SelfReflect:
         for index, text in enumerate(contexts):
             word_distances = []
             for word, tasks in zip(words, compared.tasks[index], strict=True):
-                masked = task.words[word]
+                masked = prompts.words[word]
                 word_distances.append(
                     WordDistance(
                         answer=masked.answer,
@@ -276,16 +285,16 @@ class SelfReflect:
                 spelled[token] = Guess(text, *(float(f"{p:.4g}") for p in probabilities))
         return tuple(spelled.values())
 
-    def _not_finite(self, task: QuestionPrompts) -> Failure:
+    def _not_finite(self, prompts: QuestionPrompts) -> Failure:
         advice = "its weights may be damaged"
         if self.judge.lm.dtype == "float16":
             advice = "load it in another dtype"
         message = f"the predictions of judge {self.judge.name!r} are not finite numbers; {advice}"
-        return CannotScoreError("backend", message).failure(task.question)
+        return CannotScoreError("backend", message).failure(prompts.question)
 
-    def _record(self, task: QuestionPrompts, summary: Summary, outcome: Aggregate) -> Score:
+    def _record(self, prompts: QuestionPrompts, summary: Summary, outcome: Aggregate) -> Score:
         return Score(
-            question_id=task.question.id,
+            question_id=prompts.question.id,
             summary=summary.name,
             value=outcome.value,
             stderr=outcome.stderr,
@@ -295,9 +304,9 @@ class SelfReflect:
             judge_dtype=self.judge.lm.dtype,
             temperature=self.temperature,
             compat=self.judge.compat,
-            answer_means=tuple(outcome.answer_means.get(index) for index in range(task.answer_count)),
+            answer_means=tuple(outcome.answer_means.get(index) for index in range(prompts.answer_count)),
             words=outcome.words,
-            warnings=task.warnings,
+            warnings=prompts.warnings,
             estimate=outcome.estimate,
         )
 

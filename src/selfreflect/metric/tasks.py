@@ -95,6 +95,6 @@ def reference_context(question: str, conditioning: Sequence[str]) -> Context:
 
 
 def count_list_breaks(conditioning: Sequence[str]) -> int:
-    """How many conditioning answers contain a quote or line end, which breaks the ``x_i = '…'`` list. Kept for
-    parity, reported as a warning."""
+    """How many conditioning answers contain a quote or line end, which breaks the ``x_i = '…'`` list. Kept
+    for parity, reported as a warning."""
     return sum("'" in answer or "\n" in answer for answer in conditioning)

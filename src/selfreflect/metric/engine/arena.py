@@ -1,9 +1,9 @@
 """mmap-backed buffers for tensors that outlive a layer or a pass, to avoid heap fragmentation on a CPU.
 
-Large tensors come and go on the heap with every layer. A tensor that stays among them occupies a corner of the
-space they leave, so that the next layer's tensors do not fit and the heap grows: with SmolLM2 up to twice what
-was in use. A copy in a mapping of its own leaves the heap alone and returns to the system with the tensor.
-A GPU has torch's own allocator for that.
+Large tensors come and go on the heap with every layer. A tensor that stays among them occupies a corner of
+the space they leave, so that the next layer's tensors do not fit and the heap grows: with SmolLM2 up to twice
+what was in use. A copy in its own mapping leaves the heap alone and returns to the system with the tensor. A
+GPU has torch's own allocator for that.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ COPIES_PER_MAPPING = 16
 
 
 class Arena:
-    """Keeps copies of tensors. A mapping lives as long as any copy in it, so copies in one arena should die at
-    about the same time."""
+    """Keeps copies of tensors. A mapping lives as long as any copy in it, so copies in one arena should die
+    at about the same time."""
 
     def __init__(self) -> None:
         self._free: dict[tuple[torch.Size, torch.dtype, torch.device], list[torch.Tensor]] = {}

@@ -1,8 +1,8 @@
 """Attention over prefix trees, layer by layer and batch by batch.
 
-Keys and values of a shared prefix are computed once and attended to by every node without a mask. Inside the
-tree a node attends to its ancestors only, most of which neighbours share. On a CPU in float32 the work is done
-by compiled C code (``native``), elsewhere by torch (``kernels``); only one of them is imported.
+Keys and values of a shared prefix are computed once and attended to by every node without a mask. Inside
+the tree a node attends to its ancestors only, most of which neighbours share. On a CPU in float32 the work is
+done by compiled C code (``native``), elsewhere by torch (``kernels``); only one of them is imported.
 
 Shapes as in :mod:`selfreflect.metric.engine.packing`; H query heads in KV groups of G, head dimension D, P
 rows of a prefix.
@@ -119,7 +119,7 @@ class TreeAttention:
         return prefixes
 
     def _with_carried(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> KeyValue:
-        """Keys and values of the carried rows and then of the batch; keeps those that the next batch needs."""
+        """Keys and values of the carried rows and then of the batch; keeps what the next batch needs."""
         carried = self.carried.pop(layer, None)
         if carried is not None:
             key, value = torch.cat([carried[0], key]), torch.cat([carried[1], value])

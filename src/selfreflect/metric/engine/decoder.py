@@ -33,8 +33,8 @@ class FusedDecoder:
     dimension.
 
     It works in place, and in the last layer only on the output rows: there, other rows are only keys and
-    values. Layers may lie on several devices: rows move on where the next layer is elsewhere, and its keys and
-    values stay with it.
+    values. Layers may lie on several devices: rows move on where the next layer is elsewhere, and its keys
+    and values stay with it.
     """
 
     def __init__(self, decoder: Any) -> None:
@@ -177,7 +177,8 @@ class HFDecoder:
 
 @contextmanager
 def _tree_attention_in(decoder: Any) -> Iterator[None]:
-    """Let the decoder's layers call tree attention for a while; generation on the same model keeps its own."""
+    """Let the decoder's layers call tree attention for a while. Generation with the same model is not
+    affected."""
     from transformers import AttentionInterface
 
     name = "selfreflect_tree"
@@ -207,8 +208,8 @@ def tree_attention(
     s_aux: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """The signature that transformers expects of an attention function: takes (1, heads, T, D), returns (1, T,
-    H, D).
+    """The signature that transformers expects of an attention function: takes (1, heads, T, D), returns (1,
+    T, H, D).
 
     Raises:
         TypeError: the layer passes something that would change the result and is not known here.

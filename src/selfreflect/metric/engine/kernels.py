@@ -4,7 +4,8 @@ Nodes are cut into padded blocks of neighbours. A block attends to the prefix of
 and to a few keys of the tree. The two softmaxes are over disjoint keys, so they merge exactly through their
 log-sum-exps: ``out = tree + sigmoid(lse_prefix - lse_tree) * (prefix - tree)``.
 
-Shapes: B blocks of R queries and K keys; H query heads in KV groups of G; head dimension D; P rows of a prefix.
+Shapes: B blocks of R queries and K keys; H query heads in KV groups of G; head dimension D; P rows of a
+prefix.
 """
 
 from __future__ import annotations

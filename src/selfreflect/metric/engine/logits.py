@@ -26,8 +26,8 @@ PairedStates = tuple[torch.Tensor, Ints]
 reference's."""
 
 ROWS_OF_LOGITS = 64
-"""Rows of logits that exist at once: 64 x 150k x 4 bytes x 4 arrays is 150 MB for the largest vocabularies. On
-a GPU sixteen times as many, since fewer would leave it waiting for the vocabulary's weights."""
+"""Rows of logits that exist at once: 64 x 150k x 4 bytes x 4 arrays is 150 MB for the largest vocabularies.
+On a GPU sixteen times as many, since fewer would leave it waiting for the vocabulary's weights."""
 
 ROWS_IN_CACHE = 16
 """Rows whose probabilities are taken at a time on a CPU."""
@@ -81,8 +81,8 @@ def _compare(
 ) -> Floats:
     """Row i of ``logits`` against row ``rows[i]`` of ``expected``: shape (rows, K).
 
-    A function, so that these logits are freed before the next ones come. On a CPU a few rows at a time stay in
-    its caches.
+    A function, so that these logits are freed before the next ones come. On a CPU a few rows at a time stay
+    in its caches.
     """
     size = ROWS_IN_CACHE if logits.device.type == "cpu" else len(logits)
     parts = []

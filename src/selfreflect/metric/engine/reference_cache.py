@@ -207,8 +207,8 @@ def _seal(keys: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
 
 
 def _evict(root: Path, max_bytes: int, newest: Path) -> None:
-    """Remove abandoned partial files, and the least recently used files above ``max_bytes``; never a file that
-    this module did not write."""
+    """Remove abandoned partial files, and the least recently used files above ``max_bytes``; never a file
+    that this module did not write."""
     files = sorted(_own_files(root))
     total = sum(size for _, size, _ in files)
     for last_use, size, path in files:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class RemoteEngine:
     """An :class:`~selfreflect.metric.engine.choose.Engine` that sends prompts.
 
-    It sends the prefix of each tree first, so that it is cached when the tree's prompts follow, in depth-first
-    order.
+    It sends the prefix of each tree first, so that it is cached when the tree's prompts follow in
+    depth-first order.
 
     Args:
         last_states: see :data:`~selfreflect.models.judge.LastStates`.

@@ -22,7 +22,8 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Prompt:
-    """One tokenised conversation. Tokens ``first:`` are the masked word, each predicted from all before it."""
+    """One tokenised conversation. Tokens ``first:`` are the masked word, each predicted from all before
+    it."""
 
     ids: tuple[int, ...]
     first: int
@@ -73,7 +74,8 @@ class PrefixTree:
 
 
 def build_tree(prompts: Sequence[Prompt]) -> PrefixTree:
-    """Merge prompts into their prefix tree. The last token of a word is predicted but never fed: it is no node.
+    """Merge prompts into their prefix tree. The last token of a word is predicted but never fed, so it is no
+    node.
 
     Raises:
         ValueError: there are no prompts, or one of them has no token to predict.

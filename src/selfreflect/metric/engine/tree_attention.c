@@ -1,11 +1,12 @@
-/* Attention over prefix trees in float32: softmax(scale * Q K^T) V for tiles of queries that share their keys.
+/* Attention over prefix trees in float32: softmax(scale * Q K^T) V for tiles of queries that share keys.
 
-   A tile holds the queries of neighbouring tree nodes. Those of all heads that share a key lie side by side in the lanes of a few vectors, so
-   a number of a key or of a value is read once, spread over the lanes, and multiplied with all of them: both products of attention are
-   then the same loop over registers, and the softmax never leaves its lane. Keys come in chunks whose weights stay in the nearest cache;
-   maximum and sum of a lane are carried from chunk to chunk, and what has been summed is scaled down where the maximum grows.
+   A tile holds the queries of neighbouring tree nodes. The queries of all heads that share a key lie side by
+   side in the lanes of a few vectors, so a number of a key or value is read once, spread over the lanes and
+   multiplied with all of them: both products of attention are the same loop over registers, and the softmax
+   never leaves its lane. Keys come in chunks whose weights stay in the nearest cache. Each lane carries its
+   maximum and its sum from chunk to chunk; where the maximum grows, earlier sums are scaled down.
 
-   Compiled for the machine at hand by native.py; the arguments from `tiles` on are those of Tiles in tiles.py. */
+   Compiled for this machine by native.py. The arguments from `tiles` on are those of Tiles in tiles.py. */
 
 #include <stdint.h>
 
@@ -36,7 +37,8 @@ static inline Vector larger(Vector a, Vector b) { return pick(b > a, b, a); }
 
 /* exp(x) for x <= 0 within a few units of the last place; exp(-87) below that, NaN for NaN. */
 static inline Vector exponential(Vector x) {
-    const Vector zero = {0}, magic = zero + 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer, left in the low bits */
+    const Vector zero = {0};
+    const Vector magic = zero + 12582912.0f; /* 1.5 * 2^23: adding it leaves an integer in the low bits */
     x = larger(x, zero - 87.0f);
     Vector rounded = x * 1.44269504f + magic;
     Integers power = (Integers)rounded - (Integers)magic;
@@ -94,11 +96,13 @@ static void multiply_values(Tile *t, int count, int size) {
             for (int v = 0; v < VECTORS; v++) t->out[d][v] += t->weight[j][v] * t->value[j][d];
 }
 
-/* Takes `count` more keys into each lane's softmax. With top' = max(top, logits): out and sum shrink by exp(top - top'), then
-   sum += exp(logit - top') and out += exp(logit - top') * value. At the very end out / sum is the result. */
+/* Takes `count` more keys into each lane's softmax. With top' = max(top, logits): out and sum shrink by
+   exp(top - top'), then sum += exp(logit - top') and out += exp(logit - top') * value. At the very end
+   out / sum is the result. */
 static void chunk(Tile *t, int count, int size, int masked) {
     const Vector zero = {0}, never = zero - 1e30f;
-    Integers lane[VECTORS]; /* one bit for each lane, 16 lanes to a number, since a vector's numbers have 32 bits and `seen` has 64 */
+    /* One bit for each lane, 16 lanes to a number: a vector's numbers have 32 bits, and `seen` has 64. */
+    Integers lane[VECTORS];
     for (int v = 0; v < VECTORS; v++)
         for (int i = 0; i < WIDTH; i++) lane[v][i] = 1 << (v * WIDTH + i) % 16;
     multiply_keys(t, count, size);
@@ -131,10 +135,12 @@ static void chunk(Tile *t, int count, int size, int masked) {
 }
 
 void tree_attention(
-    const float *query, float *out, const float *key, const float *value, const float *const *prefix_key, const float *const *prefix_value,
-    const int64_t *prefix_rows, int64_t tiles, int64_t nodes, int64_t columns, const int64_t *context, const int64_t *before,
-    const int64_t *rows, const int64_t *keys, const int64_t *key_count, const uint64_t *seen, int64_t key_heads, int64_t group, int64_t size,
-    float scale, int threads) {
+    const float *query, float *out, const float *key, const float *value,
+    const float *const *prefix_key, const float *const *prefix_value, const int64_t *prefix_rows,
+    int64_t tiles, int64_t nodes, int64_t columns,
+    const int64_t *context, const int64_t *before, const int64_t *rows, const int64_t *keys,
+    const int64_t *key_count, const uint64_t *seen,
+    int64_t key_heads, int64_t group, int64_t size, float scale, int threads) {
     const int64_t query_row = key_heads * group * size, key_row = key_heads * size;
 #pragma omp parallel for schedule(dynamic, 2) num_threads(threads)
     for (int64_t unit = 0; unit < tiles * key_heads; unit++) {
@@ -144,7 +150,9 @@ void tree_attention(
         const float *from[LANES] = {0};
         for (int64_t node = 0; node < nodes; node++) {
             const int64_t row = rows[tile * nodes + node];
-            for (int64_t g = 0; g < group; g++) from[node * group + g] = row < 0 ? 0 : query + row * query_row + (head * group + g) * size;
+            if (row < 0) continue;
+            const float *heads = query + row * query_row + head * group * size;
+            for (int64_t g = 0; g < group; g++) from[node * group + g] = heads + g * size;
         }
         for (int lane = 0; lane < LANES; lane++)
             for (int d = 0; d < size; d++) lanes[d * LANES + lane] = from[lane] ? scale * from[lane][d] : 0;

@@ -1,4 +1,5 @@
-"""What a user may ask for instead of scoring every masked word. Parsed once, where settings become objects."""
+"""What a user may ask for instead of scoring every masked word. Parsed once, where settings become
+objects."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ class Limits:
     standard_error: float | None = None
     """Stop when every summary's standard error against its exact score is at most this."""
     race: float | None = None
-    """Stop scoring a summary when its order to every other one is certain at this confidence, for all pairs of
-    the question together, so that only close summaries cost more."""
+    """Stop scoring a summary when its order to every other one is certain at this confidence, for all pairs
+    of the question together, so that only close summaries cost more."""
     seed: int = 0
     """Decides, with the question's id, which words come first."""
 

@@ -172,7 +172,7 @@ class Cost:
             self._most.append(list(accumulate([first, *others], initial=0)))
 
     def tokens(self, before: int, after: int) -> int:
-        """Upper bound on the tokens of a round that enlarges the sample from ``before`` to ``after`` words."""
+        """Upper bound on the tokens of a round that enlarges the sample from ``before`` to ``after``."""
         if before == 0 and after < len(self._population.strata):
             # any stratum may be drawn, with one word
             first_words = sorted((most[1] for most in self._most), reverse=True)

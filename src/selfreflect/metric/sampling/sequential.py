@@ -1,5 +1,5 @@
-"""Score some of the masked words in rounds until a limit is reached. Decides from numbers; a callback runs the
-model.
+"""Score some of the masked words in rounds until a limit is reached. Decides from numbers; a callback runs
+the model.
 
 Every round takes new words for the reference and all summaries that are still in it, so nothing but their
 prefixes is computed twice.

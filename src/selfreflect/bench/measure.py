@@ -7,7 +7,6 @@ import platform
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,9 @@ import numpy as np
 import torch
 
 from selfreflect.bench.flops import count_flops, read_shape
-from selfreflect.bench.memory import allocated, available, watch
+from selfreflect.bench.memory import allocated, available, peak, reset_peak
 from selfreflect.bench.peak import measure_peak, synchronise
-from selfreflect.bench.result import MachineSpeed, Measured, Result, Scaled, Timing
+from selfreflect.bench.result import MachineSpeed, Measured, Result, Timing
 from selfreflect.bench.scaling import ScalingPoint
 from selfreflect.bench.schedules import Distances, batched, one_by_one, token_bytes
 from selfreflect.bench.work import Work, encode, longest, requests, work_of
@@ -91,7 +90,7 @@ class Bench:
             yield measured
         for point, work in self.points:
             measured = self._measure(work)
-            self.result.scaling.append(Scaled(point.axis, point.value, measured))
+            self.result.scaling.append((point, measured))
             yield measured
 
     def _warm_up(self, work: Work) -> None:
@@ -159,12 +158,13 @@ class Bench:
 
     def _time(self, letter: str, item: Item) -> tuple[Timing, np.ndarray[Any, Any]]:
         allocated(self.device)  # frees what the schedule before has left
-        with watch(self.device) as memory, counted_tokens(self.judge) as tokens:
+        watching = reset_peak(self.device)
+        with counted_tokens(self.judge) as tokens:
             start = self._now()
             distances = self._run_schedule(letter, item)
             seconds = self._now() - start
-        above = None if memory.peak is None else max(0, memory.peak - self.loaded)
-        return Timing(seconds, tokens.count, above), np.concatenate(distances)
+        memory = max(0, peak(self.device) - self.loaded) if watching else None
+        return Timing(seconds, sum(tokens), memory), np.concatenate(distances)
 
     def _run_schedule(self, letter: str, item: Item) -> Distances:
         if letter == "c":
@@ -188,8 +188,8 @@ class Bench:
             return None
         flops = count_flops(work.trees, self.shape)
         rows = getattr(self.metric.engine, "max_rows", ROWS)
-        peak = measure_peak(self.shape, rows, self.dtype, self.device)
-        return MachineSpeed(flops.total, peak.best.seconds(flops), peak.torch_gemm.seconds(flops))
+        speed = measure_peak(self.shape, rows, self.dtype, self.device)
+        return MachineSpeed(flops.total, speed.best.seconds(flops), speed.torch_gemm.seconds(flops))
 
     def _now(self) -> float:
         """Seconds, after the device has finished its work."""
@@ -218,22 +218,14 @@ def compare_trees(metric: SelfReflect, work: Work) -> Distances:
     return Reference(metric.engine, reference).compare(trees).distances(metric.temperature)
 
 
-@dataclass
-class TokenCount:
-    count: int = 0
-
-
 @contextmanager
-def counted_tokens(judge: Judge) -> Iterator[TokenCount]:
-    """Count the tokens that any schedule embeds."""
-    tokens = TokenCount()
-
-    def add(module: Any, inputs: tuple[torch.Tensor, ...]) -> None:
-        tokens.count += inputs[0].numel()
-
-    hook = judge.lm.model.get_input_embeddings().register_forward_pre_hook(add)
+def counted_tokens(judge: Judge) -> Iterator[list[int]]:
+    """Collect the number of tokens of each forward pass, whatever the schedule."""
+    counts: list[int] = []
+    embeddings = judge.lm.model.get_input_embeddings()
+    hook = embeddings.register_forward_pre_hook(lambda _, inputs: counts.append(inputs[0].numel()))
     try:
-        yield tokens
+        yield counts
     finally:
         hook.remove()
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -16,12 +13,6 @@ import torch
 _STATUS = Path("/proc/self/status")
 _RESET = Path("/proc/self/clear_refs")
 _CONTROL_GROUP = Path("/sys/fs/cgroup")
-
-
-@dataclass
-class Memory:
-    peak: int | None = None
-    """Most bytes in use while :func:`watch` ran its body. None where the system does not tell."""
 
 
 def allocated(device: torch.device) -> int:
@@ -36,23 +27,11 @@ def allocated(device: torch.device) -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-@contextmanager
-def watch(device: torch.device) -> Iterator[Memory]:
-    """Measure the peak while the body runs."""
-    memory = Memory()
+def reset_peak(device: torch.device) -> bool:
+    """Let the peak start from here. Linux allows it, some containers and other systems do not."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-        yield memory
-        memory.peak = torch.cuda.max_memory_allocated(device)
-    elif _reset_high_water():
-        yield memory
-        memory.peak = _high_water()
-    else:
-        yield memory
-
-
-def _reset_high_water() -> bool:
-    """Restart the kernel's high-water mark. Linux allows it, some containers and other systems do not."""
+        return True
     try:
         _RESET.write_text("5")
     except OSError:
@@ -60,7 +39,10 @@ def _reset_high_water() -> bool:
     return True
 
 
-def _high_water() -> int:
+def peak(device: torch.device) -> int:
+    """Most bytes in use since :func:`reset_peak`."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
     match = re.search(r"^VmHWM:\s*(\d+) kB$", _STATUS.read_text(encoding="ascii"), re.MULTILINE)
     assert match is not None
     return 1024 * int(match[1])

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from selfreflect.bench.scaling import ScalingPoint
+
 SCHEDULES = {"a": "requests", "b": "batched", "c": "engine"}
 """The letters of ``--only``, and the names in the keys of ``--json``."""
 
@@ -110,15 +112,6 @@ class Measured:
         return figures
 
 
-@dataclass(frozen=True)
-class Scaled:
-    """One point of a curve."""
-
-    axis: str
-    value: int
-    measured: Measured
-
-
 @dataclass
 class Result:
     """Filled while a benchmark runs, so that an interrupted one keeps what it has."""
@@ -131,11 +124,12 @@ class Result:
     batch_trials: dict[int, float] = field(default_factory=dict)
     """Batch size to seconds, on the reference and the first summary of an item of median size."""
     items: list[Measured] = field(default_factory=list)
-    scaling: list[Scaled] = field(default_factory=list)
+    scaling: list[tuple[ScalingPoint, Measured]] = field(default_factory=list)
+    """The points of the curves."""
 
     @property
     def everything(self) -> list[Measured]:
-        return [*self.items, *(point.measured for point in self.scaling)]
+        return [*self.items, *(measured for _, measured in self.scaling)]
 
     @property
     def difference(self) -> float | None:
@@ -168,6 +162,6 @@ def to_json(result: Result) -> dict[str, Any]:
     figures |= {"batch_trials": [], "items": items, "scaling": []}
     for size, seconds in result.batch_trials.items():
         figures["batch_trials"].append({"size": size, "seconds": seconds})
-    for point in result.scaling:
-        figures["scaling"].append({"axis": point.axis, "value": point.value, **point.measured.figures})
+    for point, measured in result.scaling:
+        figures["scaling"].append({"axis": point.axis, "value": point.value, **measured.figures})
     return figures

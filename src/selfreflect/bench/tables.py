@@ -91,9 +91,8 @@ def scaling_table(result: Result) -> Table:
         keys.append(f"seconds_{SCHEDULES[letter]}")
         columns.append(Column(f"({letter}) s", ".2f"))
     rows: list[tuple[Cell, ...]] = []
-    for point in result.scaling:
-        figures = _row(point.measured.figures, keys)
-        rows.append((scaling.LABELS[point.axis], point.value, *figures))
+    for point, measured in result.scaling:
+        rows.append((scaling.LABELS[point.axis], point.value, *_row(measured.figures, keys)))
     return Table("How cost grows", tuple(columns), tuple(rows))
 
 
@@ -109,10 +108,10 @@ def draw_scaling(result: Result, folder: Path) -> list[Path]:
     with drawing("scaling", "paper", 5) as figure:
         panels = figure.subplots(2, 2, sharey=True)
         for (axis, label), panel in zip(scaling.LABELS.items(), panels.flat, strict=True):
-            points = [point for point in result.scaling if point.axis == axis]
-            sizes = [point.value for point in points]
+            curve = {point.value: measured for point, measured in result.scaling if point.axis == axis}
+            sizes = list(curve)
             for letter in result.only:
-                seconds = [point.measured.timings[letter].seconds for point in points]
+                seconds = [measured.timings[letter].seconds for measured in curve.values()]
                 panel.plot(sizes, seconds, marker="o", markersize=3, linewidth=1.2, label=LABELS[letter])
             panel.set_xscale("log", base=2)
             panel.set_yscale("log")

@@ -168,7 +168,10 @@ def test_failures_that_may_mend_are_tried_again(
     monkeypatch.chdir(tmp_path)
     written(
         tmp_path / "flaky_strategy.py",
-        "from pathlib import Path\n\n\ndef ask(task):\n    if Path('broken').exists():\n        raise OSError('no service')\n"
+        "from pathlib import Path\n\n\n"
+        "def ask(task):\n"
+        "    if Path('broken').exists():\n"
+        "        raise OSError('no service')\n"
         "    [reply] = yield task.request(task.messages(), 'summary')\n    return reply.text or 'nothing'\n",
     )
     written(tmp_path / "broken", "")

@@ -135,9 +135,8 @@ def live(lives: Lives, out: Path, seconds: float, chance: random.Random) -> int:
         time.sleep(delay)
         os.kill(pid, signal.SIGKILL)
     status = lives.end()
-    print(
-        f"{out.name}: {when}, {records} records, {delay:.4f} s, {limit} bytes: ended with {status} after {had} -> {lines(out)} lines"
-    )
+    print(f"{out.name}: {when}, {records} records, {delay:.4f} s, {limit} bytes")
+    print(f"  ended with {status} after {had} -> {lines(out)} lines")
     return status
 
 
@@ -193,7 +192,8 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lives]:
     )
     model = tiny.save(folder / "model", "llama", max_position_embeddings=1200)
     sizes = "--num-answers 4 --num-samples 2 --max-new-tokens 6 --summary-tokens 8"
-    command = f"run --questions {questions} --model {model} --judge {model} --device cpu --strategies {STRATEGIES} {sizes}"
+    models = f"--model {model} --judge {model} --device cpu"
+    command = f"run --questions {questions} {models} --strategies {STRATEGIES} {sizes}"
     with Lives(folder, command.split()) as worker:
         yield worker
 

@@ -111,7 +111,8 @@ def test_a_process_that_is_killed_ends_the_stage_with_what_was_done(
     written(
         tmp_path / "suicidal.py",
         "import os, signal\nfrom pathlib import Path\n\n\ndef ask(task):\n"
-        "    if task.question.text == 'When then?' and not Path('mended').exists():\n        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    if task.question.text == 'When then?' and not Path('mended').exists():\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
         "    [reply] = yield task.request(task.messages(), 'summary')\n    return reply.text or 'nothing'\n",
     )
     out, options = tmp_path / "r", ExecutionOptions(device="cpu", devices=("cpu", "cpu"), batch_questions=1)
@@ -119,7 +120,7 @@ def test_a_process_that_is_killed_ends_the_stage_with_what_was_done(
         experiment.questions()
         with pytest.raises(
             BackendError,
-            match=r"process on cpu ended with status -9.* of 6 summaries saved, . to go. Run the same command to resume",
+            match=r"process on cpu ended with status -9.* of 6 summaries saved, . to go. Run the same",
         ):
             experiment.summaries(["suicidal:ask"])
         saved = dict(experiment.run.summaries)
@@ -187,7 +188,8 @@ from selfreflect.pipeline.stages import StageSpec, StageTask
 
 config = load_config(None, {"answers": {"model": "openai:m", "base_url": sys.argv[1], "num_answers": 1}})
 task = StageTask(question=Question(id="q", text="?"))
-next(ProcessExecutor(("cpu",)).outcomes(StageSpec("answers", config, load_prompts(), ExecutionOptions()), [task]))
+spec = StageSpec("answers", config, load_prompts(), ExecutionOptions())
+next(ProcessExecutor(("cpu",)).outcomes(spec, [task]))
 """
 
 

@@ -453,7 +453,13 @@ def run_python(code: str, *arguments: object, **options: object) -> subprocess.C
 
 class TestLock:
     def test_a_second_process_is_told_who_is_writing(self, full: Path) -> None:
-        code = "import sys; from selfreflect.store.run import Run; Run.open(sys.argv[1], {}); print('open', flush=True); sys.stdin.read()"
+        code = """
+import sys
+from selfreflect.store.run import Run
+run = Run.open(sys.argv[1], {})
+print("open", flush=True)
+sys.stdin.read()
+"""
         command = [sys.executable, "-c", code, str(full)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
             assert holder.stdout is not None

@@ -43,7 +43,7 @@ class Call:
     n: int
     prompt: Amount
     """Tokens of the prompt, without the replies that it shows."""
-    shown: Sequence[Kind]
+    replies: Sequence[Kind]
     """The replies that it shows."""
 
 
@@ -86,10 +86,10 @@ class RequestCounter:
         replies: list[Reply | Refusal] = []
         for request, bare, tokens in zip(requests, stripped, self._count_tokens(stripped), strict=True):
             kind = Kind(self.name, request.sampling)
-            shown: list[Kind] = []
+            replies_in_prompt: list[Kind] = []
             for message in request.messages:
-                shown += self._placeholders.kinds(message.content)
-            self.calls.append(Call(kind, request.n, tokens, shown))
+                replies_in_prompt += self._placeholders.kinds(message.content)
+            self.calls.append(Call(kind, request.n, tokens, replies_in_prompt))
             self.examples.setdefault(kind, bare)
             texts = [self._placeholders.add(kind) for _ in range(request.n)]
             completions = tuple(Completion(text=text, finish="stop", tokens=0) for text in texts)

@@ -35,6 +35,7 @@ from selfreflect.pipeline.stages import (
     StageTask,
     answer_sampling,
     stage_fn,
+    strategy_names,
     summary_sampling,
 )
 from selfreflect.pipeline.todo import has_all_questions, missing_answers, missing_scores, missing_summaries
@@ -121,8 +122,8 @@ class DryRun:
     def questions(self) -> None:
         """Load the questions, unless the directory has them all."""
         if not has_all_questions(self._run):
-            loaded = load_questions(**self._config.section("questions"))
-            self._run.add_in_memory(loaded.questions)
+            question_set = load_questions(**self._config.section("questions"))
+            self._run.add_in_memory(question_set.questions)
 
     def answers(self) -> None:
         """Count what the missing answers take."""
@@ -130,17 +131,24 @@ class DryRun:
 
     def summaries(self, strategies: Sequence[Named]) -> None:
         """Count what the missing summaries take, by following the strategies with placeholders."""
-        named = [(one, load_strategy(one)) if isinstance(one, str) else one for one in strategies]
-        tasks = missing_summaries(self._run, [name for name, _ in named])
-        self._count("summaries", tasks, [(name, _stopped(function)) for name, function in named])
+        followed: list[Named] = []
+        for strategy in strategies:
+            if isinstance(strategy, str):
+                followed.append((strategy, _stopped(load_strategy(strategy))))
+            else:
+                name, function = strategy
+                followed.append((name, _stopped(function)))
+        self._count("summaries", missing_summaries(self._run, strategy_names(followed)), followed)
 
     def scores(self) -> None:
         """Count the judge's work, exactly where answers and summaries exist."""
         tasks = missing_scores(self._run)
         model = self._config.scores.judge
-        tokens, seconds = NOTHING, NOTHING
+        tokens = NOTHING
+        seconds = NOTHING
         if tasks and kind_of(model) == "vllm+http":
-            tokens, seconds = UNKNOWN, UNKNOWN
+            tokens = UNKNOWN
+            seconds = UNKNOWN
             self._note("judge tokens are not known, since no server is asked; count them with a local judge")
         elif tasks:
             tokens, seconds = self._judge_use(tasks)
@@ -171,8 +179,8 @@ class DryRun:
             all_seconds.append(seconds)
         if cost.estimated:
             self._note(
-                "judge tokens of texts to come are estimated: expected for ordinary English, at most as if every "
-                "text ran to its token limit and each token were a word to mask"
+                "judge tokens of texts to come are estimated: expected for ordinary English, at most as if "
+                "every text ran to its token limit and each token were a word to mask"
             )
         if limits is not None and limits.adaptive:
             self._note(
@@ -226,7 +234,7 @@ class DryRun:
         completion = NOTHING
         seconds = NOTHING
         for call in calls:
-            call_prompt = call.prompt + add_up(map(self._length, call.shown))
+            call_prompt = call.prompt + add_up(map(self._length, call.replies))
             if generator is None and call_prompt.most is not None:  # a server may read it for each completion
                 call_prompt = replace(call_prompt, most=call.n * call_prompt.most)
             call_completion = self._length(call.kind).scaled(call.n)
@@ -258,10 +266,10 @@ class DryRun:
     def _note_assumptions(self, counter: RequestCounter, generator: HFGenerator | None) -> None:
         if counter.calls and generator is None:
             self._note(
-                "prompts of models that are not loaded are counted as 4 bytes per token, at most 1; calls repeated "
-                "after a fault are not counted"
+                "prompts of models that are not loaded are counted as 4 bytes per token, at most 1; "
+                "calls repeated after a fault are not counted"
             )
-        if any(call.shown for call in counter.calls):
+        if any(call.replies for call in counter.calls):
             self._note(
                 "replies shown to later steps count there with their token limit; quoting may add to that"
             )

@@ -1,7 +1,7 @@
 """Where a stage runs: in this process, in one process per device, or on Ray.
 
-Only the work runs elsewhere. The experiment stays the one writer of the run directory, and an executor gives it
-each batch's outcome once.
+Only the work runs elsewhere. The experiment stays the one writer of the run directory, and an executor gives
+it each batch's outcome once.
 """
 
 from __future__ import annotations
@@ -64,8 +64,9 @@ class Executors:
     def _ray(self, spec: StageSpec) -> Executor:
         for strategy in spec.strategies:
             if not isinstance(strategy, str):
+                name = excerpt(strategy[0])
                 raise ConfigError(
-                    f"strategy {excerpt(strategy[0])} is a function; with Ray name it as package.module:function"
+                    f"strategy {name} is a function; with Ray name it as package.module:function"
                 )
         # a spec carries the settings of all stages
         for stage in ("answers", "summaries", "scores"):

@@ -92,12 +92,13 @@ class Experiment:
         if has_all_questions(self.run):
             return
         with self._timed("questions"):
-            loaded = load_questions(**self._config.section("questions"))
-            facts = msgspec.to_builtins(loaded)
-            del facts["questions"]
-            self._settle("questions", source={**facts, "count": len(loaded.questions)})
-            known = self.run.questions
-            self.run.append_all(question for question in loaded.questions if question.id not in known)
+            question_set = load_questions(**self._config.section("questions"))
+            source = msgspec.to_builtins(question_set)
+            del source["questions"]
+            source["count"] = len(question_set.questions)
+            self._settle("questions", source=source)
+            stored = self.run.questions
+            self.run.append_all(one for one in question_set.questions if one.id not in stored)
 
     def answers(self) -> None:
         """Draw the answer distributions that are missing."""
@@ -125,31 +126,31 @@ class Experiment:
         spec = StageSpec(stage, self._config, self._prompts, self._options, tuple(strategies))
         outcomes = self._executors.choose(spec, len(tasks)).outcomes(spec, tasks)
         total = sum(task.size for task in tasks)
-        done = 0
+        saved = 0
         with closing(outcomes), self._timed(stage), self._progress.stage(stage, total) as counter:
             try:
-                for outcome in self._checked(stage, outcomes):
+                for outcome in self._verify(stage, outcomes):
                     results = outcome.results
                     self.run.append_all(results)
-                    done += sum(not isinstance(result, Failure) for result in results)
+                    saved += sum(not isinstance(result, Failure) for result in results)
                     if results:
                         counter.advance(len(results))
                     outcome.raise_error()
             except (BackendError, JudgeError) as error:
                 message = str(error).removesuffix(".")
                 raise type(error)(
-                    f"{message}. {done} of {total} {stage} saved, {total - done} to go. "
+                    f"{message}. {saved} of {total} {stage} saved, {total - saved} to go. "
                     "Run the same command to resume."
                 ) from None
 
-    def _checked(self, stage: ModelStage, outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
+    def _verify(self, stage: ModelStage, outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
         """Check that all workers have the model that the run began with, and settle the stage.
 
         It is settled with the first result: a server may yet turn out not to know the model.
         """
         first: dict[str, Any] | None = None
         notes: set[str] = set()
-        settled = False
+        is_settled = False
         for outcome in outcomes:
             for line in outcome.notes:
                 if line not in notes:
@@ -163,9 +164,9 @@ class Experiment:
                 raise BackendError(
                     f"Workers have different models: {first} and {facts}. Name a revision and a dtype."
                 )
-            if outcome.results and not settled:
+            if outcome.results and not is_settled:
                 self._settle(stage, model=first)
-                settled = True
+                is_settled = True
             yield outcome
 
     def _settle(

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
 
 TYPICAL = (
-    "Most people would say that it depends on the soil and on how much sun there is, but radishes or lettuce are "
-    "a good first choice because they grow quickly and need little care."
+    "Most people would say that it depends on the soil and on how much sun there is, but radishes or lettuce "
+    "are a good first choice because they grow quickly and need little care."
 )
-"""An answer in ordinary English: the judge is timed with it, and it says how many words are masked per token."""
+"""An answer in ordinary English, to time the judge and to count masked words per token with."""
 
 
 def tree_nodes(judge: Judge, question: Question, answers: AnswerSet, summaries: Sequence[str]) -> list[int]:

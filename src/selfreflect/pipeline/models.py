@@ -71,9 +71,8 @@ class ConfiguredModels:
             from selfreflect.metric.parity import check_parity
 
             if not check_parity(judge):
-                self._progress.note(
-                    f"no stored score for {scores.judge} in {judge.lm.dtype}: its hidden states are not checked"
-                )
+                model = f"{scores.judge} in {judge.lm.dtype}"
+                self._progress.note(f"no stored score for {model}: its hidden states are not checked")
         return judge
 
 

@@ -1,6 +1,6 @@
 """The executor behind ``--executor ray``.
 
-Ray runs in a process of its own, because it ends the whole process, without a word, when it loses its cluster.
+Ray gets a separate process, because it ends the process without a word when it loses its cluster.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ class RayExecutor:
 
     def outcomes(self, spec: StageSpec, tasks: Sequence[StageTask]) -> Generator[Outcome, None, None]:
         """See :class:`~selfreflect.pipeline.executors.Executor`."""
-        done = False
+        is_complete = False
         try:
             with suppress(OSError):  # _receive() reports a driver that has ended
                 self._connection.send((spec, tasks))
             batches = self._receive()
             yield from each_once(iter(self._receive, None), batches)
-            done = True
+            is_complete = True
         finally:
-            if not done:  # after an error or an interrupt, nothing waits for the batches under way
+            if not is_complete:  # after an error or an interrupt, nothing waits for the batches under way
                 self.close()
 
     def _receive(self) -> Any:
@@ -80,8 +80,8 @@ class RayExecutor:
         except (EOFError, OSError):
             self._process.join(SECONDS_TO_END)
             raise BackendError(
-                f"The process that drives Ray ended with status {self._process.exitcode}. Ray ends it when the head "
-                "of its cluster cannot be reached for a minute; -9 may mean that memory ran out."
+                f"The process that drives Ray ended with status {self._process.exitcode}. Ray ends it when "
+                "the head of its cluster cannot be reached for a minute; -9 may mean that memory ran out."
             ) from None
         if isinstance(message, tuple):
             raise rebuild_error(*message)

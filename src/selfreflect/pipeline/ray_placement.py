@@ -33,8 +33,8 @@ def place_actors(spec: StageSpec, machines: Sequence[Mapping[str, float]]) -> Pl
     section = f"[ray.{spec.stage}]"
     if not slots:
         raise ConfigError(
-            f"{section}: an actor with {cpus:g} cpus and {gpus:g} gpus fits on no machine of the cluster, whose "
-            f"largest has {max(cpu_counts, default=0):g} CPUs and {max(gpu_counts, default=0):g} GPUs"
+            f"{section}: an actor with {cpus:g} cpus and {gpus:g} gpus fits on no machine of the cluster, "
+            f"whose largest has {max(cpu_counts, default=0):g} CPUs and {max(gpu_counts, default=0):g} GPUs"
         )
     _check_gpus(spec, section, gpus, loads_model)
     return Placement(

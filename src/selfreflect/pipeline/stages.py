@@ -118,9 +118,9 @@ def _summaries_fn(spec: StageSpec, generator: Generator) -> StageFn:
     names = strategy_names(spec.strategies)
 
     def summarise(tasks: Sequence[StageTask]) -> Iterator[list[Result]]:
-        done: set[tuple[str, str]] = set()
+        finished: set[tuple[str, str]] = set()
         for task in tasks:
-            done.update((task.question.id, name) for name in names if name not in task.strategies)
+            finished.update((task.question.id, name) for name in names if name not in task.strategies)
         results = summarize(
             [task.question for task in tasks],
             spec.strategies,
@@ -132,7 +132,7 @@ def _summaries_fn(spec: StageSpec, generator: Generator) -> StageFn:
             seed=config.seed,
             thinking=config.thinking,
             batch_questions=spec.batch_size,
-            done=done,
+            done=finished,
         )
         return ([result] for result in results)
 

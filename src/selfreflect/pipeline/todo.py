@@ -38,10 +38,10 @@ def missing_summaries(run: Run, strategies: Sequence[str]) -> list[StageTask]:
     Raises:
         StoreError: the run has no questions.
     """
-    done = {*run.summaries, *final_failures(run, "summaries")}
+    finished = {*run.summaries, *final_failures(run, "summaries")}
     tasks = []
     for key, question in _questions(run).items():
-        missing = tuple(name for name in strategies if (key, name) not in done)
+        missing = tuple(name for name in strategies if (key, name) not in finished)
         if missing:
             tasks.append(StageTask(question=question, strategies=missing))
     return tasks
@@ -58,11 +58,11 @@ def missing_scores(run: Run) -> list[StageTask]:
         raise StoreError(
             f"{run.path} holds no summaries yet. Make some with: selfreflect summarize --out {run.path}"
         )
-    done = {*run.scores, *final_failures(run, "scores")}
+    finished = {*run.scores, *final_failures(run, "scores")}
     unscored: dict[str, list[Summary]] = {}
     for key, summary in run.summaries.items():
         question = summary.question_id
-        if key not in done and question in run.answers and question in questions:
+        if key not in finished and question in run.answers and question in questions:
             unscored.setdefault(question, []).append(summary)
     earlier: dict[str, list[Score]] = {}
     for (question, _), score in run.scores.items():

@@ -1,5 +1,6 @@
 """Run directories on disk.
 
-:class:`selfreflect.store.run.Run` opens one for writing or reading, :func:`selfreflect.store.merge.merge_runs`
-puts several together, and :class:`selfreflect.store.journal.Journal` is the append-only file behind both.
+:class:`selfreflect.store.run.Run` opens one for writing or reading, and
+:func:`selfreflect.store.merge.merge_runs` puts several together. The append-only files behind both are
+:class:`selfreflect.store.journal.Journal`.
 """

@@ -1,7 +1,7 @@
 """Append-only JSONL files of records that survive a kill.
 
-An append returns when its lines are on disk, so a kill costs at most the line being written. Readers skip that
-torn line, and opening the file for writing cuts it off.
+An append returns when its lines are on disk, so a kill costs at most the line being written. Readers skip
+that torn line, and opening the file for writing cuts it off.
 """
 
 from __future__ import annotations
@@ -255,7 +255,8 @@ def lock(path: Path) -> int:
         os.close(descriptor)
         pid = holder if holder.isdecimal() else "unknown"
         raise StoreError(
-            f"Another process (pid {pid}) is writing {path.parent}. Wait for it, stop it, or use another --out."
+            f"Another process (pid {pid}) is writing {path.parent}. Wait for it, stop it, "
+            "or use another --out."
         ) from None
     except OSError:
         os.close(descriptor)

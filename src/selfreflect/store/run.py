@@ -63,6 +63,9 @@ _LONG_FIELDS: dict[type[Record], frozenset[str]] = {
 }
 """Lists that ``load(detail=False)`` skips."""
 
+_COLUMNS = "question_id question kind strategy summary score stderr token_tasks judge failure failure_message"
+"""Of the data frame."""
+
 _NO_FIELDS: Mapping[type[Record], Collection[str]] = MappingProxyType({})
 _ABSENT = object()
 
@@ -300,8 +303,7 @@ class Run:
             import pandas as pd
         except ImportError:
             raise MissingExtraError("A data frame of the scores", "pandas") from None
-        columns = "question_id question kind strategy summary score stderr token_tasks judge failure failure_message"
-        frame = pd.DataFrame(list(self._rows()), columns=columns.split(), dtype=object)
+        frame = pd.DataFrame(list(self._rows()), columns=_COLUMNS.split(), dtype=object)
         return frame.astype({"score": "Float64", "stderr": "Float64", "token_tasks": "Int64"})
 
     def _rows(self) -> Iterator[tuple[Any, ...]]:
@@ -386,7 +388,8 @@ def _manifest_fields(path: Path) -> dict[str, Any]:
         ) from None
     if not isinstance(fields, dict) or fields.get("format") != _FORMAT:
         raise StoreError(
-            f"{path} is not a run directory: its {MANIFEST} was not written by selfreflect. Use another --out."
+            f"{path} is not a run directory: its {MANIFEST} was not written by selfreflect. "
+            "Use another --out."
         )
     return fields
 

@@ -68,7 +68,10 @@ def state():
 
 
 def difference(before, after):
-    old, new = (list(map(repr, value.items() if isinstance(value, dict) else value)) for value in (before, after))
+    old, new = (
+        [repr(entry) for entry in (value.items() if isinstance(value, dict) else value)]
+        for value in (before, after)
+    )
     return f"lost {[x for x in old if x not in new]}, gained {[x for x in new if x not in old]}"
 
 

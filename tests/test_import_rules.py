@@ -46,8 +46,9 @@ TORCH = {
     "metric.distance",
     *(
         f"metric.engine.{name}"
-        for name in "tree_engine logits choose decoder attention kernels arena sequences reference_cache native".split()
+        for name in "tree_engine logits choose decoder attention kernels arena".split()
     ),
+    *(f"metric.engine.{name}" for name in "sequences reference_cache native".split()),
     *(f"models.{name}" for name in "judge smollm2 linear".split()),
     *(
         f"models.local.{name}"
@@ -296,7 +297,8 @@ def python(code: str) -> str:
 
 def test_importing_the_package_is_silent_and_light() -> None:
     said = python(
-        f"import selfreflect, sys; dir(selfreflect); loaded = sorted(set('{HEAVY}'.split()) & set(sys.modules)); assert not loaded, loaded"
+        "import selfreflect, sys; dir(selfreflect); "
+        f"loaded = sorted(set('{HEAVY}'.split()) & set(sys.modules)); assert not loaded, loaded"
     )
     assert said == ""
 

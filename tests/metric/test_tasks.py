@@ -111,7 +111,8 @@ def test_the_conversation_about_a_summary():
         Message(
             role="user",
             content='We now show a text with a missing word "_". Fill in the missing word "_" only based on '
-            'the answer you gave above: They _ {quickly}\nPlease provide only the missing word "_", not the whole sentence.',
+            'the answer you gave above: They _ {quickly}\nPlease provide only the missing word "_", '
+            "not the whole sentence.",
         ),
     )
 
@@ -125,7 +126,8 @@ def test_the_conversation_about_the_conditioning_answers():
         Message(
             role="user",
             content='We now show a text with a missing word "_". Fill in the missing word "_" only based on '
-            'the distribution of answers you gave above: _ do\nPlease provide only the missing word "_", not the whole sentence.',
+            'the distribution of answers you gave above: _ do\nPlease provide only the missing word "_", '
+            "not the whole sentence.",
         ),
     )
 

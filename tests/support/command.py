@@ -81,7 +81,8 @@ def process(*arguments: object, cwd: Path | None = None, before: Callable[[], No
 def small(model: Path, out: Path, questions: Path, *, strategies: str = "greedy,basic") -> list[str]:
     """Arguments of a `run` that a tiny model finishes in a moment."""
     text = (
-        f"run --questions {questions} --model {model} --judge {model} --num-answers 2 --max-new-tokens 6 --summary-tokens 8 "
+        f"run --questions {questions} --model {model} --judge {model} --num-answers 2 --max-new-tokens 6 "
+        "--summary-tokens 8 "
         f"--num-samples 2 --device cpu --strategies {strategies} --out {out}"
     )
     return text.split()

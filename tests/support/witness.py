@@ -39,10 +39,14 @@ old name. A flag may stand here only where its old spelling still works or is an
 names the new one."""
 
 RUN = (
-    "run --questions bundled --limit 3 --model smollm2 --judge smollm2 --num-answers 2 --max-new-tokens 12 --summary-tokens 24 "
+    "run --questions bundled --limit 3 --model smollm2 --judge smollm2 --num-answers 2 --max-new-tokens 12 "
+    "--summary-tokens 24 "
     "--num-samples 2 --strategies greedy,basic --guesses 2 --device cpu --out run --json"
 )
-VALIDATE = "validate ranked.json --judge smollm2 --metrics selfreflect,length,rouge_l --device cpu --out validation --json"
+VALIDATE = (
+    "validate ranked.json --judge smollm2 --metrics selfreflect,length,rouge_l --device cpu --out validation "
+    "--json"
+)
 SCORE_ITEMS = "score --items items.json --judge smollm2 --device cpu --json"
 SMALL = "--num-answers 1 --max-new-tokens 4 --device cpu --json"
 
@@ -72,7 +76,8 @@ COSTLY = {
     "bench": "bench --random-model tiny --limit 1 --num-answers 1 --no-scaling --json",
     "demo": "demo --out demo --json",
     "run, all to do": f"{RUN.replace('--out run', '--out other')} --dry-run",
-    "answers, all to do": f"answers --questions bundled --limit 1 --model smollm2 --out new {SMALL} --dry-run",
+    "answers, all to do": "answers --questions bundled --limit 1 --model smollm2 --out new --dry-run "
+    + SMALL,
     "score items, dry": f"{SCORE_ITEMS} --dry-run",
     "summarize, all to do": "summarize --strategies cot --out run --device cpu --dry-run --json",
 }

@@ -111,7 +111,7 @@ class StudyOptions(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         Flag(
             "--pad",
-            "Also measure the shorter of two ranked summaries padded with filler to the length of the longer.",
+            "Also measure the shorter of two ranked summaries, padded with filler to the longer one.",
         ),
     ] = False
     groups: Annotated[

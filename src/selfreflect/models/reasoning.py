@@ -80,9 +80,9 @@ class _Tag(NamedTuple):
 def split_reasoning(text: str, in_trace: bool = False) -> Split:
     """Split a reply into its reasoning trace and the visible text after it.
 
-    A trace stands at the start of the text, opened there by a tag or by the prompt (``in_trace``, or a closing
-    tag that no tag opened). More traces may follow it directly. Tags that only occur later, inside visible
-    text, are part of that text.
+    A trace stands at the start of the text, opened there by a tag or by the prompt (``in_trace``, or a
+    closing tag that no tag opened). More traces may follow it directly. Tags that only occur later, inside
+    visible text, are part of that text.
 
     Raises:
         UnclosedReasoningError: a trace was opened and never closed.

@@ -1,4 +1,4 @@
-"""The stages as Ray Data pipelines: actors with a copy of the model each take batches, and outcomes stream back."""
+"""Run stages as Ray Data pipelines: actors with a copy of the model take batches and stream outcomes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal", "RAY
 """Defaults for the environment. Without the last, Ray prints to standard output."""
 
 _TOKEN_ADVICE = (
-    " If the cluster wants a token, set RAY_AUTH_MODE=token and put the token into ~/.ray/auth_token or "
+    " If the cluster wants a token, set RAY_AUTH_MODE=token and put its token into ~/.ray/auth_token or "
     "RAY_AUTH_TOKEN."
 )
 
@@ -90,7 +90,10 @@ class Actor:
             )
             return Outcome(batch.number, error=("BackendError", message))
         if _call(self._attempts.start, self._stage, batch.number) > TRIES:
-            message = f"{TRIES} actors in a row ended while working on the same questions, usually for lack of memory."
+            message = (
+                f"{TRIES} actors in a row ended while working on the same questions, "
+                "usually for lack of memory."
+            )
             return Outcome(batch.number, error=("BackendError", message))
         return self._worker(batch)
 
@@ -105,7 +108,7 @@ def _call(method: Any, *arguments: int) -> int:
 
 
 class Driver:
-    """Starts actors and gives them batches, in the process of :func:`~selfreflect.pipeline.ray_executor.drive`.
+    """Starts actors and gives them batches, in the process of ``ray_executor.drive``.
 
     The argument and the errors are those of :class:`~selfreflect.pipeline.ray_executor.RayExecutor`.
     """
@@ -113,7 +116,8 @@ class Driver:
     def __init__(self, address: str | None) -> None:
         if address is not None and "://" in address:
             raise ConfigError(
-                f"--ray-address must be HOST:PORT or auto, not {excerpt(address)}: Ray's client is not supported. "
+                f"--ray-address must be HOST:PORT or auto, not {excerpt(address)}: Ray's client is not "
+                "supported. "
                 "Start the command on a machine of the cluster."
             )
         if address is not None and address != "auto":
@@ -198,14 +202,15 @@ def _ray_errors() -> Iterator[None]:
             raise
         cause = str(error).strip().rpartition("\n")[2]  # behind ids and traceback
         raise BackendError(
-            f"Ray lost workers or their results: {excerpt(cause, 300)}. Its machines need the same selfreflect, "
+            f"Ray lost workers or their results: {excerpt(cause, 300)}. Its machines need the same "
+            "selfreflect, "
             "extras and models."
         ) from None
 
 
 @contextmanager
 def _muted_stderr() -> Iterator[None]:
-    """Silence Ray's core, which writes to standard error whatever the log level; its errors are raised too."""
+    """Silence Ray's core, which writes to stderr whatever the log level. Its errors are raised too."""
     stderr = os.dup(2)
     try:
         with Path(os.devnull).open("wb") as devnull:

@@ -1,7 +1,7 @@
-"""Makes the witness anew with the code at hand: ``python tests/data/witness/make.py``, some four minutes on two cores.
+"""Make the witness with today's code: ``python tests/data/witness/make.py``, some four minutes on two cores.
 
-Only for a change of results that is wanted and written down: the witness is worth what its age is. All of it is made in a scratch folder
-with relative paths, so that no name of this machine gets into it.
+Run it only when a change of results is wanted and written down: the witness is worth what its age is. It
+works in a scratch folder with relative paths, so that no name of this machine gets into the files.
 """
 
 from __future__ import annotations

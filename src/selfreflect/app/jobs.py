@@ -41,7 +41,7 @@ class QueueFullError(SelfReflectError):
     """The queue takes no more jobs."""
 
 
-class Event(NamedTuple):
+class JobEvent(NamedTuple):
     number: int
     """From 1, without gaps. Readers resume after a number."""
     kind: str
@@ -53,7 +53,7 @@ class EventLog:
     """The events of one job. Threads may share it."""
 
     def __init__(self) -> None:
-        self._events: deque[Event] = deque(maxlen=EVENTS)
+        self._events: deque[JobEvent] = deque(maxlen=EVENTS)
         self._number = 0
         self._lock = threading.RLock()  # a signal handler may end a job while its own thread holds the lock
         self._listeners: set[Callable[[], None]] = set()
@@ -61,12 +61,12 @@ class EventLog:
     def add(self, kind: str, /, **data: Any) -> None:
         with self._lock:
             self._number += 1
-            self._events.append(Event(self._number, kind, json.dumps(data, allow_nan=False)))
+            self._events.append(JobEvent(self._number, kind, json.dumps(data, allow_nan=False)))
             listeners = list(self._listeners)
         for listener in listeners:
             listener()
 
-    def after(self, number: int) -> list[Event]:
+    def after(self, number: int) -> list[JobEvent]:
         with self._lock:
             return [event for event in self._events if event.number > number]
 

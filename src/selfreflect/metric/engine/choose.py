@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import torch
 
 from selfreflect.metric.engine.decoder import Decoder, FusedDecoder, HFDecoder, windowed
@@ -105,7 +106,8 @@ class _Probe:
         the vocabulary."""
         try:
             logits = engine.head(*engine.states([self.tree]))
-            targets = torch.cat([logits[list(rows)] for rows in self.tree.rows])
+            order = np.concatenate([np.asarray(rows) for rows in self.tree.rows])
+            targets = logits[torch.from_numpy(order).to(logits.device)]
             difference = torch.linalg.vector_norm(targets - self.expected)
         except (TypeError, KeyError, AttributeError, RuntimeError, ValueError):
             return False  # an architecture that this engine cannot run

@@ -111,7 +111,7 @@ class QuestionsConfig(Record, frozen=True, kw_only=True):
         Flag(
             "--shard K/N",
             "Take every Nth question from the Kth on, after --limit, so that N jobs share the questions. "
-            "Give each job another --out, and join them with `selfreflect import`.",
+            "Give each job its own --out, and merge them with `selfreflect import`.",
         ),
     ] = None
     split: Annotated[str | None, Flag("--split NAME", "Split of a data set from the hub.")] = None

@@ -79,9 +79,9 @@ def command(
     options: ExecutionOptions,
     json: o.Json = False,
 ) -> None:
-    """Does the metric tell good summaries from bad ones with your judge, on your data, and better than simple
-    alternatives?
+    """Test whether a metric can be trusted with your judge.
 
+    Does it tell good summaries from bad ones, on your data, and better than simple alternatives?
     One command measures SelfReflect, its ablations, its competitors and the controls that any metric must
     beat, prints tables, and says in plain words what can and what cannot be concluded from this number of
     items. docs/validate.md is the guide.

@@ -104,9 +104,8 @@ def _total_variation_on(device: torch.device) -> Formula:
         # small vocabularies.
         probe, other = (torch.full((64, 2**16), value, device=device) for value in (0.0, 1.0))
         fused(probe, other, 5.0)
-    except (
-        Exception
-    ):  # whatever a missing or broken compiler raises: the plain formula gives the same numbers
+    except Exception:
+        # A missing or broken compiler raises nearly anything; the plain formula gives the same numbers.
         return total_variation
     return fused
 

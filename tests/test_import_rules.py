@@ -40,7 +40,6 @@ GENERATORS = (
     "models.vllm",
     "models.scripted",
     "models.local.decode",
-    "models.local.sampling",
 )
 TORCH = {
     "metric.distance",
@@ -50,11 +49,8 @@ TORCH = {
     ),
     *(f"metric.engine.{name}" for name in "sequences reference_cache native".split()),
     *(f"models.{name}" for name in "judge smollm2 linear".split()),
-    *(
-        f"models.local.{name}"
-        for name in "loading source threads generator decode sampling device_map".split()
-    ),
-    *(f"models.vllm.{name}" for name in "judge lm_head".split()),
+    *(f"models.local.{name}" for name in "loading source threads generator decode device_map".split()),
+    "models.vllm.judge",
     *(f"bench.{name}" for name in "schedules peak memory measure random_model".split()),
 }
 OPTIONAL = (

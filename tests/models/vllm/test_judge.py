@@ -26,8 +26,7 @@ from selfreflect.models.judge import Judge
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.openai.retry import RetryPolicy
 from selfreflect.models.spec import ModelSpec
-from selfreflect.models.vllm.judge import ServedJudge, precision
-from selfreflect.models.vllm.lm_head import load_lm_head
+from selfreflect.models.vllm.judge import ServedJudge, load_lm_head, precision
 from selfreflect.models.vllm.server import PoolingServer
 from selfreflect.pipeline.models import ConfiguredModels
 from selfreflect.pipeline.options import ExecutionOptions, Quiet

@@ -15,7 +15,7 @@ from transformers import PretrainedConfig
 
 from selfreflect.models.judge import Judge
 from selfreflect.models.local.loading import CausalLM
-from selfreflect.models.vllm.lm_head import LMHead
+from selfreflect.models.vllm.judge import LMHead
 from selfreflect.sources.items import Item, read_items
 from selfreflect.validate.base import MetricInfo
 from selfreflect.validate.edits.choice import QUESTIONS, MultipleChoice

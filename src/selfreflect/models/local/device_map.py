@@ -1,9 +1,7 @@
-"""Spread a model that is too large for one GPU over several: where its parts go, and where tensors enter and
-leave it.
+"""Spread a model that is too large for one GPU over several, whole layers at a time (by accelerate).
 
-accelerate places whole layers and moves what passes from one module to the next. An automatic placement never
-uses main memory or disk, from which each pass would copy the weights again, hundreds of times slower. An
-explicit device map may.
+An automatic placement never uses main memory or disk, from which each pass would copy the weights again,
+hundreds of times slower. An explicit device map may.
 """
 
 from __future__ import annotations
@@ -53,7 +51,8 @@ def placement(device_map: DeviceMap, device: str) -> dict[str, Any]:
 
 def check_placement(name: str, model: Any, device_map: DeviceMap) -> None:
     """Raise BackendError where an automatic placement leaves a part of the model without a GPU."""
-    left = [part for part, place in _device_map(model).items() if place in ("cpu", "disk")]
+    places: dict[str, str | int] = getattr(model, "hf_device_map", {})
+    left = [part for part, place in places.items() if place in ("cpu", "disk")]
     if device_map == "auto" and left:
         size = model.get_memory_footprint() / 2**30
         raise BackendError(
@@ -63,13 +62,11 @@ def check_placement(name: str, model: Any, device_map: DeviceMap) -> None:
         )
 
 
-def describe_placement(model: Any) -> str | None:
-    """Where the parts of a model are, in words; None where it is in one piece."""
-    places = sorted({str(place) for place in _device_map(model).values()})
-    if not places:
-        return None
+def describe_placement(model: Any) -> str:
+    """Where the parts of a model are, in words; empty where it is in one piece."""
+    places = sorted({str(place) for place in getattr(model, "hf_device_map", {}).values()})
     names = [f"GPU {place}" if place.isdecimal() else place for place in places]
-    return f"the model is in parts on {', '.join(names)}"
+    return f"the model is in parts on {', '.join(names)}" if names else ""
 
 
 def input_device(module: Any) -> Any:
@@ -82,8 +79,3 @@ def output_device(model: Any) -> Any:
     """The device for final hidden states: that of the vocabulary projection."""
     weight = getattr(model.get_output_embeddings(), "weight", None)
     return input_device(model) if weight is None or weight.is_meta else weight.device
-
-
-def _device_map(model: Any) -> dict[str, str | int]:
-    device_map: dict[str, str | int] = getattr(model, "hf_device_map", {})
-    return device_map

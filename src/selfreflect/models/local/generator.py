@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from selfreflect.models.base import Refusal, Reply, Request
-from selfreflect.models.chat import ChatTokenizer, ends_in_trace
-from selfreflect.models.detokenize import Detokenizer, refusal_for
+from selfreflect.models.chat import ChatTokenizer, ends_in_trace, refusal_for
 from selfreflect.models.local.decode import Draw, decode
 from selfreflect.models.local.loading import CausalLM, load_causal_lm
 from selfreflect.models.spec import ModelSpec
@@ -23,9 +22,11 @@ class HFGenerator:
 
     def __init__(self, lm: CausalLM, *, batch_size: int | None = None) -> None:
         self.lm = lm
+        self.name = lm.name
+        self.revision = lm.revision
+        self.facts = lm.facts
         self.chat = ChatTokenizer(lm.tokenizer)
         self.batch_size = batch_size or (64 if lm.device == "cpu" else 256)
-        self._detokenizer = Detokenizer(lm.tokenizer)
         self._stop_ids = _stop_ids(lm)
         self._pad_id = lm.tokenizer.pad_token_id
         if self._pad_id is None:
@@ -50,35 +51,20 @@ class HFGenerator:
         spec = ModelSpec.of(model, **fields)
         return cls(load_causal_lm(spec, progress), batch_size=spec.batch_size)
 
-    @property
-    def name(self) -> str:
-        return self.lm.name
-
-    @property
-    def revision(self) -> str:
-        return self.lm.revision
-
-    @property
-    def facts(self) -> dict[str, str]:
-        """What a manifest says of the model."""
-        return self.lm.facts
-
     def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
         """One reply or refusal per request, in order. Batches span requests."""
         rendered = [self.chat.render(request.messages, thinking=request.thinking) for request in requests]
         prompts = [tuple(ids) for ids in self.chat.encode(rendered)]
-        results: list[Reply | Refusal | None] = []
+        refusals = [refusal_for(prompt, self.lm.window, self.name) for prompt in prompts]
         draws: list[list[Draw]] = []
-        for request, prompt in zip(requests, prompts, strict=True):
-            refusal = refusal_for(prompt, self.lm.window, self.name)
-            results.append(refusal)
+        for request, prompt, refusal in zip(requests, prompts, refusals, strict=True):
             draws.append([] if refusal else self._draws(request, prompt))
         for batch in self._batches(draws):
             decode(self.lm.model, batch, self._stop_ids, self._pad_id)
-        return [
-            result or self._reply(text, prompt, own)
-            for result, text, prompt, own in zip(results, rendered, prompts, draws, strict=True)
-        ]
+        results: list[Reply | Refusal] = []
+        for refusal, text, prompt, own in zip(refusals, rendered, prompts, draws, strict=True):
+            results.append(refusal or self._reply(text, prompt, own))
+        return results
 
     def _draws(self, request: Request, prompt: tuple[int, ...]) -> list[Draw]:
         """The request's completions to draw."""
@@ -105,8 +91,7 @@ class HFGenerator:
     def _reply(self, rendered: str, prompt: tuple[int, ...], draws: Sequence[Draw]) -> Reply:
         in_trace = ends_in_trace(rendered)
         completions = [
-            self._detokenizer.completion(draw.tokens, in_trace=in_trace, stopped=draw.stopped)
-            for draw in draws
+            self.chat.completion(draw.tokens, in_trace=in_trace, stopped=draw.stopped) for draw in draws
         ]
         return Reply(completions=tuple(completions), prompt_tokens=len(prompt))
 

@@ -19,7 +19,7 @@ from selfreflect.models.spec import DeviceMap, ModelSpec
 
 @dataclass(frozen=True)
 class CausalLM:
-    """A model in evaluation mode with its tokenizer, and the facts a record needs to name it."""
+    """A model in evaluation mode with its tokenizer, and what names it in a record."""
 
     model: Any
     tokenizer: Any
@@ -51,12 +51,11 @@ class CausalLM:
 def load_causal_lm(spec: ModelSpec, progress: Callable[[str], None] | None = None) -> CausalLM:
     """Load a local model. The two that were used last are kept, so generator and judge can share one.
 
-    On a CPU, torch gets as many threads as it may use cores, see :mod:`selfreflect.models.local.threads`;
-    ``progress`` hears how many.
+    On a CPU this limits torch's threads, see :func:`~selfreflect.models.local.threads.limit_threads`.
 
     Raises:
         BackendError: no such model, no safetensors weights, weights that this installation cannot load, or no
-            GPUs that they fit into; says what is known.
+            GPUs that they fit into.
     """
     set_library_defaults()
     if spec.kind != "local":
@@ -69,11 +68,12 @@ def load_causal_lm(spec: ModelSpec, progress: Callable[[str], None] | None = Non
     lm = _load(source, _last_change(source.path), device_map)
     if _load.cache_info().hits > hits:
         return lm
-    threads = limit_threads() if source.device == "cpu" else None
-    if progress and (places := describe_placement(lm.model)):
-        progress(places)
-    if progress and threads:
-        progress(f"computing with {threads}")
+    lines = [describe_placement(lm.model)]
+    if source.device == "cpu":
+        lines.append(f"computing with {limit_threads()}")
+    for line in lines:
+        if progress and line:
+            progress(line)
     return lm
 
 
@@ -90,8 +90,7 @@ def _load(source: ModelSource, last_change: int, device_map: DeviceMap) -> Causa
     import transformers
 
     if device_map is not None:
-        # Placement counts the memory that is free, and an earlier model that only this cache still holds may
-        # fill the GPUs.
+        # An earlier model that only this cache holds may fill the GPUs whose free memory is counted next.
         _load.cache_clear()
         gc.collect()
         torch.cuda.empty_cache()
@@ -128,7 +127,7 @@ def accumulate_in_float32(device: str) -> None:
 
 
 def _last_change(source: str) -> int:
-    """When a file of a local model directory was last written, in nanoseconds; 0 for a hub name."""
+    """When a file of a model directory was last written, in nanoseconds; 0 for a hub name."""
     return max((path.stat().st_mtime_ns for path in Path(source).glob("*") if path.is_file()), default=0)
 
 

@@ -122,7 +122,14 @@ def _resolve(name: str, progress: Callable[[str], None] | None) -> str:
     except (RuntimeError, OSError) as error:  # "~nobody", or more letters than a path can have
         raise BackendError(f"{excerpt(name, 200)} is neither a directory nor the name of a model") from error
     if path.is_dir():
-        _check_directory(path, name)
+        if not (path / "config.json").is_file():
+            raise BackendError(f"{excerpt(name, 200)} has no config.json, so it is not a model directory")
+        if not any(path.glob("*.safetensors")):
+            raise BackendError(
+                f"{excerpt(name, 200)} holds no safetensors weights. Pickled weights (*.bin, *.pt) are not "
+                "loaded because they can run code; convert them once with "
+                "`AutoModelForCausalLM.from_pretrained(...).save_pretrained(...)` where you trust them."
+            )
         return str(path)
     if exists or name.startswith((".", "/", "~")):
         raise BackendError(
@@ -138,17 +145,6 @@ def not_local(name: str) -> BackendError:
         f"{excerpt(name, 200)} is no local model. Known names: {LOCAL_NAMES}. Other backends begin with "
         "openai: or vllm:, and for judges with vllm: or vllm+http:."
     )
-
-
-def _check_directory(path: Path, name: str) -> None:
-    if not (path / "config.json").is_file():
-        raise BackendError(f"{excerpt(name, 200)} has no config.json, so it is not a model directory")
-    if not any(path.glob("*.safetensors")):
-        raise BackendError(
-            f"{excerpt(name, 200)} holds no safetensors weights. Pickled weights (*.bin, *.pt) are not "
-            "loaded because they can run code; convert them once with "
-            "`AutoModelForCausalLM.from_pretrained(...).save_pretrained(...)` where you trust them."
-        )
 
 
 def _explanation(name: str, path: str, error: Exception) -> str:
@@ -176,17 +172,15 @@ def pick_device(device: Device) -> str:
     if device not in get_args(Device):
         raise BackendError(f"unknown device {excerpt(device)}; there are {', '.join(get_args(Device))}")
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+    if device == "auto":
+        return "cuda" if cuda else "mps" if mps else "cpu"
     if device == "cuda" and not cuda:
         raise BackendError(
             "device 'cuda': this torch sees no CUDA GPU. Use --device cpu, or install a CUDA build of torch."
         )
     if device == "mps" and not mps:
         raise BackendError("device 'mps': not available here. Use --device cpu.")
-    if device != "auto":
-        return device
-    if cuda:
-        return "cuda"
-    return "mps" if mps else "cpu"
+    return device
 
 
 def pick_dtype(dtype: DType, device: str) -> torch.dtype:
@@ -195,4 +189,5 @@ def pick_dtype(dtype: DType, device: str) -> torch.dtype:
         raise BackendError(f"unknown dtype {excerpt(dtype)}; there are {', '.join(get_args(DType))}")
     if dtype == "auto":
         return torch.bfloat16 if device == "cuda" else torch.float32
-    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[dtype]
+    chosen: torch.dtype = getattr(torch, dtype)
+    return chosen

@@ -12,8 +12,7 @@ import numpy as np
 
 from selfreflect.errors import BackendError, JudgeError, MissingExtraError, excerpt
 from selfreflect.models.base import Refusal, Reply, Request
-from selfreflect.models.chat import ChatTokenizer, ends_in_trace
-from selfreflect.models.detokenize import Detokenizer, refusal_for
+from selfreflect.models.chat import ChatTokenizer, ends_in_trace, refusal_for
 from selfreflect.models.local.source import ModelSource, locate
 from selfreflect.models.spec import ModelSpec
 
@@ -35,10 +34,10 @@ def check_installed(purpose: str) -> None:
 
 
 class PoolingLLM:
-    """The decoder of a judge, a :class:`~selfreflect.models.vllm.judge.Pool`.
+    """The decoder of a judge.
 
     Raises:
-        JudgeError: vLLM cannot run the model.
+        BackendError: vLLM cannot run the model.
     """
 
     facts: dict[str, Any] = {"engine": "vllm"}  # noqa: RUF012  # read only
@@ -48,13 +47,14 @@ class PoolingLLM:
 
         self._name = source.name
         pooler = PoolerConfig(seq_pooling_type="LAST", use_activation=False)
-        try:
-            self._llm = _start(source, runner="pooling", convert="embed", pooler_config=pooler)
-        except BackendError as error:
-            raise JudgeError(str(error)) from error
+        self._llm = _start(source, runner="pooling", convert="embed", pooler_config=pooler)
 
     def last_states(self, prompts: Sequence[Sequence[int]]) -> Floats:
-        """See :class:`~selfreflect.models.vllm.judge.Pool`."""
+        """The final normed hidden state of the last token of each prompt, shape (prompts, width).
+
+        Raises:
+            JudgeError: vLLM has stopped working.
+        """
         try:
             outputs = self._llm.encode(_token_prompts(prompts), pooling_task="embed", use_tqdm=False)
         except Exception as error:  # whatever the engine's own processes raise
@@ -76,7 +76,6 @@ class VLLMGenerator:
         self.facts = facts
         self.chat = ChatTokenizer(tokenizer)
         self._llm = llm
-        self._detokenizer = Detokenizer(tokenizer)
         self._window = int(llm.model_config.max_model_len)
 
     @classmethod
@@ -112,29 +111,23 @@ class VLLMGenerator:
         """
         rendered = [self.chat.render(request.messages, thinking=request.thinking) for request in requests]
         prompts = self.chat.encode(rendered)
-        results: dict[int, Reply | Refusal] = {}
-        for index, prompt in enumerate(prompts):
-            refusal = refusal_for(prompt, self._window, self.name)
-            if refusal is not None:
-                results[index] = refusal
-        todo = [index for index in range(len(requests)) if index not in results]
-        outputs = self._draw([prompts[index] for index in todo], [requests[index] for index in todo])
-        for index, output in zip(todo, outputs, strict=True):
-            results[index] = self._reply(output, ends_in_trace(rendered[index]), len(prompts[index]))
-        return [results[index] for index in range(len(requests))]
-
-    def _draw(self, prompts: Sequence[Sequence[int]], requests: Sequence[Request]) -> Any:
-        if not requests:
-            return []
-        params = []
-        for prompt, request in zip(prompts, requests, strict=True):
-            params.append(_params(request, self._window - len(prompt)))
+        refusals = [refusal_for(prompt, self._window, self.name) for prompt in prompts]
+        accepted, params = [], []
+        for request, prompt, refusal in zip(requests, prompts, refusals, strict=True):
+            if refusal is None:
+                accepted.append(prompt)
+                params.append(_params(request, self._window - len(prompt)))
         try:
-            return self._llm.generate(_token_prompts(prompts), params, use_tqdm=False)
+            outputs = self._llm.generate(_token_prompts(accepted), params, use_tqdm=False) if accepted else []
         except Exception as error:  # whatever the engine's own processes raise
             raise BackendError(
                 f"vLLM stopped generating with {excerpt(self.name)}: {excerpt(str(error), 300)}."
             ) from error
+        results: list[Reply | Refusal] = []
+        remaining = iter(outputs)
+        for refusal, text, prompt in zip(refusals, rendered, prompts, strict=True):
+            results.append(refusal or self._reply(next(remaining), ends_in_trace(text), len(prompt)))
+        return results
 
     def _reply(self, output: Any, in_trace: bool, prompt_tokens: int) -> Reply | Refusal:
         completions = []
@@ -144,9 +137,7 @@ class VLLMGenerator:
                 message = f"vLLM ended a completion of {self.name!r} with {excerpt(reason)}"
                 return Refusal(kind="backend", message=message)
             tokens = list(part.token_ids)
-            completions.append(
-                self._detokenizer.completion(tokens, in_trace=in_trace, stopped=reason == "stop")
-            )
+            completions.append(self.chat.completion(tokens, in_trace=in_trace, stopped=reason == "stop"))
         return Reply(completions=tuple(completions), prompt_tokens=prompt_tokens)
 
 

@@ -6,9 +6,11 @@ metric needs of a model, so such a judge is exact.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,41 +18,32 @@ import torch
 
 from selfreflect.errors import BackendError, JudgeError, excerpt
 from selfreflect.models.judge import Judge
-from selfreflect.models.local.loading import CausalLM
-from selfreflect.models.local.source import ModelSource
+from selfreflect.models.local.loading import CausalLM, accumulate_in_float32
+from selfreflect.models.local.source import ModelSource, locate
+from selfreflect.models.local.threads import limit_threads, set_library_defaults
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.spec import Compat, DType, ModelSpec
-from selfreflect.models.vllm.lm_head import load_lm_head
+
+if TYPE_CHECKING:
+    from selfreflect.models.vllm.engine import PoolingLLM
+    from selfreflect.models.vllm.server import PoolingServer
 
 Floats = npt.NDArray[np.float32]
 
 PROBE = (3, 5, 7, 9, 11)
 """Token ids that exist in every vocabulary."""
 
-
-class Pool(Protocol):
-    """Runs the decoder."""
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What a manifest says of it."""
-
-    def last_states(self, prompts: Sequence[Sequence[int]]) -> Floats:
-        """The final normed hidden state of the last token of each prompt, shape (prompts, width).
-
-        Raises:
-            JudgeError: it cannot say.
-        """
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
 class PooledJudge(Judge):
-    """A judge with its own tokenizer and projection, and with hidden states from a :class:`Pool`.
+    """A judge with its own tokenizer and projection, and with hidden states from ``pool``.
 
     Args:
-        lm: from :func:`~selfreflect.models.vllm.lm_head.load_lm_head`, in the dtype of the decoder elsewhere.
+        lm: from :func:`load_lm_head`, in the dtype of the decoder elsewhere.
     """
 
-    def __init__(self, lm: CausalLM, pool: Pool, *, compat: Compat = "") -> None:
+    def __init__(self, lm: CausalLM, pool: PoolingLLM | PoolingServer, *, compat: Compat = "") -> None:
         super().__init__(lm, compat=compat)
         self.pool = pool
         self.last_states = self._last_states
@@ -93,8 +86,12 @@ class VLLMJudge(PooledJudge):
         from selfreflect.models.vllm.engine import PoolingLLM, check_installed
 
         check_installed("A judge vllm:NAME")
-        lm, source = _lm_head(spec, progress)
-        judge = cls(replace(lm, name=spec.name), PoolingLLM(source), compat=compat)
+        try:
+            lm, source = load_lm_head(spec, progress)
+            pool = PoolingLLM(source)
+        except BackendError as error:
+            raise JudgeError(str(error)) from error
+        judge = cls(replace(lm, name=spec.name), pool, compat=compat)
         judge.check_scale()
         return judge
 
@@ -122,7 +119,10 @@ class ServedJudge(PooledJudge):
                 f"judge {excerpt(spec.name)} is served in {served_dtype}, not in {spec.dtype}. Leave "
                 "--judge-dtype out."
             )
-        lm, _ = _lm_head(replace(spec, dtype=served_dtype), progress)
+        try:
+            lm, _ = load_lm_head(replace(spec, dtype=served_dtype), progress)
+        except BackendError as error:
+            raise JudgeError(str(error)) from error
         window = min((limit for limit in (longest, lm.window) if limit is not None), default=None)
         judge = cls(replace(lm, name=spec.name, window=window), pool, compat=compat)
         judge.check_scale()
@@ -137,8 +137,106 @@ def precision(states: Floats) -> DType:
         return "float16" if np.array_equal(states.astype(np.float16), states) else "float32"
 
 
-def _lm_head(spec: ModelSpec, progress: Callable[[str], None] | None) -> tuple[CausalLM, ModelSource]:
-    try:
-        return load_lm_head(spec, progress)
-    except BackendError as error:
-        raise JudgeError(str(error)) from error
+class LMHead(torch.nn.Module):
+    """Takes the place of a judge's whole model, and holds its configuration and last matrix."""
+
+    def __init__(self, linear: torch.nn.Linear, config: Any) -> None:
+        super().__init__()
+        self.linear = linear
+        self.config = config
+
+    def get_output_embeddings(self) -> torch.nn.Linear:
+        return self.linear
+
+
+def load_lm_head(
+    spec: ModelSpec, progress: Callable[[str], None] | None = None
+) -> tuple[CausalLM, ModelSource]:
+    """The projection of a model with its tokenizer, and where they come from.
+
+    Of a model on the hub only its configuration, its tokenizer and the file with the projection are fetched.
+
+    Raises:
+        BackendError: no such model, or its weights hold no projection that could be loaded alone.
+    """
+    import transformers
+
+    set_library_defaults()
+    source = locate(spec, progress)
+    accumulate_in_float32(source.device)
+    with source.explain_errors():
+        tokenizer = source.tokenizer()
+        config = transformers.AutoConfig.from_pretrained(source.path, **source.options)
+        with torch.device("meta"):
+            skeleton = source.architecture().from_config(config, trust_remote_code=spec.trust_remote_code)
+        head = LMHead(_projection(skeleton, source), config)
+        head = head.to(source.device, source.dtype).eval().requires_grad_(False)
+    if source.device == "cpu":
+        limit_threads()
+    return CausalLM.of(head, tokenizer, source), source
+
+
+def _projection(skeleton: Any, source: ModelSource) -> torch.nn.Linear:
+    """The projection with its own weights, which tied models keep under the name of their input embedding."""
+    empty = skeleton.get_output_embeddings()
+    names = {id(module): name for name, module in skeleton.named_modules()}
+    name = names[id(empty)]
+    sources = [f"{name}.weight"]
+    if getattr(skeleton.config.get_text_config(), "tie_word_embeddings", False):
+        sources.insert(0, f"{names[id(skeleton.get_input_embeddings())]}.weight")
+    shape = tuple(empty.weight.shape)
+    checkpoint = _Checkpoint(source)
+    weight = checkpoint.first(sources, shape)
+    linear = torch.nn.Linear(shape[1], shape[0], bias=False, device="meta")
+    linear.weight = torch.nn.Parameter(weight, requires_grad=False)
+    if getattr(empty, "bias", None) is not None:
+        bias = checkpoint.first([f"{name}.bias"], tuple(empty.bias.shape))
+        linear.bias = torch.nn.Parameter(bias, requires_grad=False)
+    return linear
+
+
+class _Checkpoint:
+    """The safetensors files of a model, fetched one by one as their tensors are needed."""
+
+    def __init__(self, source: ModelSource) -> None:
+        from safetensors import safe_open
+        from transformers.utils import cached_file
+
+        self._path = source.path
+        options = source.options
+        self._options = {key: options[key] for key in ("revision", "local_files_only") if key in options}
+        index = cached_file(self._path, INDEX, _raise_exceptions_for_missing_entries=False, **self._options)
+        self._files: Mapping[str, str]
+        """The file that holds each tensor."""
+        if index is not None:
+            self._files = json.loads(Path(index).read_text("utf-8"))["weight_map"]
+        else:
+            with safe_open(self._fetch(SINGLE), framework="pt") as tensors:
+                self._files = dict.fromkeys(tensors.keys(), SINGLE)
+
+    def first(self, names: Sequence[str], shape: tuple[int, ...]) -> torch.Tensor:
+        """The first of these tensors that is there, or the only one with its ending: checkpoints wrap layers
+        differently.
+
+        Raises:
+            ValueError: there is none of this shape.
+        """
+        from safetensors import safe_open
+
+        for name in names:
+            alike = [name]
+            if name not in self._files:
+                ending = ".".join(name.split(".")[-2:])
+                alike = [key for key in self._files if f".{key}".endswith(f".{ending}")]
+            if len(alike) != 1:
+                continue
+            with safe_open(self._fetch(self._files[alike[0]]), framework="pt") as tensors:
+                tensor: torch.Tensor = tensors.get_tensor(alike[0])
+            if tuple(tensor.shape) == shape:
+                return tensor
+        raise ValueError(f"its weights hold no single tensor {names[-1]} of shape {shape}")
+
+    def _fetch(self, file: str) -> str:
+        from transformers.utils import cached_file
+
+        return str(cached_file(self._path, file, **self._options))

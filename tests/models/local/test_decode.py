@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from selfreflect.models.base import Sampling, seed_for
-from selfreflect.models.local.sampling import choose, random_source
+from selfreflect.models.local.decode import choose
 
 CPU = torch.device("cpu")
 LOGITS = torch.tensor([2.0, 1.0, 0.5, 0.0, -0.5, -1.0, -2.0, -4.0])
@@ -23,7 +23,7 @@ def chi_square(tokens: torch.Tensor, probs: torch.Tensor) -> float:
 
 
 def sources(*seeds: int) -> list[torch.Generator]:
-    return [random_source(seed, CPU) for seed in seeds]
+    return [torch.Generator(CPU).manual_seed(seed) for seed in seeds]
 
 
 # --- the distribution; with 7 degrees of freedom a right sampler exceeds 36 once in 100,000 times
@@ -45,7 +45,7 @@ def test_the_tokens_of_one_sequence_follow_the_softmax() -> None:
 
 def test_a_vocabulary_of_usual_size() -> None:
     """Grouped into 8 sets of tokens that are spread over the whole vocabulary."""
-    logits = torch.randn(20_000, generator=random_source(1, CPU)) * 3
+    logits = torch.randn(20_000, generator=torch.Generator(CPU).manual_seed(1)) * 3
     probs = torch.softmax(logits, dim=0)
     draws = torch.cat([choose(logits[None], Sampling(), sources(seed)) for seed in range(500)])
     assert chi_square(draws % 8, torch.stack([probs[i::8].sum() for i in range(8)])) < 36
@@ -103,7 +103,7 @@ def test_filters_agree_with_their_definitions(
     logits = [number / scale for number in numbers]
     kept = allowed(logits, sampling)
     for own in range(seed, seed + 10):
-        race = torch.empty(len(logits)).exponential_(generator=random_source(own, CPU)).tolist()
+        race = torch.empty(len(logits)).exponential_(generator=torch.Generator(CPU).manual_seed(own)).tolist()
         winner = max(kept, key=lambda i: math.exp(logits[i] / sampling.temperature) / race[i])
         assert choose(torch.tensor([logits]), sampling, sources(own)).tolist() == [winner]
 

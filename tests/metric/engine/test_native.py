@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from selfreflect.metric.engine import native as module
-from selfreflect.metric.engine.native import library, native
-from selfreflect.metric.engine.tiles import Tiles
+from selfreflect.metric.engine.native import Tiles, library, native, serving
 
 needs_compiler = pytest.mark.skipif(native() is None, reason=str(library()))
 afresh = library.__wrapped__
@@ -78,11 +77,11 @@ def test_every_query_attends_as_written_out(
     torch.manual_seed(0)
     query = spread * torch.randn(max(1, made.queries.size), key_heads * group, size)
     local = (torch.randn(90, key_heads, size), torch.randn(90, key_heads, size))
-    prefixes = [
-        (torch.randn(key_heads, length, size), torch.randn(key_heads, length, size)) if length else None
-        for length in lengths
-    ]
-    assert compiled.serves(query, *local)
+    prefixes = {}
+    for context, length in enumerate(lengths):
+        if length:
+            prefixes[context] = torch.randn(key_heads, length, size), torch.randn(key_heads, length, size)
+    assert serving(query, *local) is compiled
     found = compiled.attend(query, local, prefixes, made, size**-0.5)
     for tile, row, head in np.argwhere(
         np.broadcast_to(made.queries[..., None] >= 0, (*made.queries.shape, key_heads * group))
@@ -90,7 +89,7 @@ def test_every_query_attends_as_written_out(
         at, lane = int(made.queries[tile, row]), row * group + head % group
         visible = [j for j in range(made.count[tile]) if int(made.seen[tile, j]) >> lane & 1]
         keys, values = (part[made.keys[tile, visible], head // group] for part in local)
-        if (prefix := prefixes[made.context[tile]]) is not None:
+        if prefix := prefixes.get(int(made.context[tile])):
             keys, values = (
                 torch.cat([old[head // group, : made.before[tile]], new])
                 for old, new in zip(prefix, (keys, values), strict=True)
@@ -118,7 +117,7 @@ def test_logits_beyond_what_an_exponential_can_hold_are_no_trouble(logit: float)
         seen=np.ones((1, 3), dtype=np.uint64),
         contexts=(0,),
     )
-    found = compiled.attend(torch.full((1, 1, 1), logit), (key, value), [None], tile, 1.0)
+    found = compiled.attend(torch.full((1, 1, 1), logit), (key, value), {}, tile, 1.0)
     assert found.item() == 3.0
 
 
@@ -139,7 +138,7 @@ def test_what_is_not_finite_does_not_vanish(bad: float, where: int) -> None:
         seen=np.ones((1, 100), dtype=np.uint64),
         contexts=(0,),
     )
-    found = compiled.attend(torch.ones(1, 1, 4), (key, torch.ones(100, 1, 4)), [None], tile, 1.0)
+    found = compiled.attend(torch.ones(1, 1, 4), (key, torch.ones(100, 1, 4)), {}, tile, 1.0)
     assert found.isnan().all()
 
 
@@ -147,12 +146,12 @@ def test_kinds_and_shapes_that_it_does_not_know_are_refused() -> None:
     if not (compiled := native()):
         pytest.skip(str(library()))
     key = torch.zeros(4, 1, 8)
-    assert compiled.serves(torch.zeros(2, 1, 8), key, key)
-    assert not compiled.serves(torch.zeros(2, 1, 8).bfloat16(), key.bfloat16(), key.bfloat16())
-    assert not compiled.serves(torch.zeros(2, compiled.lanes + 1, 8), key, key)
-    assert not compiled.serves(torch.zeros(2, 1, 8), key, torch.zeros(4, 1, 4))
+    assert serving(torch.zeros(2, 1, 8), key, key)
+    assert not serving(torch.zeros(2, 1, 8).bfloat16(), key.bfloat16(), key.bfloat16())
+    assert not serving(torch.zeros(2, compiled.lanes + 1, 8), key, key)
+    assert not serving(torch.zeros(2, 1, 8), key, torch.zeros(4, 1, 4))
     wide = torch.zeros(4, 1, compiled.largest_head + 1)
-    assert not compiled.serves(wide, wide, wide)
+    assert not serving(wide, wide, wide)
 
 
 @pytest.fixture

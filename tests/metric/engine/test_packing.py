@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from masked_prompts import prompts
 
+from selfreflect.metric.engine.native import Tiles, cut_tiles
 from selfreflect.metric.engine.packing import Neighbours, PackedBatch, pack
-from selfreflect.metric.engine.tiles import Tiles, cut_tiles
 from selfreflect.metric.engine.tree import PrefixTree, build_tree
 
 Row = tuple[int, int | str]

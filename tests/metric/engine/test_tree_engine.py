@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from selfreflect.metric.engine import tree_engine as engine_module
 from selfreflect.metric.engine.arena import mapped_empty
-from selfreflect.metric.engine.attention import Extras, TreeAttention
+from selfreflect.metric.engine.attention import TreeAttention
 from selfreflect.metric.engine.decoder import FusedDecoder
+from selfreflect.metric.engine.kernels import Extras
 from selfreflect.metric.engine.packing import pack
 from selfreflect.metric.engine.sequences import RotaryLimitEngine, SequenceEngine
 from selfreflect.metric.engine.tree import Prompt, build_tree

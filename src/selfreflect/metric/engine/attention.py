@@ -1,45 +1,25 @@
 """Attention over prefix trees, layer by layer and batch by batch.
 
-Keys and values of a shared prefix are computed once and attended to by every node without a mask. Inside
-the tree a node attends to its ancestors only, most of which neighbours share. On a CPU in float32 the work is
-done by compiled C code (``native``), elsewhere by torch (``kernels``); only one of them is imported.
-
-Shapes as in :mod:`selfreflect.metric.engine.packing`; H query heads in KV groups of G, head dimension D, P
-rows of a prefix.
+Every node attends to the keys of its context's prefix, computed once, and to its ancestors, most of which
+neighbours share. Shapes as in :mod:`~selfreflect.metric.engine.packing`; H query heads, KV key heads, head
+dimension D, P rows of a prefix.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
 import torch
 
+from selfreflect.metric.engine import native
 from selfreflect.metric.engine.arena import Arena
+from selfreflect.metric.engine.kernels import (
+    Blocks,
+    Extras,
+    KeyValue,
+    attend_in_blocks,
+    attend_in_prefix,
+    cut_blocks,
+)
 from selfreflect.metric.engine.packing import PackedBatch
-
-if TYPE_CHECKING:
-    from selfreflect.metric.engine.kernels import Blocks
-    from selfreflect.metric.engine.native import Native
-    from selfreflect.metric.engine.tiles import Tiles
-
-KeyValue = tuple[torch.Tensor, torch.Tensor]
-
-
-@dataclass(frozen=True)
-class Extras:
-    """What some architectures add to plain attention."""
-
-    window: int | None = None
-    """A key is seen by the ``window`` positions from its own on."""
-    softcap: float | None = None
-    """Logits are squeezed to softcap * tanh(logits / softcap) (Gemma 2)."""
-    sinks: torch.Tensor | None = None
-    """One more logit for each head, with no value behind it (gpt-oss): shape (H,)."""
-
-    @property
-    def plain(self) -> bool:
-        return self.window is None and self.softcap is None and self.sinks is None
 
 
 class TreeAttention:
@@ -47,6 +27,10 @@ class TreeAttention:
 
     Call :meth:`begin` before each batch, then :meth:`attend` once for each layer. Layers may lie on several
     devices: what a layer needs and keeps is where its queries are.
+
+    Args:
+        block: tree nodes that share one look at their ancestors, in torch.
+        fused: use the device's fused kernels, if it has any.
     """
 
     def __init__(self, *, block: int = 64, fused: bool = True) -> None:
@@ -70,7 +54,7 @@ class TreeAttention:
         self._carry_arena = Arena()
         self._carry_keys: dict[torch.device, torch.Tensor] = {}
         # layers share these, unless they differ in their heads or devices
-        self._tiles: dict[tuple[int, bool], Tiles] = {}
+        self._tiles: dict[tuple[int, bool], native.Tiles] = {}
         self._blocks: dict[tuple[torch.device, torch.dtype, int, bool], Blocks] = {}
 
     def attend(
@@ -98,15 +82,28 @@ class TreeAttention:
             self.windows.add(extras.window)
             if self.batch.positions.max() < extras.window:  # it hides nothing here
                 extras = Extras(softcap=extras.softcap, sinks=extras.sinks)
+        group = query.shape[1] // key.shape[1]
+        compiled = native.serving(query, key, value) if self.fused and extras.plain else None
         prefixes = self._with_new_prefixes(layer, key, value)
         local = self._with_carried(layer, key, value)
-        if self.fused and extras.plain and query.device.type == "cpu" and query.dtype == torch.float32:
-            from selfreflect.metric.engine.native import native
-
-            compiled = native()
-            if compiled and compiled.serves(query, key, value):
-                return self._attend_native(compiled, query, local, prefixes, scale, last)
-        return self._attend_torch(query, local, prefixes, scale, extras, last)
+        if compiled:
+            if (group, last) not in self._tiles:
+                size = compiled.lanes // group
+                self._tiles[group, last] = native.cut_tiles(self.batch, size, group, outputs_only=last)
+            return compiled.attend(query, local, prefixes, self._tiles[group, last], scale)
+        out = torch.empty_like(query)
+        for segment in self.batch.segments:
+            if segment.prefix and not last:
+                rows = slice(segment.first_row, segment.nodes_row)
+                out[rows] = attend_in_prefix(query[rows], prefixes[segment.context], scale, extras)
+        kind = query.device, query.dtype, group, last
+        if kind not in self._blocks:
+            self._blocks[kind] = cut_blocks(self.batch, self.block, group, query, outputs_only=last)
+        blocks = self._blocks[kind]
+        if blocks.real.numel():
+            nodes = attend_in_blocks(query, local, prefixes, blocks, scale, extras, fused=self.fused)
+            out[blocks.queries.flatten()[blocks.real]] = nodes.flatten(0, 1)[blocks.real]
+        return out
 
     def _with_new_prefixes(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> dict[int, KeyValue]:
         """The layer's prefixes by context, those of the batch included."""
@@ -129,49 +126,3 @@ class TreeAttention:
             keys = self._carry_keys[key.device]
             self.carried[layer] = self._carry_arena.copy(key[keys]), self._carry_arena.copy(value[keys])
         return key, value
-
-    def _attend_native(
-        self,
-        compiled: Native,
-        query: torch.Tensor,
-        local: KeyValue,
-        prefixes: dict[int, KeyValue],
-        scale: float,
-        last: bool,
-    ) -> torch.Tensor:
-        from selfreflect.metric.engine.tiles import cut_tiles
-
-        group = query.shape[1] // local[0].shape[1]
-        if (group, last) not in self._tiles:
-            size = compiled.lanes // group
-            self._tiles[group, last] = cut_tiles(self.batch, size, group, outputs_only=last)
-        tiles = self._tiles[group, last]
-        return compiled.attend(
-            query, local, [prefixes.get(context) for context in tiles.contexts], tiles, scale
-        )
-
-    def _attend_torch(
-        self,
-        query: torch.Tensor,
-        local: KeyValue,
-        prefixes: dict[int, KeyValue],
-        scale: float,
-        extras: Extras,
-        last: bool,
-    ) -> torch.Tensor:
-        from selfreflect.metric.engine.kernels import attend_in_blocks, attend_in_prefix, cut_blocks
-
-        out = torch.empty_like(query)
-        for segment in self.batch.segments:
-            if segment.prefix and not last:
-                rows = slice(segment.first_row, segment.nodes_row)
-                out[rows] = attend_in_prefix(query[rows], prefixes[segment.context], scale, extras)
-        group = query.shape[1] // local[0].shape[1]
-        kind = query.device, query.dtype, group, last
-        if kind not in self._blocks:
-            self._blocks[kind] = cut_blocks(self.batch, self.block, group, query, outputs_only=last)
-        blocks = self._blocks[kind]
-        if blocks.real.numel():
-            nodes = attend_in_blocks(query, local, prefixes, blocks, scale, extras, fused=self.fused)
-            out[blocks.queries.flatten()[blocks.real]] = nodes.flatten(0, 1)[blocks.real]
-        return out

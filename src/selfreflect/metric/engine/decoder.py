@@ -10,7 +10,8 @@ from typing import Any, Protocol
 import torch
 import torch.nn.functional as F
 
-from selfreflect.metric.engine.attention import Extras, TreeAttention
+from selfreflect.metric.engine.attention import TreeAttention
+from selfreflect.metric.engine.kernels import Extras
 from selfreflect.metric.engine.packing import PackedBatch
 from selfreflect.models.linear import add_linear, linear
 from selfreflect.models.local.device_map import input_device

@@ -16,27 +16,47 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from selfreflect.cache_directory import cache_directory
 from selfreflect.errors import BackendError, excerpt
-
-if TYPE_CHECKING:
-    from selfreflect.metric.engine.attention import KeyValue
-    from selfreflect.metric.engine.tiles import Tiles
+from selfreflect.metric.engine.kernels import KeyValue
+from selfreflect.metric.engine.packing import Neighbours, PackedBatch
+from selfreflect.metric.engine.tree import Ints
 
 SOURCE = Path(__file__).with_name("tree_attention.c")
 FLAGS = ("-std=c11", "-O3", "-march=native", "-ffp-contract=fast", "-fPIC", "-fopenmp")
 """With plain c11 GCC would not fuse a multiplication and an addition into one instruction."""
 TIMEOUT = 60
 """Seconds that a compiler may take; it needs one."""
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Every query of a batch once: tiles of a few neighbouring rows, how much of a prefix they see, and which
+    other keys. T tiles of N queries; K keys in the longest list of a tile."""
+
+    contexts: tuple[int, ...]
+    context: Ints
+    """Whose prefix a tile sees, as an index into ``contexts``: shape (T,)."""
+    before: Ints
+    """How many of the first keys of that prefix all its queries see, shape (T,)."""
+    queries: Ints
+    """Rows of its queries, shape (T, N); -1 where there are fewer."""
+    keys: Ints
+    """Its other keys, shape (T, K): first the carried rows count, then the rows of the batch."""
+    count: Ints
+    """How many other keys it has, shape (T,)."""
+    seen: npt.NDArray[np.uint64]
+    """Which lanes see a key, shape (T, K): lane ``query * group + head`` is a bit."""
 
 
 class Native:
@@ -58,19 +78,11 @@ class Native:
             ctypes.c_int,
         ]
 
-    def serves(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> bool:
-        """Whether it can attend with tensors of these dtypes, devices and shapes, as in :meth:`attend`."""
-        for tensor in (query, key, value):
-            if tensor.device.type != "cpu" or tensor.dtype != torch.float32:
-                return False
-        group = query.shape[1] // key.shape[1]
-        return group <= self.lanes and key.shape[2] <= self.largest_head and key.shape == value.shape
-
     def attend(
         self,
         query: torch.Tensor,
         local: KeyValue,
-        prefixes: Sequence[KeyValue | None],
+        prefixes: Mapping[int, KeyValue],
         tiles: Tiles,
         scale: float,
     ) -> torch.Tensor:
@@ -79,20 +91,20 @@ class Native:
         Args:
             query: shape (rows, H, D).
             local: keys and values that ``tiles.keys`` counts, each (keys, KV, D).
-            prefixes: keys and values of the prefix of each of ``tiles.contexts``, each (KV, P, D),
-                contiguous; None where it is empty.
+            prefixes: by context, each (KV, P, D), contiguous; none where it is empty.
 
         Returns:
             The shape of ``query``; rows that no tile has are undefined.
         """
         query, key, value = query.contiguous(), local[0].contiguous(), local[1].contiguous()
         out = torch.empty_like(query)
-        prefix_keys, prefix_values, prefix_rows = np.zeros((3, len(prefixes)), dtype=np.int64)
-        for i, pair in enumerate(prefixes):
-            if pair is not None:
-                prefix_keys[i] = pair[0].data_ptr()
-                prefix_values[i] = pair[1].data_ptr()
-                prefix_rows[i] = pair[0].shape[1]
+        prefix_keys, prefix_values, prefix_rows = np.zeros((3, len(tiles.contexts)), dtype=np.int64)
+        for i, context in enumerate(tiles.contexts):
+            if context in prefixes:
+                prefix_key, prefix_value = prefixes[context]
+                prefix_keys[i] = prefix_key.data_ptr()
+                prefix_values[i] = prefix_value.data_ptr()
+                prefix_rows[i] = prefix_key.shape[1]
         tables = (tiles.context, tiles.before, tiles.queries, tiles.keys, tiles.count, tiles.seen)
         self._run(
             *(tensor.data_ptr() for tensor in (query, out, key, value)),
@@ -107,6 +119,59 @@ class Native:
             torch.get_num_threads(),
         )
         return out
+
+
+def cut_tiles(batch: PackedBatch, size: int, group: int, *, outputs_only: bool) -> Tiles:
+    """Tiles of the nodes and prefixes of a batch, or of its outputs only.
+
+    Args:
+        size: queries of a tile.
+        group: query heads that share a key.
+    """
+    prefixes = {segment.context: len(segment.tree.prefix) for segment in batch.segments}
+    tiles = [(tile, prefixes[tile.context]) for tile in batch.neighbours(size, outputs_only=outputs_only)]
+    if not outputs_only:
+        tiles += _prefix_tiles(batch, size)
+    contexts = tuple(sorted(prefixes))
+    widest = max((len(tile.keys) for tile, _ in tiles), default=0)
+    queries = np.full((len(tiles), size), -1, dtype=np.int64)
+    keys = np.zeros((len(tiles), widest), dtype=np.int64)
+    seen = np.zeros((len(tiles), widest), dtype=np.uint64)
+    heads = (1 << group) - 1
+    lanes = np.array([heads << (query * group) for query in range(size)], dtype=np.uint64)
+    for i, (tile, _) in enumerate(tiles):
+        queries[i, : len(tile.queries)] = tile.queries
+        keys[i, : len(tile.keys)] = tile.keys
+        seen[i, : len(tile.keys)] = tile.visible.T.astype(np.uint64) @ lanes[: len(tile.queries)]
+    return Tiles(
+        contexts=contexts,
+        context=np.array([contexts.index(tile.context) for tile, _ in tiles], dtype=np.int64),
+        before=np.array([before for _, before in tiles], dtype=np.int64),
+        queries=queries,
+        keys=keys,
+        count=np.array([len(tile.keys) for tile, _ in tiles], dtype=np.int64),
+        seen=seen,
+    )
+
+
+def _prefix_tiles(batch: PackedBatch, size: int) -> Iterator[tuple[Neighbours, int]]:
+    """Rows of a prefix see the rows of it before them, and themselves."""
+    for segment in batch.segments:
+        for start in range(0, segment.prefix, size):
+            rows = segment.first_row + np.arange(start, min(start + size, segment.prefix))
+            causal = np.tri(len(rows), dtype=np.bool_)
+            yield Neighbours(segment.context, rows, len(batch.carried) + rows, causal), start
+
+
+def serving(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Native | None:
+    """The library, if it can attend with tensors of these dtypes, devices and shapes."""
+    for tensor in (query, key, value):
+        if tensor.device.type != "cpu" or tensor.dtype != torch.float32:
+            return None
+    compiled = native()
+    if compiled is None or key.shape != value.shape or key.shape[2] > compiled.largest_head:
+        return None
+    return compiled if query.shape[1] // key.shape[1] <= compiled.lanes else None
 
 
 def native() -> Native | None:
@@ -124,21 +189,18 @@ def library() -> Native | str:
         return f"it is not built on {sys.platform}"
     try:
         return _load_cached() or _load_temporary()
-    except _CompilerError as error:
-        return str(error)
-    except (OSError, AttributeError) as error:
-        return f"the compiled library cannot be stored or loaded; let CC name a GCC ({error})"
-
-
-class _CompilerError(Exception):
-    """Why there is no library, and what to do."""
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        reason = excerpt(str(error.stderr or error).strip(), 300)
+        return f"the C compiler failed; let CC name a GCC that works here ({reason})"
+    except (OSError, AttributeError, ValueError) as error:
+        return f"the library cannot be compiled or loaded; install gcc, or let CC name one ({error})"
 
 
 def _load_cached() -> Native | None:
     """From the cache directory; None if it cannot be used, or if others could have put code there."""
-    parts = (SOURCE.read_text("utf-8"), *FLAGS, *_compiler(), platform.machine(), _processor())
-    digest = hashlib.sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:20]
     try:
+        parts = (SOURCE.read_text("utf-8"), *FLAGS, *_compiler(), platform.machine(), _processor())
+        digest = hashlib.sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:20]
         folder = cache_directory() / "native"
         path = folder / f"tree_attention-{digest}.so"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -175,48 +237,21 @@ def _only_ours(path: Path) -> bool:
 
 
 def _compiler() -> list[str]:
-    try:
-        return shlex.split(os.environ.get("CC", "")) or [shutil.which("gcc") or "cc"]
-    except ValueError as error:
-        raise _CompilerError(f"CC is not a command that a shell can read ({error})") from error
+    return shlex.split(os.environ.get("CC", "")) or [shutil.which("gcc") or "cc"]
 
 
 def _compile(folder: Path) -> Path:
-    """Build the library in ``folder``.
-
-    Raises:
-        _CompilerError: there is no compiler, or it fails.
-    """
-    objects, target = folder / "library.o", folder / "library.so"
-    _call_compiler(*FLAGS, "-c", str(SOURCE), "-o", str(objects))
+    objects, target = str(folder / "library.o"), folder / "library.so"
     # Linked without OpenMP's library: torch brings one, and a second would bring a second set of threads.
-    _call_compiler("-shared", str(objects), "-o", str(target))
+    for arguments in ([*FLAGS, "-c", str(SOURCE), "-o", objects], ["-shared", objects, "-o", str(target)]):
+        command = [*_compiler(), *arguments]
+        subprocess.run(command, check=True, capture_output=True, text=True, errors="replace", timeout=TIMEOUT)
     target.chmod(0o700)
     return target
 
 
-def _call_compiler(*arguments: str) -> None:
-    command = [*_compiler(), *arguments]
-    try:
-        subprocess.run(command, check=True, capture_output=True, text=True, errors="replace", timeout=TIMEOUT)
-    except subprocess.CalledProcessError as error:
-        reason = excerpt(error.stderr.strip() or f"exit status {error.returncode}", 300)
-        raise _CompilerError(
-            f"the C compiler failed; let CC name a GCC that works here ({reason})"
-        ) from error
-    except subprocess.TimeoutExpired as error:
-        raise _CompilerError(f"the C compiler did not finish within {TIMEOUT} seconds") from error
-    except OSError as error:
-        raise _CompilerError(
-            f"the C compiler cannot be started; install gcc, or let CC name one ({error})"
-        ) from error
-
-
 def _processor() -> str:
     """What compiled code depends on: machines of several kinds may share a home directory."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8", errors="replace").splitlines()
-    except OSError:
-        return platform.processor()
+    lines = Path("/proc/cpuinfo").read_text("utf-8", errors="replace").splitlines()
     fields = ("flags", "Features", "model name", "CPU part")
     return "\n".join(sorted({line for line in lines if line.partition("\t")[0].strip() in fields}))

@@ -18,7 +18,7 @@ from pooling import Vectors, last, mean, pooling, prompts, unit
 
 from selfreflect.config import load_config
 from selfreflect.errors import ConfigError, JudgeError
-from selfreflect.metric.engine.remote import RemoteEngine
+from selfreflect.metric.engine.sequences import RemoteEngine
 from selfreflect.metric.engine.tree import build_tree
 from selfreflect.metric.parity import check_parity, parity_score, projection_digest
 from selfreflect.metric.scorer import SelfReflect

@@ -1,9 +1,7 @@
 """mmap-backed buffers for tensors that outlive a layer or a pass, to avoid heap fragmentation on a CPU.
 
-Large tensors come and go on the heap with every layer. A tensor that stays among them occupies a corner of
-the space they leave, so that the next layer's tensors do not fit and the heap grows: with SmolLM2 up to twice
-what was in use. A copy in its own mapping leaves the heap alone and returns to the system with the tensor. A
-GPU has torch's own allocator for that.
+Among the large tensors that every layer makes and frees, those that stay let the heap grow: with SmolLM2 up
+to twice what was in use. On a GPU torch's allocator takes care of that.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import torch
 
 from selfreflect.metric.engine.decoder import Decoder, FusedDecoder, HFDecoder, windowed
 from selfreflect.metric.engine.logits import Head
+from selfreflect.metric.engine.sequences import RemoteEngine, RotaryLimitEngine, SequenceEngine
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
 from selfreflect.metric.engine.tree_engine import TreeEngine
 from selfreflect.models.local.device_map import input_device, output_device
@@ -31,8 +32,6 @@ class Engine(Protocol):
 def engine_for(judge: Judge) -> Engine:
     """The engine of a judge, wherever its decoder runs."""
     if judge.last_states is not None:
-        from selfreflect.metric.engine.remote import RemoteEngine
-
         return RemoteEngine(judge.last_states, judge.head)
     return choose_engine(judge.lm.model, judge.decoder, judge.head)
 
@@ -41,9 +40,8 @@ def engine_for(judge: Judge) -> Engine:
 def choose_engine(model: Any, decoder: Any, head: Head) -> Engine:
     """Tree attention if it reproduces the model's logits, else ordinary sequences.
 
-    The check costs a few tiny passes and catches every architecture whose attention cannot be replaced or
-    whose logits are rescaled in a way that ``head`` does not know. What only shows in longer texts is read
-    from the configuration. All states come to the device of the vocabulary projection.
+    The check catches every architecture whose attention cannot be replaced, or whose logits are rescaled in
+    a way that ``head`` does not know. What only shows in longer texts is read from the configuration.
     """
     device = output_device(model)
     probe = _Probe(model)
@@ -54,8 +52,6 @@ def choose_engine(model: Any, decoder: Any, head: Head) -> Engine:
     limit = _rotary_limit(config)
     if tree is not None and limit is None:
         return tree
-
-    from selfreflect.metric.engine.sequences import RotaryLimitEngine, SequenceEngine
 
     def states(ids: torch.Tensor) -> torch.Tensor:
         hidden: torch.Tensor = decoder(input_ids=ids, use_cache=False).last_hidden_state

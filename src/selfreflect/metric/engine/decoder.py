@@ -1,5 +1,4 @@
-"""A judge's decoder, run over one packed batch: by a forward pass of our own where the architecture is known,
-else by transformers' layers. Both give the final normed states of the output rows, (W, hidden)."""
+"""Runs a judge's decoder over one packed batch: our own forward pass, or transformers' layers."""
 
 from __future__ import annotations
 
@@ -26,7 +25,8 @@ Rotary = tuple[torch.Tensor, torch.Tensor]
 
 
 class Decoder(Protocol):
-    def run(self, batch: PackedBatch, attention: TreeAttention) -> torch.Tensor: ...
+    def run(self, batch: PackedBatch, attention: TreeAttention) -> torch.Tensor:
+        """The final normed states of the output rows, (W, hidden)."""
 
 
 class FusedDecoder:
@@ -34,8 +34,7 @@ class FusedDecoder:
     dimension.
 
     It works in place, and in the last layer only on the output rows: there, other rows are only keys and
-    values. Layers may lie on several devices: rows move on where the next layer is elsewhere, and its keys
-    and values stay with it.
+    values. Layers may lie on several devices, where their keys and values stay.
     """
 
     def __init__(self, decoder: Any) -> None:
@@ -154,8 +153,7 @@ def _add_linear(x: torch.Tensor, module: torch.nn.Linear, h: torch.Tensor) -> No
 
 
 class HFDecoder:
-    """Any decoder whose layers call transformers' attention interface: tree attention takes its place for the
-    length of a pass."""
+    """Any decoder whose layers call transformers' attention interface, where tree attention takes part."""
 
     def __init__(self, decoder: Any) -> None:
         self.decoder = decoder
@@ -178,8 +176,7 @@ class HFDecoder:
 
 @contextmanager
 def _tree_attention_in(decoder: Any) -> Iterator[None]:
-    """Let the decoder's layers call tree attention for a while. Generation with the same model is not
-    affected."""
+    """Let the decoder's layers call tree attention for the length of a pass."""
     from transformers import AttentionInterface
 
     name = "selfreflect_tree"
@@ -209,8 +206,7 @@ def tree_attention(
     s_aux: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """The signature that transformers expects of an attention function: takes (1, heads, T, D), returns (1,
-    T, H, D).
+    """An attention function of transformers: takes (1, heads, T, D), returns (1, T, H, D).
 
     Raises:
         TypeError: the layer passes something that would change the result and is not known here.

@@ -1,11 +1,9 @@
 """Tree attention in torch: by the device's fused kernel, or written out for whatever that does not serve.
 
-Nodes are cut into padded blocks of neighbours. A block attends to the prefix of its context, without a mask,
-and to a few keys of the tree. The two softmaxes are over disjoint keys, so they merge exactly through their
-log-sum-exps: ``out = tree + sigmoid(lse_prefix - lse_tree) * (prefix - tree)``.
-
-Shapes: B blocks of R queries and K keys; H query heads in KV groups of G; head dimension D; P rows of a
-prefix.
+A padded block of neighbours attends to its context's prefix, without a mask, and to a few keys of the tree.
+These softmaxes are over disjoint keys, so they merge exactly through their log-sum-exps: ``out = tree +
+sigmoid(lse_prefix - lse_tree) * (prefix - tree)``. Shapes: B blocks of R queries and K keys; H query heads in
+KV groups of G; head dimension D; P rows of a prefix.
 """
 
 from __future__ import annotations
@@ -23,8 +21,7 @@ from selfreflect.metric.engine.packing import PackedBatch
 KeyValue = tuple[torch.Tensor, torch.Tensor]
 
 MAX_LOGITS = 2**26
-"""Attention logits that exist at once when written out, or those of one block: 256 MiB, and a few more arrays
-of that size."""
+"""Attention logits that exist at once when written out, or those of one block: 256 MiB, in a few arrays."""
 
 
 @dataclass(frozen=True)
@@ -48,15 +45,13 @@ class Blocks:
     """:class:`~selfreflect.metric.engine.packing.Neighbours` on the device, padded to one shape."""
 
     queries: torch.Tensor
-    """Shape (B, R)."""
+    query_positions: torch.Tensor
+    """Shape (B, R), as ``queries``."""
     real: torch.Tensor
     """Which queries are no padding, as indices into the flattened ``queries``."""
     keys: torch.Tensor
-    """Shape (B, K)."""
-    query_positions: torch.Tensor
-    """Shape (B, R)."""
     key_positions: torch.Tensor
-    """Shape (B, K)."""
+    """Shape (B, K), as ``keys``."""
     visible: torch.Tensor
     """Shape (B, R, K)."""
     bias: torch.Tensor

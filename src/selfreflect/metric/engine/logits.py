@@ -30,7 +30,7 @@ ROWS_OF_LOGITS = 64
 On a GPU sixteen times as many, since fewer would leave it waiting for the vocabulary's weights."""
 
 ROWS_IN_CACHE = 16
-"""Rows whose probabilities are taken at a time on a CPU."""
+"""Rows whose probabilities are taken at a time on a CPU, so that they stay in its caches."""
 
 
 @torch.inference_mode()
@@ -41,14 +41,11 @@ def distances(
     temperature: float,
     formulas: Sequence[Formula] | None = None,
 ) -> list[Floats]:
-    """Distances between what several contexts and the reference predict, by default the total variation.
+    """Distances between what several contexts and the reference predict: for each context shape (tasks, K).
 
     Args:
         reference: states of the reference context, shape (R, width).
-        formulas: K distances that share the projections.
-
-    Returns:
-        For each context the distances of its token tasks, shape (tasks, K).
+        formulas: K distances that share the projections; by default the total variation.
     """
     device = reference.device
     # A formula that is not compiled into one kernel writes several more arrays of full vocabularies.
@@ -79,11 +76,8 @@ def _compare(
     temperature: float,
     formulas: Sequence[Formula],
 ) -> Floats:
-    """Row i of ``logits`` against row ``rows[i]`` of ``expected``: shape (rows, K).
-
-    A function, so that these logits are freed before the next ones come. On a CPU a few rows at a time stay
-    in its caches.
-    """
+    """Row i of ``logits`` against row ``rows[i]`` of ``expected``: shape (rows, K). A function, so that these
+    logits are freed before the next ones come."""
     size = ROWS_IN_CACHE if logits.device.type == "cpu" else len(logits)
     parts = []
     for start in range(0, len(logits), size):
@@ -112,14 +106,11 @@ def _total_variation_on(device: torch.device) -> Formula:
 
 @torch.inference_mode()
 def log_probabilities(head: Head, states: torch.Tensor, tokens: Ints) -> Floats:
-    """Natural logarithms of the probabilities of some next tokens, at temperature 1.
+    """Natural logarithms of the probabilities of some next tokens, at temperature 1: shape (tokens,).
 
     Args:
         states: shape (W, width).
         tokens: pairs of a row of ``states`` and a token id, shape (tokens, 2).
-
-    Returns:
-        Shape (tokens,).
     """
     result = np.zeros(len(tokens))
     for start in range(0, len(states), ROWS_OF_LOGITS):
@@ -134,15 +125,12 @@ def log_probabilities(head: Head, states: torch.Tensor, tokens: Ints) -> Floats:
 
 @dataclass(frozen=True)
 class Guesses:
-    """What two contexts hold likely for each of some token tasks.
-
-    ``tokens`` has shape (tasks, K), the likeliest of either context first; ``probabilities`` has shape
-    (tasks, K, 4): after the context and after the reference, each at temperature 1 and at the judge's, as in
-    :class:`~selfreflect.records.Guess`.
-    """
+    """What two contexts hold likely for each of some token tasks."""
 
     tokens: Ints
+    """Shape (tasks, K), the likeliest of either context first."""
     probabilities: Floats
+    """Shape (tasks, K, 4), the last as the numbers of a :class:`~selfreflect.records.Guess`."""
 
 
 @torch.inference_mode()
@@ -151,8 +139,8 @@ def guesses(
 ) -> list[Guesses]:
     """The ``count`` likeliest tokens of each context for every token task, with their probabilities in both.
 
-    Arguments are as for :func:`distances`. A token that is among the likeliest of both contexts is there
-    twice. The projections are computed again: people look at few questions.
+    Arguments as for :func:`distances`, whose projections are computed again: people look at few questions. A
+    token that is among the likeliest of both contexts is there twice.
     """
     result = []
     for states, pairs in contexts:

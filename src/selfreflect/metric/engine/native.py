@@ -1,8 +1,7 @@
 """Attention over prefix trees as C code, compiled for this machine when it is first used.
 
-torch's attention kernel for CPUs knows no trees and is slow at small blocks; ``tree_attention.c`` does all of
-a layer's attention in one call. It needs GCC on Linux. Without it, or with ``SELFREFLECT_NATIVE=0``, torch's
-kernel is used, which is slower and gives the same scores but for rounding.
+``tree_attention.c`` does all of a layer's attention in one call. It needs GCC on Linux. Without it, or with
+``SELFREFLECT_NATIVE=0``, torch's kernel gives the same scores but for rounding, more slowly.
 """
 
 from __future__ import annotations
@@ -122,12 +121,8 @@ class Native:
 
 
 def cut_tiles(batch: PackedBatch, size: int, group: int, *, outputs_only: bool) -> Tiles:
-    """Tiles of the nodes and prefixes of a batch, or of its outputs only.
-
-    Args:
-        size: queries of a tile.
-        group: query heads that share a key.
-    """
+    """Cut the nodes and prefixes of a batch, or its outputs only, into tiles of ``size`` queries, whose
+    ``group`` heads share a key."""
     prefixes = {segment.context: len(segment.tree.prefix) for segment in batch.segments}
     tiles = [(tile, prefixes[tile.context]) for tile in batch.neighbours(size, outputs_only=outputs_only)]
     if not outputs_only:

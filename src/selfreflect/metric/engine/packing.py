@@ -1,11 +1,8 @@
 """Token ids only: which rows of which contexts go through the model together, and what each may attend to.
 
-A batch is one row of tokens: shared prefixes and tree nodes of one or several contexts, each node at its own
-position. A node attends to the whole prefix of its context and to its ancestors. The latter are few: the
-ancestors of neighbouring nodes in depth-first order are the path to the first of them, and themselves.
-
-Shapes: T rows in a batch, W of them outputs, C rows carried over from the batch before. Keys 0 to C - 1 are
-the carried rows, then come the T rows.
+A node attends to the whole prefix of its context and to its ancestors. The ancestors of neighbouring nodes in
+depth-first order are few: the path to the first of them, and themselves. Shapes: T rows in a batch, W of them
+outputs, C rows carried over from the batch before. Keys 0 to C - 1 are the carried rows, then the T rows.
 """
 
 from __future__ import annotations
@@ -25,7 +22,6 @@ class Segment:
     """What a batch holds of one context: its whole prefix or none of it, and nodes ``start`` to ``stop``."""
 
     context: int
-    """Index of the context's tree."""
     tree: PrefixTree
     first_row: int
     prefix: int
@@ -46,7 +42,7 @@ class Segment:
         return nodes - self.start + self.nodes_row
 
     def outputs(self, start: int, stop: int) -> Ints:
-        """The output nodes from ``start`` up to, without, ``stop``."""
+        """The output nodes in ``range(start, stop)``."""
         low, high = np.searchsorted(self.tree.outputs, [start, stop])
         return self.tree.outputs[low:high]
 
@@ -66,13 +62,12 @@ class Neighbours:
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """One trip through the model."""
+    """One forward pass: prefixes and nodes of one or several contexts in a row, at their own positions."""
 
     segments: tuple[Segment, ...]
     tokens: Ints
-    """Shape (T,)."""
     positions: Ints
-    """Shape (T,)."""
+    """Shape (T,), as ``tokens``."""
     key_positions: Ints
     """Shape (C + T,)."""
     outputs: Ints
@@ -83,8 +78,7 @@ class PackedBatch:
     """Keys that the next batch needs: the path to its first node."""
 
     def neighbours(self, size: int, *, outputs_only: bool = False) -> Iterator[Neighbours]:
-        """All tree nodes, at most ``size`` together; with ``outputs_only`` the output nodes among them: all
-        that the last layer has to compute."""
+        """All tree nodes, at most ``size`` together; only the output nodes for the last layer."""
         for segment in self.segments:
             for start in range(segment.start, segment.stop, size):
                 stop = min(start + size, segment.stop)

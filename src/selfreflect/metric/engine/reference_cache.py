@@ -1,9 +1,7 @@
 """Reference states on disk: scoring one more summary of a question later costs only that summary.
 
-One file holds one reference context. A row in it is found by the SHA-256 of all token ids up to its node, so
-a part of the words that were computed once is found whatever the rest of its tree looks like, and a file can
-only answer what it was computed for. Processes replace each other's files whole; what gets lost that way is
-computed again.
+One file holds one reference context. A row is found by the SHA-256 of all token ids up to its node, whatever
+the rest of its tree looks like. Processes replace each other's files whole; lost rows are computed again.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib.metadata import version
@@ -36,8 +34,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 
 MAX_BYTES = 4_000_000_000
-"""Default size of a cache: some 3000 questions with 50 masked-out answers for a judge of 135M parameters in
-float32."""
+"""Some 3000 questions with 50 masked-out answers, for a judge of 135M parameters in float32."""
 
 _OWN_NAMES = re.compile(r"[0-9a-f]{64}\.(safetensors|[a-z0-9_.]+\.partial)")
 _ABANDONED = 3600.0
@@ -45,10 +42,8 @@ _ABANDONED = 3600.0
 
 
 class ReferenceCache:
-    """A directory of reference states of one judge.
-
-    It never fails and changes a score by no more than rounding. What cannot be read is computed again, and
-    what cannot be written is not kept; it warns once of each.
+    """A directory of reference states of one judge. It never fails: it warns once of files that cannot be
+    read, whose states are computed again, and once of a directory that cannot be written.
 
     Args:
         root: created when first needed, for its owner only, because the states derive from the answers.
@@ -137,8 +132,8 @@ def judge_key(judge: Judge, head: Head) -> str:
     A name and a revision would not do: a local directory has none, and a loaded model may have been changed.
     ``head`` is the engine's: it tells whether states are hidden states or whole logits.
     """
-    model = judge.lm.model
     lm = judge.lm
+    model = lm.model
     config = {key: value for key, value in model.config.to_dict().items() if key != "_name_or_path"}
     tensors = dict(chain(model.named_parameters(), model.named_buffers()))
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # hashing lets other threads run
@@ -181,11 +176,7 @@ def _pack(keys: list[bytes], states: torch.Tensor) -> bytes:
 
 
 def _unpack(data: bytes) -> tuple[list[bytes], torch.Tensor]:
-    """The keys and states of a file.
-
-    Raises:
-        ValueError: it is damaged.
-    """
+    """The keys and states of a file; a ValueError if it is damaged."""
     from safetensors import SafetensorError
     from safetensors.torch import load
 
@@ -209,25 +200,17 @@ def _seal(keys: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
 def _evict(root: Path, max_bytes: int, newest: Path) -> None:
     """Remove abandoned partial files, and the least recently used files above ``max_bytes``; never a file
     that this module did not write."""
-    files = sorted(_own_files(root))
+    files = []
+    for path in root.iterdir():
+        if _OWN_NAMES.fullmatch(path.name):
+            with suppress(FileNotFoundError):  # another process has removed it in the meantime
+                status = path.lstat()
+                files.append((status.st_mtime, status.st_size, path))
     total = sum(size for _, size, _ in files)
-    for last_use, size, path in files:
+    for last_use, size, path in sorted(files):
         partial = path.suffix == ".partial"
         abandoned = partial and time.time() - last_use > _ABANDONED
         surplus = not partial and total > max_bytes and path != newest
         if abandoned or surplus:
             path.unlink(missing_ok=True)
             total -= size
-
-
-def _own_files(root: Path) -> Iterator[tuple[float, int, Path]]:
-    """Last use, bytes and path of each file of the cache."""
-    with os.scandir(root) as entries:
-        for entry in entries:
-            if not _OWN_NAMES.fullmatch(entry.name):
-                continue
-            try:
-                status = entry.stat(follow_symlinks=False)
-            except FileNotFoundError:  # another process has removed it in the meantime
-                continue
-            yield status.st_mtime, status.st_size, Path(entry.path)

@@ -1,12 +1,9 @@
-"""States without tree attention, for architectures whose attention (if they have any) cannot be replaced.
-
-Every root-to-leaf path runs as an ordinary sequence. Batches are padded on the right, which a causal model
-never looks at.
-"""
+"""States without tree attention: for architectures that do not take it, and for remote judges."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,13 +12,15 @@ from selfreflect.metric.engine.logits import Head
 from selfreflect.metric.engine.tree import Ints, PrefixTree
 from selfreflect.metric.engine.tree_engine import TreeEngine
 
+if TYPE_CHECKING:
+    from selfreflect.models.judge import LastStates
+
 
 class SequenceEngine:
-    """An :class:`~selfreflect.metric.engine.choose.Engine` that runs one sequence per leaf of a tree.
+    """Runs each root-to-leaf path as an ordinary sequence, padded on the right, which a causal model ignores.
 
     Args:
         forward: token ids (rows, length) -> states (rows, length, width).
-        head: see :data:`~selfreflect.metric.engine.logits.Head`.
         device: where ``forward`` wants its token ids.
         max_rows: tokens per batch, unless a single sequence has more.
     """
@@ -41,7 +40,6 @@ class SequenceEngine:
 
     @torch.inference_mode()
     def states(self, trees: Sequence[PrefixTree]) -> list[torch.Tensor]:
-        """States at the output nodes, shape (W, width) for each tree."""
         return [self._states(tree) for tree in trees]
 
     def _states(self, tree: PrefixTree) -> torch.Tensor:
@@ -77,9 +75,8 @@ class SequenceEngine:
 
 
 class RotaryLimitEngine:
-    """For models whose rotary frequencies change for all positions once a sequence is longer than ``limit``
-    (Phi-3's longrope): up to there a tree, beyond it one sequence at a time, since no two lengths may share
-    keys.
+    """For rotary frequencies that change at all positions once a sequence exceeds ``limit`` (Phi-3's
+    longrope): trees up to there, beyond it one sequence at a time, since no two lengths may share keys.
     """
 
     def __init__(self, tree: TreeEngine, sequences: SequenceEngine, limit: int) -> None:
@@ -95,3 +92,23 @@ class RotaryLimitEngine:
             engine = self.tree if tree.longest <= self.limit else self.sequences
             states += engine.states([tree])
         return states
+
+
+class RemoteEngine:
+    """Asks a decoder that runs elsewhere for the state after each output node.
+
+    Each tree's prefix goes first, so that a prefix cache has it when prompts follow in depth-first order.
+    """
+
+    def __init__(self, last_states: LastStates, head: Head) -> None:
+        self.last_states = last_states
+        self.head = head
+
+    def states(self, trees: Sequence[PrefixTree]) -> list[torch.Tensor]:
+        return [self._states(tree) for tree in trees]
+
+    def _states(self, tree: PrefixTree) -> torch.Tensor:
+        if tree.prefix:
+            self.last_states([tree.prefix])
+        paths = [tree.tokens[tree.path(node)].tolist() for node in tree.outputs.tolist()]
+        return self.last_states([(*tree.prefix, *path) for path in paths])

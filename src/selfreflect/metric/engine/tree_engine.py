@@ -1,9 +1,4 @@
-"""Runs prefix trees through a judge's decoder, every node once.
-
-Prefixes and trees of all contexts run in packed batches of many rows. What is kept of a context are the final
-hidden states at its token tasks, a few KB each; :mod:`~selfreflect.metric.engine.logits` turns them into
-distributions.
-"""
+"""Runs prefix trees through a judge's decoder, every node once, in packed batches of many rows."""
 
 from __future__ import annotations
 
@@ -20,15 +15,12 @@ from selfreflect.metric.engine.tree import PrefixTree
 
 
 class TreeEngine:
-    """An :class:`~selfreflect.metric.engine.choose.Engine` with tree attention.
+    """Keeps of each context the final hidden states at its token tasks, a few KB each.
 
     Args:
-        decoder: see :mod:`selfreflect.metric.engine.decoder`.
-        head: see :data:`~selfreflect.metric.engine.logits.Head`.
         device: where ``head`` wants its states.
         max_rows: rows per forward pass.
-        block: tree nodes that share one look at their ancestors.
-        fused: use the device's fused attention kernels, if it has any.
+        block, fused: see :class:`~selfreflect.metric.engine.attention.TreeAttention`.
 
     Attributes:
         windows: the sliding windows that the layers have asked for so far.

@@ -63,11 +63,6 @@ class PairedEstimate:
     p_value: float | None
     """Two-sided, for the hypothesis that each difference has a random sign. None without shared questions."""
 
-    @property
-    def clear_sign(self) -> int:
-        """See :func:`clear_sign`."""
-        return clear_sign(self.difference, self.p_value)
-
 
 def clear_sign(estimate: Estimate, p_value: float | None) -> int:
     """Return 1 if the mean is clearly above 0, -1 if clearly below, else 0.
@@ -188,22 +183,11 @@ def clustered_mean(per_answer: Sequence[Sequence[float]]) -> tuple[float, float 
     return mean, math.sqrt(m / (m - 1) * squares) / sum(sizes)
 
 
-@dataclass(frozen=True)
-class RankCorrelation:
-    """Spearman's rho of ``n`` pairs and its interval. ``rho`` is None if one side does not vary, the ends
-    with fewer than 4 pairs."""
-
-    rho: float | None
-    low: float | None
-    high: float | None
-    n: int
-
-
-def rank_correlation(a: Sequence[float], b: Sequence[float]) -> RankCorrelation:
+def rank_correlation(a: Sequence[float], b: Sequence[float]) -> Estimate:
     """Compute Spearman's rho with its 95% interval; ties share their mean rank.
 
-    The interval uses Fisher's z with the variance of Bonett and Wright (2000), Psychometrika 65, 23-28:
-    (1 + rho^2 / 2) / (n - 3).
+    The mean is None if one side does not vary, the ends with fewer than 4 pairs. The interval uses Fisher's z
+    with the variance of Bonett and Wright (2000), Psychometrika 65, 23-28: (1 + rho^2 / 2) / (n - 3).
 
     Raises:
         ValueError: the lengths differ.
@@ -215,12 +199,12 @@ def rank_correlation(a: Sequence[float], b: Sequence[float]) -> RankCorrelation:
     y = ranks(np.asarray(b, dtype=np.float64)) - (n + 1) / 2
     scale = math.sqrt(float(x @ x) * float(y @ y))
     if not scale:
-        return RankCorrelation(None, None, None, n)
+        return Estimate(None, None, None, n, n)
     rho = max(-1.0, min(1.0, float(x @ y) / scale))
     if n < 4 or abs(rho) == 1:
-        return RankCorrelation(rho, None, None, n)
+        return Estimate(rho, None, None, n, n)
     half = NormalDist().inv_cdf(0.975) * math.sqrt((1 + rho**2 / 2) / (n - 3))
-    return RankCorrelation(rho, math.tanh(math.atanh(rho) - half), math.tanh(math.atanh(rho) + half), n)
+    return Estimate(rho, math.tanh(math.atanh(rho) - half), math.tanh(math.atanh(rho) + half), n, n)
 
 
 def ranks(values: Floats) -> Floats:

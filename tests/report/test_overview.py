@@ -6,8 +6,8 @@ import pytest
 from selfreflect.errors import DataError
 from selfreflect.records import AnswerSet, Failure, Question, Sampled, Score, Summary, WordDistance
 from selfreflect.render.table import to_csv, to_markdown, to_rich
-from selfreflect.report.comparison import compare, comparison, contender
-from selfreflect.report.detail import WordMean, question_detail, worst_words
+from selfreflect.report.comparison import Contender, compare, comparison, contenders
+from selfreflect.report.detail import WordMean, grouped_answers, score_text, worst_words
 from selfreflect.report.overview import failure_table, overview, question_table, strategy_results
 from selfreflect.report.run_records import RunRecords
 
@@ -243,7 +243,7 @@ def test_hostile_text_anywhere_in_a_run_leaves_every_rendering_harmless():
         scores={(HOSTILE, HOSTILE): score(HOSTILE, HOSTILE, 0.5, judge=HOSTILE)},
         failures=[failure(HOSTILE, name=HOSTILE, message=HOSTILE)],
     )
-    side = contender(records, HOSTILE)
+    side = Contender(records, HOSTILE)
     for table in (
         overview(records),
         failure_table(records),
@@ -263,7 +263,7 @@ def test_hostile_text_anywhere_in_a_run_leaves_every_rendering_harmless():
 
 def both(greedy, other, **fields):
     records = run({"greedy": greedy, "other": other}, questions=max(len(greedy), len(other)), **fields)
-    return compare(contender(records, "greedy"), contender(records, "other"))
+    return compare(Contender(records, "greedy"), Contender(records, "other"))
 
 
 def test_a_clear_gain_is_said_in_words():
@@ -319,7 +319,7 @@ def test_the_comparison_has_a_row_for_each_contender():
         run({"greedy": [0.5] * 4, "cot": [0.5, 0.5, 0.6, None]}, label="one"),
         run({"greedy": [0.4] * 4}, label="two"),
     )
-    table = comparison(contender(one, "greedy"), [contender(one, "cot"), contender(two, "greedy")])
+    table = comparison(Contender(one, "greedy"), [Contender(one, "cot"), Contender(two, "greedy")])
     cot, other = rows(table)
     assert table.title == "Difference in SelfReflect score from greedy (one): below 0 is better"
     assert (cot["run"], cot["strategy"], cot["n common"], cot["coverage"]) == ("one", "cot", 3, 0.75)
@@ -338,7 +338,7 @@ def test_the_comparison_has_a_row_for_each_contender():
 def test_one_comparison_is_not_several():
     records = run({"greedy": [0.5] * 4, "cot": [0.4] * 4})
     assert (
-        comparison(contender(records, "greedy"), [contender(records, "cot")])
+        comparison(Contender(records, "greedy"), [Contender(records, "cot")])
         .notes[-1]
         .endswith("p: two-sided sign-flip test")
     )
@@ -348,7 +348,7 @@ def test_questions_with_one_id_and_two_texts_are_not_the_same_question():
     one, two = run({"greedy": [0.5] * 4}, label="one"), run({"greedy": [0.4] * 4}, label="two")
     changed = {**two.questions, "q0": Question(id="q0", text="Something else?")}
     two = RunRecords("two", two.strategies, changed, two.answers, two.summaries, two.scores, ())
-    table = comparison(contender(one, "greedy"), [contender(two, "greedy")])
+    table = comparison(Contender(one, "greedy"), [Contender(two, "greedy")])
     assert (rows(table)[0]["n common"], rows(table)[0]["coverage"]) == (3, 1)
     assert (
         table.notes[1]
@@ -361,7 +361,7 @@ def test_a_comparison_across_judges_is_called_out():
         run({"greedy": [0.5] * 4}, label="one"),
         run({"greedy": [0.4] * 4}, label="two", judge="judge-2"),
     )
-    table = comparison(contender(one, "greedy"), [contender(two, "greedy")])
+    table = comparison(Contender(one, "greedy"), [Contender(two, "greedy")])
     assert table.notes[1].startswith(
         "NOT DIRECTLY COMPARABLE: greedy was scored with another judge or other settings (judge-2, "
     )
@@ -371,7 +371,7 @@ def test_an_unknown_strategy_is_refused_with_the_known_ones():
     with pytest.raises(
         DataError, match=r"run 'mine' has no strategy 'gredy', only greedy, cot\. Did you mean 'greedy'\?"
     ):
-        contender(run({"greedy": [], "cot": []}, label="mine"), "gredy")
+        contenders([run({"greedy": [], "cot": []}, label="mine")], "gredy")
 
 
 def word(text, *distances, answer=0):
@@ -387,8 +387,8 @@ def test_the_worst_words_are_means_over_their_occurrences():
         word("Lyon", 0.3),
         word("odd"),
     )
-    assert worst_words(words, 2) == (WordMean("in", 0.9, 1), WordMean("Paris", pytest.approx(0.4), 3))
-    assert worst_words(words, 9)[2:] == (WordMean("Lyon", 0.3, 1),)
+    assert worst_words(words, 2) == [WordMean("in", 0.9, 1), WordMean("Paris", pytest.approx(0.4), 3)]
+    assert worst_words(words, 9)[2:] == [WordMean("Lyon", 0.3, 1)]
 
 
 def test_the_detail_of_a_question_holds_answers_summaries_and_words():
@@ -398,39 +398,26 @@ def test_the_detail_of_a_question_holds_answers_summaries_and_words():
         failures=[failure("q0", name="basic")],
         words=(word("Paris", 0.5),),
     )
-    detail = question_detail(records, "q0")
-    greedy, basic = detail.summaries
-    assert detail.question.text == "What is q0?"
-    assert [(group.text, group.count) for group in detail.groups] == [("Lyon", 1), ("Paris", 1)]
-    assert (greedy.strategy, greedy.summary.text, greedy.score.value, greedy.failure) == (
-        "greedy",
-        "word word word",
-        0.25,
-        None,
-    )
-    assert greedy.worst_words == (WordMean("Paris", 0.5, 1),)
-    assert (basic.strategy, basic.score, basic.failure.kind, basic.worst_words) == (
-        "basic",
-        None,
-        "too_long",
-        (),
-    )
+    greedy, basic = records.outcomes("q0")
+    assert records.question("q0").text == "What is q0?"
+    groups = grouped_answers(records, "q0")
+    assert [(group.text, group.count) for group in groups] == [("Lyon", 1), ("Paris", 1)]
+    assert (greedy.strategy, greedy.summary.text, greedy.score.value) == ("greedy", "word word word", 0.25)
+    assert greedy.failure is None
+    assert worst_words(greedy.score.words, 3) == [WordMean("Paris", 0.5, 1)]
+    assert (basic.strategy, basic.score, basic.failure.kind) == ("basic", None, "too_long")
 
 
-def test_a_question_that_has_nothing_yet_has_an_empty_detail():
+def test_a_question_that_has_nothing_yet_has_no_outcome():
     records = run({"greedy": []}, questions=1)
-    detail = question_detail(RunRecords("", ("greedy",), records.questions, {}, {}, {}, ()), "q0")
-    assert detail.groups == ()
-    assert (detail.summaries[0].summary, detail.summaries[0].score, detail.summaries[0].failure) == (
-        None,
-        None,
-        None,
-    )
+    empty = RunRecords("", ("greedy",), records.questions, {}, {}, {}, ())
+    assert grouped_answers(empty, "q0") == []
+    assert empty.outcomes("q0") == [("greedy", None, None, None)]
 
 
 def test_an_unknown_question_is_refused():
     with pytest.raises(DataError, match=r"has no question 'q-7'\."):
-        question_detail(run({"greedy": []}), "q-7")
+        run({"greedy": []}).question("q-7")
 
 
 # --- estimates
@@ -482,7 +469,7 @@ def test_exact_tables_say_nothing_of_estimates():
     tables = [
         overview(exact),
         question_table(exact),
-        comparison(contender(exact, "greedy"), [contender(exact, "basic")]),
+        comparison(Contender(exact, "greedy"), [Contender(exact, "basic")]),
     ]
     assert "≈" not in "".join(map(to_markdown, tables))
 
@@ -494,7 +481,7 @@ def test_rows_of_questions_say_from_how_many_words_they_were_estimated():
 
 def test_differences_of_estimates_are_marked():
     mixed = partly({"greedy": [0.1, 0.2], "basic": [0.3, 0.5]}, exact=["basic"], questions=2)
-    table = comparison(contender(mixed, "basic"), [contender(mixed, "greedy")])
+    table = comparison(Contender(mixed, "basic"), [Contender(mixed, "greedy")])
     assert "| ≈-0.2500 |" in to_markdown(table)
     assert (
         "≈: 2 of 4 scores are estimates from 40 of their 160 masked words (25%), not exact scores"
@@ -503,12 +490,8 @@ def test_differences_of_estimates_are_marked():
 
 
 def test_the_score_in_words_says_that_it_is_an_estimate():
-    estimated, exact = (
-        partly({"greedy": [0.25]}, questions=1),
-        run({"greedy": [0.25], "basic": [None]}, questions=1),
-    )
-    assert (
-        question_detail(estimated, "q0").summaries[0].score_text
-        == "≈0.2500 ± 0.0100 (estimated from 20 of 80 words)"
-    )
-    assert [one.score_text for one in question_detail(exact, "q0").summaries] == ["0.2500 ± 0.0100", None]
+    made = [partly({"greedy": [0.25]}, questions=1), run({"greedy": [0.25]}, questions=1)]
+    assert [score_text(one.scores["q0", "greedy"]) for one in made] == [
+        "≈0.2500 ± 0.0100 (estimated from 20 of 80 words)",
+        "0.2500 ± 0.0100",
+    ]

@@ -24,7 +24,7 @@ from selfreflect.app.services import Shared
 from selfreflect.records import Question, dump_line
 from selfreflect.render.table import to_csv
 from selfreflect.report.overview import judges, question_table, strategy_results
-from selfreflect.report.page.view import SummaryOutcome, guesses_view, question_view
+from selfreflect.report.page.view import guesses_view, question_view
 from selfreflect.report.run_records import RunRecords
 
 _TITLE = 300
@@ -169,14 +169,12 @@ def _question_entry(records: RunRecords, index: int, question: Question) -> Ques
 
 def _view(records: RunRecords, question: Question) -> dict[str, Any]:
     """What the page shows of one question; guesses are fetched answer by answer."""
-    failures = records.failures_by_score()
     outcomes = []
-    for name in records.strategies:
-        key = (question.id, name)
-        failure = failures.get(key)
-        if failure is not None:
-            failure = replace(failure, message=without_paths(failure.message))
-        outcomes.append(SummaryOutcome(name, records.summaries.get(key), records.scores.get(key), failure))
+    for outcome in records.outcomes(question.id):
+        if outcome.failure is not None:
+            message = without_paths(outcome.failure.message)
+            outcome = outcome._replace(failure=replace(outcome.failure, message=message))
+        outcomes.append(outcome)
     view: dict[str, Any] = question_view(question, records.answers.get(question.id), outcomes, guesses=False)
     view["problems"] = []
     for failure in records.failures:

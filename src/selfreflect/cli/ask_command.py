@@ -11,7 +11,7 @@ from selfreflect.cli.settings import Overrides, takes
 from selfreflect.pipeline.options import ExecutionOptions
 
 if TYPE_CHECKING:
-    from selfreflect.report.detail import QuestionDetail
+    from selfreflect.report.run_records import RunRecords
 
 Text = Annotated[str, typer.Argument(metavar="QUESTION", help="The question.", show_default=False)]
 
@@ -50,7 +50,6 @@ def command(
     from selfreflect.pipeline.experiment import open_experiment
     from selfreflect.pipeline.records import run_records
     from selfreflect.records import STAGES, Question, question_id
-    from selfreflect.report.detail import question_detail
 
     if not question.strip():
         raise DataError("the question is blank")
@@ -66,26 +65,28 @@ def command(
             fill(experiment, stages, names)
             records = run_records(experiment.run)
     if json:
-        emit(_to_json(question_detail(records, record.id)))
+        emit(_to_json(records, record.id))
     else:
         print_question(records, record.id, answers=8)
     exit_with(len(records.failures))
 
 
-def _to_json(detail: QuestionDetail) -> dict[str, Any]:
+def _to_json(records: RunRecords, question_id: str) -> dict[str, Any]:
     from msgspec import to_builtins
 
+    from selfreflect.report.detail import grouped_answers
+
     summaries = []
-    for summary in detail.summaries:
-        score = summary.score
+    for strategy, summary, score, failure in records.outcomes(question_id):
         line = {
-            "strategy": summary.strategy,
-            "text": summary.summary and summary.summary.text,
+            "strategy": strategy,
+            "text": summary and summary.text,
             "score": score and score.value,
             "stderr": score and score.stderr,
             "judge": score and score.judge,
-            "failure": summary.failure and to_builtins(summary.failure),
+            "failure": failure and to_builtins(failure),
         }
         summaries.append(line)
-    answers = [{"text": group.text, "count": group.count} for group in detail.groups]
-    return {"question": detail.question.text, "answers": answers, "summaries": summaries}
+    groups = grouped_answers(records, question_id)
+    answers = [{"text": group.text, "count": group.count} for group in groups]
+    return {"question": records.question(question_id).text, "answers": answers, "summaries": summaries}

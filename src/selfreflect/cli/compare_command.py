@@ -20,18 +20,14 @@ def command(runs: o.Runs, baseline: Baseline = None, json: o.Json = False) -> No
     from selfreflect.cli.console import emit, print_table
     from selfreflect.cli.show import load_records
     from selfreflect.errors import DataError
-    from selfreflect.report.comparison import compare, comparison, contender
+    from selfreflect.report.comparison import compare, comparison, contenders
 
     records = load_records(runs, detail=False)
     if not records[0].strategies:
         raise DataError(
             f"{runs[0]} holds no summaries yet. Make some with: selfreflect summarize --out {runs[0]}"
         )
-    base = contender(records[0], baseline or records[0].strategies[0])
-    others = []
-    for run in records:
-        names = [name for name in run.strategies if run is not records[0] or name != base.strategy]
-        others += [contender(run, name) for name in names]
+    base, *others = contenders(records, baseline)
     if not json:
         print_table(comparison(base, others))
         return

@@ -11,9 +11,9 @@ from rich.text import Text
 
 from selfreflect.cli.console import emit, print_table, stdout
 from selfreflect.render.text import one_line
-from selfreflect.report.detail import SummaryDetail, question_detail
+from selfreflect.report.detail import grouped_answers, score_text, worst_words
 from selfreflect.report.overview import failure_table, overview, strategy_results
-from selfreflect.report.run_records import RunRecords
+from selfreflect.report.run_records import RunRecords, SummaryOutcome
 
 _WIDTH = 110
 """Characters of an answer that are shown; of a summary, three times as many."""
@@ -66,37 +66,39 @@ def emit_overview(records: RunRecords) -> None:
 
 def print_question(records: RunRecords, question_id: str, *, answers: int = 5) -> None:
     """Print a question with its most frequent answers, and each summary with its score and worst words."""
-    detail = question_detail(records, question_id, worst=3)
-    stdout.print(Text(f"\n{one_line(detail.question.text)}", style="bold"))
-    total = sum(group.count for group in detail.groups)
-    kinds = len(detail.groups)
+    question = records.question(question_id)
+    groups = grouped_answers(records, question_id)
+    stdout.print(Text(f"\n{one_line(question.text)}", style="bold"))
+    total = sum(group.count for group in groups)
+    kinds = len(groups)
     plural = "" if kinds == 1 else "s"
     _print_dim(f"{total} sampled answers of {kinds} kind{plural}, the most frequent first:")
-    for group in detail.groups[:answers]:
+    for group in groups[:answers]:
         stdout.print(Text(f"  {group.count:3d} x  {_cut(group.text, _WIDTH)}"), soft_wrap=True)
     if kinds > answers:
         _print_dim(f"   … and {kinds - answers} more")
-    if detail.summaries:
+    if records.strategies:
         _print_dim("Summaries, with their SelfReflect score (0 is perfect, lower is better):")
-    for summary in detail.summaries:
-        _print_summary(summary)
+    for outcome in records.outcomes(question_id):
+        _print_summary(outcome)
 
 
-def _print_summary(detail: SummaryDetail) -> None:
-    line = Text(f"{one_line(detail.strategy)}  ", style="bold cyan")
-    stdout.print(line.append(_score_text(detail), style="not bold default"))
-    if detail.summary is not None:
-        stdout.print(Text(f"    {_cut(detail.summary.text, 3 * _WIDTH)}"))
-    if detail.worst_words:
-        words = ", ".join(f"{one_line(word.text)} ({word.mean:.3f})" for word in detail.worst_words)
+def _print_summary(outcome: SummaryOutcome) -> None:
+    line = Text(f"{one_line(outcome.strategy)}  ", style="bold cyan")
+    stdout.print(line.append(_score_or_reason(outcome), style="not bold default"))
+    if outcome.summary is not None:
+        stdout.print(Text(f"    {_cut(outcome.summary.text, 3 * _WIDTH)}"))
+    worst = worst_words(outcome.score.words, 3) if outcome.score else []
+    if worst:
+        words = ", ".join(f"{one_line(word.text)} ({word.mean:.3f})" for word in worst)
         _print_dim(f"    predicted worst: {words}")
 
 
-def _score_text(detail: SummaryDetail) -> str:
-    if detail.score_text is not None:
-        return f"score {detail.score_text}"
-    if detail.failure is not None:
-        return one_line(f"no score: {detail.failure.message}")
+def _score_or_reason(outcome: SummaryOutcome) -> str:
+    if outcome.score is not None:
+        return f"score {score_text(outcome.score)}"
+    if outcome.failure is not None:
+        return one_line(f"no score: {outcome.failure.message}")
     return "not scored yet"
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from selfreflect.errors import DataError, excerpt, nearest
-from selfreflect.records import Sampled
+from selfreflect.records import Score
 from selfreflect.render.table import Column, Table
 from selfreflect.report.overview import METHOD, approximate, estimate_note, judges
 from selfreflect.report.run_records import RunRecords
-from selfreflect.stats import PairedEstimate, paired_difference
+from selfreflect.stats import PairedEstimate, clear_sign, paired_difference
 
 _DIFFERENCE = "+z.4f"
 COLUMNS = (
@@ -30,17 +31,29 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Contender:
-    """One strategy of one run, and what its scores depend on."""
+    """One strategy of one run."""
 
-    label: str
+    run: RunRecords
     strategy: str
-    questions: Mapping[str, str]
-    """The texts of the run's questions by id."""
-    values: Mapping[str, float]
-    """Its scores by question id."""
-    judges: tuple[str, ...]
-    estimates: tuple[Sampled, ...] = ()
-    """How its estimated scores were sampled."""
+
+    @property
+    def label(self) -> str:
+        return self.run.label
+
+    @cached_property
+    def scores(self) -> dict[str, Score]:
+        """By question id."""
+        return self.run.strategy_scores(self.strategy)
+
+    @cached_property
+    def judges(self) -> list[str]:
+        return judges(self.scores.values())
+
+    def common_questions(self, other: Contender) -> list[str]:
+        """Ids of the questions that both runs ask, with the same text."""
+        theirs = other.run.questions
+        ids = [id_ for id_ in self.run.questions if id_ in theirs]
+        return [id_ for id_ in ids if self.run.questions[id_].text == theirs[id_].text]
 
 
 @dataclass(frozen=True)
@@ -65,7 +78,7 @@ class Comparison:
         on = f"on {estimate.n} common question{'' if estimate.n == 1 else 's'}"
         if estimate.low is None or estimate.high is None or p_value is None:
             return f"one question is too few to compare {other} with {baseline}: {estimate.mean:+z.4f} {on}"
-        if not self.paired.clear_sign:
+        if not clear_sign(estimate, p_value):
             interval = f"{estimate.mean:+z.4f} [{estimate.low:+z.4f}, {estimate.high:+z.4f}]"
             return f"no clear difference between {other} and {baseline}: {interval} {on} (p = {p_value:.2g})"
         direction = "lower (better)" if estimate.mean < 0 else "higher (worse)"
@@ -75,33 +88,30 @@ class Comparison:
         )
 
 
-def contender(run: RunRecords, strategy: str) -> Contender:
-    """Make one side of a comparison.
+def contenders(runs: Sequence[RunRecords], baseline: str | None) -> list[Contender]:
+    """List all strategies of all runs, the baseline first: a strategy of the first run, by default its first.
 
     Raises:
-        DataError: the run has no such strategy.
+        DataError: the first run has no such strategy.
     """
-    if strategy not in run.strategies:
-        known = list(run.strategies)
+    sides = [Contender(run, name) for run in runs for name in run.strategies]
+    if baseline is None:
+        return sides if runs[0].strategies else []
+    known = list(runs[0].strategies)
+    if baseline not in known:
         raise DataError(
-            f"run {excerpt(run.label)} has no strategy {excerpt(strategy)}, only {', '.join(known)}."
-            f"{nearest(strategy, known)}"
+            f"run {excerpt(runs[0].label)} has no strategy {excerpt(baseline)}, only {', '.join(known)}."
+            f"{nearest(baseline, known)}"
         )
-    return Contender(
-        label=run.label,
-        strategy=strategy,
-        questions={id_: question.text for id_, question in run.questions.items()},
-        values=run.values(strategy),
-        judges=tuple(judges(run.strategy_scores(strategy).values())),
-        estimates=tuple(run.estimates(strategy)),
-    )
+    first = sides.pop(known.index(baseline))
+    return [first, *sides]
 
 
 def compare(baseline: Contender, other: Contender) -> Comparison:
     """Compute the paired difference ``other - baseline`` on common questions (same id and same text)."""
-    common = _common_questions(baseline, other)
-    a = {id_: baseline.values[id_] for id_ in common if id_ in baseline.values}
-    b = {id_: other.values[id_] for id_ in common if id_ in other.values}
+    common = baseline.common_questions(other)
+    a = {id_: baseline.scores[id_].value for id_ in common if id_ in baseline.scores}
+    b = {id_: other.scores[id_].value for id_ in common if id_ in other.scores}
     return Comparison(baseline, other, paired_difference(a, b, len(common)))
 
 
@@ -109,21 +119,19 @@ def comparison(baseline: Contender, others: Sequence[Contender]) -> Table:
     """Tabulate the differences of ``others`` from ``baseline``; the notes put them in words and warn."""
     rows = []
     notes = []
-    estimates = list(baseline.estimates)
-    scores = len(baseline.values)
+    scores = list(baseline.scores.values())
     for other in others:
         result = compare(baseline, other)
         paired = result.paired
         difference = paired.difference
-        mean = approximate(difference.mean, bool(baseline.estimates or other.estimates))
+        both = [*baseline.scores.values(), *other.scores.values()]
+        mean = approximate(difference.mean, any(score.estimate for score in both))
         cells = (mean, difference.low, difference.high, difference.n, difference.coverage)
         counts = (paired.wins, paired.ties, paired.losses, paired.p_value)
         rows.append((other.label, other.strategy, *cells, *counts))
         notes += [result.sentence, *_warnings(baseline, other)]
-        estimates += other.estimates
-        scores += len(other.values)
-    if estimates:
-        notes.append(estimate_note(estimates, scores))
+        scores += other.scores.values()
+    notes += estimate_note(scores)
     test = "p: two-sided sign-flip test"
     if len(others) > 1:
         test += ", not adjusted for multiple comparisons"
@@ -133,10 +141,6 @@ def comparison(baseline: Contender, others: Sequence[Contender]) -> Table:
     return Table(title, COLUMNS, tuple(rows), tuple(notes))
 
 
-def _common_questions(baseline: Contender, other: Contender) -> list[str]:
-    return [id_ for id_, text in baseline.questions.items() if other.questions.get(id_) == text]
-
-
 def _warnings(baseline: Contender, other: Contender) -> list[str]:
     warnings = []
     if baseline.judges and other.judges and len({*baseline.judges, *other.judges}) > 1:
@@ -144,10 +148,11 @@ def _warnings(baseline: Contender, other: Contender) -> list[str]:
             f"NOT DIRECTLY COMPARABLE: {other.strategy} was scored with another judge or other settings "
             f"({'; '.join(other.judges)} against {'; '.join(baseline.judges)})"
         )
-    common = len(_common_questions(baseline, other))
-    if common < max(len(baseline.questions), len(other.questions)):
+    common = len(baseline.common_questions(other))
+    counts = len(other.run.questions), len(baseline.run.questions)
+    if common < max(counts):
         warnings.append(
-            f"the runs ask different questions: {common} of {len(other.questions)} and "
-            f"{len(baseline.questions)} are common, and only these are compared"
+            f"the runs ask different questions: {common} of {counts[0]} and {counts[1]} are common, and only "
+            "these are compared"
         )
     return warnings

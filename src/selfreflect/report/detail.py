@@ -1,4 +1,4 @@
-"""Detail of one question: the model's answers, the summaries with their scores, and the worst words."""
+"""Scores and answers of one question, in the words that a terminal shows."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass
 
-from selfreflect.errors import DataError, excerpt, nearest
 from selfreflect.grouping import AnswerGroup, answer_groups, most_common, normal_form
-from selfreflect.records import Failure, Question, Score, Summary, WordDistance
+from selfreflect.records import Score, WordDistance
 from selfreflect.report.overview import estimated_from
 from selfreflect.report.run_records import RunRecords
 
@@ -23,62 +22,22 @@ class WordMean:
     count: int
 
 
-@dataclass(frozen=True)
-class SummaryDetail:
-    strategy: str
-    summary: Summary | None
-    score: Score | None
-    failure: Failure | None
-    """Why the score is missing, if recorded."""
-    worst_words: tuple[WordMean, ...]
-    """The worst predicted of the scored words, worst first; empty if the score was stored without words."""
-
-    @property
-    def score_text(self) -> str | None:
-        """``0.0954 ± 0.0025``, or ``≈0.0954 ± 0.0025 (estimated from 120 of 840 words)``; None without a
-        score."""
-        if self.score is None:
-            return None
-        text = f"{self.score.value:.4f}"
-        if self.score.stderr is not None:
-            text += f" ± {self.score.stderr:.4f}"
-        source = estimated_from(self.score)
-        return f"≈{text} (estimated from {source})" if source else text
-
-
-@dataclass(frozen=True)
-class QuestionDetail:
-    question: Question
-    groups: tuple[AnswerGroup, ...]
-    """All sampled answers of both halves, the largest group first."""
-    summaries: tuple[SummaryDetail, ...]
-
-
-def question_detail(run: RunRecords, question_id: str, *, worst: int = 5) -> QuestionDetail:
-    """Collect the detail of one question, with at most ``worst`` badly predicted words per summary.
-
-    Raises:
-        DataError: the run has no such question.
-    """
-    question = run.questions.get(question_id)
-    if question is None:
-        raise DataError(
-            f"run {excerpt(run.label)} has no question {excerpt(question_id)}."
-            f"{nearest(question_id, list(run.questions))}"
-        )
+def grouped_answers(run: RunRecords, question_id: str) -> list[AnswerGroup]:
+    """Group the sampled answers of both halves, the largest group first."""
     answers = run.answers.get(question_id)
-    groups = answer_groups(answers.answers) if answers else []
-    failures = run.failures_by_score()
-    details = []
-    for name in run.strategies:
-        key = (question_id, name)
-        score = run.scores.get(key)
-        words = worst_words(score.words, worst) if score else ()
-        details.append(SummaryDetail(name, run.summaries.get(key), score, failures.get(key), words))
-    return QuestionDetail(question, tuple(groups), tuple(details))
+    return answer_groups(answers.answers) if answers else []
 
 
-def worst_words(words: tuple[WordDistance, ...], limit: int) -> tuple[WordMean, ...]:
+def score_text(score: Score) -> str:
+    """Format as ``0.0954 ± 0.0025``, or ``≈0.0954 ± 0.0025 (estimated from 120 of 840 words)``."""
+    text = f"{score.value:.4f}"
+    if score.stderr is not None:
+        text += f" ± {score.stderr:.4f}"
+    source = estimated_from(score)
+    return f"≈{text} (estimated from {source})" if source else text
+
+
+def worst_words(words: tuple[WordDistance, ...], limit: int) -> list[WordMean]:
     """Find the ``limit`` words with the largest mean distance; case and punctuation make no difference."""
     occurrences = defaultdict(list)
     for word in words:
@@ -89,4 +48,4 @@ def worst_words(words: tuple[WordDistance, ...], limit: int) -> tuple[WordMean, 
         mean = math.fsum(word.mean for word in same) / len(same)
         means.append(WordMean(most_common(word.text for word in same), mean, len(same)))
     means.sort(key=lambda word: (-word.mean, word.text))
-    return tuple(means[:limit])
+    return means[:limit]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from itertools import combinations
 from statistics import median
 
 from selfreflect.render.table import Column, Table
 from selfreflect.report.run_records import RunRecords
-from selfreflect.stats import RankCorrelation, rank_correlation
+from selfreflect.stats import Estimate, rank_correlation
 
 _CORRELATION = "+z.2f"
 COLUMNS = (
@@ -26,45 +25,40 @@ POINT_COLUMNS = (
     Column("summary_words", "d"),
     Column("score", ".4f"),
 )
-
 METHOD = (
     "Spearman's rank correlation of score and length in words, below 0 if longer summaries score lower "
     "(better); intervals: 95% Fisher z"
 )
 
-
-@dataclass(frozen=True)
-class LengthAudit:
-    """Lengths and scores of one strategy's summaries, for each of ``questions``."""
-
-    strategy: str
-    questions: tuple[str, ...]
-    words: tuple[int, ...]
-    scores: tuple[float, ...]
-
-    @property
-    def correlation(self) -> RankCorrelation:
-        return rank_correlation(self.words, self.scores)
+Points = Mapping[str, tuple[int, float]]
+"""One strategy's summaries by question: length in words, and score."""
 
 
-def length_audit(run: RunRecords) -> list[LengthAudit]:
-    """Audit each strategy, in run order."""
-    audits = []
+def length_audit(run: RunRecords) -> dict[str, Points]:
+    """Measure the scored summaries of each strategy."""
+    audits: dict[str, Points] = {}
     for name in run.strategies:
-        values = {id_: value for id_, value in run.values(name).items() if (id_, name) in run.summaries}
-        words = tuple(len(run.summaries[id_, name].text.split()) for id_ in values)
-        audits.append(LengthAudit(name, tuple(values), words, tuple(values.values())))
+        points = {}
+        for id_, score in run.strategy_scores(name).items():
+            summary = run.summaries.get((id_, name))
+            if summary:
+                points[id_] = len(summary.text.split()), score.value
+        audits[name] = points
     return audits
 
 
-def length_table(audits: Sequence[LengthAudit]) -> Table:
+def length_correlation(points: Points) -> Estimate:
+    """Correlate the ranks of length and score."""
+    return rank_correlation([words for words, _ in points.values()], [score for _, score in points.values()])
+
+
+def length_table(audits: Mapping[str, Points]) -> Table:
     """Tabulate the rank correlation of score and length for each strategy."""
     rows = []
-    for audit in audits:
-        correlation = audit.correlation
-        words = float(median(audit.words)) if audit.words else None
-        interval = (correlation.low, correlation.high)
-        rows.append((audit.strategy, correlation.rho, *interval, correlation.n, words))
+    for strategy, points in audits.items():
+        rho = length_correlation(points)
+        words = float(median(words for words, _ in points.values())) if points else None
+        rows.append((strategy, rho.mean, rho.low, rho.high, rho.n, words))
     notes = [METHOD]
     better, pairs = _longer_is_better(audits)
     if pairs:
@@ -76,16 +70,12 @@ def length_table(audits: Sequence[LengthAudit]) -> Table:
     return Table("Score against length of the summary", COLUMNS, tuple(rows), tuple(notes))
 
 
-def _longer_is_better(audits: Sequence[LengthAudit]) -> tuple[int, int]:
+def _longer_is_better(audits: Mapping[str, Points]) -> tuple[int, int]:
     """Count the pairs of summaries of one question whose longer one scores lower, and all pairs without
     ties."""
-    points = []
-    for audit in audits:
-        pairs_of_audit = zip(audit.words, audit.scores, strict=True)
-        points.append(dict(zip(audit.questions, pairs_of_audit, strict=True)))
     better = 0
     pairs = 0
-    for a, b in combinations(points, 2):
+    for a, b in combinations(audits.values(), 2):
         for id_ in a.keys() & b.keys():
             words_a, score_a = a[id_]
             words_b, score_b = b[id_]
@@ -95,10 +85,10 @@ def _longer_is_better(audits: Sequence[LengthAudit]) -> tuple[int, int]:
     return better, pairs
 
 
-def point_table(audits: Sequence[LengthAudit]) -> Table:
+def point_table(audits: Mapping[str, Points]) -> Table:
     """Tabulate the length and score of every summary, the points of the plot."""
     rows = []
-    for audit in audits:
-        for id_, words, score in zip(audit.questions, audit.words, audit.scores, strict=True):
-            rows.append((id_, audit.strategy, words, score))
+    for strategy, points in audits.items():
+        for id_, (words, score) in points.items():
+            rows.append((id_, strategy, words, score))
     return Table("Length and score of every summary", POINT_COLUMNS, tuple(rows))

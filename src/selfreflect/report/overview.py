@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from selfreflect.records import STAGES, Failure, Sampled, Score
+from selfreflect.records import STAGES, Failure, Score
 from selfreflect.render.table import Approximate, Cell, Column, Table
 from selfreflect.render.text import one_line
-from selfreflect.report.run_records import Key, RunRecords
+from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.stats import Estimate, mean_interval
 
 SCORE = ".4f"
@@ -67,51 +67,35 @@ class StrategyResult:
     """Questions with a recorded failure instead of a score."""
     pending: int
     """Questions with neither, because the run is not finished."""
-    estimated: int = 0
+    estimated: int
     """How many of the scores are estimates from some of the masked words."""
 
 
 def strategy_results(run: RunRecords) -> list[StrategyResult]:
     """Compute one result per strategy, in run order."""
-    values = {name: run.values(name) for name in run.strategies}
-    failures = Counter(name for _, name in run.failures_by_score())
-    common_ids = _common_questions(values.values())
+    by_strategy = {name: run.strategy_scores(name) for name in run.strategies}
+    failures = Counter(name for _, name in run.failures_by_score)
+    scored = [scores.keys() for scores in by_strategy.values() if scores]
+    shared = set.intersection(*map(set, scored)) if scored else set()
+    uneven = any(len(ids) > len(shared) for ids in scored)
     total = len(run.questions)
     results = []
-    for name, scores in values.items():
-        score = mean_interval(list(scores.values()), total)
-        common = None
-        if common_ids is not None:
-            common = mean_interval([scores[id_] for id_ in common_ids if id_ in scores], total)
+    for name, scores in by_strategy.items():
+        score = mean_interval([one.value for one in scores.values()], total)
+        common = mean_interval([scores[id_].value for id_ in shared & scores.keys()], total)
+        summaries = [run.summaries.get((id_, name)) for id_ in run.questions]
+        lengths = [len(summary.text.split()) for summary in summaries if summary]
         result = StrategyResult(
             strategy=name,
             score=score,
-            common=common,
-            median_words=_median_words(run, name),
+            common=common if uneven else None,
+            median_words=float(median(lengths)) if lengths else None,
             failures=failures[name],
             pending=total - score.n - failures[name],
-            estimated=len(run.estimates(name)),
+            estimated=sum(one.estimate is not None for one in scores.values()),
         )
         results.append(result)
     return results
-
-
-def _common_questions(values: Collection[Mapping[str, float]]) -> list[str] | None:
-    """Ids of the questions scored for every strategy with scores; None if all have the same ones."""
-    ids = [scores.keys() for scores in values if scores]
-    if not ids or all(other == ids[0] for other in ids):
-        return None
-    common = set(ids[0]).intersection(*ids)
-    return [id_ for id_ in ids[0] if id_ in common]
-
-
-def _median_words(run: RunRecords, strategy: str) -> float | None:
-    lengths = []
-    for id_ in run.questions:
-        summary = run.summaries.get((id_, strategy))
-        if summary:
-            lengths.append(len(summary.text.split()))
-    return float(median(lengths)) if lengths else None
 
 
 def overview(run: RunRecords) -> Table:
@@ -120,7 +104,7 @@ def overview(run: RunRecords) -> Table:
     If the strategies were scored on different questions, further columns compare them on common questions.
     """
     results = strategy_results(run)
-    uneven = any(result.common for result in results)
+    columns: tuple[Column, ...] = OVERVIEW_COLUMNS
     rows: list[tuple[Cell, ...]] = []
     for result in results:
         score = result.score
@@ -134,13 +118,13 @@ def overview(run: RunRecords) -> Table:
             result.median_words,
             result.failures,
         )
-        if uneven and result.common:
+        if result.common:
+            columns = OVERVIEW_COLUMNS + COMMON_COLUMNS
             row += (approximate(result.common.mean, result.estimated > 0), result.common.n)
         rows.append(row)
     title = "SelfReflect score: 0 is perfect, lower is better"
     if run.label:
         title += f" ({run.label})"
-    columns = OVERVIEW_COLUMNS + COMMON_COLUMNS if uneven else OVERVIEW_COLUMNS
     return Table(title, columns, tuple(rows), tuple(_overview_notes(run, results)))
 
 
@@ -157,9 +141,7 @@ def _overview_notes(run: RunRecords, results: Sequence[StrategyResult]) -> list[
             f"NOT DIRECTLY COMPARABLE: scored with different judges or settings ({'; '.join(settings)})"
         )
         notes.append(METHOD)
-    estimates = [score.estimate for score in scores if score.estimate]
-    if estimates:
-        notes.append(estimate_note(estimates, len(scores)))
+    notes += estimate_note(scores)
     commons = [result.common for result in results if result.common]
     if commons:
         coverage = coverage_text(max(commons, key=lambda estimate: estimate.n))
@@ -175,48 +157,45 @@ def _overview_notes(run: RunRecords, results: Sequence[StrategyResult]) -> list[
 
 def failure_table(run: RunRecords) -> Table:
     """Count failures by stage, strategy and kind, each with its first message as an example."""
-    groups: dict[tuple[str, str, str], list[Failure]] = {}
-    for failure in run.failures:
-        groups.setdefault((failure.stage, failure.name, failure.kind), []).append(failure)
     ranks = {name: rank for rank, name in enumerate(run.strategies)}
 
-    def order(key: tuple[str, str, str]) -> tuple[int, int, tuple[str, str, str]]:
-        return STAGES.index(groups[key][0].stage), ranks.get(key[1], len(ranks)), key
+    def order(failure: Failure) -> tuple[int, int, str, str]:
+        rank = ranks.get(failure.name, len(ranks))
+        return STAGES.index(failure.stage), rank, failure.name, failure.kind
 
+    groups: dict[tuple[int, int, str, str], list[Failure]] = {}
+    for failure in run.failures:
+        groups.setdefault(order(failure), []).append(failure)
     rows = []
-    for key in sorted(groups, key=order):
-        stage, name, kind = key
-        first = groups[key][0]
+    for _, failures in sorted(groups.items()):
+        first = failures[0]
         example = one_line(first.message)
         if len(example) > _EXAMPLE_LENGTH:
             example = example[: _EXAMPLE_LENGTH - 1] + "…"
-        rows.append((stage, name or None, kind, len(groups[key]), first.question_id, example))
+        rows.append((first.stage, first.name or None, first.kind, len(failures), first.question_id, example))
     return Table("Failures", FAILURE_COLUMNS, tuple(rows))
 
 
 def question_table(run: RunRecords) -> Table:
     """Tabulate every question and strategy; ``failure`` says why a score is missing."""
-    failures = run.failures_by_score()
-    rows = []
-    for id_ in run.questions:
-        keys = [(id_, name) for name in run.strategies]
-        rows += [_question_row(run, key, failures.get(key)) for key in keys]
+    rows: list[tuple[Cell, ...]] = []
+    for question in run.questions.values():
+        cells = (question.id, question.text, question.kind)
+        rows += [(*cells, *_outcome_cells(outcome)) for outcome in run.outcomes(question.id)]
     return Table("Questions", QUESTION_COLUMNS, tuple(rows))
 
 
-def _question_row(run: RunRecords, key: Key, failure: Failure | None) -> tuple[Cell, ...]:
-    question = run.questions[key[0]]
+def _outcome_cells(outcome: SummaryOutcome) -> tuple[Cell, ...]:
+    strategy, summary, score, failure = outcome
     score_cells: tuple[Cell, ...] = (None, None, None, None)
-    score = run.scores.get(key)
     if score:
         value = approximate(score.value, score.estimate is not None)
         score_cells = (value, score.stderr, score.token_tasks, estimated_from(score))
     summary_cells: tuple[Cell, ...] = (None, None)
-    summary = run.summaries.get(key)
     if summary:
         summary_cells = (summary.text, len(summary.text.split()))
     reason = f"{failure.kind}: {failure.message}" if failure else None
-    return (question.id, question.text, question.kind, key[1], *score_cells, *summary_cells, reason)
+    return (strategy, *score_cells, *summary_cells, reason)
 
 
 def joined(tables: Mapping[str, Table]) -> Table:
@@ -251,14 +230,17 @@ def approximate(value: float | None, estimated: bool) -> float | None:
     return Approximate(value) if estimated and value is not None else value
 
 
-def estimate_note(estimates: Sequence[Sampled], scores: int) -> str:
-    """Explain ``≈`` for ``scores`` scores, some of which are estimates."""
+def estimate_note(scores: Sequence[Score]) -> list[str]:
+    """Explain ``≈`` if some scores are estimates."""
+    estimates = [score.estimate for score in scores if score.estimate]
+    if not estimates:
+        return []
     scored = sum(estimate.words_scored for estimate in estimates)
     total = sum(estimate.words_total for estimate in estimates)
-    return (
-        f"≈: {len(estimates)} of {scores} scores are estimates from {scored} of their {total} masked words "
-        f"({scored / total:.0%}), not exact scores"
-    )
+    return [
+        f"≈: {len(estimates)} of {len(scores)} scores are estimates from {scored} of their {total} masked "
+        f"words ({scored / total:.0%}), not exact scores"
+    ]
 
 
 def estimated_from(score: Score) -> str | None:

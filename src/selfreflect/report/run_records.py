@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
 
-from selfreflect.records import STAGES, AnswerSet, Failure, Question, Sampled, Score, Summary
+from selfreflect.errors import DataError, excerpt, nearest
+from selfreflect.records import STAGES, AnswerSet, Failure, Question, Score, Summary
 from selfreflect.store.trim import lean
 
 Key = tuple[str, str]
 """(question id, strategy)"""
+
+
+class SummaryOutcome(NamedTuple):
+    """The outcome of one strategy on one question."""
+
+    strategy: str
+    summary: Summary | None
+    score: Score | None
+    failure: Failure | None
+    """Why the score is missing, if recorded."""
 
 
 @dataclass(frozen=True)
@@ -25,26 +38,36 @@ class RunRecords:
     failures: Sequence[Failure]
     """Unresolved failures; one without a name concerns every strategy."""
 
+    def question(self, question_id: str) -> Question:
+        """Look up a question.
+
+        Raises:
+            DataError: the run has no such question.
+        """
+        if question_id not in self.questions:
+            raise DataError(
+                f"run {excerpt(self.label)} has no question {excerpt(question_id)}."
+                f"{nearest(question_id, list(self.questions))}"
+            )
+        return self.questions[question_id]
+
+    def outcomes(self, question_id: str) -> list[SummaryOutcome]:
+        """List the outcome of every strategy on a question."""
+        outcomes = []
+        for name in self.strategies:
+            key = (question_id, name)
+            failure = self.failures_by_score.get(key)
+            outcomes.append(SummaryOutcome(name, self.summaries.get(key), self.scores.get(key), failure))
+        return outcomes
+
     def strategy_scores(self, strategy: str) -> dict[str, Score]:
         """Map question ids to the strategy's scores."""
-        scores = {}
-        for id_ in self.questions:
-            score = self.scores.get((id_, strategy))
-            if score is not None:
-                scores[id_] = score
-        return scores
+        keys = [(id_, strategy) for id_ in self.questions]
+        return {key[0]: self.scores[key] for key in keys if key in self.scores}
 
-    def values(self, strategy: str) -> dict[str, float]:
-        """Map question ids to the values of the strategy's scores."""
-        return {id_: score.value for id_, score in self.strategy_scores(strategy).items()}
-
-    def estimates(self, strategy: str) -> list[Sampled]:
-        """List how the strategy's estimated scores were sampled, leaving out exact scores."""
-        scores = self.strategy_scores(strategy).values()
-        return [score.estimate for score in scores if score.estimate]
-
+    @cached_property
     def failures_by_score(self) -> dict[Key, Failure]:
-        """Map each missing score to the earliest failure that prevented it, if one is recorded."""
+        """Each missing score with the earliest failure that prevented it, if one is recorded."""
         first: dict[Key, Failure] = {}
         for failure in sorted(self.failures, key=lambda failure: STAGES.index(failure.stage)):
             first.setdefault((failure.question_id, failure.name), failure)

@@ -32,11 +32,9 @@ from selfreflect.records import AnswerSet, Failure, Guess, Question, Sampled, Sc
 from selfreflect.render.plots import DOT
 from selfreflect.report.figures import paper_figures
 from selfreflect.report.length import length_audit, length_table, rank_correlation
-from selfreflect.report.page.build import COMPARED, report_page
-from selfreflect.report.page.data import packed
-from selfreflect.report.page.facts import facts_tables
-from selfreflect.report.page.view import SummaryOutcome, question_view
-from selfreflect.report.run_records import RunRecords
+from selfreflect.report.page.build import COMPARED, report_page, stage_facts
+from selfreflect.report.page.view import packed, question_view
+from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.store.run import Run
 
 
@@ -155,13 +153,13 @@ def test_spread_counts_kinds_by_how_even_they_are():
 
 def test_rank_correlation_of_known_data():
     # ties: scipy.stats.spearmanr
-    assert rank_correlation([1, 2, 3, 4, 5], [5, 6, 7, 8, 7]).rho == pytest.approx(0.8207826816681233)
+    assert rank_correlation([1, 2, 3, 4, 5], [5, 6, 7, 8, 7]).mean == pytest.approx(0.8207826816681233)
     found = rank_correlation([1, 2, 3, 4, 5], [1, 3, 2, 5, 4])
-    assert (found.rho, found.n) == (pytest.approx(0.8), 5)
+    assert (found.mean, found.n) == (pytest.approx(0.8), 5)
     assert -1 < found.low < 0.8 < found.high < 1
-    assert rank_correlation([1, 1, 1], [1, 2, 3]).rho is None
-    assert rank_correlation([], []).rho is None
-    assert rank_correlation([1, 2, 3, 4], [4, 3, 2, 1]).rho == -1
+    assert rank_correlation([1, 1, 1], [1, 2, 3]).mean is None
+    assert rank_correlation([], []).mean is None
+    assert rank_correlation([1, 2, 3, 4], [4, 3, 2, 1]).mean == -1
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.floats(0, 1, width=16)), max_size=20))
@@ -171,9 +169,9 @@ def test_rank_correlation_does_not_care_about_scale_or_order(pairs):
         rank_correlation(a, b),
         rank_correlation([-(x**3) for x in reversed(a)], [2 * y for y in reversed(b)]),
     )
-    assert one.rho is None or -1 <= one.rho <= 1
-    assert (one.rho is None) == (other.rho is None)
-    assert one.rho is None or one.rho == pytest.approx(-other.rho, abs=1e-9)
+    assert one.mean is None or -1 <= one.mean <= 1
+    assert (one.mean is None) == (other.mean is None)
+    assert one.mean is None or one.mean == pytest.approx(-other.mean, abs=1e-9)
 
 
 def test_the_length_audit_says_how_the_longer_of_two_fares():
@@ -258,7 +256,6 @@ def hostile_page(payload):
     manifest = {
         "config": {"answers": {payload: payload}},
         "packages": {payload: payload},
-        "wall_time": {"answers": payload},
     }
     return report_page([hostile_run(payload)], [manifest])
 
@@ -360,8 +357,8 @@ def test_what_was_run_is_told_by_stage(small):
         "packages": {"torch": "2"},
         "wall_time": {"answers": 61.25},
     }
-    tables = {table.title: dict(table.rows) for table in facts_tables(small, manifest)}
-    assert tables["answers"] == {
+    facts = {title: dict(pairs) for title, pairs in stage_facts(small, manifest).items()}
+    assert facts["answers"] == {
         "model": "m",
         "seed": "7",
         "prompts": "abc",
@@ -372,7 +369,7 @@ def test_what_was_run_is_told_by_stage(small):
         "tokens generated": "2,000",
         "time": "61.2 s",
     }
-    assert tables["packages"] == {"torch": "2"}
+    assert facts["packages"] == {"torch": "2"}
 
 
 def test_without_matplotlib_the_extra_is_named(small, monkeypatch):

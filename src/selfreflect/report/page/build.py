@@ -14,15 +14,14 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from selfreflect.grouping import group_indices
+from selfreflect.records import STAGES
 from selfreflect.render.table import Table, to_csv
 from selfreflect.render.text import printable
-from selfreflect.report.comparison import comparison
-from selfreflect.report.figures import contenders, differences_figure, length_figure, means_figure
+from selfreflect.report.comparison import comparison, contenders
+from selfreflect.report.figures import differences_figure, length_figure, means_figure
 from selfreflect.report.length import length_audit, length_table, point_table
 from selfreflect.report.overview import failure_table, overview
-from selfreflect.report.page.data import packed, run_data
-from selfreflect.report.page.facts import facts_tables
-from selfreflect.report.page.view import Grouping
+from selfreflect.report.page.view import Grouping, packed, run_data
 from selfreflect.report.run_records import RunRecords
 from selfreflect.store.trim import PARTS
 
@@ -34,6 +33,8 @@ _LEAST = 100
 
 _STYLES = ("style.css", "report.css")
 _SCRIPTS = ("dom.js", "question.js", "csv.js", "rows.js", "report.js")
+_SECTIONS = ("sources", "config", "models", "prompts")
+"""Sections of a manifest whose values the page shows, by stage."""
 _IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)
 
 
@@ -84,7 +85,7 @@ def report_page(
         length = f"length-{number}"
         csv[length] = to_csv(point_table(audits))
         lengths.append(Panel(length, _markup(length_figure(length, audits, "page")), length_table(audits)))
-        facts.append(facts_tables(run, manifest))
+        facts.append(stage_facts(run, manifest))
         index, run_chunks = run_data(run.without(left_out), grouping)
         indices.append(index)
         chunks.append(run_chunks)
@@ -111,7 +112,7 @@ def _differences(runs: Sequence[RunRecords], baseline: str | None) -> tuple[list
     if len(sides) < 2:
         return [], len(sides)
     several_runs = len({side.label for side in sides}) > 1
-    cost = (len(sides) - 1) * max(_LEAST, *(len(side.values) for side in sides))
+    cost = (len(sides) - 1) * max(_LEAST, *(len(side.scores) for side in sides))
     panels = []
     for number, base in enumerate(sides[: max(1, COMPARED // cost)]):
         name = f"differences-{number}"
@@ -131,7 +132,7 @@ def _headline(runs: Sequence[RunRecords]) -> list[tuple[str, str]]:
         questions.update((id_, question.text) for id_, question in run.questions.items())
         judges.update(score.judge for score in run.scores.values())
         answers += sum(len(run.answers[id_].answers) for id_ in run.questions if id_ in run.answers)
-        scores += sum(len(run.values(name)) for name in run.strategies)
+        scores += sum(len(run.strategy_scores(name)) for name in run.strategies)
     return [
         ("questions", f"{len(questions):,}"),
         ("sampled answers", f"{answers:,}"),
@@ -176,3 +177,48 @@ def _module(source: str) -> str:
 
 def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode('ascii')}"
+
+
+def stage_facts(run: RunRecords, manifest: Mapping[str, Any]) -> dict[str, list[tuple[str, str]]]:
+    """Name and value of what is known of each stage and of the packages.
+
+    A value is listed once: the manifest's sections repeat each other in part.
+    """
+    facts: dict[str, list[tuple[str, str]]] = {}
+    counts = _counts(run)
+    for stage in STAGES:
+        pairs: dict[tuple[str, str], str] = {}
+        for section in _SECTIONS:
+            values = manifest.get(section, {}).get(stage)
+            if not isinstance(values, Mapping):
+                values = {section: values}
+            prefix = "model " if section == "models" else ""
+            for name, value in values.items():
+                if value not in (None, ""):
+                    pairs.setdefault((name, str(value)), f"{prefix}{name}")
+        facts[stage] = [(label, text) for (_, text), label in pairs.items()]
+        facts[stage] += [(name, f"{count:,}") for name, count in counts[stage].items()]
+        seconds = manifest.get("wall_time", {}).get(stage)
+        if seconds is not None:
+            facts[stage].append(("time", f"{seconds:,.1f} s"))
+    facts["packages"] = list(manifest.get("packages", {}).items())
+    return facts
+
+
+def _counts(run: RunRecords) -> dict[str, dict[str, int]]:
+    answers = [run.answers[id_] for id_ in run.questions if id_ in run.answers]
+    summaries = [summary for (id_, _), summary in run.summaries.items() if id_ in run.questions]
+    scores = [score for (id_, _), score in run.scores.items() if id_ in run.questions]
+    return {
+        "questions": {"questions": len(run.questions)},
+        "answers": {
+            "answers sampled": sum(len(answer_set.answers) for answer_set in answers),
+            "answers cut off": sum(answer_set.truncated for answer_set in answers),
+            "tokens generated": sum(answer_set.tokens for answer_set in answers),
+        },
+        "summaries": {
+            "summaries": len(summaries),
+            "tokens generated": sum(summary.tokens for summary in summaries),
+        },
+        "scores": {"scores": len(scores), "token tasks": sum(score.token_tasks for score in scores)},
+    }

@@ -1,32 +1,74 @@
-"""Convert one question to the plain JSON that ``question.js`` draws; the head of that file explains the
-fields."""
+"""The JSON that the page's scripts draw: one question, whose fields the head of ``question.js`` explains, and
+a run as a small index and packed chunks of questions."""
 
 from __future__ import annotations
 
+import base64
+import gzip
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from selfreflect.grouping import group_indices
-from selfreflect.records import AnswerSet, Failure, Question, Score, Summary, WordDistance
+from selfreflect.grouping import group_indices, spread
+from selfreflect.records import AnswerSet, Question, Score, WordDistance, dump_line
+from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.stats import student_quantile
 
 Grouping = Callable[[Sequence[str]], list[list[int]]]
 """Groups answers that say the same, as indices: a typical one of each first, the largest group first."""
 
-_DECIMALS = 5
+CHUNK = 32
+"""Questions per chunk: enough to compress well, few enough to unpack between a click and its answer."""
+_LIST_LENGTH = 300
+"""Characters of a question that the list shows and searches."""
+_UNMEASURED = "!"
+_ZERO = 0x5D
+"""In a chunk each distance is one character: this code point plus the thousandths. JSON escapes none of
+them."""
 
 _Place = tuple[int, int]
 """(index of the masked-out answer, index of the word in it)"""
 
 
-class SummaryOutcome(NamedTuple):
-    """The outcome of one strategy on one question."""
+def packed(value: Any) -> str:
+    """Encode plain values as gzipped JSON in base64, which is inert in HTML. Equal values give equal text."""
+    data = gzip.compress(dump_line(value).encode("utf-8"), compresslevel=9, mtime=0)
+    return base64.b64encode(data).decode("ascii")
 
-    name: str
-    summary: Summary | None
-    score: Score | None
-    failure: Failure | None
-    """Why the score is missing, if recorded."""
+
+def run_data(run: RunRecords, grouping: Grouping) -> tuple[dict[str, Any], list[str]]:
+    """Make the index of a run, and its questions as packed chunks in the same order.
+
+    The index holds ``label``, ``strategies``, and for each question ``[text, kind, spread, scores,
+    estimates]``, with a rounded score or None and an estimate flag for each strategy. The chunks hold the
+    scores in full.
+    """
+    rows = []
+    views = []
+    for id_, question in run.questions.items():
+        view = question_view(question, run.answers.get(id_), run.outcomes(id_), grouping)
+        scores = []
+        estimates = []
+        for summary in view["summaries"]:
+            scores.append(None if summary["score"] is None else round(summary["score"], 6))
+            estimates.append(int(summary["estimate"] is not None))
+            summary["distances"] = _compact(summary["distances"])
+        kinds = spread(view["groups"])
+        kinds = kinds and round(kinds, 2)
+        rows.append((question.text[:_LIST_LENGTH], question.kind, kinds, scores, estimates))
+        views.append(view)
+    chunks = [packed(views[start : start + CHUNK]) for start in range(0, len(views), CHUNK)]
+    index = {"label": run.label, "strategies": list(run.strategies), "chunk": CHUNK, "questions": rows}
+    return index, chunks
+
+
+def _compact(distances: list[list[int | None]] | None) -> str | None:
+    """Encode distances as one string, an eighth of the size; ``report.js`` decodes it."""
+    if distances is None:
+        return None
+    characters = []
+    for answer in distances:
+        characters += [_UNMEASURED if distance is None else chr(_ZERO + distance) for distance in answer]
+    return "".join(characters)
 
 
 def question_view(
@@ -74,17 +116,13 @@ def guesses_view(score: Score, answers: AnswerSet, answer: int) -> dict[int, lis
 
 
 def score_interval(score: Score) -> tuple[float, float] | None:
-    """Compute the rounded 95% interval of a score, by Student's t over its masked-out answers.
-
-    None without a standard error.
-    """
+    """Compute the rounded 95% interval of a score, by Student's t over its masked-out answers. None without a
+    standard error."""
     answers = sum(mean is not None for mean in score.answer_means)
     if score.stderr is None or answers < 2:
         return None
     half = student_quantile(0.975, answers - 1) * score.stderr
-    low = max(0.0, score.value - half)
-    high = min(1.0, score.value + half)
-    return round(low, _DECIMALS), round(high, _DECIMALS)
+    return round(max(0.0, score.value - half), 5), round(min(1.0, score.value + half), 5)
 
 
 def _by_place(words: Sequence[WordDistance], masked: Sequence[Sequence[str]]) -> dict[_Place, WordDistance]:
@@ -101,32 +139,22 @@ def _by_place(words: Sequence[WordDistance], masked: Sequence[Sequence[str]]) ->
 def _summary_view(
     outcome: SummaryOutcome, measured: dict[_Place, WordDistance], words: list[list[int]], guesses: bool
 ) -> dict[str, Any]:
+    score, failure = outcome.score, outcome.failure
+    estimate = score.estimate if score else None
     view: dict[str, Any] = {
-        "name": outcome.name,
-        "text": outcome.summary.text if outcome.summary else None,
-        "score": None,
-        "stderr": None,
-        "interval": None,
-        "tasks": None,
-        "temperature": None,
-        "estimate": None,
-        "why": "",
-        "warnings": (),
+        "name": outcome.strategy,
+        "text": outcome.summary and outcome.summary.text,
+        "score": score and score.value,
+        "stderr": score and score.stderr,
+        "interval": score and score_interval(score),
+        "tasks": score and score.token_tasks,
+        "temperature": score and score.temperature,
+        "estimate": estimate and (estimate.words_scored, estimate.words_total),
+        "why": f"{failure.kind}: {failure.message}" if failure else "",
+        "warnings": score.warnings if score else (),
         "distances": None,
         "guesses": None,
     }
-    score = outcome.score
-    if score:
-        view["score"] = score.value
-        view["stderr"] = score.stderr
-        view["interval"] = score_interval(score)
-        view["tasks"] = score.token_tasks
-        view["temperature"] = score.temperature
-        view["warnings"] = score.warnings
-        if score.estimate:
-            view["estimate"] = (score.estimate.words_scored, score.estimate.words_total)
-    elif outcome.failure:
-        view["why"] = f"{outcome.failure.kind}: {outcome.failure.message}"
     if not measured:
         return view
     distances = []

@@ -43,12 +43,12 @@ STUDIES = {
         "summaries made worse in known ways: does the score notice?",
     ),
     "dose": StudyRow(
-        "edits.dose:ShiftedPercentages",
+        "edits.percentages:ShiftedPercentages",
         ("groups", "seed"),
         "stated percentages shifted by 10 to 50 points: does the score rise with the shift?",
     ),
     "choice": StudyRow(
-        "edits.choice:MultipleChoice",
+        "edits.percentages:MultipleChoice",
         ("seed",),
         "multiple choice with a known truth: does the score follow the true distance? (takes no SOURCE)",
     ),

@@ -12,24 +12,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from selfreflect.errors import DataError
-from selfreflect.grouping import normal_form
+from selfreflect.grouping import group_indices, normal_form
 from selfreflect.models.base import Refusal
 from selfreflect.models.scripted import Scripted
 from selfreflect.render.table import Table, to_csv, to_markdown
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import MetricInfo, Undefined, Value, digest
-from selfreflect.validate.edits.dose import SHIFTS, ShiftedPercentages
-from selfreflect.validate.edits.edits import DETAIL, FILLER, PAD, STATEMENT_EDITS, CannotEditError, Material
 from selfreflect.validate.edits.interventions import BASE, OWN, QUESTION, Interventions, write_frames
+from selfreflect.validate.edits.percentages import ShiftedPercentages
 from selfreflect.validate.edits.statements import (
+    DETAIL,
+    FILLER,
     LIST,
     NAMED,
+    PAD,
+    STATEMENT_EDITS,
+    CannotEditError,
+    Material,
     Possibility,
     Statement,
     apportioned,
     short,
-    stated,
 )
+from selfreflect.validate.edits.statements import stated as state
 
 LOWER = MetricInfo(name="distance", better="lower", group="control", about="")
 HIGHER = MetricInfo(name="agreement", better="higher", group="control", about="")
@@ -48,6 +53,10 @@ PRIZE = Item(
     conditioning=("It was Henri Becquerel.",),
     summaries={"mine": "nobody knows"},
 )
+
+
+def stated(one: Item) -> Statement | None:
+    return state(one, group_indices)
 
 
 def item(answers: Sequence[str], id_: str = "i", **summaries: str) -> Item:
@@ -138,9 +147,6 @@ def test_what_cannot_be_edited_is_counted_with_its_reason():
     }
     table = study.finding([], [LOWER]).tables[-1]
     assert ("all" + OWN, "it is blank", 1) in table.rows
-    assert len(study.pairs) + sum(
-        count for (edit, _), count in study.skipped.items() if edit in STATEMENT_EDITS
-    ) >= 2 * len(STATEMENT_EDITS)
 
 
 def test_equally_frequent_possibilities_have_no_most_frequent_one():
@@ -336,37 +342,6 @@ def test_every_edit_does_what_its_label_says(answers: list[str], other: list[str
     assert texts[f"template: {QUESTION}"] == "Why?"
 
 
-@given(ANSWERS, st.integers(0, 3))
-@settings(max_examples=150, deadline=None)
-def test_a_shift_moves_exactly_its_points(answers: list[str], seed: int):
-    one = item(answers)
-    statement = stated(one)
-    study = ShiftedPercentages([one, CAPITAL], seed)
-    if statement is None or statement.percentages[0] < SHIFTS[0]:
-        assert [found.id for found in study.items] == ["capital"]
-        assert study.skipped == {
-            "no possibility has 10%" if statement else "no answers that can be stated": 1
-        }
-        return
-    texts = made(study)
-    names = [possibility.text for possibility in statement.named]
-    if len(names) == 1:
-        assert study.borrowed == 1
-        names.append("Paris." if "“Paris.” (0%)" in texts["0 points"] else "Nobody has ever found out")
-    base = parsed(texts["0 points"], names)
-    shifts = list(study.points["i"])[1:]
-    assert shifts == [shift for shift in SHIFTS if shift <= base[0]]
-    turned = [names[1], names[0], *names[2:]]
-    for shift in shifts:
-        assert parsed(texts[f"{shift} points"], names) == [base[0] - shift, base[1] + shift, *base[2:]]
-        assert parsed(texts[f"{shift} points, turned"], turned) == [
-            base[1] + shift,
-            base[0] - shift,
-            *base[2:],
-        ]
-    assert study.items[0].masked_out == study.items[0].conditioning == one.masked_out + one.conditioning
-
-
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=8).filter(any), st.integers(1, 200))
 def test_parts_add_up_and_are_nearly_proportional(weights: list[int], total: int):
     parts = apportioned(weights, total)
@@ -398,7 +373,8 @@ def test_a_metric_that_notices_every_edit_is_told_from_one_that_is_blind_and_one
         assert 0.7 < float(str(noticed["worse low"])) < 0.8  # 12 of 12: Clopper and Pearson say 73.5 %
         assert (cells["agreement", edit]["worse"], cells["agreement", edit]["change"]) == (0.0, 0.0)
         assert (cells["contrary", edit]["worse"], cells["contrary", edit]["change"]) == (0.0, -1.0)
-    _, noticing, seeing_nothing, preferring, limits = finding.says
+    extent, noticing, seeing_nothing, preferring, limits = finding.says
+    assert extent.endswith("An edit must be noticed in 87% of items to be told from chance.")
     assert noticing.startswith(
         "distance clearly marks down: drop most frequent, drop least frequent, swap two frequencies,"
     )
@@ -407,9 +383,8 @@ def test_a_metric_that_notices_every_edit_is_told_from_one_that_is_blind_and_one
     )
     assert seeing_nothing.startswith("agreement shows no clear response to: ")
     assert "pad with filler (own summaries)" in seeing_nothing
-    assert preferring.startswith("contrary clearly PREFERS, against what was done: ")
+    assert preferring.startswith("contrary clearly PREFERS: ")
     assert "one that prefers it can be gamed by length" in limits
-    assert "With 12 items" in limits
     assert [plot.name for plot in finding.plots] == [
         "interventions-distance",
         "interventions-agreement",
@@ -455,8 +430,8 @@ def test_pairs_without_two_values_are_left_out_of_n_and_values_of_others_are_pas
         cells["agreement", PAD]["change"],
     ) == (0, None, None)
     says = study.finding(found, [LOWER, HIGHER]).says
-    assert says[2] == "agreement has no value for both sides of any edit."
-    assert "With 3 items even an edit that is always noticed cannot be told from a coin toss." in says[-1]
+    assert says[2].startswith("agreement has values for fewer than 6 items, too few to judge, of: drop most")
+    assert says[0].endswith("With so few items even an edit that is always noticed could be chance.")
 
 
 @pytest.mark.parametrize("study", [Interventions, ShiftedPercentages])
@@ -503,117 +478,6 @@ def test_a_writer_gives_the_sentence_and_the_edits_stay_the_same():
     "reply", [f"{LIST} or {LIST}", "", f"{'word ' * 70}{LIST}", Refusal(kind="backend", message="down")]
 )
 def test_a_writer_that_fails_is_a_typed_failure(reply: str | Refusal):
-    [found] = write_frames([CAPITAL], Scripted([reply]), 0)
+    [found] = write_frames([CAPITAL], Scripted([reply]), 0).values()
     assert isinstance(found, Undefined)
     assert found.reason == ("backend" if isinstance(reply, Refusal) else "unparsed")
-
-
-DOSE_ITEMS = [item(["pea"] * (6 + place % 4) + ["leek"] * (4 - place % 4), f"i{place}") for place in range(8)]
-
-
-def points(name: str) -> float:
-    return float(name.removesuffix(", turned").removesuffix(" points"))
-
-
-def test_a_metric_that_counts_the_shift_rises_with_it_and_a_constant_one_has_no_correlation():
-    study = ShiftedPercentages(DOSE_ITEMS)
-    counting = measured(study, LOWER, lambda one, name: points(name) / 100)
-    constant = measured(study, HIGHER, lambda one, name: 2.0)
-    finding = study.finding([*counting, *constant], [LOWER, HIGHER])
-    response, changes = finding.tables
-    assert [row[:2] for row in response.rows] == [("distance", pytest.approx(1)), ("agreement", None)]
-    first = dict(zip([column.heading for column in response.columns], response.rows[0], strict=True))
-    assert (first["n"], first["of"], first["rises at every step"]) == (8, 8, 1.0)
-    assert response.rows[1][4:7] == (0, 8, 0.0)
-    assert [(row[1], row[2], row[5], row[6]) for row in changes.rows if row[0] == "distance"] == [
-        (shift, pytest.approx(shift / 100), 8, 8) for shift in SHIFTS
-    ]
-    assert finding.says[1].startswith(
-        "distance gets worse with the shift, as it must: mean rank correlation +1.00 [+"
-    )
-    assert finding.says[2] == "agreement has no item whose values differ with at least two shifts."
-    [plot] = finding.plots
-    curve, flat = plot.curves
-    assert curve.x == (0.0, 10.0, 20.0, 30.0, 40.0, 50.0)
-    # the root mean square of 10 to 50 is the root of 1100
-    assert curve.y == tuple(pytest.approx(x / 1100**0.5) for x in curve.x)
-    assert set(flat.y) == {0.0}
-    assert all(len(side) == len(curve.x) for side in (curve.y, curve.low, curve.high))
-
-
-def test_a_metric_where_higher_is_better_has_to_fall():
-    study = ShiftedPercentages(DOSE_ITEMS)
-    finding = study.finding(measured(study, HIGHER, lambda one, name: -points(name)), [HIGHER])
-    assert finding.tables[0].rows[0][1] == pytest.approx(1)
-    assert finding.tables[1].rows[0][2] == 10.0
-    contrary = study.finding(measured(study, HIGHER, lambda one, name: points(name)), [HIGHER])
-    assert contrary.tables[0].rows[0][1] == pytest.approx(-1)
-    assert contrary.says[1].startswith("agreement gets BETTER with the shift")
-
-
-def test_an_equal_step_is_no_rise_and_noise_is_no_response():
-    study = ShiftedPercentages(DOSE_ITEMS)
-    steps = study.finding(measured(study, LOWER, lambda one, name: min(points(name), 40)), [LOWER])
-    assert steps.tables[0].rows[0][6] == 0.0
-    said = []
-    for seed in range(20):
-        rng = random.Random(seed)
-        said.append(
-            study.finding(measured(study, LOWER, lambda one, name, rng=rng: rng.random()), [LOWER]).says[1]
-        )
-    assert sum("shows no clear response" in says for says in said) >= 18
-    few = ShiftedPercentages(DOSE_ITEMS[:5])
-    says = few.finding(measured(few, LOWER, lambda one, name: points(name)), [LOWER]).says[1]
-    assert says.startswith("distance cannot be judged by 5 items: mean rank correlation +1.00 [")
-
-
-def test_items_have_the_shifts_that_they_have_room_for():
-    crowded = item(["pea", "pea", "leek", "kale", "bean", "beet", "chard", "rocket"], "crowded")
-    scattered = item([f"word{place}" for place in range(12)], "scattered")
-    study = ShiftedPercentages([crowded, scattered])
-    assert {item: list(points) for item, points in study.points.items()} == {"crowded": [0, 10, 20]}
-    assert study.skipped == {"no possibility has 10%": 1}
-    one = study.finding(measured(study, LOWER, lambda one, name: points(name)), [LOWER])
-    assert [row[1:3] for row in one.tables[1].rows] == [(10, 10.0), (20, 20.0)]
-    assert "cannot be judged by 1 item: mean rank correlation +1.00 within 1 of 1 item" in one.says[1]
-    assert "1 item left out: no possibility has 10%." in one.says[0]
-    assert one.plots[0].curves[0].low == ()
-
-
-def test_a_metric_that_likes_the_smaller_number_in_front_shows_no_response():
-    study = ShiftedPercentages(DOSE_ITEMS)
-
-    def first_number(one: Item, name: str) -> float:
-        return float(one.summaries[name].partition("(")[2].partition("%")[0])
-
-    finding = study.finding(measured(study, LOWER, first_number), [LOWER])
-    assert all(row[2] == 0 for row in finding.tables[1].rows)
-    assert "no item whose values differ" in finding.says[1]
-
-
-def test_items_whose_words_only_the_percentages_can_tell_are_named_and_counted():
-    closed = [item(["The wood swells."] * 5 + ["Hinges are loose."] * 3, f"c{place}") for place in range(3)]
-    study = ShiftedPercentages([*DOSE_ITEMS, *closed])
-    assert study.open == {one.id for one in DOSE_ITEMS}
-    finding = study.finding(
-        measured(study, LOWER, lambda one, name: points(name) * (1 if one.id in study.open else -1)), [LOWER]
-    )
-    (response,) = rows(finding.tables[0]).values()
-    assert (response["n"], response["open items"], response["n open"]) == (11, pytest.approx(1), 8)
-    assert response["rank correlation"] == pytest.approx(5 / 11)
-    assert (
-        "In 8 of them a masked-out answer has a word that only the two percentages can tell"
-        in finding.says[0]
-    )
-
-
-def test_an_item_with_a_gap_has_no_rank_correlation_but_keeps_its_changes():
-    study = ShiftedPercentages(DOSE_ITEMS)
-    found = measured(
-        study, LOWER, lambda one, name: None if one.id == "i0" and name == "30 points" else points(name)
-    )
-    finding = study.finding(found, [LOWER, HIGHER])
-    assert finding.tables[0].rows[0][4:6] == (7, 8)
-    assert [row[5] for row in finding.tables[1].rows[:5]] == [8, 8, 7, 8, 8]
-    assert finding.says[2] == "agreement has no value for any shifted statement."
-    assert [curve.label for curve in finding.plots[0].curves] == ["distance"]

@@ -18,8 +18,7 @@ from selfreflect.models.local.loading import CausalLM
 from selfreflect.models.vllm.judge import LMHead
 from selfreflect.sources.items import Item, read_items
 from selfreflect.validate.base import MetricInfo
-from selfreflect.validate.edits.choice import QUESTIONS, MultipleChoice
-from selfreflect.validate.edits.dose import ShiftedPercentages
+from selfreflect.validate.edits.percentages import QUESTIONS, MultipleChoice, ShiftedPercentages
 from selfreflect.validate.measure import measure
 from selfreflect.validate.metrics.infos import MASKED
 from selfreflect.validate.metrics.masked import Masked
@@ -69,7 +68,7 @@ class Reader:
             for answer in item.masked_out + item.conditioning
             for word in answer.split()
         ]
-        words += [option for question in QUESTIONS for option in question.options]
+        words += [option for _, options in QUESTIONS.values() for option in options]
         plain = tiny.tokenizer()
         trained = plain.train_new_from_iterator(
             [*tiny.CORPUS, *words * 3], 2000, new_special_tokens=[tiny.OPEN], show_progress=False
@@ -77,7 +76,7 @@ class Reader:
         trained.chat_template = plain.chat_template
         self.words, self.read, self.temperature = trained, read, temperature
         # no two have a beginning in common
-        assert all(len(self.ids(option)) == 1 for question in QUESTIONS for option in question.options)
+        assert all(len(self.ids(option)) == 1 for _, options in QUESTIONS.values() for option in options)
         self.opening = [trained.convert_tokens_to_ids(tiny.OPEN), *self.ids("assistant\n")]
         linear = torch.nn.Linear(len(trained), len(trained), bias=False)
         linear.weight = torch.nn.Parameter(torch.eye(len(trained)), requires_grad=False)
@@ -143,15 +142,13 @@ def test_whoever_reads_percentages_follows_the_true_distance(good_reader: Reader
 def test_whoever_reads_them_backwards_is_found_out():
     finding = found_by(Reader(backwards, 5.0), MultipleChoice(grid=5))
     assert cells(finding, 0)["Spearman"] < -0.5
-    assert "gets BETTER with the true distance" in finding.says[1]
+    assert "gets BETTER with the distance" in finding.says[1]
 
 
 def test_whoever_does_not_read_them_shows_nothing():
     finding = found_by(Reader(names_alone, 5.0), MultipleChoice(grid=5))
     assert cells(finding, 0)["Spearman"] is None
-    assert finding.says[1].startswith(
-        "selfreflect gives all statements of one true distribution the same value"
-    )
+    assert cells(finding, 0)["form"] is None
 
 
 def test_temperature_blurs_a_perfect_reader_but_leaves_the_sign():

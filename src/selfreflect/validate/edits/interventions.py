@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
 
@@ -18,16 +17,19 @@ from selfreflect.render.table import Cell, Table
 from selfreflect.sources.items import Item
 from selfreflect.text import normalise_question
 from selfreflect.validate.base import MetricInfo, Undefined, Value
-from selfreflect.validate.edits.edits import (
+from selfreflect.validate.edits.statements import (
+    FRAME,
+    LIST,
     PAD,
     STATEMENT_EDITS,
     TEXT_EDITS,
     CannotEditError,
+    Grouping,
     Material,
-    StatementEdit,
+    Statement,
     other_possibilities,
+    statements,
 )
-from selfreflect.validate.edits.statements import FRAME, LIST, Grouping, Statement, statements
 from selfreflect.validate.statistics import bounded_mean, detectable_rate
 from selfreflect.validate.study import (
     Finding,
@@ -44,7 +46,7 @@ from selfreflect.validate.worsening import FEWEST, Worsening
 
 BASE, QUESTION = "template", "repeat the question"
 OWN = " (own summaries)"
-
+_ORDER = (*STATEMENT_EDITS, PAD, QUESTION, *(edit + OWN for edit in TEXT_EDITS))
 _NOT_MADE = "Edits that could not be made"
 _LONGEST = 60
 """Words of a writer's sentence. A longer one would drown the edits."""
@@ -61,16 +63,6 @@ NOTES = (
     "as one, by their mean",
     "intervals: 95% BCa bootstrap over items; if all items agree, the share's is exact",
 )
-
-
-@dataclass(frozen=True)
-class EditedPair:
-    """Two summaries of one item, by name: before and after an edit."""
-
-    edit: str
-    item: str
-    before: str
-    after: str
 
 
 class Interventions:
@@ -97,11 +89,12 @@ class Interventions:
     ) -> None:
         self._seed = seed
         self._statements = statements(items, grouping)
-        stating = [item for item in items if self._statements[item.id]]
-        self._frames: dict[str, str | Undefined] = {item.id: FRAME for item in stating}
+        self._frames: dict[str, str | Undefined] = {}
         if writer is not None:
-            self._frames = dict(zip(self._frames, write_frames(stating, writer, seed), strict=True))
-        self.pairs: list[EditedPair] = []
+            stating = [item for item in items if self._statements[item.id]]
+            self._frames = write_frames(stating, writer, seed)
+        self._pairs: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
+        """By edit: an item, and the names of its summaries before and after."""
         self.skipped: Counter[tuple[str, str]] = Counter()
         """(edit, why it could not be made) -> how often."""
         edited = [replace(item, summaries=self._summaries(item), order=()) for item in items]
@@ -117,7 +110,7 @@ class Interventions:
         """The summaries to measure: the statement and the item's own ones, with their edits."""
         summaries: dict[str, str] = {}
         statement = self._statements[item.id]
-        frame = self._frames.get(item.id, "")
+        frame = self._frames.get(item.id, FRAME)
         if statement is None:
             self.skipped[BASE, "no answers that can be stated"] += 1
         elif isinstance(frame, Undefined):
@@ -156,27 +149,40 @@ class Interventions:
                 self.skipped[edit + label, str(error)] += 1
             else:
                 summaries |= {name: text, f"{name}: {edit}": edited}
-                self.pairs.append(EditedPair(edit + label, item.id, name, f"{name}: {edit}"))
+                self._pairs[edit + label].append((item.id, name, f"{name}: {edit}"))
         return summaries
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
         numbers = values_by_metric(values)
-        by_edit: dict[str, list[EditedPair]] = {}
-        for edit in (*STATEMENT_EDITS, PAD, QUESTION, *(edit + OWN for edit in TEXT_EDITS)):
-            pairs = [pair for pair in self.pairs if pair.edit == edit]
-            if pairs:
-                by_edit[edit] = pairs
-        most = max(len({pair.item for pair in pairs}) for pairs in by_edit.values())
         rows: list[dict[str, Cell]] = []
         says = [self._extent()]
         plots: list[Plot] = []
         for metric in metrics:
-            known = numbers.get(metric.name, {})
-            results = [_EditResult(metric, edit, pairs, known) for edit, pairs in by_edit.items()]
-            rows += [result.row() for result in results]
-            says.append(_sentence(metric, results))
+            of_metric = numbers.get(metric.name, {})
+            verdicts: dict[str, list[str]] = defaultdict(list)
+            dots = []
+            for edit in _ORDER:
+                if edit not in self._pairs:
+                    continue
+                changes = self._changes(edit, metric, of_metric)
+                worse = bounded_mean(
+                    [fmean(one > 0 for one in of_item) for of_item in changes.values()], 0, 1
+                )
+                change = Worsening(list(map(fmean, changes.values())), self._item_count(edit))
+                row: dict[str, Cell] = {
+                    "metric": metric.name,
+                    "edit": edit,
+                    **interval("worse", worse, "worse low", "worse high"),
+                    **interval("change", change.mean, "change low", "change high"),
+                    "n": len(changes),
+                    "of": change.total,
+                }
+                rows.append(row)
+                dots.append((edit, worse))
+                verdicts[_verdict(change)].append(edit)
+            parts = [f"{verdict} {joined(edits)}" for verdict, edits in verdicts.items()]
+            says.append(f"{metric.name} {'; '.join(parts)}.")
             title = f"{metric.name}: how often an edit is marked down"
-            dots = [(result.edit, result.worse) for result in results]
             label = "share of items (0.5: chance)"
             plots += dot_plot(f"interventions-{metric.name}", title, label, dots, against=0.5)
         forms = dict.fromkeys(("worse", "worse low", "worse high"), ".0%")
@@ -186,7 +192,21 @@ class Interventions:
             for (edit, why), count in sorted(self.skipped.items()):
                 reasons.append({"edit": edit, "why": why, "count": count})
             tables.append(make_table(_NOT_MADE, reasons, "d", ()))
-        return Finding(self.name, tuple(tables), (*says, _limits(most)), tuple(plots))
+        return Finding(self.name, tuple(tables), (*says, *_LIMITS), tuple(plots))
+
+    def _changes(
+        self, edit: str, metric: MetricInfo, values: Mapping[tuple[str, str], float]
+    ) -> dict[str, list[float]]:
+        """By item, how much worse the metric finds each summary after an edit."""
+        changes: dict[str, list[float]] = defaultdict(list)
+        for item, name, edited_name in self._pairs[edit]:
+            before, after = values.get((item, name)), values.get((item, edited_name))
+            if before is not None and after is not None:
+                changes[item].append(metric.badness(after) - metric.badness(before))
+        return changes
+
+    def _item_count(self, edit: str) -> int:
+        return len({item for item, _, _ in self._pairs[edit]})
 
     def _example(self) -> Table:
         """All summaries of the item with the most edits, to show what the labels mean."""
@@ -197,32 +217,34 @@ class Interventions:
         return make_table("What was made of one item", rows, "", (item.question,))
 
     def _extent(self) -> str:
-        stated = sum(BASE in item.summaries for item in self.items)
-        sentence = (
-            f"{counted(len(self.pairs), 'edit')} of {counted(len(self.items), 'item')} compared with what "
-            f"they were made from; {stated} of the items have a statement of their answers."
-        )
+        edits = sum(map(len, self._pairs.values()))
+        sentence = f"{counted(edits, 'edit')} of {counted(len(self.items), 'item')}."
         if skipped := sum(self.skipped.values()):
             sentence += f" {counted(skipped, 'edit')} could not be made; the table “{_NOT_MADE}” says why."
-        return sentence
+        rate = detectable_rate(max(map(self._item_count, self._pairs)))
+        if rate is None:
+            return f"{sentence} With so few items even an edit that is always noticed could be chance."
+        return f"{sentence} An edit must be noticed in {percent(rate)} of items to be told from chance."
 
 
-def _limits(items: int) -> str:
-    rate = detectable_rate(items)
-    power = "even an edit that is always noticed cannot be told from a coin toss."
-    if rate is not None:
-        power = f"an edit must be noticed in {percent(rate)} to be told from a coin toss with a power of 80%."
-    return (
-        f"With {counted(items, 'item')} {power} The tests are not adjusted for their number. Padding takes "
-        "nothing away, so a metric need not mind it; one that prefers it can be gamed by length. If answers "
-        "were grouped by spelling, two possibilities may mean the same, and an edit of one changes little: "
-        "group by meaning. Where most of the statement is “something else”, an edit of a rare possibility "
-        "is a small one. With few answers a metric that reads both halves may be right not to mind that a "
-        "possibility is dropped: the conditioning half may not hold it."
-    )
+_LIMITS = (
+    "Padding takes nothing away, so a metric need not mind it; one that prefers it can be gamed by length. "
+    "If answers were grouped by spelling, two possibilities may mean the same: group by meaning. With few "
+    "answers a metric that reads both halves may be right not to mind that a possibility is dropped: the "
+    "conditioning half may not hold it.",
+)
+_VERDICTS = {1: "clearly marks down:", 0: "shows no clear response to:", -1: "clearly PREFERS:"}
 
 
-def _restate(change: StatementEdit, statement: Statement, frame: str, material: Material) -> str:
+def _verdict(change: Worsening) -> str:
+    if change.mean.n < FEWEST:
+        return f"has values for fewer than {FEWEST} items, too few to judge, of:"
+    return _VERDICTS[change.direction]
+
+
+def _restate(
+    change: Callable[[Statement, Material], Statement], statement: Statement, frame: str, material: Material
+) -> str:
     return change(statement, material).text(frame)
 
 
@@ -232,8 +254,8 @@ def _repeat_question(item: Item, material: Material) -> str:
     return item.question.strip()
 
 
-def write_frames(items: Sequence[Item], writer: Generator, seed: int) -> list[str | Undefined]:
-    """Ask a model for a sentence around each item's statement, or say why it gave none.
+def write_frames(items: Sequence[Item], writer: Generator, seed: int) -> dict[str, str | Undefined]:
+    """Ask a model for a sentence around each item's statement: by item, the sentence or why there is none.
 
     The list of possibilities stays the template's, marked by :data:`LIST`, so that edits stay controlled.
     """
@@ -252,7 +274,8 @@ def write_frames(items: Sequence[Item], writer: Generator, seed: int) -> list[st
             seed=seed_for(seed, item.id, "writer"),
         )
         requests.append(request)
-    return [_frame(reply) for reply in writer.generate(requests)]
+    replies = writer.generate(requests)
+    return {item.id: _frame(reply) for item, reply in zip(items, replies, strict=True)}
 
 
 def _frame(reply: Reply | Refusal) -> str | Undefined:
@@ -264,56 +287,3 @@ def _frame(reply: Reply | Refusal) -> str | Undefined:
     if len(text.split()) > _LONGEST:
         return Undefined(reason="unparsed", message=f"the writer's reply has more than {_LONGEST} words")
     return text
-
-
-class _EditResult:
-    """How one metric responds to one edit."""
-
-    def __init__(
-        self,
-        metric: MetricInfo,
-        edit: str,
-        pairs: Sequence[EditedPair],
-        values: Mapping[tuple[str, str], float],
-    ) -> None:
-        self.metric, self.edit = metric, edit
-        changes: dict[str, list[float]] = defaultdict(list)
-        for pair in pairs:
-            before = values.get((pair.item, pair.before))
-            after = values.get((pair.item, pair.after))
-            if before is not None and after is not None:
-                changes[pair.item].append(metric.badness(after) - metric.badness(before))
-        worse = [fmean(change > 0 for change in of_item) for of_item in changes.values()]
-        self.worse = bounded_mean(worse, 0, 1)
-        items = {pair.item for pair in pairs}
-        self.change = Worsening(list(map(fmean, changes.values())), len(items))
-
-    def row(self) -> dict[str, Cell]:
-        return {
-            "metric": self.metric.name,
-            "edit": self.edit,
-            **interval("worse", self.worse, "worse low", "worse high"),
-            **interval("change", self.change.mean, "change low", "change high"),
-            "n": self.change.mean.n,
-            "of": self.change.total,
-        }
-
-
-_VERDICTS = {
-    1: "clearly marks down",
-    0: "shows no clear response to",
-    -1: "clearly PREFERS, against what was done",
-    None: f"has values for fewer than {FEWEST} items, too few to judge, of",
-}
-
-
-def _sentence(metric: MetricInfo, results: Sequence[_EditResult]) -> str:
-    edits: dict[int | None, list[str]] = defaultdict(list)
-    for result in results:
-        if result.change.mean.n:
-            judged = result.change.mean.n >= FEWEST
-            edits[result.change.direction if judged else None].append(result.edit)
-    if not edits:
-        return f"{metric.name} has no value for both sides of any edit."
-    parts = [f"{verdict}: {joined(edits[key])}" for key, verdict in _VERDICTS.items() if key in edits]
-    return f"{metric.name} {'; '.join(parts)}."

@@ -1,17 +1,16 @@
-"""What the answers of an item say and how often, as a plain statement that the studies edit, and how a metric
-follows statements that are wrong by a known distance."""
+"""What the answers of an item say and how often, as a plain statement, and edits that make a statement or a
+summary worse in a known way."""
 
 from __future__ import annotations
 
+import random
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import fmean
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from selfreflect.errors import DataError, excerpt
-from selfreflect.grouping import group_indices, normal_form
+from selfreflect.grouping import normal_form
 from selfreflect.sources.items import Item
-from selfreflect.validate.base import MetricInfo
 
 Grouping = Callable[[Sequence[str]], list[list[int]]]
 """Indices of the answers that say the same, the one to quote first: by spelling
@@ -51,11 +50,7 @@ class Statement:
         return apportioned([*(possibility.weight for possibility in self.named), self.rest], 100)
 
     def text(self, frame: str = FRAME) -> str:
-        """``I would say “Paris” (60%), “Lyon” (30%) or something else (10%).`` Texts are quoted unchanged.
-
-        Args:
-            frame: holds :data:`LIST` once.
-        """
+        """``I would say “Paris” (60%), “Lyon” (30%) or something else (10%).`` Texts are quoted unchanged."""
         *shares, rest = self.percentages
         parts = []
         for possibility, share in zip(self.named, shares, strict=True):
@@ -78,7 +73,7 @@ def apportioned(weights: Sequence[int], total: int) -> tuple[int, ...]:
     return tuple(parts)
 
 
-def statements(items: Sequence[Item], grouping: Grouping = group_indices) -> dict[str, Statement | None]:
+def statements(items: Sequence[Item], grouping: Grouping) -> dict[str, Statement | None]:
     """Map each item's id to what its answers say, see :func:`stated`.
 
     Raises:
@@ -94,7 +89,7 @@ def statements(items: Sequence[Item], grouping: Grouping = group_indices) -> dic
     return by_item
 
 
-def stated(item: Item, grouping: Grouping = group_indices) -> Statement | None:
+def stated(item: Item, grouping: Grouping) -> Statement | None:
     """State what all answers of an item say; None if no possibility has 1% of them, or all are blank.
 
     Both halves count: a statement of one half would favour the metrics that read that half. Blank answers are
@@ -138,41 +133,173 @@ def _fits(line: str) -> bool:
     return len(line.split()) <= _WORDS and len(line) <= _LETTERS
 
 
+PAD, DETAIL = "pad with filler", "replace a detail"
+FILLER = (
+    "This is a matter that can be looked at from more than one side, and it is worth a moment of thought. "
+    "There is of course more to say, and others may well put it in their own way."
+)
+_NEW = "Nobody has ever found out"
+_NAMES = ("Lisbon", "Nairobi", "Hanoi", "Quito", "Oslo", "Perth")
+_SCALE = 4
+"""Makes an added possibility weigh a quarter of all others together: 20% of the statement."""
+_TRIES = 20
+_WORD = re.compile(r"\w+")
+_DETAIL = re.compile(r"(?P<number>\d+(?:[.,]\d+)*)|(?P<name>[^\W\d_]{2,})")
+
+
+class CannotEditError(Exception):
+    """An edit does not apply. Its message is the reason, in the same words for all items."""
+
+
 @dataclass(frozen=True)
-class Point:
-    """A statement about an item, and how wrong its percentages are."""
+class Material:
+    """What an edit may add to an item: nothing that is in the item's own answers."""
 
-    item: str
-    distance: float
-    """Total variation between the stated and the true distribution, 0 to 1."""
-    summaries: tuple[str, ...]
-    """The summaries that state it, by name: the mean of their values counts."""
-    question: str = ""
-    """In multiple choice: the question of the item."""
+    answers: tuple[str, ...]
+    possibilities: Sequence[str]
+    """Of other items, in an order that does not depend on the order of items."""
+    rng: random.Random
+
+    def new_possibility(self) -> str:
+        """A possibility that no answer gives, not even in part.
+
+        Raises:
+            CannotEditError: the answers give all of them.
+        """
+        answers = list(filter(None, map(_words, self.answers)))
+        for text in (*self._shuffled(), _NEW):
+            words = _words(text)
+            if words and not any(words <= answer or answer <= words for answer in answers):
+                return text
+        raise CannotEditError("every possibility at hand was given")
+
+    def replace_detail(self, text: str) -> str:
+        """Change one number or name in ``text`` to one that the item does not have.
+
+        Raises:
+            CannotEditError: there is none, or none to replace it.
+        """
+        matches = _details(text)
+        old = _words(text).union(*map(_words, self.answers))
+        for match in self.rng.sample(matches, len(matches)):
+            other = self._number(match[0], old) if match["number"] else self._name(old)
+            if other:
+                return text[: match.start()] + other + text[match.end() :]
+        raise CannotEditError("it has no number or name to replace")
+
+    def _shuffled(self) -> list[str]:
+        return self.rng.sample(self.possibilities, len(self.possibilities))
+
+    def _number(self, number: str, old: set[str]) -> str | None:
+        """Another number of the same shape: its last two digits are drawn again."""
+        digits = [index for index, letter in enumerate(number) if letter.isdigit()]
+        for _ in range(_TRIES):
+            letters = list(number)
+            for index in digits[-2:]:
+                letters[index] = self.rng.choice("123456789")
+            other = "".join(letters)
+            if not _words(other) <= old:
+                return other
+        return None
+
+    def _name(self, old: set[str]) -> str | None:
+        sources = [[match["name"] for match in _details(text) if match["name"]] for text in self._shuffled()]
+        for names in (*sources, _NAMES):
+            new = [name for name in names if name.casefold() not in old]
+            if new:
+                return self.rng.choice(new)
+        return None
 
 
-def badness(
-    metric: MetricInfo, points: Iterable[Point], values: Mapping[tuple[str, str], float]
-) -> dict[Point, float]:
-    """How bad the metric finds each point, see :meth:`MetricInfo.badness`; points without all values are
-    missing."""
-    by_point = {}
-    for point in points:
-        numbers = [values[point.item, name] for name in point.summaries if (point.item, name) in values]
-        if len(numbers) == len(point.summaries):
-            by_point[point] = metric.badness(fmean(numbers))
-    return by_point
+def other_possibilities(statements: Mapping[str, Statement | None], item: str) -> list[str]:
+    """The most frequent possibility of every other item, sorted."""
+    others = {id_: statement for id_, statement in statements.items() if id_ != item}
+    return sorted({statement.named[0].text for statement in others.values() if statement})
 
 
-def correlations(
-    by_point: Mapping[Point, float],
-    correlation: Callable[[Sequence[float], Sequence[float]], float | None],
-) -> dict[str, float]:
-    """The correlation of distance and badness within each item; undefined ones are missing."""
-    sides: dict[str, tuple[list[float], list[float]]] = {}
-    for point, bad in by_point.items():
-        distances, numbers = sides.setdefault(point.item, ([], []))
-        distances.append(point.distance)
-        numbers.append(bad)
-    by_item = {item: correlation(*both) for item, both in sides.items()}
-    return {item: value for item, value in by_item.items() if value is not None}
+def _details(text: str) -> list[re.Match[str]]:
+    """Numbers, and words whose capital letter no sentence start explains; the only word of a text is a name
+    if it has a capital."""
+    single = len(text.split()) == 1
+    details = []
+    for match in _DETAIL.finditer(text):
+        before = text[: match.start()].rstrip("\"'“‘(*_ \t\n")
+        opens_sentence = not before or before[-1] in ".!?:…。！？"
+        if match["number"] or (match[0][0].isupper() and (single or not opens_sentence)):
+            details.append(match)
+    return details
+
+
+def _words(text: str) -> set[str]:
+    return set(_WORD.findall(text.casefold()))
+
+
+def _drop_most_frequent(statement: Statement, material: Material) -> Statement:
+    return replace(statement, named=_uneven(statement)[1:])
+
+
+def _drop_least_frequent(statement: Statement, material: Material) -> Statement:
+    return replace(statement, named=_uneven(statement)[:-1])
+
+
+def _swap_two_frequencies(statement: Statement, material: Material) -> Statement:
+    """Of the most and the least frequent possibility. They stay in place, so that only two numbers differ."""
+    first, *middle, last = _uneven(statement)
+    swapped = replace(first, weight=last.weight), *middle, replace(last, weight=first.weight)
+    return replace(statement, named=swapped)
+
+
+def _add_a_possibility(statement: Statement, material: Material) -> Statement:
+    """One that nobody gave, at 20%; the others keep their proportions."""
+    total = sum(possibility.weight for possibility in statement.named) + statement.rest
+    scaled = [replace(possibility, weight=possibility.weight * _SCALE) for possibility in statement.named]
+    added = Possibility(material.new_possibility(), total)
+    return Statement((*scaled, added), statement.rest * _SCALE)
+
+
+def _replace_a_detail(statement: Statement, material: Material) -> Statement:
+    """In the most frequent possibility that has one."""
+    named = list(statement.named)
+    for index, possibility in enumerate(named):
+        try:
+            named[index] = replace(possibility, text=material.replace_detail(possibility.text))
+        except CannotEditError as error:
+            reason = error
+        else:
+            return replace(statement, named=tuple(named))
+    raise reason
+
+
+def _cut_to_the_majority(statement: Statement, material: Material) -> Statement:
+    if len(statement.named) > 1 and statement.named[0].weight == statement.named[1].weight:
+        raise CannotEditError("no possibility is more frequent than all others")
+    return Statement(_several(statement)[:1])
+
+
+def _several(statement: Statement) -> tuple[Possibility, ...]:
+    if len(statement.named) < 2:
+        raise CannotEditError("it names one possibility only")
+    return statement.named
+
+
+def _uneven(statement: Statement) -> tuple[Possibility, ...]:
+    named = _several(statement)
+    if named[0].weight == named[-1].weight:
+        raise CannotEditError("all its possibilities are equally frequent")
+    return named
+
+
+STATEMENT_EDITS: Mapping[str, Callable[[Statement, Material], Statement]] = {
+    "drop most frequent": _drop_most_frequent,
+    "drop least frequent": _drop_least_frequent,
+    "swap two frequencies": _swap_two_frequencies,
+    "add a possibility": _add_a_possibility,
+    DETAIL: _replace_a_detail,
+    "cut to the majority": _cut_to_the_majority,
+}
+
+TEXT_EDITS: Mapping[str, Callable[[str, Material], str]] = {
+    PAD: lambda text, material: f"{text.rstrip()} {FILLER}",
+    DETAIL: lambda text, material: material.replace_detail(text),
+}
+"""Edits of summaries in any wording."""

@@ -73,7 +73,7 @@ def test_each_kind_is_loaded_by_its_class(tmp_path: Path) -> None:
     served = load_generator(ModelSpec("openai:m", base_url="http://localhost:1/v1", max_connections=2))
     assert isinstance(served, OpenAIGenerator)
     assert served.facts == {"name": "openai:m", "revision": "", "base_url": "http://localhost:1/v1"}
-    assert served.max_connections == 2
+    assert served.client.max_connections == 2
 
 
 def test_a_judges_kind_generates_nothing() -> None:

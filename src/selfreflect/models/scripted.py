@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from selfreflect.errors import BackendError, excerpt
@@ -45,29 +45,24 @@ class Scripted:
 
 
 def _reader(script: Script) -> Callable[[Request], Line]:
-    if isinstance(script, str):
-        return lambda _: script
-    if isinstance(script, Mapping):
-        return lambda request: _look_up(script, request.messages[-1].content)
-    if isinstance(script, Sequence):
-        lines = iter(script)
-        return lambda request: _next_line(lines, request)
-    return script
+    if callable(script):
+        return script
+    remaining = iter(() if isinstance(script, str | Mapping) else script)
 
-
-def _look_up(script: Mapping[str, Line], message: str) -> Line:
-    for key, line in script.items():
-        if key in message:
+    def read(request: Request) -> Line:
+        message = request.messages[-1].content
+        if isinstance(script, str):
+            return script
+        if isinstance(script, Mapping):
+            for key, line in script.items():
+                if key in message:
+                    return line
+            raise BackendError(f"no key of the script occurs in the message {excerpt(message, 200)}")
+        for line in remaining:
             return line
-    raise BackendError(f"no key of the script occurs in the message {excerpt(message, 200)}")
+        raise BackendError(f"the script is used up; the next request ends in {excerpt(message, 200)}")
 
-
-def _next_line(lines: Iterator[Line], request: Request) -> Line:
-    for line in lines:
-        return line
-    raise BackendError(
-        f"the script is used up; the next request ends in {excerpt(request.messages[-1].content, 200)}"
-    )
+    return read
 
 
 def _reply(line: Line, n: int) -> Reply | Refusal:

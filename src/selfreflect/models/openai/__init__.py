@@ -1,5 +1,1 @@
-"""OpenAI-compatible servers: :class:`~selfreflect.models.openai.generator.OpenAIGenerator`.
-
-``endpoint`` keeps secrets, ``protocol`` speaks the API, ``client`` sends, ``retry`` decides whether to try
-again.
-"""
+"""Generators behind OpenAI-compatible servers, and the client that judges on servers share."""

@@ -1,18 +1,26 @@
-"""The official OpenAI client without its own retries: errors become APIErrors."""
+"""The official OpenAI client, run in a thread of its own, with our retries: errors become APIErrors."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from selfreflect.errors import BackendError, MissingExtraError, excerpt
 from selfreflect.models.openai.endpoint import Endpoint
-from selfreflect.models.openai.iterate_in_thread import iterate_in_thread
 from selfreflect.models.openai.protocol import error_text
-from selfreflect.models.openai.retry import APIError, retry_after, status_error
+from selfreflect.models.openai.retry import (
+    APIError,
+    RetryPolicy,
+    call_with_retries,
+    retry_after,
+    status_error,
+)
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -23,17 +31,9 @@ Task: TypeAlias = Callable[["Connection"], Awaitable[T]]
 LARGEST_RESPONSE = 32 * 2**20
 """Bytes of a response that are read."""
 
-CONNECT_SECONDS = 20.0
-
-
-def check_installed(purpose: str) -> None:
-    """Raise MissingExtraError where the client is not installed."""
-    try:
-        import anyio  # noqa: F401
-        import httpx2  # noqa: F401
-        import openai  # noqa: F401
-    except ImportError:
-        raise MissingExtraError(purpose, "openai") from None
+_CONNECT_SECONDS = 20.0
+_GRACE = 2.0
+"""Seconds that cancelled tasks have to close their connections."""
 
 
 @dataclass(frozen=True)
@@ -45,25 +45,150 @@ class Connection:
     """Limits the calls under way, waits between tries included."""
 
 
-def run_tasks(
-    server: Endpoint, timeout: float, max_connections: int, tasks: Iterable[Task[T]]
-) -> Iterator[tuple[int, T]]:
-    """Run all ``tasks`` at once and yield each result with the index of its task, as soon as it is done.
+class ServerClient:
+    """Calls to one server, with retries, and errors in words without secrets.
+
+    Args:
+        purpose: what it is needed for, as an error names it.
+        max_connections: simultaneous calls, those that wait for another try included.
+        timeout: seconds for one try; a call with all its tries and waits takes three times that at most.
+        url_option: the flag of the server's address, as errors name it.
+        progress: called when the server has to be asked again.
 
     Raises:
-        Exception: the first that a task raises; the others are cancelled.
-        BackendError: the proxy that the environment names cannot be used.
+        MissingExtraError: the OpenAI client is not installed.
     """
 
-    async def work(emit: Callable[[tuple[int, T]], None]) -> None:
-        async def run(index: int, task: Task[T]) -> None:
-            emit((index, await task(connection)))
+    def __init__(
+        self,
+        purpose: str,
+        server: Endpoint,
+        *,
+        max_connections: int,
+        timeout: float,
+        url_option: str = "--base-url",
+        progress: Callable[[str], None] | None = None,
+    ) -> None:
+        try:
+            import anyio  # noqa: F401
+            import httpx2  # noqa: F401
+            import openai  # noqa: F401
+        except ImportError:
+            raise MissingExtraError(purpose, "openai") from None
+        self.server = server
+        self.max_connections = max_connections
+        self._timeout = timeout
+        self._url_option = url_option
+        self._progress = progress
+        self._last_note = ""
 
-        async with _connected(server, timeout, max_connections) as client:
-            connection = Connection(client, asyncio.Semaphore(max_connections))
-            await together(run(index, task) for index, task in enumerate(tasks))
+    def run(self, tasks: Iterable[Task[T]]) -> Iterator[tuple[int, T]]:
+        """Run all ``tasks`` at once and yield each result with the index of its task, as soon as it is done.
 
-    return iterate_in_thread(work)
+        The event loop has its own thread, so this also works inside another loop. An iterator that is closed
+        early, by an interrupt for instance, cancels the tasks.
+
+        Raises:
+            Exception: the first that a task raises; the others are cancelled.
+            BackendError: the proxy that the environment names cannot be used.
+        """
+        queue: SimpleQueue[tuple[int, T] | BaseException | None] = SimpleQueue()
+        runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        loop = runner.get_loop()
+
+        async def run_task(connection: Connection, index: int, task: Task[T]) -> None:
+            queue.put((index, await task(connection)))
+
+        async def run_all() -> None:
+            async with self._connected() as client:
+                connection = Connection(client, asyncio.Semaphore(self.max_connections))
+                await together(run_task(connection, index, task) for index, task in enumerate(tasks))
+
+        def run_loop() -> None:
+            end: BaseException | None = None
+            try:
+                with runner:
+                    runner.run(run_all())
+            except BaseException as error:
+                end = error
+            queue.put(end)
+
+        def cancel() -> None:
+            for task in asyncio.all_tasks(loop):
+                task.cancel()
+
+        thread = Thread(target=run_loop, daemon=True, name="selfreflect-requests")
+        thread.start()
+        try:
+            while isinstance(item := queue.get(), tuple):
+                yield item
+            if item is not None:
+                raise item
+        finally:
+            with suppress(RuntimeError):  # the loop is closed where the work has ended
+                loop.call_soon_threadsafe(cancel)
+            thread.join(_GRACE)
+
+    async def call(
+        self,
+        connection: Connection,
+        send: Callable[[AsyncOpenAI], Awaitable[T]],
+        retries: RetryPolicy,
+        adapt: Callable[[APIError], bool] | None = None,
+    ) -> T:
+        """Await ``send(client)``, again after failures that may pass. Raises as :func:`call_with_retries`."""
+        async with connection.slots:
+            return await call_with_retries(
+                partial(send, connection.client),
+                retries,
+                self._timeout,
+                on_retry=lambda error: self.note(f"{self.describe(error)}; trying again"),
+                adapt=adapt,
+            )
+
+    @property
+    def headers(self) -> Any:
+        """The headers of a call. Without them the client would look for other keys in the environment."""
+        from openai import Omit
+
+        return {"Authorization": self.server.authorization or Omit()}
+
+    def note(self, line: str) -> None:
+        """Pass on a line that differs from the one before: many requests meet the same fault."""
+        if self._progress is not None and line != self._last_note:
+            self._last_note = line
+            self._progress(line)
+
+    def describe(self, error: APIError) -> str:
+        """An error in words, without secrets: a server may send back what it was sent."""
+        message = f"{self.server.url}: {self.server.redacted(str(error))}"
+        server_text = self.server.redacted(" ".join(error.server_text.split()))
+        if server_text:
+            message += f": {excerpt(server_text, 300)}"
+        return (message + self.server.advice(str(error))).replace("--base-url", self._url_option)
+
+    def _connected(self) -> AsyncOpenAI:
+        import httpx2
+        from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+
+        try:
+            http = DefaultAsyncHttpxClient(
+                timeout=httpx2.Timeout(self._timeout, connect=min(self._timeout, _CONNECT_SECONDS)),
+                limits=httpx2.Limits(max_connections=self.max_connections),
+                event_hooks={"response": [_check]},
+            )
+        except (ValueError, ImportError):
+            raise BackendError(
+                "The proxy that the environment names (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY) cannot be used: "
+                "it must be an address that begins with http:// or https://."
+            ) from None
+        return AsyncOpenAI(
+            api_key="none",
+            base_url=self.server.url,
+            max_retries=0,
+            http_client=http,
+            default_headers={"Accept-Encoding": "identity"},
+        )
 
 
 async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
@@ -74,39 +199,6 @@ async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from None
     return [task.result() for task in tasks]
-
-
-@asynccontextmanager
-async def _connected(server: Endpoint, timeout: float, max_connections: int) -> AsyncIterator[AsyncOpenAI]:
-    import httpx2
-    from openai import AsyncOpenAI, DefaultAsyncHttpxClient
-
-    try:
-        http = DefaultAsyncHttpxClient(
-            timeout=httpx2.Timeout(timeout, connect=min(timeout, CONNECT_SECONDS)),
-            limits=httpx2.Limits(max_connections=max_connections),
-            event_hooks={"response": [_check]},
-        )
-    except (ValueError, ImportError):
-        raise BackendError(
-            "The proxy that the environment names (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY) cannot be used: "
-            "it must be an address that begins with http:// or https://."
-        ) from None
-    async with AsyncOpenAI(
-        api_key="none",
-        base_url=server.url,
-        max_retries=0,
-        http_client=http,
-        default_headers={"Accept-Encoding": "identity"},
-    ) as client:
-        yield client
-
-
-def authorized(server: Endpoint) -> Any:
-    """The headers of a call. Without them the client would look for other keys in the environment."""
-    from openai import Omit
-
-    return {"Authorization": server.authorization or Omit()}
 
 
 async def body_of(response: Any) -> bytes:
@@ -145,25 +237,3 @@ async def _read(chunks: AsyncIterator[bytes]) -> bytes:
         if len(data) > LARGEST_RESPONSE:
             raise APIError(f"the response is larger than {LARGEST_RESPONSE // 2**20} MB")
     return bytes(data)
-
-
-def describe(server: Endpoint, error: APIError) -> str:
-    """An error in words, without secrets: a server may send back what it was sent."""
-    message = f"{server.url}: {server.redacted(str(error))}"
-    server_text = server.redacted(" ".join(error.server_text.split()))
-    if server_text:
-        message += f": {excerpt(server_text, 300)}"
-    return message + server.advice(str(error))
-
-
-def without_repeats(progress: Callable[[str], None] | None) -> Callable[[str], None]:
-    """Pass on each line that differs from the one before: many requests meet the same fault."""
-    last = ""
-
-    def note(line: str) -> None:
-        nonlocal last
-        if progress is not None and line != last:
-            last = line
-            progress(line)
-
-    return note

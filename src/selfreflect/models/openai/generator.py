@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from selfreflect.errors import BackendError
 from selfreflect.models.base import Refusal, Reply, Request
-from selfreflect.models.openai.client import (
-    Connection,
-    authorized,
-    body_of,
-    check_installed,
-    describe,
-    run_tasks,
-    together,
-    without_repeats,
-)
+from selfreflect.models.openai.client import Connection, ServerClient, body_of, together
 from selfreflect.models.openai.endpoint import Endpoint, endpoint
 from selfreflect.models.openai.protocol import Dialect, ParsedResponse, join, parse_response
-from selfreflect.models.openai.retry import APIError, RetryPolicy, call_with_retries
+from selfreflect.models.openai.retry import APIError, RetryPolicy
 from selfreflect.models.spec import ModelSpec
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
 
 FAILURES_IN_A_ROW = 3
 """Failed requests without a success in between after which the server is given up."""
@@ -32,8 +26,7 @@ class OpenAIGenerator:
 
     Args:
         name: what the server calls the model.
-        max_connections: simultaneous calls, those that wait for another try included.
-        timeout: seconds for one try; a call with all its tries and waits takes three times that at most.
+        max_connections, timeout: see :class:`~selfreflect.models.openai.client.ServerClient`.
         progress: called when a server lacks a field or has to be asked again.
     """
 
@@ -49,14 +42,17 @@ class OpenAIGenerator:
         retries: RetryPolicy | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
-        check_installed("A model of an OpenAI-compatible server")
         self.name = f"openai:{name}"
-        self.server = server
-        self.max_connections = max_connections
+        self.facts: dict[str, Any] = {"name": self.name, "revision": "", "base_url": server.url}
+        self.client = ServerClient(
+            "A model of an OpenAI-compatible server",
+            server,
+            max_connections=max_connections,
+            timeout=timeout,
+            progress=progress,
+        )
         self._model = name
-        self._timeout = timeout
         self._retries = retries or RetryPolicy()
-        self._note = without_repeats(progress)
         self._dialect = Dialect()
         self._opens_trace: dict[bool, bool] = {}
         """For requests with and without thinking: whether the chat template begins a reasoning trace."""
@@ -79,11 +75,6 @@ class OpenAIGenerator:
             progress=progress,
         )
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What a manifest says of the model."""
-        return {"name": self.name, "revision": self.revision, "base_url": self.server.url}
-
     def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
         """One reply or refusal per request, in order.
 
@@ -96,7 +87,7 @@ class OpenAIGenerator:
     def stream(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply | Refusal]]:
         """The results as they are done, each with the index of its request. Raises as :meth:`generate`."""
         tasks = [partial(self._answer, request) for request in requests]
-        return run_tasks(self.server, self._timeout, self.max_connections, tasks)
+        return self.client.run(tasks)
 
     async def _answer(self, request: Request, connection: Connection) -> Reply | Refusal:
         try:
@@ -111,7 +102,7 @@ class OpenAIGenerator:
 
     def _refusal(self, error: APIError) -> Refusal:
         """What a request gets that failed for good, unless the server is given up."""
-        message = describe(self.server, error)
+        message = self.client.describe(error)
         if error.kind == "backend" and not error.rejected:
             self._failures += 1
         if error.fatal:
@@ -140,10 +131,10 @@ class OpenAIGenerator:
         """One call in the dialect that the server takes."""
         dialect = self._dialect
 
-        async def call() -> ParsedResponse:
+        async def send(client: AsyncOpenAI) -> ParsedResponse:
             body = dialect.body(self._model, request, first, count)
-            async with connection.client.chat.completions.with_streaming_response.create(
-                **body, extra_headers=authorized(self.server)
+            async with client.chat.completions.with_streaming_response.create(
+                **body, extra_headers=self.client.headers
             ) as response:
                 return parse_response(await body_of(response), count)
 
@@ -159,20 +150,10 @@ class OpenAIGenerator:
                 return True
             return False
 
-        async with connection.slots:
-            response = await call_with_retries(
-                call, self._retries, self._timeout, on_retry=self._note_retry, adapt=adapt
-            )
+        response = await self.client.call(connection, send, self._retries, adapt)
         self._failures = 0
-        self._settle(dialect)
-        return response
-
-    def _settle(self, dialect: Dialect) -> None:
-        """Keep the dialect that the server took."""
-        lacks = sorted(dialect.left_out - self._dialect.left_out)
-        if lacks:
-            self._note(f"{self.server.url} does not take {', '.join(lacks)}; its own defaults hold there")
+        if lacks := sorted(dialect.left_out - self._dialect.left_out):
+            url = self.client.server.url
+            self.client.note(f"{url} does not take {', '.join(lacks)}; its own defaults hold there")
         self._dialect = dialect
-
-    def _note_retry(self, error: APIError) -> None:
-        self._note(f"{describe(self.server, error)}; trying again")
+        return response

@@ -7,7 +7,7 @@ import math
 import random
 import re
 import ssl
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -48,14 +48,6 @@ class APIError(Exception):
     def __str__(self) -> str:
         return self.message
 
-    def after(self, tries: int) -> APIError:
-        """The error that ends a call, with what was done against it."""
-        if not self.retryable:
-            return self
-        wait = "" if self.wait is None else f", asks to wait {self.wait:.0f} s"
-        count = "1 try" if tries == 1 else f"{tries} tries"
-        return replace(self, message=f"{self}{wait} ({count})")
-
 
 def status_error(status: int, server_text: str, wait: float | None = None) -> APIError:
     """What an HTTP status means."""
@@ -80,7 +72,11 @@ def status_error(status: int, server_text: str, wait: float | None = None) -> AP
 
 def transport_error(exception: BaseException) -> APIError:
     """What an exception of the client means: the APIError inside it, or that no whole response came."""
-    chain = list(_chain(exception))
+    chain: list[BaseException] = []
+    link: BaseException | None = exception
+    while link is not None:
+        chain.append(link)
+        link = link.__cause__ or link.__context__
     for error in chain:
         if isinstance(error, APIError):
             return error
@@ -96,13 +92,6 @@ def transport_error(exception: BaseException) -> APIError:
     last = chain[-1]
     reason = getattr(last, "strerror", None) or str(last) or type(last).__name__
     return APIError(f"the connection failed: {excerpt(reason, 200)}", retryable=True)
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception and those behind it, the outermost first."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +153,12 @@ async def call_with_retries(
     Raises:
         APIError: the last failure.
     """
+    import anyio
+    import httpx2
+    import openai
+
+    # anything else that a call raises is a mistake of ours
+    expected = (APIError, OSError, openai.OpenAIError, httpx2.HTTPError, httpx2.InvalidURL, anyio.EndOfStream)
     clock = asyncio.get_running_loop().time
     deadline = clock() + 3 * timeout
     tries = 1
@@ -171,22 +166,16 @@ async def call_with_retries(
         try:
             async with asyncio.timeout(min(timeout, deadline - clock())):
                 return await call()
-        except _transport_errors() as exception:
+        except expected as exception:
             error = transport_error(exception)
         if adapt is not None and adapt(error):
             continue
+        if not error.retryable:
+            raise error
         wait = policy.wait(tries, error.wait, random.random())
-        if not error.retryable or wait is None or clock() + wait > deadline:
-            raise error.after(tries)
+        if wait is None or clock() + wait > deadline:
+            asks = "" if error.wait is None else f", asks to wait {error.wait:.0f} s"
+            raise replace(error, message=f"{error}{asks} ({tries} {'try' if tries == 1 else 'tries'})")
         on_retry(error)
         tries += 1
         await policy.sleep(wait)
-
-
-def _transport_errors() -> tuple[type[Exception], ...]:
-    """What a call may raise; anything else is a mistake of ours."""
-    import anyio
-    import httpx2
-    import openai
-
-    return (APIError, OSError, openai.OpenAIError, httpx2.HTTPError, httpx2.InvalidURL, anyio.EndOfStream)

@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import binascii
 from base64 import b64decode
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
 
 from selfreflect.errors import BackendError, JudgeError, excerpt
-from selfreflect.models.openai.client import (
-    Connection,
-    Task,
-    authorized,
-    body_of,
-    check_installed,
-    describe,
-    run_tasks,
-    without_repeats,
-)
+from selfreflect.models.openai.client import ServerClient, Task, body_of
 from selfreflect.models.openai.endpoint import Endpoint
-from selfreflect.models.openai.retry import APIError, RetryPolicy, call_with_retries
+from selfreflect.models.openai.retry import APIError, RetryPolicy
 
 if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
     from selfreflect.models.vllm.judge import Floats
 
 T = TypeVar("T")
+Send: TypeAlias = "Callable[[AsyncOpenAI], Awaitable[bytes]]"
 
 PROMPTS_PER_CALL = 32
 CALLS = 4
@@ -61,8 +55,7 @@ class PoolingServer:
 
     Args:
         model: what the server calls it.
-        timeout: seconds for one try of a call; with all its tries a call takes three times that at most.
-        progress: called when the server has to be asked again.
+        timeout, progress: see :class:`~selfreflect.models.openai.client.ServerClient`.
     """
 
     def __init__(
@@ -74,16 +67,18 @@ class PoolingServer:
         retries: RetryPolicy | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
-        check_installed("A judge on a server")
         self.model = model
-        self.server = server
-        self._timeout = timeout
+        self.url = server.url
+        self.facts: dict[str, Any] = {"base_url": server.url}
         self._retries = retries or RetryPolicy()
-        self._note = without_repeats(progress)
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        return {"base_url": self.server.url}
+        self._client = ServerClient(
+            "A judge on a server",
+            server,
+            max_connections=CALLS,
+            timeout=timeout,
+            url_option="--judge-url",
+            progress=progress,
+        )
 
     def longest(self) -> int | None:
         """Tokens of the longest prompt that the server takes, None where it does not say.
@@ -98,63 +93,55 @@ class PoolingServer:
                 return model.max_model_len
         names = ", ".join(excerpt(model.id) for model in models[:10]) or "nothing"
         raise JudgeError(
-            f"{self.server.url} does not serve {excerpt(self.model)}; it serves {names}. Name the model as "
+            f"{self.url} does not serve {excerpt(self.model)}; it serves {names}. Name the model as "
             "`vllm serve` does with --served-model-name."
         )
 
     def last_states(self, prompts: Sequence[Sequence[int]]) -> Floats:
-        """See :class:`~selfreflect.models.vllm.judge.Pool`."""
+        """The final normed hidden state of the last token of each prompt, shape (prompts, width).
+
+        Raises:
+            JudgeError: the server fails, or sends something else.
+        """
         starts = range(0, len(prompts), PROMPTS_PER_CALL)
         batches = [prompts[start : start + PROMPTS_PER_CALL] for start in starts]
         bodies = self._call_all([partial(self._embed, batch) for batch in batches], self._retries)
         states = [_states(body, len(batch)) for body, batch in zip(bodies, batches, strict=True)]
         if len({part.shape[1] for part in states}) > 1:
-            raise JudgeError(f"{self.server.url}: hidden states of one model differ in their length")
+            raise JudgeError(f"{self.url}: hidden states of one model differ in their length")
         return np.concatenate(states)
 
-    async def _embed(self, prompts: Sequence[Sequence[int]], connection: Connection) -> bytes:
-        async with connection.client.embeddings.with_streaming_response.create(
+    async def _embed(self, prompts: Sequence[Sequence[int]], client: AsyncOpenAI) -> bytes:
+        async with client.embeddings.with_streaming_response.create(
             model=self.model,
             input=[list(prompt) for prompt in prompts],
             encoding_format="base64",
-            extra_headers=authorized(self.server),
+            extra_headers=self._client.headers,
             extra_body={"use_activation": False},
         ) as response:
             return await body_of(response)
 
-    async def _list_models(self, connection: Connection) -> bytes:
-        async with connection.client.models.with_streaming_response.list(
-            extra_headers=authorized(self.server)
-        ) as response:
+    async def _list_models(self, client: AsyncOpenAI) -> bytes:
+        async with client.models.with_streaming_response.list(extra_headers=self._client.headers) as response:
             return await body_of(response)
 
-    def _call_all(self, calls: Sequence[Task[bytes]], retries: RetryPolicy) -> list[bytes]:
+    def _call_all(self, calls: Sequence[Send], retries: RetryPolicy) -> list[bytes]:
         """The response to each call, in order.
 
         Raises:
             JudgeError: one of them fails for good.
         """
 
-        async def run(call: Task[bytes], connection: Connection) -> bytes:
-            async with connection.slots:
-                return await call_with_retries(
-                    partial(call, connection), retries, self._timeout, on_retry=self._note_retry
-                )
+        def task_of(send: Send) -> Task[bytes]:
+            return lambda connection: self._client.call(connection, send, retries)
 
-        tasks = [partial(run, call) for call in calls]
         try:
-            bodies = dict(run_tasks(self.server, self._timeout, CALLS, tasks))
+            bodies = dict(self._client.run([task_of(send) for send in calls]))
         except APIError as error:
-            raise JudgeError(f"{self._describe(error)}.") from None
+            raise JudgeError(f"{self._client.describe(error)}.") from None
         except BackendError as error:
             raise JudgeError(str(error)) from None
         return [bodies[index] for index in range(len(calls))]
-
-    def _note_retry(self, error: APIError) -> None:
-        self._note(f"{self._describe(error)}; trying again")
-
-    def _describe(self, error: APIError) -> str:
-        return describe(self.server, error).replace("--base-url", "--judge-url")
 
 
 def _decoded(body: bytes, kind: type[T], what: str) -> T:

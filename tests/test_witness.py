@@ -182,9 +182,13 @@ def test_estimated_scores_are_the_same(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", w.COSTLY)
 def test_costly_commands_keep_the_keys_of_their_json(tmp_path: Path, name: str) -> None:
-    assert not w.lost(
-        kept("shapes.json")[name], w.shape(w.call(w.COSTLY[name], w.workplace(tmp_path / "work")).lines)
-    )
+    old = kept("shapes.json")[name]
+    if "[].dry_run" in old:
+        # Estimates without earlier work were dropped on purpose: they are null now.
+        for path, kinds in old.items():
+            if path.endswith((".expected", ".seconds.most")):
+                kinds.append("NoneType")
+    assert not w.lost(old, w.shape(w.call(w.COSTLY[name], w.workplace(tmp_path / "work")).lines))
 
 
 def test_the_witness_can_accuse() -> None:

@@ -2,108 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from selfreflect.cli.console import emit, print_table, say
-from selfreflect.pipeline.cost import Amount, StageCost, total
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.render.text import one_line
 
 if TYPE_CHECKING:
-    from selfreflect.pipeline.dry_run import DryRun
+    from selfreflect.pipeline.dry_run import Amount, DryRun
 
 AMOUNTS = {
-    "calls": "calls",
-    "completions": "completions",
-    "prompt_tokens": "prompt tokens",
-    "completion_tokens": "completion tokens",
-    "judge_tokens": "judge tokens",
-    "seconds": "time",
-    "money": "money",
+    "calls": ("calls", 0),
+    "completions": ("completions", 0),
+    "prompt_tokens": ("prompt tokens", 0),
+    "completion_tokens": ("completion tokens", 0),
+    "judge_tokens": ("judge tokens", 0),
+    "seconds": ("time", 2),
+    "money": ("money", 6),
 }
-"""Headings of the amounts of a stage's cost."""
-DIGITS = {"seconds": 2, "money": 6}
+"""Heading and digits of each amount of a stage's cost."""
 
 
 def show_costs(dry_run: DryRun, json: bool) -> None:
     """Print the costs of a dry run."""
-    costs = dry_run.costs
+    stages: list[dict[str, Any]] = []
+    totals: dict[str, Amount] = {}
+    for cost in dry_run.costs:
+        amounts = {name: getattr(cost, name) for name in AMOUNTS}
+        if cost.money is None:
+            del amounts["money"]
+        for name in ("seconds", "money"):
+            if name in amounts:
+                totals[name] = totals[name] + amounts[name] if name in totals else amounts[name]
+        stages.append({"stage": cost.stage, "model": cost.model, "to_do": cost.to_do, **_rounded(amounts)})
+    line = {"dry_run": stages, "total": _rounded(totals), "notes": dry_run.notes}
     if json:
-        totals = {name: _rounded(name, amount) for name, amount in _totals(costs).items()}
-        emit({"dry_run": [_to_json(cost) for cost in costs], "total": totals, "notes": dry_run.notes})
+        emit(line)
         return
-    print_table(cost_table(costs))
+    print_table(_table(line))
     for note in dry_run.notes:
         say(one_line(note))
     say("dry run: nothing was written, and no server was asked.")
 
 
-def cost_table(costs: Sequence[StageCost]) -> Table:
+def _rounded(amounts: dict[str, Amount]) -> dict[str, dict[str, float | None]]:
+    rounded = {}
+    for name, amount in amounts.items():
+        digits = AMOUNTS[name][1] or None
+        rounded[name] = {
+            "expected": None if amount.expected is None else round(amount.expected, digits),
+            "most": None if amount.most is None else round(amount.most, digits),
+        }
+    return rounded
+
+
+def _table(line: dict[str, Any]) -> Table:
     """One row per amount of a stage, then the time and money of all stages."""
     rows: list[tuple[Cell, ...]] = []
-    for cost in costs:
-        rows.append((cost.stage, "to do", cost.to_do, cost.to_do))
-        if not cost.to_do:
-            continue
-        rows.append(("", f"with {cost.model}", "", ""))
-        for name, amount in _amounts(cost).items():
-            if amount.most != 0:
-                rows.append(("", AMOUNTS[name], *_cells(name, amount)))
-    if len(costs) > 1:
-        for name, amount in _totals(costs).items():
-            rows.append(("all", AMOUNTS[name], *_cells(name, amount)))
+    for stage in line["dry_run"]:
+        rows.append((stage["stage"], "to do", stage["to_do"], stage["to_do"]))
+        if stage["to_do"]:
+            rows.append(("", f"with {stage['model']}", "", ""))
+            rows += _amount_rows("", stage)
+    if len(line["dry_run"]) > 1:
+        rows += _amount_rows("all", line["total"])
     columns = (Column("stage"), Column("what"), Column("expected", ",.0f"), Column("at most", ",.0f"))
-    return Table(title="What is left to do", columns=columns, rows=tuple(rows), notes=("a dash: unknown",))
+    notes = ("a dash: not known yet",)
+    return Table(title="What is left to do", columns=columns, rows=tuple(rows), notes=notes)
 
 
-def _amounts(cost: StageCost) -> dict[str, Amount]:
-    """The amounts of a stage that are known to apply."""
-    amounts = {name: getattr(cost, name) for name in AMOUNTS}
-    return {name: amount for name, amount in amounts.items() if amount is not None}
+def _amount_rows(stage: str, amounts: dict[str, Any]) -> list[tuple[Cell, ...]]:
+    rows: list[tuple[Cell, ...]] = []
+    for name, (heading, _) in AMOUNTS.items():
+        amount = amounts.get(name)
+        if amount is not None and amount["most"] != 0:
+            rows.append((stage, heading, _cell(name, amount["expected"]), _cell(name, amount["most"])))
+    return rows
 
 
-def _totals(costs: Sequence[StageCost]) -> dict[str, Amount]:
-    """The time of all stages, and the money if there are prices."""
-    totals = {"seconds": total(costs, lambda cost: cost.seconds)}
-    if any(cost.money is not None for cost in costs):
-        totals["money"] = total(costs, lambda cost: cost.money)
-    return totals
-
-
-def _cells(name: str, amount: Amount) -> tuple[Cell, Cell]:
-    if name == "seconds":
-        return _duration(amount.expected), _duration(amount.most)
+def _cell(name: str, value: float | None) -> Cell:
+    """Show a time as ``3.2 s``, or ``1:02:03`` from a minute on, small amounts of money with more digits."""
+    if value is None:
+        return None
     if name == "money":
-        return _price(amount.expected), _price(amount.most)
-    return amount.expected, amount.most
-
-
-def _duration(seconds: float | None) -> Cell:
-    """``3.2 s``, or ``1:02:03`` from a minute on."""
-    if seconds is None:
-        return None
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
-
-
-def _price(money: float | None) -> Cell:
-    if money is None:
-        return None
-    return f"{money:,.4f}" if money < 1 else f"{money:,.2f}"
-
-
-def _to_json(cost: StageCost) -> dict[str, Any]:
-    amounts = {name: _rounded(name, amount) for name, amount in _amounts(cost).items()}
-    return {"stage": cost.stage, "model": cost.model, "to_do": cost.to_do, **amounts}
-
-
-def _rounded(name: str, amount: Amount) -> dict[str, float | None]:
-    digits = DIGITS.get(name)
-    expected, most = amount.expected, amount.most
-    return {
-        "expected": None if expected is None else round(expected, digits),
-        "most": None if most is None else round(most, digits),
-    }
+        return f"{value:,.4f}" if value < 1 else f"{value:,.2f}"
+    if name != "seconds":
+        return value
+    if value < 60:
+        return f"{value:.1f} s"
+    minutes, seconds = divmod(round(value), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}"

@@ -40,7 +40,7 @@ def run_stages(
     """
     from selfreflect.cli.console import Watcher
     from selfreflect.cli.costs import show_costs
-    from selfreflect.pipeline.dry_run import open_dry_run
+    from selfreflect.pipeline.dry_run import dry_run_directory
     from selfreflect.pipeline.experiment import open_experiment
     from selfreflect.pipeline.settings import settings_of
     from selfreflect.store.run import Run
@@ -52,9 +52,9 @@ def run_stages(
     options = replace(options, devices=None)
     watcher = Watcher()
     if dry_run:
-        with open_dry_run(out, config, stages, fresh=fresh, options=options, progress=watcher) as costs:
-            fill(costs, stages, names)
-            show_costs(costs, json)
+        costs = dry_run_directory(out, config, stages, options, watcher, fresh=fresh)
+        fill(costs, stages, names)
+        show_costs(costs, json)
         return
     with open_experiment(out, config, stages, fresh=fresh, options=options, progress=watcher) as experiment:
         fill(experiment, stages, names)

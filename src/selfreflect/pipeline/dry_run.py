@@ -1,46 +1,34 @@
 """Count what a run would take, without writing anything or asking any server.
 
-The stages run with a generator that records requests and replies with placeholders. Texts that exist are
+The stages run with a generator that counts requests and replies with placeholders. Texts that exist are
 counted exactly, texts to come at most with their token limits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 from msgspec.structs import replace
 
 from selfreflect.config import Config
+from selfreflect.metric.engine.tree import build_tree
+from selfreflect.metric.prompts import CannotScoreError, prepare, summary_prompts
+from selfreflect.metric.tasks import reference_context, summary_context
+from selfreflect.models.base import Completion, Message, Refusal, Reply, Request
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.spec import kind_of
-from selfreflect.pipeline.cost import NOTHING, UNKNOWN, Amount, StageCost, add_up
-from selfreflect.pipeline.counting import (
-    Call,
-    Kind,
-    Placeholders,
-    RequestCounter,
-    count_bytes,
-    count_with,
-    try_out,
-)
-from selfreflect.pipeline.judge_cost import JudgeCost
-from selfreflect.pipeline.models import ConfiguredModels, ModelProvider
+from selfreflect.pipeline.models import ConfiguredModels
 from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet
 from selfreflect.pipeline.settings import check_model, check_settings, stage_settings
-from selfreflect.pipeline.stages import (
-    StageSpec,
-    StageTask,
-    answer_sampling,
-    stage_fn,
-    strategy_names,
-    summary_sampling,
-)
+from selfreflect.pipeline.stages import StageSpec, StageTask, stage_fn
 from selfreflect.pipeline.todo import has_all_questions, missing_answers, missing_scores, missing_summaries
 from selfreflect.prompts import Prompts, load_prompts
-from selfreflect.records import Failure, Stage
+from selfreflect.records import AnswerSet, Failure, Question, Record, Stage
 from selfreflect.sources.items import Item
 from selfreflect.sources.questions import load_questions
 from selfreflect.store.journal import store_errors
@@ -50,22 +38,70 @@ from selfreflect.strategies.driver import Named
 from selfreflect.strategies.task import Strategy, StrategyFunction, Task
 
 if TYPE_CHECKING:
+    from selfreflect.models.chat import ChatTokenizer
+    from selfreflect.models.judge import Judge
     from selfreflect.models.local.generator import HFGenerator
 
 MOST_STEPS = 20
 """Steps after which a strategy is stopped: with placeholders for replies it may never end."""
 
+_NUMBERS = count()
+_PLACEHOLDER = re.compile(r"⟦reply \d+ of (\d{1,9}) tokens⟧")
 
-@contextmanager
-def open_dry_run(
+
+@dataclass(frozen=True)
+class Amount:
+    """An expected value and an upper bound; None if not known."""
+
+    expected: float | None
+    most: float | None
+
+    def __add__(self, other: Amount) -> Amount:
+        expected = most = None
+        if self.expected is not None and other.expected is not None:
+            expected = self.expected + other.expected
+        if self.most is not None and other.most is not None:
+            most = self.most + other.most
+        return Amount(expected, most)
+
+    def __mul__(self, factor: float) -> Amount:
+        expected = None if self.expected is None else self.expected * factor
+        return Amount(expected, None if self.most is None else self.most * factor)
+
+
+NOTHING = Amount(0, 0)
+UNKNOWN = Amount(None, None)
+
+
+class StageCost(Record, frozen=True, kw_only=True):
+    """What one stage would still take."""
+
+    stage: Stage
+    model: str
+    """Its name, and where it is served, without credentials."""
+    to_do: int
+    """Answer sets, summaries or scores."""
+    calls: Amount = NOTHING
+    """Conversations to send; at most one per completion, for servers that give one at a time."""
+    completions: Amount = NOTHING
+    prompt_tokens: Amount = NOTHING
+    completion_tokens: Amount = NOTHING
+    judge_tokens: Amount = NOTHING
+    """Nodes of prefix trees."""
+    seconds: Amount = NOTHING
+    money: Amount | None = None
+    """In the currency of the prices; None without prices."""
+
+
+def dry_run_directory(
     path: Path,
     config: Config,
     stages: Sequence[Stage],
+    options: ExecutionOptions,
+    progress: Progress,
     *,
     fresh: bool = False,
-    options: ExecutionOptions | None = None,
-    progress: Progress | None = None,
-) -> Iterator[DryRun]:
+) -> DryRun:
     """Look at the run directory at ``path``, if there is one, and change nothing there.
 
     The arguments are those of :func:`~selfreflect.pipeline.experiment.open_experiment`.
@@ -73,7 +109,6 @@ def open_dry_run(
     Raises:
         StoreError: the directory was made with other settings, or holds something else.
     """
-    options = options or ExecutionOptions()
     prompts = load_prompts(options.prompts)
     with store_errors(path):
         if path.exists():
@@ -81,7 +116,7 @@ def open_dry_run(
         is_resumed = (path / MANIFEST).exists() and not fresh
         run = Run.load(path) if is_resumed else Run.in_memory(path)
     check_settings(run.manifest, stage_settings(config, stages, prompts), path)
-    yield DryRun(run, config, prompts, options, ConfiguredModels(config, options, progress or Quiet()))
+    return DryRun(run, config, prompts, options, progress)
 
 
 def dry_run_items(
@@ -91,7 +126,7 @@ def dry_run_items(
     run = Run.in_memory(Path())
     for item in items:
         run.add_in_memory([item.question_record, item.answer_set, *item.summary_records])
-    dry_run = DryRun(run, config, load_prompts(), options, ConfiguredModels(config, options, progress))
+    dry_run = DryRun(run, config, load_prompts(), options, progress)
     dry_run.scores()
     return dry_run
 
@@ -99,12 +134,11 @@ def dry_run_items(
 class DryRun:
     """Adds up what each stage would take in ``costs``, and says in ``notes`` how to read the numbers.
 
-    Has the stages of an :class:`~selfreflect.pipeline.experiment.Experiment`. Local models are loaded and
-    tried for a few seconds.
+    Has the stages of an :class:`~selfreflect.pipeline.experiment.Experiment`. Local models are loaded.
     """
 
     def __init__(
-        self, run: Run, config: Config, prompts: Prompts, options: ExecutionOptions, models: ModelProvider
+        self, run: Run, config: Config, prompts: Prompts, options: ExecutionOptions, progress: Progress
     ) -> None:
         self.costs: list[StageCost] = []
         self.notes: list[str] = []
@@ -112,12 +146,7 @@ class DryRun:
         self._config = config
         self._prompts = prompts
         self._options = options
-        self._models = models
-        self._placeholders = Placeholders()
-        self._lengths = _earlier_lengths(run, config)
-        """Expected tokens of a completion."""
-        self._paces: dict[Kind, float] = {}
-        """Seconds per token of a completion."""
+        self._models = ConfiguredModels(config, options, progress)
 
     def questions(self) -> None:
         """Load the questions, unless the directory has them all."""
@@ -129,66 +158,44 @@ class DryRun:
         """Count what the missing answers take."""
         self._count("answers", missing_answers(self._run))
 
-    def summaries(self, strategies: Sequence[Named]) -> None:
+    def summaries(self, strategies: Sequence[str]) -> None:
         """Count what the missing summaries take, by following the strategies with placeholders."""
-        followed: list[Named] = []
-        for strategy in strategies:
-            if isinstance(strategy, str):
-                followed.append((strategy, _stopped(load_strategy(strategy))))
-            else:
-                name, function = strategy
-                followed.append((name, _stopped(function)))
-        self._count("summaries", missing_summaries(self._run, strategy_names(followed)), followed)
+        followed = [(name, _stopped(load_strategy(name))) for name in strategies]
+        self._count("summaries", missing_summaries(self._run, strategies), followed)
 
     def scores(self) -> None:
-        """Count the judge's work, exactly where answers and summaries exist."""
+        """Count the judge's work."""
         tasks = missing_scores(self._run)
-        model = self._config.scores.judge
-        tokens = NOTHING
-        seconds = NOTHING
-        if tasks and kind_of(model) == "vllm+http":
-            tokens = UNKNOWN
-            seconds = UNKNOWN
-            self._note("judge tokens are not known, since no server is asked; count them with a local judge")
-        elif tasks:
-            tokens, seconds = self._judge_use(tasks)
         to_do = sum(task.size for task in tasks)
-        self.costs.append(
-            StageCost(stage="scores", model=model, to_do=to_do, judge_tokens=tokens, seconds=seconds)
+        cost = StageCost(
+            stage="scores",
+            model=self._config.scores.judge,
+            to_do=to_do,
+            judge_tokens=self._judge_tokens(tasks) if tasks else NOTHING,
+            seconds=self._seconds("scores", to_do, len(self._run.scores)),
         )
+        self.costs.append(cost)
 
-    def _judge_use(self, tasks: Sequence[StageTask]) -> tuple[Amount, Amount]:
-        """Judge tokens and seconds. A budget is never exceeded; with other limits there is no bound."""
+    def _judge_tokens(self, tasks: Sequence[StageTask]) -> Amount:
+        if kind_of(self._config.scores.judge) == "vllm+http":
+            self._note("judge tokens are not known, since no server is asked; count them with a local judge")
+            return UNKNOWN
         judge = self._models.judge()
         check_model(self._run.manifest, "scores", judge.facts, self._run.path)
-        cost = JudgeCost(judge, tasks[0].question, self._placeholders, self._length)
-        pace = cost.seconds_per_token()
         limits = self._config.scores.limits
-        all_tokens = []
-        all_seconds = []
+        total = NOTHING
         for task in tasks:
-            tokens = cost.tokens(task)
-            if limits is not None and limits.tokens is not None:
-                tokens = tokens.capped(limits.tokens)
-            elif limits is not None:
-                tokens = Amount(expected=tokens.expected, most=None)
-            seconds = tokens.scaled(pace)
-            if limits is not None and limits.seconds is not None:
-                seconds = Amount(expected=min(limits.seconds, seconds.expected or limits.seconds), most=None)
-            all_tokens.append(tokens)
-            all_seconds.append(seconds)
-        if cost.estimated:
-            self._note(
-                "judge tokens of texts to come are estimated: expected for ordinary English, at most as if "
-                "every text ran to its token limit and each token were a word to mask"
-            )
+            tokens = judge_tokens(judge, task)
+            if limits is not None:
+                tokens = _limited(tokens, limits.tokens)
+            total += tokens
         if limits is not None and limits.adaptive:
             self._note(
                 "limits by time, --se and --race may stop earlier, or compute shared words again each round"
             )
         if self._options.cache is not None:
             self._note("what --cache holds already is not subtracted")
-        return add_up(all_tokens), add_up(all_seconds)
+        return total
 
     def _count(
         self,
@@ -198,85 +205,84 @@ class DryRun:
     ) -> None:
         """Run a stage with placeholders for replies."""
         spec = StageSpec(stage, self._config, self._prompts, self._options, tuple(strategies))
-        generator = None
+        chat = None
         if tasks and spec.kind == "local":
             generator = cast("HFGenerator", self._models.generator(stage))
             check_model(self._run.manifest, stage, generator.facts, self._run.path)
-        count_tokens = count_with(generator) if generator else count_bytes
-        counter = RequestCounter(spec.model, self._placeholders, count_tokens)
+            chat = generator.chat
+        elif tasks:
+            self._note(
+                "prompts of models that are not loaded are counted as 4 bytes per token, at most 1; "
+                "calls repeated after a fault are not counted"
+            )
+        if tasks:
+            self._note("at most: each text to come has as many tokens as allowed, and the judge masks each")
+        earlier_tokens, earlier_completions = self._earlier(stage)
+        counter = RequestCounter(spec.model, chat)
         for results in stage_fn(spec, counter, Quiet())(tasks):
             self._run.add_in_memory(results)
             for result in results:
                 if isinstance(result, Failure):
                     self._note(f"{result.name} could not be followed to its end: {result.message}")
-        self._measure_paces(stage, counter, generator)
-        self._note_assumptions(counter, generator)
-        to_do = sum(task.size for task in tasks)
-        self.costs.append(self._generation_cost(spec, counter.calls, generator, to_do))
-
-    def _measure_paces(self, stage: Stage, counter: RequestCounter, generator: HFGenerator | None) -> None:
-        """Take the pace from the stage's earlier work, else from a trial of a local model."""
-        earlier = _earlier_pace(self._run, stage)
-        for kind, example in counter.examples.items():
-            if earlier is not None:
-                self._paces[kind] = earlier
-                self._note("times are what the earlier work in this directory took")
-            if generator and (earlier is None or kind not in self._lengths):
-                length, pace = try_out(generator, example)
-                self._lengths.setdefault(kind, length)
-                self._paces.setdefault(kind, pace)
-                self._note("expected lengths and times come from a trial of a few seconds; they are rough")
-
-    def _generation_cost(
-        self, spec: StageSpec, calls: Sequence[Call], generator: HFGenerator | None, to_do: int
-    ) -> StageCost:
-        prompt = NOTHING
-        completion = NOTHING
-        seconds = NOTHING
-        for call in calls:
-            call_prompt = call.prompt + add_up(map(self._length, call.replies))
-            if generator is None and call_prompt.most is not None:  # a server may read it for each completion
-                call_prompt = replace(call_prompt, most=call.n * call_prompt.most)
-            call_completion = self._length(call.kind).scaled(call.n)
-            prompt += call_prompt
-            completion += call_completion
-            seconds += call_completion.scaled(self._paces.get(call.kind))
-        price = self._config.prices.get(spec.model)
+        completion_tokens = Amount(None, counter.most_completion_tokens)
+        if earlier_tokens or not tasks:
+            mean = earlier_tokens / max(1, earlier_completions)
+            expected = min(counter.completions * mean, counter.most_completion_tokens)
+            completion_tokens = Amount(expected, counter.most_completion_tokens)
         money = None
+        price = self._config.prices.get(spec.model)
         if price is not None:
-            money = prompt.scaled(price.input_per_million / 1e6)
-            money += completion.scaled(price.output_per_million / 1e6)
-        completions = sum(call.n for call in calls)
-        return StageCost(
-            stage=spec.stage,
+            money = counter.prompt_tokens * (price.input_per_million / 1e6)
+            money += completion_tokens * (price.output_per_million / 1e6)
+        cost = StageCost(
+            stage=stage,
             model=_model_and_place(spec),
-            to_do=to_do,
-            calls=Amount(expected=len(calls), most=len(calls) if generator else completions),
-            completions=Amount.exactly(completions),
-            prompt_tokens=prompt,
-            completion_tokens=completion,
-            seconds=seconds,
+            to_do=sum(task.size for task in tasks),
+            calls=counter.calls,
+            completions=Amount(counter.completions, counter.completions),
+            prompt_tokens=counter.prompt_tokens,
+            completion_tokens=completion_tokens,
+            seconds=self._seconds(stage, counter.completions, earlier_completions),
             money=money,
         )
+        self.costs.append(cost)
 
-    def _length(self, kind: Kind) -> Amount:
-        """Tokens of a completion."""
-        return Amount(expected=self._lengths.get(kind), most=kind.sampling.max_new_tokens)
+    def _earlier(self, stage: Literal["answers", "summaries"]) -> tuple[int, int]:
+        """Tokens and number of the stage's completions that the directory holds."""
+        if stage == "answers":
+            answer_sets = self._run.answers.values()
+            return sum(one.tokens for one in answer_sets), sum(len(one.answers) for one in answer_sets)
+        summaries = self._run.summaries.values()
+        return sum(one.tokens for one in summaries), sum(one.calls for one in summaries)
 
-    def _note_assumptions(self, counter: RequestCounter, generator: HFGenerator | None) -> None:
-        if counter.calls and generator is None:
-            self._note(
-                "prompts of models that are not loaded are counted as 4 bytes per token, at most 1; "
-                "calls repeated after a fault are not counted"
-            )
-        if any(call.replies for call in counter.calls):
-            self._note(
-                "replies shown to later steps count there with their token limit; quoting may add to that"
-            )
+    def _seconds(self, stage: Stage, to_do: int, earlier: int) -> Amount:
+        """The time for some work, if the directory's earlier work says how long it takes."""
+        if not to_do:
+            return NOTHING
+        seconds = self._run.manifest.wall_time.get(stage)
+        if not seconds or not earlier:
+            return UNKNOWN
+        self._note("times and lengths are expected to be the mean of the earlier work in this directory")
+        return Amount(to_do * seconds / earlier, None)
 
     def _note(self, line: str) -> None:
         if line not in self.notes:
             self.notes.append(line)
+
+
+def _limited(tokens: Amount, budget: int | None) -> Amount:
+    """Judge tokens of a question that may stop early. Only a budget of tokens is never exceeded."""
+    if budget is None or tokens.most is None:
+        return Amount(tokens.expected, None)
+    expected = None if tokens.expected is None else min(tokens.expected, budget)
+    return Amount(expected, min(tokens.most, budget))
+
+
+def _model_and_place(spec: StageSpec) -> str:
+    if spec.kind != "openai":
+        return spec.model
+    base_url = getattr(spec.config, spec.stage).base_url
+    return f"{spec.model} at {endpoint(base_url).url}"
 
 
 def _stopped(function: StrategyFunction) -> StrategyFunction:
@@ -295,33 +301,122 @@ def _stopped(function: StrategyFunction) -> StrategyFunction:
     return strategy
 
 
-def _earlier_lengths(run: Run, config: Config) -> dict[Kind, float]:
-    """Mean tokens of the completions that the directory holds."""
-    lengths: dict[Kind, float] = {}
-    answer_sets = [answers for answers in run.answers.values() if answers.tokens]
-    if answer_sets:
-        kind = Kind(config.answers.model, answer_sampling(config.answers))
-        count = sum(len(answers.answers) for answers in answer_sets)
-        lengths[kind] = sum(answers.tokens for answers in answer_sets) / count
-    # tokens of summaries with samples are mostly those of the samples
-    most_calls = config.summaries.num_samples - 1
-    summaries = [one for one in run.summaries.values() if one.tokens and 0 < one.calls <= most_calls]
-    if summaries:
-        kind = Kind(config.summaries.model, summary_sampling(config.summaries))
-        lengths[kind] = sum(one.tokens for one in summaries) / sum(one.calls for one in summaries)
-    return lengths
+def _placeholder(limit: int) -> str:
+    """A text that stands for a reply to come. Each is different, as replies are."""
+    return f"⟦reply {next(_NUMBERS)} of {limit} tokens⟧"
 
 
-def _earlier_pace(run: Run, stage: Stage) -> float | None:
-    """Seconds per token of the stage's earlier work."""
-    records = run.answers.values() if stage == "answers" else run.summaries.values()
-    tokens = sum(record.tokens for record in records)
-    seconds = run.manifest.wall_time.get(stage)
-    return seconds / tokens if seconds and tokens else None
+def _limits(text: str) -> list[int]:
+    """The most tokens of each reply to come that ``text`` shows."""
+    return [int(limit) for limit in _PLACEHOLDER.findall(text)]
 
 
-def _model_and_place(spec: StageSpec) -> str:
-    if spec.kind != "openai":
-        return spec.model
-    base_url = getattr(spec.config, spec.stage).base_url
-    return f"{spec.model} at {endpoint(base_url).url}"
+def _strip(text: str) -> str:
+    """``text`` with one letter in place of each placeholder."""
+    return _PLACEHOLDER.sub("x", text)
+
+
+def prompt_tokens(chat: ChatTokenizer | None, messages: Sequence[Message], thinking: bool = False) -> Amount:
+    """Tokens of a conversation, exact if it shows only texts that exist.
+
+    Without a tokenizer, a token has four bytes of UTF-8, at least one; each turn, and the one to come, gets
+    eight tokens for its markers.
+    """
+    bare = [replace(message, content=_strip(message.content)) for message in messages]
+    if chat is not None:
+        [ids] = chat.encode([chat.render(bare, thinking=thinking)])
+        tokens = Amount(len(ids), len(ids))
+    else:
+        size = sum(len(message.content.encode("utf-8", "surrogatepass")) for message in bare)
+        markers = 8 * (1 + len(bare))
+        tokens = Amount(size // 4 + markers, size + markers)
+    for message in messages:
+        for limit in _limits(message.content):
+            tokens += Amount(None, limit)
+    return tokens
+
+
+class RequestCounter:
+    """A :class:`~selfreflect.models.base.Generator` that adds up requests and replies with placeholders.
+
+    Args:
+        chat: a local model's. Of a server it is not known, nor whether it gives one completion per call and
+            reads the prompt for each.
+    """
+
+    revision = ""
+
+    def __init__(self, name: str, chat: ChatTokenizer | None) -> None:
+        self.name = name
+        self.calls = NOTHING
+        self.completions = 0
+        self.prompt_tokens = NOTHING
+        self.most_completion_tokens = 0
+        self._chat = chat
+
+    def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
+        return [self._reply(request) for request in requests]
+
+    def _reply(self, request: Request) -> Reply:
+        most_calls = request.n if self._chat is None else 1
+        prompt = prompt_tokens(self._chat, request.messages, request.thinking)
+        limit = request.sampling.max_new_tokens
+        self.calls += Amount(1, most_calls)
+        self.completions += request.n
+        self.prompt_tokens += Amount(prompt.expected, (prompt * most_calls).most)
+        self.most_completion_tokens += request.n * limit
+        texts = [_placeholder(limit) for _ in range(request.n)]
+        return Reply(completions=tuple(Completion(text=text, finish="stop", tokens=0) for text in texts))
+
+
+def judge_tokens(judge: Judge, task: StageTask) -> Amount:
+    """Nodes of the judge's prefix trees for one question, exact if its texts exist.
+
+    For answers to come the bound lets no two masked words share more than what precedes their task. Each
+    costs the task with its answer, in which one ``_`` takes the place of the word, and all tokens of the word
+    but the last: at most the tokens of the task and of one answer. An answer of L tokens has L words at most.
+    """
+    question = task.question
+    answers = task.answers
+    assert answers is not None  # a question without answers is not scored
+    texts = [summary.text for summary in task.summaries]
+    limits = _limits(" ".join(answers.masked_out))
+    if not limits and not _limits(" ".join(texts)):
+        nodes = sum(tree_nodes(judge, question, answers, texts))
+        return Amount(nodes, nodes)
+    most = 0.0
+    if not limits:
+        reference, blank = tree_nodes(judge, question, answers, ["x"]) or (0, 0)
+        most = reference
+        for text in texts:
+            tokens = judge.chat.tokenizer(_strip(text), add_special_tokens=False).input_ids
+            most += blank + len(tokens) + sum(_limits(text))
+        return Amount(None, most)
+    contexts = [reference_context(question.text, answers.conditioning)]
+    contexts += [summary_context(question.text, text) for text in texts]
+    for context in contexts:
+        conversation = context.conversation("_")
+        per_task = prompt_tokens(judge.chat, conversation[-1:]).most or 0
+        most += prompt_tokens(judge.chat, conversation).most or 0
+        most += sum(limit * (per_task + limit) for limit in limits)
+    return Amount(None, most)
+
+
+def tree_nodes(judge: Judge, question: Question, answers: AnswerSet, summaries: Sequence[str]) -> list[int]:
+    """Nodes of the tree of the reference, then of each different summary that can be scored.
+
+    Empty if the question cannot be scored.
+    """
+    try:
+        task = prepare(judge, question, answers)
+    except CannotScoreError:
+        return []
+    contexts = [task.reference]
+    for text in summaries:
+        try:
+            prompts = summary_prompts(judge, task, text)
+        except CannotScoreError:
+            continue
+        if prompts not in contexts:
+            contexts.append(prompts)
+    return [build_tree(prompts).computed_tokens for prompts in contexts]

@@ -16,7 +16,7 @@ import json
 import random
 from statistics import mean
 
-from transformers import AutoConfig, Qwen2Config
+from transformers import AutoConfig
 
 from selfreflect.bench.flops import Shape, count_flops, read_shape
 from selfreflect.bench.random_model import SHAPES, random_judge
@@ -102,7 +102,7 @@ def main() -> None:
     judge = random_judge("tiny", device="cpu", dtype="float32")
     shapes = {
         "smollm2": read_shape(AutoConfig.from_pretrained(model_directory())),
-        "qwen2.5-7b": read_shape(Qwen2Config(**SHAPES["qwen2.5-7b"])),
+        "qwen2.5-7b": SHAPES["qwen2.5-7b"],
     }
     figures = [count(work_of(judge, item), shapes) for item in load_items(args)]
     means = {name: float(f"{mean(row[name] for row in figures):.6g}") for name in figures[0]}

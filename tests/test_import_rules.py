@@ -51,7 +51,7 @@ TORCH = {
     *(f"models.{name}" for name in "judge smollm2 linear".split()),
     *(f"models.local.{name}" for name in "loading source threads generator decode device_map".split()),
     "models.vllm.judge",
-    *(f"bench.{name}" for name in "schedules peak memory measure random_model".split()),
+    *(f"bench.{name}" for name in "schedules flops machine measure random_model".split()),
 }
 OPTIONAL = (
     "pandas",

@@ -14,7 +14,7 @@ import torch
 from command import Outcome, run, written
 from msgspec.structs import replace
 
-from selfreflect.bench import measure, peak, scaling
+from selfreflect.bench import flops, measure, work
 from selfreflect.models.judge import Judge
 from selfreflect.sources.items import Item
 
@@ -54,10 +54,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(peak, "SECONDS", 0.01)
-    monkeypatch.setattr(
-        scaling, "AXES", {"answers": (1, 2), "words": (2,), "summaries": (1,), "context": (3, 1500)}
-    )
+    monkeypatch.setattr(flops, "SECONDS", 0.01)
+    values = {"answers": (1, 2), "words": (2,), "summaries": (1,), "context": (3, 1500)}
+    for axis, points in values.items():
+        monkeypatch.setitem(work.AXES, axis, work.AXES[axis]._replace(values=points))
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -183,10 +183,10 @@ def test_distances_that_are_no_numbers_end_it_and_keep_what_there_is(
 def test_progress_counts_items_and_the_points_that_fit(tiny_judge: Callable[..., Judge]) -> None:
     item = Item(id="i1", question="What?", masked_out=("a b",), conditioning=("c",), summaries={"s": "d"})
     long = replace(item, conditioning=("c " * 3000,))
-    points = [scaling.ScalingPoint("context", 1, item), scaling.ScalingPoint("context", 3000, long)]
+    points = [work.ScalingPoint("context", 1, item), work.ScalingPoint("context", 3000, long)]
     for only in (["c"], ["a", "b", "c"]):
         bench = measure.Bench(tiny_judge("llama"), [item, item], points, only)
-        assert [measured.id for measured in bench.run()] == ["i1"] * 3
+        assert [figures["id"] for figures in bench.run()] == ["i1"] * 3
         assert len(bench) == 3
         assert (len(bench.result.items), len(bench.result.scaling)) == (2, 1)
 
@@ -196,10 +196,10 @@ def test_an_interrupted_run_shows_what_it_has(
 ) -> None:
     whole = measure.Bench._measure
 
-    def stopped(self: measure.Bench, work: Any) -> Any:
-        if work.item.id == "i2":
+    def stopped(self: measure.Bench, timed: work.Work) -> Any:
+        if timed.item.id == "i2":
             raise KeyboardInterrupt
-        return whole(self, work)
+        return whole(self, timed)
 
     monkeypatch.setattr(measure.Bench, "_measure", stopped)
     outcome = bench(model, [ITEM, {**ITEM, "id": "i2"}], tmp_path, "--json", "--only", "c")

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import Qwen2Config
 
-from selfreflect.bench.flops import Flops, Shape, count_flops, read_shape
-from selfreflect.bench.peak import Rates, measure_peak
+from selfreflect.bench.flops import Flops, Rates, Shape, count_flops, measure_peak, read_shape
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
 from selfreflect.models.judge import Judge
 

@@ -80,7 +80,7 @@ def test_ever_new_numbers_of_rows_do_not_fill_the_memory() -> None:
     """A kernel is compiled for each of them, and a thousand kept ones would be half a gigabyte."""
     code = (
         "import torch\n"  # by a program that knows nothing of this package yet
-        "from selfreflect.models.linear import linear\nfrom selfreflect.bench.memory import allocated\n"
+        "from selfreflect.models.linear import linear\nfrom selfreflect.bench.machine import allocated\n"
         "from selfreflect.models.local.threads import set_library_defaults; set_library_defaults()\n"
         "torch.set_num_threads(1)\n"
         "x, weight = torch.randn(1024, 576), torch.randn(1536, 576)\n"

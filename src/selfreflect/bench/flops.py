@@ -1,5 +1,5 @@
-"""Counts the floating-point operations of prefix trees when nothing is computed twice. A multiplication and
-an addition are two operations.
+"""Counts the floating-point operations of prefix trees when nothing is computed twice, and measures how fast
+this machine does them at best. A multiplication and an addition are two operations.
 
 Only what grows with the size of the model is counted: matrix products and attention, but not norms, rotary
 embeddings and softmaxes.
@@ -7,16 +7,23 @@ embeddings and softmaxes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
+from selfreflect.metric.engine.logits import ROWS_OF_LOGITS
 from selfreflect.metric.engine.tree import PrefixTree
+from selfreflect.models.linear import linear
 
 COUNTED = ("llama", "mistral", "qwen2", "qwen3")
 """Model types whose layers have exactly the matrices of :class:`Shape`."""
+
+SECONDS = 0.2
+"""How long each product is timed."""
 
 Matrix = tuple[int, int]
 """(in, out) features."""
@@ -52,8 +59,7 @@ class Shape:
         return (self.hidden, self.vocabulary)
 
 
-@dataclass(frozen=True)
-class Flops:
+class Flops(NamedTuple):
     decoder: int
     head: int
 
@@ -80,32 +86,96 @@ def read_shape(config: Any) -> Shape | None:
 
 def count_flops(trees: Sequence[PrefixTree], shape: Shape) -> Flops:
     """Add up the operations of an item's contexts. The reference's head rows count once, because the engine
-    keeps them for all summaries."""
-    total = Flops(0, 0)
-    for tree in trees:
-        part = _tree_flops(tree, shape)
-        total = Flops(total.decoder + part.decoder, total.head + part.head)
-    return total
+    keeps them for all summaries.
 
-
-def _tree_flops(tree: PrefixTree, shape: Shape) -> Flops:
-    """Every node passes through all layers but the last. There, every node gives keys and values, and only
-    the outputs go on.
-
-    A node sees itself and all before it on its path. Each key that it sees costs a product with the query and
-    one with the attention weight: ``4 * heads * head_dim`` operations.
+    Every node passes through all layers but the last. There, every node gives keys and values, and only the
+    outputs go on. A node sees itself and all before it on its path. Each key that it sees costs a product
+    with the query and one with the attention weight: ``4 * heads * head_dim`` operations.
     """
-    prefix = len(tree.prefix)
-    outputs = len(tree.outputs)
-    seen = prefix * (prefix + 1) // 2 + int(np.sum(prefix + tree.depth + 1))
-    seen_by_outputs = int(np.sum(prefix + tree.depth[tree.outputs] + 1))
-    nodes = tree.computed_tokens
     earlier = shape.layers - 1
-    key_value = nodes * shape.layers * _weights(shape.key_value)
-    rest = (nodes * earlier + outputs) * _weights(shape.rest)
-    attention = 4 * shape.heads * shape.head_dim * (seen * earlier + seen_by_outputs)
-    return Flops(decoder=2 * (key_value + rest) + attention, head=2 * outputs * _weights([shape.head]))
+    decoder = head = 0
+    for tree in trees:
+        prefix = len(tree.prefix)
+        outputs = len(tree.outputs)
+        nodes = tree.computed_tokens
+        seen = prefix * (prefix + 1) // 2 + int(np.sum(prefix + tree.depth + 1))
+        seen_by_outputs = int(np.sum(prefix + tree.depth[tree.outputs] + 1))
+        decoder += _operations(nodes * shape.layers, shape.key_value)
+        decoder += _operations(nodes * earlier + outputs, shape.rest)
+        decoder += 4 * shape.heads * shape.head_dim * (seen * earlier + seen_by_outputs)
+        head += _operations(outputs, [shape.head])
+    return Flops(decoder, head)
 
 
-def _weights(matrices: Sequence[Matrix]) -> int:
-    return sum(rows * columns for rows, columns in matrices)
+def _operations(rows: int, matrices: Sequence[Matrix]) -> int:
+    """Operations of ``rows`` tokens times each matrix."""
+    return 2 * rows * sum(inner * outer for inner, outer in matrices)
+
+
+class Rates(NamedTuple):
+    """Operations per second."""
+
+    decoder: float
+    """Over the matrices of one layer, each as often as it occurs."""
+    head: float
+
+    def seconds(self, flops: Flops) -> float:
+        """How long the operations take at these rates; attention counts as matrix products."""
+        return flops.decoder / self.decoder + flops.head / self.head
+
+
+class Peak(NamedTuple):
+    """How fast this machine multiplies matrices of the model's shapes: the most an engine can reach."""
+
+    best: Rates
+    """Each shape with its fastest kernel."""
+    torch_gemm: Rates
+    """Each shape with the kernel that torch chooses."""
+
+
+@torch.inference_mode()
+def measure_peak(shape: Shape, rows: int, dtype: torch.dtype, device: torch.device) -> Peak:
+    """Time products for ``rows`` tokens a pass. The fastest repetition of each shape counts."""
+    layer = [*shape.key_value, *shape.rest]
+    seconds = {matrix: _time_product(rows, matrix, dtype, device) for matrix in set(layer)}
+    head_rows = ROWS_OF_LOGITS if device.type == "cpu" else 16 * ROWS_OF_LOGITS  # as the engine does it
+    head_seconds = _time_product(head_rows, shape.head, dtype, device)
+
+    def rates(choose: Callable[[tuple[float, float]], float]) -> Rates:
+        decoder = _operations(rows, layer) / sum(choose(seconds[matrix]) for matrix in layer)
+        return Rates(decoder, _operations(head_rows, [shape.head]) / choose(head_seconds))
+
+    return Peak(best=rates(min), torch_gemm=rates(lambda pair: pair[0]))
+
+
+def _time_product(rows: int, matrix: Matrix, dtype: torch.dtype, device: torch.device) -> tuple[float, float]:
+    """Seconds of ``rows`` tokens times a weight stored as in a linear layer: with torch's choice of a kernel,
+    and with ours."""
+    inner, outer = matrix
+    x = torch.randn(rows, inner, device=device).to(dtype)
+    weight = torch.randn(outer, inner, device=device).to(dtype)
+    out = torch.empty(rows, outer, device=device, dtype=dtype)
+    by_torch = _fastest(lambda: torch.mm(x, weight.t(), out=out), device)
+    return by_torch, _fastest(lambda: linear(x, weight), device)
+
+
+def _fastest(product: Callable[[], torch.Tensor], device: torch.device) -> float:
+    """Seconds of the fastest repetition, after one that does not count."""
+    product()
+    best = float("inf")
+    end = time.perf_counter() + SECONDS
+    while time.perf_counter() < end or best == float("inf"):
+        synchronise(device)
+        start = time.perf_counter()
+        product()
+        synchronise(device)
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait until a GPU has finished its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()

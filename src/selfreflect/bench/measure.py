@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from selfreflect.bench.flops import count_flops, read_shape
-from selfreflect.bench.memory import allocated, available, peak, reset_peak
-from selfreflect.bench.peak import measure_peak, synchronise
-from selfreflect.bench.result import MachineSpeed, Measured, Result, Timing
-from selfreflect.bench.scaling import ScalingPoint
-from selfreflect.bench.schedules import Distances, batched, one_by_one, token_bytes
-from selfreflect.bench.work import Work, encode, longest, requests, work_of
+from selfreflect.bench.flops import count_flops, measure_peak, read_shape, synchronise
+from selfreflect.bench.machine import allocated, available, describe_machine, peak, reset_peak
+from selfreflect.bench.result import SCHEDULES, Figures, Result
+from selfreflect.bench.schedules import Distances, batched, longest, one_by_one, requests, token_bytes
+from selfreflect.bench.work import ScalingPoint, Work, encode, work_of
 from selfreflect.errors import DataError, excerpt
-from selfreflect.metric.engine.native import native
 from selfreflect.metric.engine.reference import Reference
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.judge import Judge
@@ -62,7 +55,6 @@ class Bench:
         weight = next(judge.lm.model.parameters())
         self.device = weight.device
         self.dtype = weight.dtype
-        self.shape = read_shape(judge.lm.model.config.get_text_config())
         self.items = [work_of(judge, item) for item in items]
         self.points: list[tuple[ScalingPoint, Work]] = []
         for point in points:
@@ -76,7 +68,7 @@ class Bench:
         """How often :meth:`run` yields."""
         return len(self.items) + len(self.points)
 
-    def run(self) -> Iterator[Measured]:
+    def run(self) -> Iterator[Figures]:
         """Time every item and every point of the curves, and yield each once it is in ``result``.
 
         Raises:
@@ -85,13 +77,11 @@ class Bench:
         by_size = sorted(self.items, key=lambda work: work.requests)
         self._warm_up(by_size[len(by_size) // 2])
         for work in self.items:
-            measured = self._measure(work)
-            self.result.items.append(measured)
-            yield measured
+            self.result.items.append(self._measure(work))
+            yield self.result.items[-1]
         for point, work in self.points:
-            measured = self._measure(work)
-            self.result.scaling.append((point, measured))
-            yield measured
+            self.result.scaling.append({"axis": point.axis, "value": point.value, **self._measure(work)})
+            yield self.result.scaling[-1]
 
     def _warm_up(self, work: Work) -> None:
         """See what the loaded model takes, run each schedule once, and find the best batch size."""
@@ -129,42 +119,40 @@ class Bench:
                 break
         self.result.batch_size = min(trials, key=trials.__getitem__)
 
-    def _measure(self, work: Work) -> Measured:
-        timings = {}
+    def _measure(self, work: Work) -> Figures:
+        figures: Figures = {
+            "id": work.item.id,
+            "requests": work.requests,
+            "tokens_tree": work.tree_tokens,
+            "difference": None,
+        }
         distances = []
         # the smallest first: what it leaves in memory disturbs the others least
         for letter in reversed(self.result.only):
-            timings[letter], values = self._time(letter, work.item)
+            values = self._time(letter, work.item, figures)
             if not np.isfinite(values).all():
                 raise DataError(
                     f"item {excerpt(work.item.id)} cannot be timed: ({letter}) gives distances that are not "
                     "finite numbers"
                 )
             distances.append(values)
-        model_seconds = machine = None
-        if "c" in timings:
-            # one right after the other, since the speed of a shared machine drifts
-            model_seconds = self._time_trees(work)
-            machine = self._machine_speed(work)
-        return Measured(
-            id=work.item.id,
-            requests=work.requests,
-            tree_tokens=work.tree_tokens,
-            timings={letter: timings[letter] for letter in self.result.only},
-            difference=float(np.max(np.ptp(distances, axis=0))) if len(distances) > 1 else None,
-            model_seconds=model_seconds,
-            machine=machine,
-        )
+        if len(distances) > 1:
+            figures["difference"] = float(np.max(np.ptp(distances, axis=0)))
+        return figures | self._engine_figures(work, figures)
 
-    def _time(self, letter: str, item: Item) -> tuple[Timing, np.ndarray[Any, Any]]:
+    def _time(self, letter: str, item: Item, figures: Figures) -> np.ndarray[Any, Any]:
+        """Run one schedule from texts to distances, and add its figures."""
+        name = SCHEDULES[letter]
         allocated(self.device)  # frees what the schedule before has left
         watching = reset_peak(self.device)
         with counted_tokens(self.judge) as tokens:
             start = self._now()
             distances = self._run_schedule(letter, item)
-            seconds = self._now() - start
+            figures[f"seconds_{name}"] = self._now() - start
+        figures[f"tokens_{name}"] = sum(tokens)
         memory = max(0, peak(self.device) - self.loaded) if watching else None
-        return Timing(seconds, sum(tokens), memory), np.concatenate(distances)
+        figures[f"memory_{name}_bytes"] = memory
+        return np.concatenate(distances)
 
     def _run_schedule(self, letter: str, item: Item) -> Distances:
         if letter == "c":
@@ -174,6 +162,37 @@ class Bench:
             return one_by_one(self.judge, contexts, self.metric.temperature)
         return batched(self.judge, contexts, self.metric.temperature, self.result.batch_size or 1)
 
+    def _engine_figures(self, work: Work, figures: Figures) -> Figures:
+        """How much faster the engine is than the other schedules, and its share of the machine's peak."""
+        engine: Figures = {
+            "flops": None,
+            "model_seconds_engine": None,
+            "efficiency_of_gemm_peak": None,
+            "efficiency_with_text": None,
+        }
+        if "c" not in self.result.only:
+            return engine
+        seconds = figures["seconds_engine"]
+        for letter in self.result.only[:-1]:
+            name = SCHEDULES[letter]
+            engine[f"speedup_against_{name}"] = figures[f"seconds_{name}"] / seconds
+        # one right after the other, since the speed of a shared machine drifts
+        model_seconds = engine["model_seconds_engine"] = self._time_trees(work)
+        shape = read_shape(self.judge.lm.model.config.get_text_config())
+        if shape is None:
+            return engine
+        flops = count_flops(work.trees, shape)
+        rates = measure_peak(shape, getattr(self.metric.engine, "max_rows", ROWS), self.dtype, self.device)
+        peak_seconds = rates.best.seconds(flops)
+        return engine | {
+            "flops": flops.total,
+            "efficiency_of_gemm_peak": peak_seconds / model_seconds,
+            "efficiency_with_text": peak_seconds / seconds,
+            "flop_per_second_engine": flops.total / model_seconds,
+            "flop_per_second_gemm_peak": flops.total / peak_seconds,
+            "flop_per_second_torch_gemm": flops.total / rates.torch_gemm.seconds(flops),
+        }
+
     def _time_trees(self, work: Work) -> float:
         """Seconds of the engine from trees to distances, in its fastest repetition."""
         repetitions = []
@@ -182,14 +201,6 @@ class Bench:
             compare_trees(self.metric, work)
             repetitions.append(self._now() - start)
         return min(repetitions)
-
-    def _machine_speed(self, work: Work) -> MachineSpeed | None:
-        if self.shape is None:
-            return None
-        flops = count_flops(work.trees, self.shape)
-        rows = getattr(self.metric.engine, "max_rows", ROWS)
-        speed = measure_peak(self.shape, rows, self.dtype, self.device)
-        return MachineSpeed(flops.total, speed.best.seconds(flops), speed.torch_gemm.seconds(flops))
 
     def _now(self) -> float:
         """Seconds, after the device has finished its work."""
@@ -228,32 +239,3 @@ def counted_tokens(judge: Judge) -> Iterator[list[int]]:
         yield counts
     finally:
         hook.remove()
-
-
-def describe_machine(judge: Judge) -> dict[str, Any]:
-    """What timings depend on besides the program."""
-    device = next(judge.lm.model.parameters()).device
-    compiled = device.type == "cpu" and judge.lm.dtype == "float32" and native()
-    return {
-        "judge": judge.name,
-        "dtype": judge.lm.dtype,
-        "device": device.type,
-        "processor": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "attention": "compiled" if compiled else "torch",
-        "load": round(os.getloadavg()[0], 2),
-        "torch": str(torch.__version__),
-        "transformers": version("transformers"),
-        "python": platform.python_version(),
-    }
-
-
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor()

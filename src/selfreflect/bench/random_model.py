@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from selfreflect.bench.flops import Shape
 from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.models.judge import Judge
 from selfreflect.models.local.loading import CausalLM, accumulate_in_float32
@@ -17,31 +17,17 @@ from selfreflect.models.spec import Device, DType
 
 _WINDOW = 32768
 
-SHAPES: dict[str, dict[str, Any]] = {
-    "tiny": {
-        "hidden_size": 48,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "vocab_size": 49152,
-        "tie_word_embeddings": True,
-    },
-    "qwen2.5-7b": {
-        "hidden_size": 3584,
-        "intermediate_size": 18944,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 28,
-        "num_key_value_heads": 4,
-        "vocab_size": 152064,
-        "tie_word_embeddings": False,
-    },
+SHAPES = {
+    "tiny": Shape(layers=2, hidden=48, heads=4, kv_heads=2, head_dim=12, ffn=64, vocabulary=49152),
+    "qwen2.5-7b": Shape(
+        layers=28, hidden=3584, heads=28, kv_heads=4, head_dim=128, ffn=18944, vocabulary=152064
+    ),
 }
-"""Settings of Qwen2 decoders. Each vocabulary contains the ids of the embedded model's tokenizer."""
+"""Sizes of Qwen2 decoders. Each vocabulary contains the ids of the embedded model's tokenizer."""
 
 
 def random_judge(
-    shape: str, *, device: Device = "auto", dtype: DType = "auto", tokenizer: Path | None = None
+    name: str, *, device: Device = "auto", dtype: DType = "auto", tokenizer: Path | None = None
 ) -> Judge:
     """Make a judge with random weights, and the tokenizer of the embedded model or of a model directory.
 
@@ -49,19 +35,27 @@ def random_judge(
         ConfigError: unknown shape.
         BackendError: unknown device.
     """
-    if shape not in SHAPES:
-        known = list(SHAPES)
+    if name not in SHAPES:
         raise ConfigError(
-            f"unknown shape {excerpt(shape)} for --random-model. Choose one of {', '.join(known)}."
-            f"{nearest(shape, known)}"
+            f"unknown shape {excerpt(name)} for --random-model. Choose one of {', '.join(SHAPES)}."
+            f"{nearest(name, list(SHAPES))}"
         )
+    shape = SHAPES[name]
     import transformers
 
     where = pick_device(device)
     torch_dtype = pick_dtype(dtype, where)
     accumulate_in_float32(where)
     set_library_defaults()
-    config = transformers.Qwen2Config(**SHAPES[shape], max_position_embeddings=_WINDOW)
+    config = transformers.Qwen2Config(
+        hidden_size=shape.hidden,
+        intermediate_size=shape.ffn,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        vocab_size=shape.vocabulary,
+        max_position_embeddings=_WINDOW,
+    )
     torch.manual_seed(0)
     with torch.device(where):
         model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch_dtype).eval()
@@ -71,7 +65,7 @@ def random_judge(
         CausalLM(
             model=model,
             tokenizer=transformers.AutoTokenizer.from_pretrained(tokenizer or model_directory()),
-            name=f"{shape}, random weights",
+            name=f"{name}, random weights",
             revision="",
             device=where,
             dtype=str(torch_dtype).removeprefix("torch."),

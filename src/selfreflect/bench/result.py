@@ -1,13 +1,19 @@
-"""What a benchmark measures, and the figures that follow from it."""
+"""What a benchmark measures: the figures of ``--json``, and the tables, the curves and the sentence on
+agreement that people read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
-from selfreflect.bench.scaling import ScalingPoint
+from selfreflect.bench.work import AXES
+from selfreflect.errors import excerpt
+from selfreflect.render.plots import LINE, drawing
+from selfreflect.render.table import Cell, Column, Table
+from selfreflect.render.text import one_line
 
 SCHEDULES = {"a": "requests", "b": "batched", "c": "engine"}
 """The letters of ``--only``, and the names in the keys of ``--json``."""
@@ -17,99 +23,37 @@ LABELS = {"a": "(a) one request per token", "b": "(b) requests in batches", "c":
 TOLERANCE = 1e-5
 """Largest allowed difference between two schedules in one distance, in float32."""
 
-SUMMARY: dict[str, Callable[[list[float]], float]] = {
-    "seconds_requests": median,
-    "seconds_batched": median,
-    "seconds_engine": median,
-    "speedup_against_requests": median,
-    "speedup_against_batched": median,
-    "tokens_requests": sum,
-    "tokens_batched": sum,
-    "tokens_engine": sum,
-    "tokens_tree": sum,
-    "requests": sum,
-    "memory_requests_bytes": max,
-    "memory_batched_bytes": max,
-    "memory_engine_bytes": max,
-    "efficiency_of_gemm_peak": median,
-    "efficiency_with_text": median,
-    "flop_per_second_engine": median,
-    "flop_per_second_gemm_peak": median,
-    "flop_per_second_torch_gemm": median,
+Figures = dict[str, Any]
+"""What ``--json`` prints of an item, by key."""
+
+
+class Figure(NamedTuple):
+    """How the figures of all items become one, and the heading of its column in the tables of times."""
+
+    combine: Callable[[list[float]], float]
+    heading: str = ""
+
+
+FIGURES = {
+    "seconds_requests": Figure(median, "(a) s"),
+    "seconds_batched": Figure(median, "(b) s"),
+    "seconds_engine": Figure(median, "(c) s"),
+    "speedup_against_requests": Figure(median, "(a)/(c)"),
+    "speedup_against_batched": Figure(median, "(b)/(c)"),
+    "tokens_requests": Figure(sum),
+    "tokens_batched": Figure(sum),
+    "tokens_engine": Figure(sum),
+    "tokens_tree": Figure(sum),
+    "requests": Figure(sum),
+    "memory_requests_bytes": Figure(max),
+    "memory_batched_bytes": Figure(max),
+    "memory_engine_bytes": Figure(max),
+    "efficiency_of_gemm_peak": Figure(median),
+    "efficiency_with_text": Figure(median),
+    "flop_per_second_engine": Figure(median),
+    "flop_per_second_gemm_peak": Figure(median),
+    "flop_per_second_torch_gemm": Figure(median),
 }
-"""Figures of an item, and how those of all items become one."""
-
-
-@dataclass(frozen=True)
-class Timing:
-    """One schedule on one item, from texts to distances."""
-
-    seconds: float
-    tokens: int
-    """Tokens that went through the model, with padding."""
-    memory: int | None
-    """Peak bytes above the loaded model; None where the system does not tell."""
-
-
-@dataclass(frozen=True)
-class MachineSpeed:
-    """The operations that an item needs, and their seconds at the machine's speed in matrix products."""
-
-    flops: int
-    peak_seconds: float
-    """With the fastest kernel for each shape."""
-    torch_gemm_seconds: float
-    """With the kernel that torch chooses."""
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One item."""
-
-    id: str
-    requests: int
-    tree_tokens: int
-    timings: dict[str, Timing]
-    """By the schedule's letter."""
-    difference: float | None
-    """Largest difference between two schedules in any distance; None if only one ran."""
-    model_seconds: float | None = None
-    """Seconds of the engine from trees to distances; None if it did not run."""
-    machine: MachineSpeed | None = None
-    """None for architectures whose operations are not counted, and if the engine did not run."""
-
-    @property
-    def figures(self) -> dict[str, Any]:
-        """What ``--json`` prints of an item."""
-        figures: dict[str, Any] = {
-            "id": self.id,
-            "requests": self.requests,
-            "tokens_tree": self.tree_tokens,
-            "difference": self.difference,
-            "flops": None,
-            "model_seconds_engine": self.model_seconds,
-            "efficiency_of_gemm_peak": None,
-            "efficiency_with_text": None,
-        }
-        engine = self.timings.get("c")
-        for letter, timing in self.timings.items():
-            name = SCHEDULES[letter]
-            figures[f"seconds_{name}"] = timing.seconds
-            figures[f"tokens_{name}"] = timing.tokens
-            figures[f"memory_{name}_bytes"] = timing.memory
-            if letter != "c" and engine:
-                figures[f"speedup_against_{name}"] = timing.seconds / engine.seconds
-        if self.machine and self.model_seconds and engine:
-            flops = self.machine.flops
-            figures |= {
-                "flops": flops,
-                "efficiency_of_gemm_peak": self.machine.peak_seconds / self.model_seconds,
-                "efficiency_with_text": self.machine.peak_seconds / engine.seconds,
-                "flop_per_second_engine": flops / self.model_seconds,
-                "flop_per_second_gemm_peak": flops / self.machine.peak_seconds,
-                "flop_per_second_torch_gemm": flops / self.machine.torch_gemm_seconds,
-            }
-        return figures
 
 
 @dataclass
@@ -123,45 +67,160 @@ class Result:
     """Requests that (b) computes together."""
     batch_trials: dict[int, float] = field(default_factory=dict)
     """Batch size to seconds, on the reference and the first summary of an item of median size."""
-    items: list[Measured] = field(default_factory=list)
-    scaling: list[tuple[ScalingPoint, Measured]] = field(default_factory=list)
-    """The points of the curves."""
-
-    @property
-    def everything(self) -> list[Measured]:
-        return [*self.items, *(measured for _, measured in self.scaling)]
+    items: list[Figures] = field(default_factory=list)
+    scaling: list[Figures] = field(default_factory=list)
+    """The points of the curves, with ``axis`` and ``value``."""
 
     @property
     def difference(self) -> float | None:
         """Largest difference between two schedules; None if only one ran."""
-        if len(self.only) < 2 or not self.everything:
+        if len(self.only) < 2:
             return None
-        return max(item.difference or 0 for item in self.everything)
+        return max((item["difference"] for item in self.items + self.scaling), default=None)
 
     @property
-    def disagreeing(self) -> list[Measured]:
+    def disagreeing(self) -> list[Figures]:
         """The items whose schedules differ by more than the tolerance, which holds for float32 only."""
         if self.machine["dtype"] != "float32":
             return []
-        return [item for item in self.everything if (item.difference or 0) > TOLERANCE]
+        return [item for item in self.items + self.scaling if (item["difference"] or 0) > TOLERANCE]
 
 
-def to_json(result: Result) -> dict[str, Any]:
+def to_json(result: Result) -> Figures:
     """What ``--json`` prints: each figure over all items, then every item. None means not measured."""
-    items = [item.figures for item in result.items]
-    figures: dict[str, Any] = {
+    figures: Figures = {
         "machine": result.machine,
-        "n_items": len(items),
+        "n_items": len(result.items),
         "batch_size": result.batch_size,
         "difference_largest": result.difference,
         "tolerance": TOLERANCE if result.machine["dtype"] == "float32" else None,
     }
-    for name, combine in SUMMARY.items():
-        values = [item[name] for item in items if item.get(name) is not None]
-        figures[name] = combine(values) if values else None
-    figures |= {"batch_trials": [], "items": items, "scaling": []}
-    for size, seconds in result.batch_trials.items():
-        figures["batch_trials"].append({"size": size, "seconds": seconds})
-    for point, measured in result.scaling:
-        figures["scaling"].append({"axis": point.axis, "value": point.value, **measured.figures})
-    return figures
+    for key, figure in FIGURES.items():
+        values = [item[key] for item in result.items if item.get(key) is not None]
+        figures[key] = figure.combine(values) if values else None
+    trials = [{"size": size, "seconds": seconds} for size, seconds in result.batch_trials.items()]
+    return {**figures, "batch_trials": trials, "items": result.items, "scaling": result.scaling}
+
+
+def item_table(result: Result) -> Table:
+    """Seconds of each schedule, and how many times faster the engine is; the last row has the medians."""
+    columns = {"id": Column("item"), "requests": Column("requests", "d")}
+    medians = {**to_json(result), "id": "median", "requests": None}
+    notes: tuple[str, ...] = ()
+    if result.batch_size is not None:
+        trials = ", ".join(f"{size} took {seconds:.2f} s" for size, seconds in result.batch_trials.items())
+        notes = (
+            f"(b) runs {result.batch_size} requests at a time, the fastest size on part of an item of "
+            f"median size: {trials}.",
+        )
+    return _table("Time per item", columns | _times(result.items), [*result.items, medians], notes)
+
+
+def scaling_table(result: Result) -> Table:
+    """How cost grows with one size of an item, the others staying the same."""
+    columns = {
+        "what grows": Column("what grows"),
+        "value": Column("to", "d"),
+        "requests": Column("requests", ",d"),
+        "tokens_tree": Column("tree nodes", ",d"),
+    }
+    rows = [{**point, "what grows": AXES[point["axis"]].label} for point in result.scaling]
+    return _table("How cost grows", columns | _times(rows), rows)
+
+
+def _times(rows: Sequence[Figures]) -> dict[str, Column]:
+    """Columns for the times that were measured."""
+    columns = {}
+    for key, figure in FIGURES.items():
+        if figure.heading and key in rows[0]:
+            columns[key] = Column(figure.heading, ".2f")
+    return columns
+
+
+def _table(
+    title: str, columns: dict[str, Column], rows: Sequence[Figures], notes: tuple[str, ...] = ()
+) -> Table:
+    cells = [tuple(row[key] for key in columns) for row in rows]
+    return Table(title, tuple(columns.values()), tuple(cells), notes)
+
+
+def work_table(result: Result) -> Table:
+    """Tokens computed by each schedule, its memory, and the engine's share of the machine's peak."""
+    figures = to_json(result)
+    rows: list[tuple[Cell, ...]] = []
+    for letter in result.only:
+        memory = figures[f"memory_{SCHEDULES[letter]}_bytes"]
+        mebibytes = None if memory is None else memory / 2**20
+        rows.append((LABELS[letter], figures[f"tokens_{SCHEDULES[letter]}"], mebibytes))
+    notes = [
+        f"The trees have {figures['tokens_tree']} nodes, one tree for each context. (a) can compute fewer "
+        "tokens, because it also shares prefixes between contexts.",
+        "Memory is the highest of any item, above the loaded model.",
+    ]
+    if "c" in result.only:
+        notes.append(_efficiency_note(figures))
+    columns = (Column("schedule"), Column("tokens computed", ",d"), Column("peak memory MiB", ",.0f"))
+    return Table("Work", columns, tuple(rows), tuple(notes))
+
+
+def _efficiency_note(figures: Figures) -> str:
+    if figures["flop_per_second_gemm_peak"] is None:
+        return "The engine's rate is unknown: the operations of this judge's architecture are not counted."
+    engine = figures["flop_per_second_engine"] / 1e9
+    peak = figures["flop_per_second_gemm_peak"] / 1e9
+    torch_gemm = figures["flop_per_second_torch_gemm"] / 1e9
+    return (
+        f"From trees to distances, the engine reaches {engine:,.1f} GFLOP/s, "
+        f"{figures['efficiency_of_gemm_peak']:.1%} of the peak: matrix products alone reach {peak:,.1f} "
+        f"GFLOP/s at the model's shapes ({torch_gemm:,.1f} with torch's own kernels). From texts to scores, "
+        f"it reaches {figures['efficiency_with_text']:.1%}. Only operations that the trees need are counted."
+    )
+
+
+def agreement(result: Result) -> str:
+    """Say whether the schedules gave the same distances."""
+    if result.difference is None:
+        return "Only one schedule ran, so there are no distances to compare."
+    dtype = result.machine["dtype"]
+    message = f"Distances of the schedules differ by at most {result.difference:.1e}"
+    if dtype != "float32":
+        return f"{message}. The limit of {TOLERANCE:.0e} holds for float32 only; this is {dtype}."
+    if not result.disagreeing:
+        return f"{message}; {TOLERANCE:.0e} is allowed."
+    items = [f"{excerpt(item['id'])} ({item['difference']:.1e})" for item in result.disagreeing[:5]]
+    return (
+        f"{message}, and {TOLERANCE:.0e} is allowed, so one of them is wrong. "
+        f"Too far apart: {', '.join(items)}."
+    )
+
+
+def draw_scaling(result: Result, folder: Path) -> list[Path]:
+    """Write ``scaling.svg`` and ``scaling.png``. Both axes are logarithmic, so proportional growth is a line
+    of slope one.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    paths = [folder / "scaling.svg", folder / "scaling.png"]
+    machine = result.machine
+    with drawing("scaling", "paper", 5) as figure:
+        panels = figure.subplots(2, 2, sharey=True)
+        for (name, axis), panel in zip(AXES.items(), panels.flat, strict=True):
+            curve = [point for point in result.scaling if point["axis"] == name]
+            sizes = [point["value"] for point in curve]
+            for letter in result.only:
+                seconds = [point[f"seconds_{SCHEDULES[letter]}"] for point in curve]
+                panel.plot(sizes, seconds, marker="o", markersize=3, linewidth=1.2, label=LABELS[letter])
+            panel.set_xscale("log", base=2)
+            panel.set_yscale("log")
+            panel.set_xticks(sizes, [str(size) for size in sizes])
+            panel.minorticks_off()
+            panel.yaxis.set_major_formatter("{x:g}")
+            panel.set_xlabel(axis.label)
+            panel.grid(color=LINE, linewidth=0.6)
+        figure.supylabel("seconds per question")
+        panels[0][0].legend(frameon=False)
+        figure.suptitle(one_line("{judge}, {dtype}, {processor}, threads: {threads}".format_map(machine)))
+        for path in paths:
+            figure.savefig(path, dpi=150, facecolor="white")
+    return paths

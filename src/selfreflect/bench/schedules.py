@@ -16,7 +16,6 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from selfreflect.bench.work import Ids, longest, requests, visiting_order
 from selfreflect.errors import JudgeError
 from selfreflect.metric.distance import total_variation
 from selfreflect.metric.engine.logits import ROWS_OF_LOGITS
@@ -25,6 +24,8 @@ from selfreflect.text import common_prefix
 
 if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
+
+Ids = tuple[int, ...]
 
 Distances = list[npt.NDArray[np.float64]]
 """The distance of every token task, for each summary in order."""
@@ -77,7 +78,31 @@ def token_bytes(judge: Judge) -> int:
     """Bytes of the keys and values of one token."""
     cache = RewindableCache(judge, 1, 1)
     cache.go_to((0,))
-    return sum(layer.buffer_bytes for layer in cache.layers)
+    return sum(layer.all_keys.nbytes + layer.all_values.nbytes for layer in cache.layers)
+
+
+def longest(contexts: Sequence[Sequence[Prompt]]) -> int:
+    """Tokens of the longest prompt."""
+    return max(len(prompt.ids) for prompts in contexts for prompt in prompts)
+
+
+def requests(prompts: Sequence[Prompt]) -> list[Ids]:
+    """One request for each target token, in order: everything before it."""
+    sequences = []
+    for prompt in prompts:
+        sequences += [prompt.ids[:end] for end in range(prompt.first, len(prompt.ids))]
+    return sequences
+
+
+def visiting_order(contexts: Sequence[Sequence[Prompt]]) -> list[list[int]]:
+    """Indices of the reference, then of the summaries in lexicographic order, so that neighbours share long
+    prefixes. Equal contexts are together."""
+    groups: dict[tuple[Prompt, ...], list[int]] = {}
+    for index, prompts in enumerate(contexts):
+        groups.setdefault(tuple(prompts), []).append(index)
+    reference, *summaries = groups
+    summaries.sort(key=lambda prompts: min(prompt.ids for prompt in prompts))
+    return [groups[prompts] for prompts in (reference, *summaries)]
 
 
 def shared_prefix(sequences: Sequence[Ids]) -> int:
@@ -120,8 +145,7 @@ class RewindableCache:
         """Make ``ids`` the sequence of the first row, computing only tokens that are not there yet. Returns
         the last hidden state, (1, hidden)."""
         kept = min(common_prefix(self.ids, ids), len(ids) - 1)
-        self._truncate(kept)
-        states = self._run(torch.tensor([ids[kept:]], device=self.device))
+        states = self._run(kept, torch.tensor([ids[kept:]]))
         self.ids = ids
         self.copied = min(self.copied, kept)
         return states[:, -1]
@@ -138,17 +162,15 @@ class RewindableCache:
         ids = np.zeros((len(tails), max(len(tail) for tail in tails)), dtype=np.int64)
         for row, tail in zip(ids, tails, strict=True):
             row[: len(tail)] = tail
-        self._truncate(len(self.ids))
-        states = self._run(torch.from_numpy(ids).to(self.device))
+        states = self._run(len(self.ids), torch.from_numpy(ids))
         last = torch.tensor([len(tail) - 1 for tail in tails], device=self.device)
         return states[torch.arange(len(tails), device=self.device), last]
 
-    def _truncate(self, length: int) -> None:
+    def _run(self, start: int, ids: torch.Tensor) -> torch.Tensor:
+        """Compute ``ids`` after the first ``start`` tokens of the cache."""
         for layer in self.layers:
-            layer.truncate(length)
-
-    def _run(self, ids: torch.Tensor) -> torch.Tensor:
-        output = self.decoder(input_ids=ids, past_key_values=self.cache, use_cache=True)
+            layer.truncate(start)
+        output = self.decoder(input_ids=ids.to(self.device), past_key_values=self.cache, use_cache=True)
         states: torch.Tensor = output.last_hidden_state
         return states
 
@@ -166,17 +188,10 @@ class _Layer(DynamicLayer):  # type: ignore[misc]
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         super().lazy_initialization(key_states, value_states)
-        self.all_keys = self._buffer_like(key_states)
-        self.all_values = self._buffer_like(value_states)
+        _, heads, _, width = key_states.shape
+        self.all_keys = key_states.new_empty(self.rows, heads, self.capacity, width)
+        self.all_values = value_states.new_empty(self.rows, heads, self.capacity, value_states.shape[-1])
         self.truncate(0)
-
-    def _buffer_like(self, states: torch.Tensor) -> torch.Tensor:
-        _, heads, _, width = states.shape
-        return states.new_empty(self.rows, heads, self.capacity, width)
-
-    @property
-    def buffer_bytes(self) -> int:
-        return self.all_keys.nbytes + self.all_values.nbytes
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any

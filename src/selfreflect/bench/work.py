@@ -1,20 +1,19 @@
-"""An item as token ids: the prompts of its contexts, and the requests of the published schedule."""
+"""What is timed: items as token ids, and made-up items that differ in one size, to show how cost grows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from selfreflect.errors import DataError, excerpt
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
 from selfreflect.metric.prompts import CannotScoreError, prepare, summary_prompts
+from selfreflect.sources.items import Item
 
 if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
-    from selfreflect.sources.items import Item
-
-Ids = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -54,28 +53,67 @@ def work_of(judge: Judge, item: Item) -> Work:
     for index, prompts in enumerate(contexts):
         if prompts not in contexts[:index]:
             trees.append(build_tree(prompts))
-    return Work(item, tuple(trees), requests=len(contexts) * len(requests(contexts[0])))
+    targets = sum(len(prompt.ids) - prompt.first for prompt in contexts[0])
+    return Work(item, tuple(trees), requests=len(contexts) * targets)
 
 
-def longest(contexts: Sequence[Sequence[Prompt]]) -> int:
-    """Tokens of the longest prompt."""
-    return max(len(prompt.ids) for prompts in contexts for prompt in prompts)
+class Axis(NamedTuple):
+    """A size of an item that its cost depends on."""
+
+    label: str
+    default: int
+    values: tuple[int, ...]
+    """Points of its curve; the other sizes keep their defaults."""
 
 
-def requests(prompts: Sequence[Prompt]) -> list[Ids]:
-    """One request for each target token, in order: everything before it."""
-    sequences = []
-    for prompt in prompts:
-        sequences += [prompt.ids[:end] for end in range(prompt.first, len(prompt.ids))]
-    return sequences
+AXES = {
+    "answers": Axis("answers per half (N)", 4, (2, 4, 8, 16)),
+    "words": Axis("words per masked-out answer", 8, (4, 8, 16, 32)),
+    "summaries": Axis("summaries (S)", 2, (1, 2, 4, 8)),
+    # those of a summary, and those of all conditioning answers together
+    "context": Axis("words of context", 64, (32, 128, 512, 1024)),
+}
 
 
-def visiting_order(contexts: Sequence[Sequence[Prompt]]) -> list[list[int]]:
-    """Indices of the reference, then of the summaries in lexicographic order, so that neighbours share long
-    prefixes. Equal contexts are together."""
-    groups: dict[tuple[Prompt, ...], list[int]] = {}
-    for index, prompts in enumerate(contexts):
-        groups.setdefault(tuple(prompts), []).append(index)
-    reference, *summaries = groups
-    summaries.sort(key=lambda prompts: min(prompt.ids for prompt in prompts))
-    return [groups[prompts] for prompts in (reference, *summaries)]
+class ScalingPoint(NamedTuple):
+    axis: str
+    value: int
+    item: Item
+
+
+def scaling_points(source: Sequence[Item]) -> Iterator[ScalingPoint]:
+    """Make up an item for each value of each axis, from the words of ``source``."""
+    defaults = {name: axis.default for name, axis in AXES.items()}
+    for name, axis in AXES.items():
+        for value in axis.values:
+            sizes = {**defaults, name: value}
+            yield ScalingPoint(name, value, made_up_item(source, f"{name}-{value}", **sizes))
+
+
+def made_up_item(
+    source: Sequence[Item], name: str, *, answers: int, words: int, summaries: int, context: int
+) -> Item:
+    """Make up an item of exactly these sizes from random words.
+
+    A larger item begins with the texts of a smaller one, so that curves do not jump by chance.
+    """
+    vocabulary: list[str] = []
+    for item in source:
+        for answer in (*item.masked_out, *item.conditioning):
+            vocabulary += answer.split()
+
+    def text(part: str, number: int, length: int) -> str:
+        return " ".join(random.Random(f"{part} {number}").choices(vocabulary, k=length))
+
+    share, remainder = divmod(context, answers)
+    conditioning = []
+    for number in range(answers):
+        length = share + 1 if number < remainder else share
+        conditioning.append(text("conditioning", number, max(1, length)))
+    return Item(
+        id=name,
+        question=source[0].question,
+        masked_out=tuple(text("masked out", number, words) for number in range(answers)),
+        conditioning=tuple(conditioning),
+        summaries={f"summary {i}": text("summary", i, context) for i in range(1, summaries + 1)},
+    )

@@ -15,9 +15,6 @@ from selfreflect.pipeline.options import ExecutionOptions
 
 if TYPE_CHECKING:
     from selfreflect.bench.result import Result
-    from selfreflect.cli.console import Watcher
-    from selfreflect.config import Config
-    from selfreflect.models.judge import Judge
     from selfreflect.sources.items import Item
 
 Items = Annotated[
@@ -72,10 +69,14 @@ def command(
     machine's peak speed, the memory, and how cost grows. Exits with 1 if the distances differ. Run it on an
     idle machine.
     """
+    from selfreflect.bench.result import SCHEDULES
     from selfreflect.cli.console import Watcher, make_folder, say
     from selfreflect.models.spec import kind_of
 
-    letters = _letters(only)
+    letters = [letter.strip() for letter in only.split(",")]
+    for letter in letters:
+        if letter not in SCHEDULES:
+            raise ConfigError(f"--only takes some of {', '.join(SCHEDULES)}, not {letter!r}")
     if random_model is not None and {"judge", "revision"} & overrides.section("scores").keys():
         raise ConfigError("--random-model takes the place of --judge")
     config = overrides.config()
@@ -85,13 +86,24 @@ def command(
     if output is not None:
         make_folder(output)
     watcher = Watcher()
-    judge = _judge(random_model, config, options, watcher)
-    # imported after the judge is there: torch takes seconds, and a wrong option should not wait for it
-    from selfreflect.bench.measure import Bench
-    from selfreflect.bench.scaling import points
+    # imported only now: torch takes seconds, and a wrong option should not wait for it
+    if random_model is None:
+        from selfreflect.pipeline.models import ConfiguredModels
 
-    sizes = list(points(_items(None, None, None))) if scaling else []
-    bench = Bench(judge, timed_items, sizes, letters)
+        judge = ConfiguredModels(config, options, watcher).judge()
+    else:
+        from selfreflect.bench.random_model import random_judge
+
+        judge = random_judge(
+            random_model,
+            device=options.device,  # type: ignore[arg-type]  # ExecutionOptions has checked it
+            dtype=config.scores.dtype,  # type: ignore[arg-type]  # load_config has checked it
+        )
+    from selfreflect.bench.measure import Bench
+    from selfreflect.bench.work import scaling_points
+
+    points = list(scaling_points(_items(None, None, None))) if scaling else []
+    bench = Bench(judge, timed_items, points, [letter for letter in SCHEDULES if letter in letters])
     result = bench.result
     try:
         with watcher.stage("bench", len(bench)) as counter:
@@ -103,19 +115,12 @@ def command(
         say("Interrupted. Finished items:" if result.items else "Interrupted before the first item finished.")
         raise typer.Exit(130) from None
     finally:
-        _show(result, json, output)
+        if result.items:
+            _show(result, json)
+            if output is not None:
+                _write(result, output)
     if result.disagreeing:
         raise typer.Exit(1)
-
-
-def _letters(only: str) -> tuple[str, ...]:
-    from selfreflect.bench.result import SCHEDULES
-
-    letters = [letter.strip() for letter in only.split(",")]
-    for letter in letters:
-        if letter not in SCHEDULES:
-            raise ConfigError(f"--only takes some of {', '.join(SCHEDULES)}, not {letter!r}")
-    return tuple(letter for letter in SCHEDULES if letter in letters)
 
 
 def _items(source: str | None, limit: int | None, num_answers: int | None) -> list[Item]:
@@ -127,27 +132,10 @@ def _items(source: str | None, limit: int | None, num_answers: int | None) -> li
         return read_items(bundled, limit=limit, num_answers=num_answers)
 
 
-def _judge(random_model: str | None, config: Config, options: ExecutionOptions, watcher: Watcher) -> Judge:
-    from selfreflect.pipeline.models import ConfiguredModels
-
-    if random_model is None:
-        return ConfiguredModels(config, options, watcher).judge()
-    from selfreflect.bench.random_model import random_judge
-
-    return random_judge(
-        random_model,
-        device=options.device,  # type: ignore[arg-type]  # ExecutionOptions has checked it
-        dtype=config.scores.dtype,  # type: ignore[arg-type]  # load_config has checked it
-    )
-
-
-def _show(result: Result, json: bool, output: Path | None) -> None:
-    from selfreflect.bench.result import to_json
-    from selfreflect.bench.tables import agreement, item_table, scaling_table, work_table
+def _show(result: Result, json: bool) -> None:
+    from selfreflect.bench.result import agreement, item_table, scaling_table, to_json, work_table
     from selfreflect.cli.console import emit, print_table, say
 
-    if not result.items:
-        return
     if json:
         emit(to_json(result))
     else:
@@ -157,32 +145,30 @@ def _show(result: Result, json: bool, output: Path | None) -> None:
             print_table(scaling_table(result))
     say(("error: " if result.disagreeing else "") + agreement(result))
     say(", ".join(f"{name} {value}" for name, value in result.machine.items()))
-    if output is not None:
-        _write(result, output)
 
 
 def _write(result: Result, folder: Path) -> None:
-    from selfreflect.bench.tables import draw_scaling, scaling_table
-    from selfreflect.cli.console import say, where
+    from selfreflect.bench.result import draw_scaling, scaling_table
+    from selfreflect.cli.console import say, where, write_file
     from selfreflect.errors import MissingExtraError
     from selfreflect.render.table import to_csv
 
-    paths = [_write_json(result, folder)]
-    if result.scaling:
-        (folder / "scaling.csv").write_text(to_csv(scaling_table(result)), encoding="utf-8", newline="")
-        paths.append(folder / "scaling.csv")
-        try:
-            paths += draw_scaling(result, folder)
-        except MissingExtraError as error:
-            say(f"no picture: {error}")
-    say("wrote " + ", ".join(map(where, paths)))
+    _write_json(result, folder)
+    say(f"wrote {where(folder / 'bench.json')}")
+    if not result.scaling:
+        return
+    write_file(folder / "scaling.csv", to_csv(scaling_table(result)))
+    try:
+        paths = draw_scaling(result, folder)
+    except MissingExtraError as error:
+        say(f"no picture: {error}")
+    else:
+        say("wrote " + ", ".join(map(where, paths)))
 
 
-def _write_json(result: Result, folder: Path) -> Path:
+def _write_json(result: Result, folder: Path) -> None:
     """Write all figures so far. After each item, so that hours of timing survive a crash."""
     from selfreflect.bench.result import to_json
     from selfreflect.records import dump_line
 
-    path = folder / "bench.json"
-    path.write_text(dump_line(to_json(result)) + "\n", encoding="utf-8")
-    return path
+    (folder / "bench.json").write_text(dump_line(to_json(result)) + "\n", encoding="utf-8")

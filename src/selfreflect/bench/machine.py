@@ -1,18 +1,54 @@
-"""Measures the peak memory of a piece of work: the GPU's where it runs on one, else the process's."""
+"""What timings depend on besides the program: the machine, and the memory in use, a GPU's where the judge is
+on one, else the process's."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import os
+import platform
 import re
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import psutil
 import torch
 
+from selfreflect.metric.engine.native import native
+from selfreflect.models.judge import Judge
+
 _STATUS = Path("/proc/self/status")
 _RESET = Path("/proc/self/clear_refs")
 _CONTROL_GROUP = Path("/sys/fs/cgroup")
+
+
+def describe_machine(judge: Judge) -> dict[str, Any]:
+    """What ``--json`` prints under ``machine``."""
+    device = next(judge.lm.model.parameters()).device
+    compiled = device.type == "cpu" and judge.lm.dtype == "float32" and native()
+    return {
+        "judge": judge.name,
+        "dtype": judge.lm.dtype,
+        "device": device.type,
+        "processor": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "attention": "compiled" if compiled else "torch",
+        "load": round(os.getloadavg()[0], 2),
+        "torch": str(torch.__version__),
+        "transformers": version("transformers"),
+        "python": platform.python_version(),
+    }
+
+
+def _processor() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        text = ""
+    match = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
+    return match[1] if match else platform.processor()
 
 
 def allocated(device: torch.device) -> int:
@@ -56,10 +92,9 @@ def available(device: torch.device) -> int:
     try:
         limit = int((_CONTROL_GROUP / "memory.max").read_text())
         used = int((_CONTROL_GROUP / "memory.current").read_text())
-        cached = re.search(
-            r"^inactive_file (\d+)$", (_CONTROL_GROUP / "memory.stat").read_text(), re.MULTILINE
-        )
+        details = (_CONTROL_GROUP / "memory.stat").read_text()
     except (OSError, ValueError):  # no control group, or no limit ("max")
         return free
+    cached = re.search(r"^inactive_file (\d+)$", details, re.MULTILINE)
     reclaimable = int(cached[1]) if cached else 0
     return max(0, min(free, limit - used + reclaimable))

@@ -9,7 +9,7 @@ import psutil
 import pytest
 import torch
 
-from selfreflect.bench import memory
+from selfreflect.bench import machine
 
 CPU = torch.device("cpu")
 MIB = 2**20
@@ -18,11 +18,11 @@ pytestmark = pytest.mark.usefixtures("small_heap")
 
 
 def peak_above(mebibytes: int) -> float:
-    before = memory.allocated(CPU)
-    assert memory.reset_peak(CPU)
+    before = machine.allocated(CPU)
+    assert machine.reset_peak(CPU)
     block = torch.ones(mebibytes * MIB // 4)
     del block
-    return (memory.peak(CPU) - before) / MIB
+    return (machine.peak(CPU) - before) / MIB
 
 
 def test_it_sees_what_was_freed_again_and_forgets_it_for_the_next() -> None:
@@ -31,9 +31,9 @@ def test_it_sees_what_was_freed_again_and_forgets_it_for_the_next() -> None:
 
 
 def test_where_the_peak_cannot_be_reset_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(memory, "_RESET", tmp_path / "absent" / "clear_refs")
-    assert not memory.reset_peak(CPU)
-    assert memory.allocated(CPU) > 10 * MIB
+    monkeypatch.setattr(machine, "_RESET", tmp_path / "absent" / "clear_refs")
+    assert not machine.reset_peak(CPU)
+    assert machine.allocated(CPU) > 10 * MIB
 
 
 @pytest.mark.parametrize(
@@ -48,12 +48,12 @@ def test_available_memory_is_the_machine_s_or_the_control_group_s(
     # of which a MiB is reclaimable
     (tmp_path / "memory.stat").write_text(f"anon {used}\ninactive_file {MIB}\nactive_file 5\n")
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=8000 * 1024))
-    monkeypatch.setattr(memory, "_CONTROL_GROUP", tmp_path)
-    assert memory.available(CPU) == left
+    monkeypatch.setattr(machine, "_CONTROL_GROUP", tmp_path)
+    assert machine.available(CPU) == left
 
 
 def test_without_a_control_group_the_machine_is_the_limit(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(memory, "_CONTROL_GROUP", tmp_path)
-    assert memory.available(CPU) > 100 * MIB
+    monkeypatch.setattr(machine, "_CONTROL_GROUP", tmp_path)
+    assert machine.available(CPU) > 100 * MIB

@@ -149,12 +149,9 @@ def test_padding_takes_the_wins_of_length_away_and_leaves_those_of_content():
     ]
     (own,) = rows(table(found, "How often the better summary wins"), metric="long", worse="bad")
     assert (own["win rate"], own["n equal"], own["padded"], own["n padded"]) == (0.5, 0, 0, 20)
-    said = "\n".join(found.says)
-    assert (
-        "All pairs, padded to equal length with neutral filler: prefer the better summary more often than a "
-        "coin "
-        "would: distance; prefer the worse summary, or neither, more often than not: long." in said
-    )
+    filled = "All pairs, padded to equal length with neutral filler: prefer the"
+    assert f"{filled} better summary more often than a coin would: distance." in found.says
+    assert f"{filled} worse summary, or neither, more often than not: long." in found.says
 
 
 def test_wins_that_padding_takes_away_are_named():

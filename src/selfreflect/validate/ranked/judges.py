@@ -46,6 +46,8 @@ ORDER_NOTE = (
 Key = tuple[str, str]
 """An item and a summary."""
 ByJudge = Mapping[str, Mapping[Key, float]]
+Points = Mapping[Key, tuple[float, float]]
+"""The values by two judges, of summaries that both have values for."""
 
 
 class JudgeAgreement:
@@ -76,18 +78,22 @@ class JudgeAgreement:
         says, plots = [], []
         for metric in several:
             for (judge, first), (other, second) in combinations(by_metric[metric].items(), 2):
-                keys = [key for key in self._keys if key in first and key in second]
-                sides = [first[key] for key in keys], [second[key] for key in keys]
-                tau = _strategy_agreement(keys, *sides)
-                rho = correlation_interval(*sides, groups=[item for item, _ in keys])
-                share = _same_order(keys, *sides)
+                points: dict[Key, tuple[float, float]] = {}
+                for key in self._keys:
+                    if key in first and key in second:
+                        points[key] = first[key], second[key]
+                sides = [point[0] for point in points.values()], [point[1] for point in points.values()]
+                tau = _strategy_agreement(points)
+                rho = correlation_interval(*sides, groups=[item for item, _ in points])
+                share = _same_order(points)
                 names = {"metric": metric, "judge": judge, "other judge": other}
                 strategies.append({**names, **interval("tau", tau), "n": tau.n})
                 summaries.append({**names, **interval("rho", rho), "n": rho.n})
                 orders.append({**names, **interval("same order", share), "n": share.n})
                 says.append(f"{metric} by {judge} and by {other}: {_verdict(share, tau)}")
-                if keys:
-                    plots.append(_plot(metric, judge, other, keys, *sides))
+                if points:
+                    title = f"{metric}: the same summaries by two judges"
+                    plots.append(Plot(f"judges-{metric}", title, judge, other, _curves(points), points=True))
         # a table for each way to agree: next to each other they are too wide for a terminal
         tables = (
             make_table("Agreement on the ranking of strategies", strategies, _CORRELATION, (STRATEGY_NOTE,)),
@@ -99,8 +105,8 @@ class JudgeAgreement:
         says += listing("Left out, because fewer than two judges computed them:", alone)
         says.append(
             f"{counted(len(self.items), 'item')}. Agreement is not truth: judges of one family may share "
-            "their errors. Correlations over single summaries also rise where some questions are harder than "
-            "others for every judge; the share of pairs in the same order does not."
+            "their errors. Correlations over single summaries also rise where some questions are harder for "
+            "every judge; the share of pairs in the same order does not."
         )
         return Finding(self.name, tables, tuple(says), tuple(plots))
 
@@ -119,78 +125,60 @@ class JudgeAgreement:
         rows: list[dict[str, Cell]] = []
         for metric, by_judge in by_metric.items():
             for judge, numbers in by_judge.items():
-                by_name: dict[str, list[float]] = {name: [] for _, name in self._keys}
-                for key in self._keys:
-                    if key in numbers:
-                        by_name[key[1]].append(numbers[key])
-                for name, own in by_name.items():
+                for name in dict.fromkeys(name for _, name in self._keys):
+                    own = [value for (_, summary), value in numbers.items() if summary == name]
                     mean = mean_interval(own, len(own))
                     names = {"metric": metric, "judge": judge, "summary": name}
                     rows.append({**names, **interval("mean", mean), "n": mean.n})
         return make_table("Means by judge", rows, ".4f", ("intervals: 95% BCa bootstrap over items",))
 
 
-def _strategy_agreement(keys: Sequence[Key], a: Sequence[float], b: Sequence[float]) -> Estimate:
+def _strategy_agreement(points: Points) -> Estimate:
     """Tau of the two judges' means of each name. Both means are over the same items, and items are what is
     resampled."""
-    items = {item: row for row, item in enumerate(dict.fromkeys(item for item, _ in keys))}
-    names = {name: column for column, name in enumerate(dict.fromkeys(name for _, name in keys))}
-    # present or not, and the values by both judges: (items, names) each, 0 without a value
-    present, first, second = np.zeros((3, len(items), len(names)))
-    for (item, name), x, y in zip(keys, a, b, strict=True):
-        cell = items[item], names[name]
-        present[cell] = 1
-        first[cell] = x
-        second[cell] = y
+    items = {item: row for row, item in enumerate(dict.fromkeys(item for item, _ in points))}
+    names = {name: column for column, name in enumerate(dict.fromkeys(name for _, name in points))}
+    # present or not, and the values by both judges: (items, names, 3), 0 without a value
+    cells = np.zeros((len(items), len(names), 3))
+    for (item, name), (x, y) in points.items():
+        cells[items[item], names[name]] = 1, x, y
 
     def tau(resample: Indices) -> float | None:
-        counts = present[resample].sum(axis=0)
-        if not counts.all():
-            return None
-        return kendall(first[resample].sum(axis=0) / counts, second[resample].sum(axis=0) / counts)
+        count, first, second = cells[resample].sum(axis=0).T
+        return kendall(first / count, second / count) if count.all() else None
 
     mean = tau(np.arange(len(items), dtype=np.intp))
     low, high = (None, None) if mean is None else bootstrap(tau, len(items))
     return Estimate(mean, low, high, len(names), len(names))
 
 
-def _same_order(keys: Sequence[Key], a: Sequence[float], b: Sequence[float]) -> Estimate:
+def _same_order(points: Points) -> Estimate:
     """The share of two summaries of one item that both judges put in the same order."""
     by_item: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for (item, _), x, y in zip(keys, a, b, strict=True):
-        by_item[item].append((x, y))
+    for (item, _), point in points.items():
+        by_item[item].append(point)
     shares = []
-    for points in by_item.values():
-        same = [np.sign(x - u) == np.sign(y - v) for (x, y), (u, v) in combinations(points, 2)]
+    for own in by_item.values():
+        same = [np.sign(x - u) == np.sign(y - v) for (x, y), (u, v) in combinations(own, 2)]
         if same:
             shares.append(sum(same) / len(same))
     return bounded_mean(shares, 0, 1)
 
 
-def _plot(
-    metric: str, judge: str, other: str, keys: Sequence[Key], a: Sequence[float], b: Sequence[float]
-) -> Plot:
+def _curves(points: Points) -> tuple[Curve, ...]:
     """One dot for each summary: its values by the two judges."""
-    points: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for (_, name), x, y in zip(keys, a, b, strict=True):
-        points[name].append((x, y))
-    curves = [Curve(name, *zip(*own, strict=True)) for name, own in points.items()]
-    title = f"{metric}: the same summaries by two judges"
-    return Plot(f"judges-{metric}", title, judge, other, tuple(curves), points=True)
+    by_name: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for (_, name), point in points.items():
+        by_name[name].append(point)
+    return tuple(Curve(name, *zip(*own, strict=True)) for name, own in by_name.items())
 
 
 def _verdict(share: Estimate, tau: Estimate) -> str:
     if share.n < FEWEST:
-        items = counted(share.n, "item")
-        return (
-            f"{items} with two summaries that both have values for is too small a number for any conclusion."
-        )
-    shown_share = with_interval(share, ".0%")
-    sentence = f"they put two summaries of one item in the same order in {shown_share} of pairs"
-    if share.low is not None and share.low <= 0.5:
-        sentence += ", which cannot be told from a coin"
-    if tau.mean is None:
-        rest = "Fewer than three strategies differ in their means by both: there is no rank correlation."
-        return f"{sentence}. {rest}"
-    correlation = with_interval(tau, _CORRELATION)
-    return f"{sentence}; the rank correlation of the means of {tau.n} strategies is {correlation}."
+        return f"{counted(share.n, 'item')} with two summaries is too small a number for any conclusion."
+    chance = ", which cannot be told from a coin" if share.low is not None and share.low <= 0.5 else ""
+    return (
+        f"they put two summaries of one item in the same order in {with_interval(share, '.0%')} of "
+        f"pairs{chance}; "
+        f"the rank correlation of the means of {tau.n} strategies is {with_interval(tau, _CORRELATION)}."
+    )

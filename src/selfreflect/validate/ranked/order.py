@@ -36,7 +36,7 @@ class KnownOrder:
 
     pairs: tuple[Pair, ...]
     identical: tuple[Pair, ...]
-    """Left out of ``pairs`` because both texts are the same, so that no metric could tell them apart."""
+    """Not in ``pairs``: both texts are the same, so that no metric could tell them apart."""
     without: tuple[str, ...]
     """Ids of items without any order."""
 
@@ -108,13 +108,9 @@ def _item_relations(item: Item, for_all: list[Relation] | None) -> list[Relation
 def _relations(
     chains: Sequence[Sequence[str]], names: list[str], where: str, error: type[SelfReflectError]
 ) -> list[Relation]:
-    """All pairs of each chain.
-
-    Raises:
-        SelfReflectError: of the given type, for an unknown name, a chain of one name or a contradiction.
-    """
+    """All pairs of each chain; raises ``error`` for an unknown or single name and for a contradiction."""
     relations: dict[Relation, None] = {}
-    better_than: dict[str, set[str]] = {}
+    order = TopologicalSorter[str]()
     for chain in chains:
         for name in chain:
             if name not in names:
@@ -124,9 +120,9 @@ def _relations(
             raise error(f"{where} has the single name {excerpt(chain[0])}; name two or more in a chain")
         for better, worse in combinations(chain, 2):
             relations[better, worse] = None
-            better_than.setdefault(better, set()).add(worse)
+            order.add(better, worse)
     try:
-        TopologicalSorter(better_than).prepare()
+        order.prepare()
     except CycleError as cycle:
         round_trip = " > ".join(excerpt(name) for name in reversed(cycle.args[1]))
         raise error(f"{where} contradicts itself: {round_trip}") from None

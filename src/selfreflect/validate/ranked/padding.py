@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import fmean
 
 from msgspec.structs import replace
@@ -48,37 +48,32 @@ class Padding:
     names: Mapping[Pair, Relation]
     """The two summaries of equal length that stand for a pair. Pairs with a text that has no words are
     missing."""
-    padded: Mapping[Pair, tuple[str, str]] = field(default_factory=dict)
+    padded: Mapping[Pair, tuple[str, str]]
     """The name of a pair's shorter summary before and after, if the two differ in length."""
 
 
 def pad_items(items: Sequence[Item], pairs: Sequence[Pair], seed: int) -> Padding:
     """Pad the shorter summary of each pair to the words of the longer one. The seed, the item and the name
     decide on the filler."""
-    pairs_of: dict[str, list[Pair]] = defaultdict(list)
-    for pair in pairs:
-        pairs_of[pair.item].append(pair)
-    padded_items: list[Item] = []
+    texts = {item.id: dict(item.summaries) for item in items}
     names: dict[Pair, Relation] = {}
     padded: dict[Pair, tuple[str, str]] = {}
-    for item in items:
-        texts = dict(item.summaries)
-        words = {name: len(text.split()) for name, text in item.summaries.items()}
-        for pair in pairs_of[item.id]:
-            shorter, longer = sorted(pair.kind, key=words.__getitem__)
-            if not words[shorter]:
-                continue
-            if words[shorter] == words[longer]:
-                names[pair] = pair.kind
-                continue
+    for pair in pairs:
+        own = texts[pair.item]
+        words = {name: len(own[name].split()) for name in pair.kind}
+        shorter, longer = sorted(pair.kind, key=words.__getitem__)
+        if words[shorter] == words[longer] > 0:
+            names[pair] = pair.kind
+        elif words[shorter]:
             name = f"{shorter}: padded to {words[longer]} words"
-            while name in item.summaries:
+            rng = random.Random(seed_for(seed, pair.item, shorter, "filler"))
+            text = fill_up(own[shorter], words[longer], rng)
+            while own.get(name, text) != text:
                 name += "*"
-            rng = random.Random(seed_for(seed, item.id, shorter, "filler"))
-            texts[name] = fill_up(item.summaries[shorter], words[longer], rng)
+            own[name] = text
             padded[pair] = shorter, name
             names[pair] = (pair.better, name) if shorter == pair.worse else (name, pair.worse)
-        padded_items.append(replace(item, summaries=texts))
+    padded_items = [replace(item, summaries=texts[item.id]) for item in items]
     return Padding(padded_items, names, padded)
 
 
@@ -109,8 +104,8 @@ def filler_table(padding: Padding, metrics: Sequence[MetricInfo], values: ByMetr
                 if old is not None and new is not None:
                     changes[item].append(metric.badness(new) - metric.badness(old))
             total = len({item for item, _, _ in own})
-            change = mean_interval([fmean(each) for each in changes.values()], total)
             if total:
-                names = {"metric": metric.name, "padded": role}
-                rows.append({**names, **interval("change", change), "items": change.n, "of": total})
+                change = mean_interval(list(map(fmean, changes.values())), total)
+                row: dict[str, Cell] = {"metric": metric.name, "padded": role}
+                rows.append({**row, **interval("change", change), "items": change.n, "of": total})
     return make_table("What filler alone changes", rows, "+z.4f", FILLER_NOTES)

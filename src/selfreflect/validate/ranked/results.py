@@ -12,38 +12,46 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
-from selfreflect.render.table import Table
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
 from selfreflect.validate.base import MetricInfo
-from selfreflect.validate.ranked.order import KnownOrder, Pair, Relation
-from selfreflect.validate.statistics import ALPHA, bounded_mean, holm, mcnemar, win_rate
+from selfreflect.validate.ranked.order import Pair, Relation
+from selfreflect.validate.statistics import ALPHA, bounded_mean, holm, mcnemar
 
 ALIKE = 1.25
 """Two summaries are about equally long if the longer has at most this many times the words of the other."""
 FEWEST_PAIRS = 5
 """Fewer pairs have no rate: even if all were won, its interval would reach from one half to all."""
 
-Ratios = Mapping[Pair, float]
+
+@dataclass(frozen=True)
+class Lengths:
+    """Pairs of texts that both have words, by the length of the better one. ``alike`` ones may differ a
+    little."""
+
+    comparable: frozenset[Pair]
+    alike: frozenset[Pair]
+    longer: frozenset[Pair]
+    shorter: frozenset[Pair]
 
 
-def length_ratios(items: Sequence[Item], pairs: Sequence[Pair]) -> Ratios:
-    """Words of the better summary over words of the worse one, for pairs in which both have words."""
+def compare_lengths(items: Sequence[Item], pairs: Iterable[Pair]) -> Lengths:
     summaries = {item.id: item.summaries for item in items}
     ratios: dict[Pair, float] = {}
     for pair in pairs:
         better, worse = (len(summaries[pair.item][name].split()) for name in pair.kind)
         if better and worse:
             ratios[pair] = better / worse
-    return ratios
-
-
-def is_alike(ratio: float | None) -> bool:
-    return ratio is not None and 1 / ALIKE <= ratio <= ALIKE
+    return Lengths(
+        comparable=frozenset(ratios),
+        alike=frozenset(pair for pair, ratio in ratios.items() if 1 / ALIKE <= ratio <= ALIKE),
+        longer=frozenset(pair for pair, ratio in ratios.items() if ratio > 1),
+        shorter=frozenset(pair for pair, ratio in ratios.items() if ratio < 1),
+    )
 
 
 @dataclass(frozen=True)
@@ -51,143 +59,99 @@ class MetricResult:
     """How one metric decides pairs."""
 
     metric: MetricInfo
-    pairs: tuple[Pair, ...]
-    wins: Mapping[Pair, bool]
-    """Whether the better summary has the better value, for pairs with two values. A tie is no win."""
-    ratios: Ratios
+    wins: Mapping[Pair, bool | None]
+    """Whether the better summary has the better value, None without both values. A tie is no win."""
+
+    def among(self, pairs: Collection[Pair]) -> MetricResult:
+        return replace(self, wins={pair: win for pair, win in self.wins.items() if pair in pairs})
+
+    def of_kind(self, kind: Relation) -> MetricResult:
+        return self.among([pair for pair in self.wins if pair.kind == kind])
+
+    @cached_property
+    def decided(self) -> dict[Pair, bool]:
+        return {pair: win for pair, win in self.wins.items() if win is not None}
 
     @property
     def undefined(self) -> int:
-        return len(self.pairs) - len(self.wins)
-
-    def among(self, keep: Callable[[Pair], bool]) -> MetricResult:
-        pairs = tuple(pair for pair in self.pairs if keep(pair))
-        wins = {pair: self.wins[pair] for pair in pairs if pair in self.wins}
-        return replace(self, pairs=pairs, wins=wins)
-
-    def of_kind(self, kind: Relation) -> MetricResult:
-        return self.among(lambda pair: pair.kind == kind)
+        return len(self.wins) - len(self.decided)
 
     @cached_property
     def rate(self) -> Estimate:
         """The mean over items of the share of an item's pairs that are won, because pairs of one item depend
         on each other."""
         by_item: dict[str, list[bool]] = defaultdict(list)
-        for pair, win in self.wins.items():
+        for pair, win in self.decided.items():
             by_item[pair.item].append(win)
-        if len(by_item) == len(self.wins):
-            return win_rate(sum(self.wins.values()), len(self.wins))
-        return bounded_mean([sum(wins) / len(wins) for wins in by_item.values()], 0, 1)
+        return _mean_share(tuple(sorted(sum(wins) / len(wins) for wins in by_item.values())))
 
-    @property
-    def alike(self) -> Estimate:
-        return self._rate_where(is_alike)
+    def matched_rate(self, pairs: Collection[Pair]) -> Estimate:
+        """The rate among some pairs, without numbers if it is over too few items."""
+        rate = self.among(pairs).rate
+        return Estimate(None, None, None, rate.n, rate.total) if rate.n < FEWEST_PAIRS else rate
 
-    @property
-    def shorter(self) -> Estimate:
-        return self._rate_where(lambda ratio: ratio < 1)
-
-    @property
-    def balanced(self) -> Estimate:
+    def balanced_rate(self, lengths: Lengths) -> Estimate:
         """For pairs of one kind, so that the two rates are over different items. The interval combines theirs
         (Zou and Donner 2008, Stat. Med. 27, 1693-1702)."""
-        rates = (self._rate_where(lambda ratio: ratio > 1), self.shorter)
-        n = sum(rate.n for rate in rates)
-        means, below, above = [], [], []
+        rates = self.matched_rate(lengths.longer), self.matched_rate(lengths.shorter)
+        n = rates[0].n + rates[1].n
+        mean, below, above = 0.0, 0.0, 0.0
         for rate in rates:
-            if rate.n < FEWEST_PAIRS or rate.mean is None or rate.low is None or rate.high is None:
+            if rate.mean is None or rate.low is None or rate.high is None:
                 return Estimate(None, None, None, n, n)
-            means.append(rate.mean)
-            below.append(rate.mean - rate.low)
-            above.append(rate.high - rate.mean)
-        mean = sum(means) / 2
-        return Estimate(mean, mean - math.hypot(*below) / 2, mean + math.hypot(*above) / 2, n, n)
+            mean += rate.mean / 2
+            below = math.hypot(below, (rate.mean - rate.low) / 2)
+            above = math.hypot(above, (rate.high - rate.mean) / 2)
+        return Estimate(mean, mean - below, mean + above, n, n)
 
-    def _rate_where(self, keep: Callable[[float], bool]) -> Estimate:
-        return self.among(lambda pair: pair in self.ratios and keep(self.ratios[pair])).rate
+
+@lru_cache(maxsize=4096)  # the tables ask for the same few shares again and again
+def _mean_share(shares: tuple[float, ...]) -> Estimate:
+    return bounded_mean(shares, 0, 1)
 
 
 def decide_pairs(
-    metric: MetricInfo,
-    values: Mapping[tuple[str, str], float],
-    names: Mapping[Pair, Relation],
-    ratios: Ratios,
+    metric: MetricInfo, values: Mapping[tuple[str, str], float], names: Mapping[Pair, Relation]
 ) -> MetricResult:
     """Decide pairs by a metric's values; ``names`` says which summaries stand for those of a pair."""
-    wins: dict[Pair, bool] = {}
+    wins: dict[Pair, bool | None] = {}
     for pair, (better, worse) in names.items():
         value, other = values.get((pair.item, better)), values.get((pair.item, worse))
-        if value is not None and other is not None:
-            wins[pair] = metric.wins(value, other)
-    return MetricResult(metric, tuple(names), wins, ratios)
+        wins[pair] = None if value is None or other is None else metric.wins(value, other)
+    return MetricResult(metric, wins)
 
 
 @dataclass(frozen=True)
 class PairedTest:
     """McNemar's test of two metrics on the pairs of one kind that both have values for."""
 
-    one: MetricInfo
-    other: MetricInfo
+    one: str
+    other: str
     kind: Relation
-    wins: tuple[tuple[bool, bool], ...]
+    differences: tuple[int, ...]
+    """For each pair 1 if only one wins it, -1 if only the other does, else 0."""
     p: float | None
-    only_one: int
-    only_other: int
     adjusted_p: float | None = None
     """Adjusted for all tests that were made together (Holm)."""
-
-    @property
-    def difference(self) -> Estimate:
-        """Win rate of one minus win rate of the other."""
-        return bounded_mean([float(a) - float(b) for a, b in self.wins], -1, 1)
 
     @property
     def clear(self) -> bool:
         return self.adjusted_p is not None and self.adjusted_p <= ALPHA
 
     def swapped(self) -> PairedTest:
-        wins = tuple((b, a) for a, b in self.wins)
-        return PairedTest(
-            self.other, self.one, self.kind, wins, self.p, self.only_other, self.only_one, self.adjusted_p
-        )
+        differences = tuple(-difference for difference in self.differences)
+        return replace(self, one=self.other, other=self.one, differences=differences)
 
 
 def paired_tests(sides: Iterable[tuple[MetricResult, MetricResult]], kind: Relation) -> list[PairedTest]:
     """Test each two metrics on pairs of one kind, adjusted for all of these tests."""
     tests = []
     for one, other in sides:
-        pairs = [pair for pair in one.wins if pair.kind == kind and pair in other.wins]
-        wins = [(one.wins[pair], other.wins[pair]) for pair in pairs]
-        only_one, only_other = wins.count((True, False)), wins.count((False, True))
-        p = mcnemar(only_one, only_other)
-        tests.append(PairedTest(one.metric, other.metric, kind, tuple(wins), p, only_one, only_other))
+        differences = []
+        for pair, win in one.decided.items():
+            if pair.kind == kind and pair in other.decided:
+                differences.append(win - other.decided[pair])
+        p = mcnemar(differences.count(1), differences.count(-1))
+        tests.append(PairedTest(one.metric.name, other.metric.name, kind, tuple(differences), p))
     adjusted = holm([test.p for test in tests])
     return [replace(test, adjusted_p=p) for test, p in zip(tests, adjusted, strict=True)]
-
-
-@dataclass(frozen=True)
-class RankedResults:
-    """What tables and conclusions are made from, metrics by falling win rate."""
-
-    order: KnownOrder
-    controls: tuple[str, ...]
-    """Names of the control summaries."""
-    ratios: Ratios
-    main: list[MetricResult]
-    """Each metric on the pairs in a known order."""
-    with_controls: list[MetricResult]
-    """Each metric on these and on the pairs of the best summary with a control."""
-    padded: list[MetricResult]
-    """The same pairs padded to equal length; empty without padding."""
-    filler_tables: list[Table]
-    """What filler alone changes; empty without padding."""
-
-    @cached_property
-    def tests(self) -> list[PairedTest]:
-        """SelfReflect against every other metric; empty if it was not measured."""
-        reference = [result for result in self.main if result.metric.group == "selfreflect"][:1]
-        others = [result for result in self.main if result not in reference]
-        tests = []
-        for kind in self.order.kinds if reference else ():
-            tests += paired_tests([(reference[0], other) for other in others], kind)
-        return tests

@@ -134,7 +134,7 @@ def ours(importer: str) -> set[str]:
 def test_the_walk_sees_the_package() -> None:
     assert {
         "records",
-        "cli.run_command",
+        "cli.score_command",
         "metric.engine.tree_engine",
         "models.local.generator",
         "report.overview",

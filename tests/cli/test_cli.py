@@ -427,12 +427,13 @@ from selfreflect.cli import main
 try:
     main()
 finally:
-    print(*(name for name in sys.modules if name.endswith("_command")))
+    print(*(name for name in sys.modules if name.startswith("selfreflect.cli.")))
 """
     done = subprocess.run(
         [sys.executable, "-c", code, "questions", "--limit", "1"], capture_output=True, text=True, check=True
     )
-    assert done.stdout.splitlines()[-1] == "selfreflect.cli.questions_command"
+    files = ("settings", "console", "stages")
+    assert set(done.stdout.splitlines()[-1].split()) == {f"selfreflect.cli.{name}" for name in files}
 
 
 def test_version_is_that_of_the_package():

@@ -1,5 +1,5 @@
-"""The command line. :func:`main` is the entry point; each command is one file, ``NAME_command.py``, that
-wires options to the packages below."""
+"""The command line. :func:`main` is the entry point; a command is a function ``NAME_command`` that wires
+options to the packages below."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Annotated, ParamSpec, TypeVar
 import typer
 
 from selfreflect.cli.settings import Command
+from selfreflect.errors import SelfReflectError
 from selfreflect.models.local.threads import set_library_defaults
 
 P = ParamSpec("P")
@@ -37,6 +38,17 @@ COMMANDS = {
     "export": "selfreflect export runs/mine --output published_layout",
 }
 """Each command and the example that its help shows."""
+
+FILES = {
+    "demo": "ask_command",
+    "run": "stages",
+    "questions": "stages",
+    "answers": "stages",
+    "summarize": "stages",
+    "compare": "report_command",
+    "export": "import_command",
+}
+"""The files of commands that share one. Any other is in its own, ``NAME_command``."""
 
 
 def main() -> None:
@@ -76,8 +88,9 @@ def application(commands: Iterable[str] = tuple(COMMANDS)) -> typer.Typer:
     )
     app.callback()(_options)
     for name in commands:
-        module = import_module(f"selfreflect.cli.{name}_command")
-        app.command(name, cls=Command, epilog=f"Example: {COMMANDS[name]}")(_guarded(module.command))
+        module = import_module(f"selfreflect.cli.{FILES.get(name, f'{name}_command')}")
+        command = _guarded(getattr(module, f"{name}_command"))
+        app.command(name, cls=Command, epilog=f"Example: {COMMANDS[name]}")(command)
     return app
 
 
@@ -96,7 +109,6 @@ def _guarded(command: Callable[P, T]) -> Callable[P, T]:
     @functools.wraps(command)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
         from selfreflect.cli.console import say
-        from selfreflect.errors import SelfReflectError
 
         try:
             return command(*args, **kwargs)

@@ -1,19 +1,32 @@
-"""``selfreflect ask``: one question, the answers that a model gives, and a summary of them with its score."""
+"""``selfreflect ask`` and ``selfreflect demo``: one question, and a few bundled ones, through all stages."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+import tempfile
+from importlib import resources
+from pathlib import Path
+from typing import Any
 
-import typer
+from msgspec import to_builtins
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.settings import Overrides, takes
+from selfreflect.cli.console import emit, exit_with, say, stdout
+from selfreflect.cli.settings import Overrides, argument, takes
+from selfreflect.cli.stages import fill_run, strategy_names
+from selfreflect.config import load_config
+from selfreflect.errors import DataError
 from selfreflect.pipeline.options import ExecutionOptions
+from selfreflect.records import STAGES, Question, question_id
+from selfreflect.render.text import printable
+from selfreflect.report.run_records import RunRecords
 
-if TYPE_CHECKING:
-    from selfreflect.report.run_records import RunRecords
-
-Text = Annotated[str, typer.Argument(metavar="QUESTION", help="The question.", show_default=False)]
+DEMO: dict[str, dict[str, Any]] = {
+    "questions": {"source": "bundled", "limit": 8},
+    "answers": {"model": "smollm2", "num_answers": 3, "max_new_tokens": 9},
+    "summaries": {"model": "smollm2", "num_samples": 4, "sample_max_new_tokens": 9, "max_new_tokens": 48},
+    "scores": {"judge": "smollm2"},
+}
+"""Small numbers, so that it takes a minute or two on two cores; `selfreflect run` has the published ones."""
 
 
 @takes(
@@ -27,9 +40,9 @@ Text = Annotated[str, typer.Argument(metavar="QUESTION", help="The question.", s
     defaults={"--num-answers": 10, "--max-new-tokens": 64, "--summary-tokens": 256},
     execution=("--prompts", "--device", "--trust-remote-code", "--max-connections", "--timeout"),
 )
-def command(
+def ask_command(
     *,
-    question: Text,
+    question: str = argument("QUESTION", "The question."),
     strategies: o.Strategies = "sample_and_summarize",
     overrides: Overrides,
     options: ExecutionOptions,
@@ -40,44 +53,28 @@ def command(
     Shows the most frequent answers with counts, the model's summary of them, and how faithful that summary
     is: 0 is perfect.
     """
-    import tempfile
-    from pathlib import Path
-
-    from selfreflect.cli.console import Watcher, emit, exit_with
-    from selfreflect.cli.show import print_question
-    from selfreflect.cli.stages import fill, strategy_names
-    from selfreflect.errors import DataError
-    from selfreflect.pipeline.experiment import open_experiment
-    from selfreflect.pipeline.records import run_records
-    from selfreflect.records import STAGES, Question, question_id
-
     if not question.strip():
         raise DataError("the question is blank")
     names = strategy_names(strategies)
-    stages = STAGES[1:]
     num_answers = overrides.section("answers")["num_answers"]
     config = overrides.plus("summaries", num_samples=2 * num_answers).config()
     record = Question(id=question_id(question), text=question)
     with tempfile.TemporaryDirectory(prefix="selfreflect-ask-") as folder:
-        path = Path(folder) / "ask"
-        with open_experiment(path, config, stages, options=options, progress=Watcher()) as experiment:
-            experiment.run.append(record)
-            fill(experiment, stages, names)
-            records = run_records(experiment.run)
+        records = fill_run(Path(folder) / "ask", config, STAGES[1:], options, names, question=record)
     if json:
-        emit(_to_json(records, record.id))
+        _emit_question(records, record.id)
     else:
+        from selfreflect.cli.show import print_question
+
         print_question(records, record.id, answers=8)
     exit_with(len(records.failures))
 
 
-def _to_json(records: RunRecords, question_id: str) -> dict[str, Any]:
-    from msgspec import to_builtins
-
+def _emit_question(records: RunRecords, id_: str) -> None:
     from selfreflect.report.detail import grouped_answers
 
     summaries = []
-    for strategy, summary, score, failure in records.outcomes(question_id):
+    for strategy, summary, score, failure in records.outcomes(id_):
         line = {
             "strategy": strategy,
             "text": summary and summary.text,
@@ -87,6 +84,40 @@ def _to_json(records: RunRecords, question_id: str) -> dict[str, Any]:
             "failure": failure and to_builtins(failure),
         }
         summaries.append(line)
-    groups = grouped_answers(records, question_id)
-    answers = [{"text": group.text, "count": group.count} for group in groups]
-    return {"question": records.question(question_id).text, "answers": answers, "summaries": summaries}
+    answers = [{"text": group.text, "count": group.count} for group in grouped_answers(records, id_)]
+    emit({"question": records.questions[id_].text, "answers": answers, "summaries": summaries})
+
+
+def demo_command(out: o.Out = Path("runs/demo"), fresh: o.Fresh = False, json: o.Json = False) -> None:
+    """Run all stages on eight bundled questions, in a minute or two.
+
+    Uses the embedded model, SmolLM2-135M. Run it again, and it reuses what is done.
+    """
+    say(
+        "SelfReflect demo: 8 of the 64 bundled questions, one of each kind, with SmolLM2-135M as model and "
+        "judge.\nA model of this size knows little and summarises badly: it shows how everything works, not "
+        "good answers or meaningful scores."
+    )
+    with resources.as_file(resources.files("selfreflect") / "data" / "demo_prompts.toml") as prompts:
+        options = ExecutionOptions(prompts=prompts, guesses=5)
+        config = load_config(None, DEMO)
+        records = fill_run(out, config, STAGES, options, o.STRATEGIES.split(","), fresh=fresh)
+    from selfreflect.cli.show import print_question, show_results
+
+    show_results(records, json)
+    if json:
+        return
+    example, *others = records.questions.values()
+    for question in others:
+        if question.kind == "several right answers":  # which tells most
+            example = question
+            break
+    print_question(records, example.id)
+    directory = printable(str(out))
+    text = f"""
+Everything is in {directory}; run this again to reuse it. What to try next:
+  selfreflect report {directory} --output report.html
+  selfreflect compare {directory} --baseline greedy
+  selfreflect ask "Which planet has the most moons?"
+  selfreflect run --questions bundled --num-answers 10 --out runs/bundled"""
+    stdout.print(text, markup=False, soft_wrap=True)

@@ -48,7 +48,7 @@ RandomModel = Annotated[
     only=("--judge", "--judge-revision", "--judge-dtype"),
     execution=("--device", "--trust-remote-code"),
 )
-def command(
+def bench_command(
     *,
     items: Items = None,
     limit: o.NumItems = None,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -27,10 +27,8 @@ from rich.text import Text
 
 from selfreflect.errors import DataError
 from selfreflect.records import dump_line
+from selfreflect.render.table import Table, to_rich
 from selfreflect.render.text import printable
-
-if TYPE_CHECKING:
-    from selfreflect.render.table import Table
 
 SECONDS_BETWEEN_LINES = 60
 
@@ -65,8 +63,6 @@ def exit_with(failures: int) -> None:
 
 
 def print_table(table: Table) -> None:
-    from selfreflect.render.table import to_rich
-
     stdout.print(to_rich(table))
 
 

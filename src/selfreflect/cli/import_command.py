@@ -1,51 +1,41 @@
-"""``selfreflect import``: files, items or other run directories into a run directory."""
+"""``selfreflect import`` and ``selfreflect export``: files or other run directories into a run directory, and
+a run directory into the layout of the published tool."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from selfreflect.cli import settings as o
-from selfreflect.errors import ConfigError
+from selfreflect.cli.console import exit_with, say
+from selfreflect.cli.settings import argument, option
+from selfreflect.errors import ConfigError, excerpt
+from selfreflect.records import AnswerSet, Question, Score, Summary
+from selfreflect.sources.items import read_items
+from selfreflect.sources.published import read_published, write_published
+from selfreflect.store.merge import merge_runs
+from selfreflect.store.run import Run
 
-Shards = Annotated[
-    list[Path] | None,
-    typer.Argument(
-        metavar="[RUN...]",
-        help="Run directories of one question set (--shard) to join into a new one.",
-        show_default=False,
+
+def import_command(
+    out: o.Out,
+    runs: list[Path] = argument(
+        "[RUN...]", "Run directories of one question set (--shard) to join into a new one.", []
     ),
-]
-QuestionsFile = Annotated[Path | None, o.option("--questions FILE", "questions.json of the published tool.")]
-AnswersFile = Annotated[Path | None, o.option("--answers FILE", "test_answers.json of the published tool.")]
-SummariesFile = Annotated[Path | None, o.option("--summaries FILE", "summaries.json of the published tool.")]
-Items = Annotated[
-    str | None,
-    o.option("--items FILE", "A file of items, as `selfreflect score --items` reads it."),
-]
-LeaveOut = Annotated[
-    list[o.Part] | None,
-    o.option(
+    questions: Path | None = option("--questions FILE", "questions.json of the published tool.", None),
+    answers: Path | None = option("--answers FILE", "test_answers.json of the published tool.", None),
+    summaries: Path | None = option("--summaries FILE", "summaries.json of the published tool.", None),
+    items: str | None = option(
+        "--items FILE", "A file of items, as `selfreflect score --items` reads it.", None
+    ),
+    num_answers: o.NumAnswers = None,
+    limit: o.NumItems = None,
+    leave_out: list[o.Part] = option(
         "--leave-out PART",
         "Join run directories without guesses (what the judge expected) or words (the distance of each word, "
         "most of a directory). Can be repeated.",
+        [],
     ),
-]
-
-
-def command(
-    out: o.Out,
-    runs: Shards = None,
-    questions: QuestionsFile = None,
-    answers: AnswersFile = None,
-    summaries: SummariesFile = None,
-    items: Items = None,
-    num_answers: o.NumAnswers = None,
-    limit: o.NumItems = None,
-    leave_out: LeaveOut = None,
 ) -> None:
     """Turn files into a run directory, or join runs.
 
@@ -62,13 +52,8 @@ def command(
     if leave_out and not runs:
         raise ConfigError("--leave-out belongs to run directories")
     if runs:
-        _join(runs, out, leave_out or [])
+        _join(runs, out, leave_out)
         return
-    from selfreflect.cli.console import say, where
-    from selfreflect.sources.items import read_items
-    from selfreflect.sources.published import read_published
-    from selfreflect.store.run import Run
-
     if items is None:
         question_records, answer_sets, summary_records = read_published(*published)
     else:
@@ -82,32 +67,57 @@ def command(
         run.append_all(
             record for record in summary_records if (record.question_id, record.name) not in run.summaries
         )
-        counts = (
-            f"{len(run.questions)} questions, {len(run.answers)} answer sets, {len(run.summaries)} summaries"
+        say(
+            f"{out}: {len(run.questions)} questions, {len(run.answers)} answer sets, {len(run.summaries)} "
+            f"summaries. Score them with: selfreflect score --out {out}"
         )
-    say(f"{where(out)}: {counts}. Score them with: selfreflect score --out {where(out)}")
 
 
 def _join(runs: Sequence[Path], out: Path, leave_out: Sequence[str]) -> None:
-    from selfreflect.cli.console import say, where
-    from selfreflect.errors import excerpt
-    from selfreflect.records import AnswerSet, Question, Score, Summary
-    from selfreflect.store.merge import merge_runs
-
     merged = merge_runs(runs, out, leave_out=leave_out)
     counts = merged.records
     say(
-        f"{where(out)}: {counts[Question]} questions, {counts[AnswerSet]} answer sets, {counts[Summary]} "
-        f"summaries, {counts[Score]} scores"
+        f"{out}: {counts[Question]} questions, {counts[AnswerSet]} answer sets, {counts[Summary]} summaries, "
+        f"{counts[Score]} scores"
     )
     if merged.repeated:
         id_, (first, second) = next(iter(merged.repeated.items()))
         say(
-            f"{len(merged.repeated)} questions are in several directories, such as {excerpt(id_)} in "
-            f"{where(first)} and {where(second)}; records of the first were kept."
+            f"{len(merged.repeated)} questions are in several directories, such as {excerpt(id_)} in {first} "
+            f"and {second}; records of the first were kept."
         )
     missing = (merged.expected or 0) - counts[Question]
     if missing > 0:
         shards = ", ".join(map(str, merged.absent))
         reason = f": no directory holds shard {shards}" if shards else ""
         say(f"{missing} of {merged.expected} questions are missing{reason}.")
+
+
+def export_command(
+    run: Path = argument("RUN", "Run directory."),
+    output: Path = option("--output DIR", "Directory for questions.json, test_answers.json, summaries.json."),
+    suffix: str = option(
+        "--suffix TEXT", "Append this to names of summaries, as the published tool does.", "_summary"
+    ),
+    overwrite: bool = option("--overwrite", "Replace existing files.", False),
+) -> None:
+    """Write a run in the layout of the published tool.
+
+    Its scorer reads questions.json, test_answers.json and summaries.json.
+    """
+    stored = Run.load(run)
+    left_out = write_published(
+        stored.questions.values(),
+        stored.answers.values(),
+        stored.summaries.values(),
+        output,
+        suffix=suffix,
+        overwrite=overwrite,
+    )
+    say(f"wrote {output}")
+    if left_out:
+        say(
+            f"{len(left_out)} questions were left out, because this layout tells questions apart by their "
+            f"text and an earlier one has the same: {', '.join(left_out)}"
+        )
+    exit_with(len(left_out))

@@ -1,72 +1,55 @@
-"""``selfreflect report``: tables, a page and figures of one or several run directories."""
+"""``selfreflect report`` and ``selfreflect compare``: tables, a page and figures of run directories."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+
+from msgspec import to_builtins
 
 from selfreflect.cli import settings as o
-from selfreflect.errors import ConfigError
-
-if TYPE_CHECKING:
-    from selfreflect.report.page.view import Grouping
-    from selfreflect.report.run_records import RunRecords
-
-
-class GroupBy(StrEnum):
-    """How answers are grouped."""
-
-    spelling = "spelling"
-    meaning = "meaning"
-
-
-Outputs = Annotated[
-    list[Path] | None,
-    o.option(
-        "--output FILE",
-        "Write a page (.html), the tables (.md), or one row per question and strategy (.csv). Can be "
-        "repeated.",
-    ),
-]
-Figures = Annotated[
-    Path | None,
-    o.option("--figures DIR", "Write every figure as SVG for a paper, and its rows."),
-]
-Baseline = Annotated[
-    str | None,
-    o.option(
-        "--baseline STRATEGY",
-        "Strategy of the first run that page and figures compare with. [default: its first]",
-    ),
-]
-Groups = Annotated[
-    GroupBy,
-    o.option("--groups", "Group answers on the page by spelling, or by meaning (needs the embed extra)."),
-]
-LeaveOut = Annotated[
-    list[o.Part] | None,
-    o.option(
-        "--leave-out PART",
-        "Make the page smaller: without guesses (what the judge expected), or without words. Can be "
-        "repeated.",
-    ),
-]
-OneQuestion = Annotated[str | None, o.option("--question ID", "Show this question in full.")]
+from selfreflect.cli.console import emit, make_folder, print_table, say, write_file
+from selfreflect.cli.settings import option
+from selfreflect.errors import ConfigError, DataError
+from selfreflect.pipeline.records import run_records
+from selfreflect.report.run_records import RunRecords
+from selfreflect.store.run import Run
+from selfreflect.store.trim import PARTS, removable_parts
 
 LARGE_PAGE = 3_000_000
 """Bytes above which a page opens slowly on small machines."""
 
 
-def command(
+def report_command(
     runs: o.Runs,
-    output: Outputs = None,
-    figures: Figures = None,
-    baseline: Baseline = None,
-    groups: Groups = GroupBy.spelling,
-    leave_out: LeaveOut = None,
-    question: OneQuestion = None,
+    output: list[Path] = option(
+        "--output FILE",
+        "Write a page (.html), the tables (.md), or one row per question and strategy (.csv). Can be "
+        "repeated.",
+        [],
+    ),
+    figures: Path | None = option(
+        "--figures DIR", "Write every figure as SVG for a paper, and its rows.", None
+    ),
+    baseline: str | None = option(
+        "--baseline STRATEGY",
+        "Strategy of the first run that page and figures compare with. [default: its first]",
+        None,
+    ),
+    groups: o.Groups = option(
+        "--groups",
+        "Group answers on the page by spelling, or by meaning (needs the embed extra).",
+        "spelling",
+    ),
+    leave_out: list[o.Part] = option(
+        "--leave-out PART",
+        "Make the page smaller: without guesses (what the judge expected), or without words. Can be "
+        "repeated.",
+        [],
+    ),
+    question: str | None = option("--question ID", "Show this question in full.", None),
     json: o.Json = False,
 ) -> None:
     """Show the results of runs, and write tables, a page or figures.
@@ -74,29 +57,26 @@ def command(
     Gives mean score, interval, n and coverage for every strategy, and the reason of every failure. Needs no
     model.
     """
-    from selfreflect.cli.console import make_folder, write_file
-    from selfreflect.cli.show import emit_overview, load_records, print_question, print_report
+    for path in output:
+        if path.suffix not in (".html", ".md", ".csv"):
+            raise ConfigError(f"--output {path}: the name must end in .html, .md or .csv")
+    has_page = any(path.suffix == ".html" for path in output)
+    if groups is o.Groups.meaning and not has_page:
+        raise ConfigError("--groups meaning changes only the page. Add --output FILE.html")
+    if leave_out and not has_page:
+        raise ConfigError("--leave-out changes only the page. Add --output FILE.html")
+    from selfreflect.cli.show import print_question, show_results
 
-    files = output or []
-    parts = list(dict.fromkeys(leave_out or []))
-    with_page = _has_page(files, groups, parts)
-    records = load_records(runs, detail=with_page or question is not None)
+    records = _load_records(runs, detail=has_page or question is not None)
     for run in records:
-        if json:
-            emit_overview(run)
-            continue
-        print_report(run)
-        if question is not None:
+        show_results(run, json)
+        if question is not None and not json:
             print_question(run, question, answers=20)
-    for path in files:
-        if path.suffix == ".md":
-            write_file(path, _markdown(records))
-        elif path.suffix == ".csv":
-            write_file(path, _csv(records))
+    for path in output:
+        if path.suffix == ".html":
+            _write_page(path, records, runs, baseline, groups, list(dict.fromkeys(leave_out)))
         else:
-            page = _page(records, runs, baseline, _grouping(groups), parts)
-            write_file(path, page)
-            _warn_of_size(path, len(page.encode("utf-8")), records, parts)
+            write_file(path, _markdown(records) if path.suffix == ".md" else _csv(records))
     if figures is not None:
         from selfreflect.report.figures import paper_figures
 
@@ -106,55 +86,34 @@ def command(
             write_file(figures / name, text)
 
 
-def _has_page(files: Sequence[Path], groups: GroupBy, parts: Sequence[o.Part]) -> bool:
-    """Whether a page is among the files.
+def _load_records(paths: Sequence[Path], *, detail: bool) -> list[RunRecords]:
+    """Load run directories, labelled by their names, or by their paths if two names are the same.
 
-    Raises:
-        ConfigError: the kind of a file is unknown, or options of a page are given without one.
+    Tables need no ``detail``: with it, a dozen large runs would not fit into memory.
     """
-    for path in files:
-        if path.suffix not in (".html", ".md", ".csv"):
-            raise ConfigError(f"--output {path}: the name must end in .html, .md or .csv")
-    if any(path.suffix == ".html" for path in files):
-        return True
-    if groups is GroupBy.meaning:
-        raise ConfigError("--groups meaning changes only the page. Add --output FILE.html")
-    if parts:
-        raise ConfigError("--leave-out changes only the page. Add --output FILE.html")
-    return False
+    records = [run_records(Run.load(path, detail=detail)) for path in paths]
+    labels = Counter(run.label for run in records)
+    for index, path in enumerate(paths):
+        if labels[records[index].label] > 1:
+            records[index] = replace(records[index], label=str(path))
+    return records
 
 
-def _page(
+def _write_page(
+    file: Path,
     records: Sequence[RunRecords],
     paths: Sequence[Path],
     baseline: str | None,
-    grouping: Grouping,
-    left_out: Sequence[o.Part],
-) -> str:
-    from msgspec import to_builtins
-
+    groups: str,
+    left_out: Sequence[str],
+) -> None:
+    """Write the page, and say how to make a large one smaller."""
     from selfreflect.report.page.build import report_page
-    from selfreflect.store.run import Run
 
     manifests = [to_builtins(Run.load(path).manifest) for path in paths]
-    return report_page(records, manifests, baseline=baseline, grouping=grouping, left_out=left_out)
-
-
-def _grouping(groups: GroupBy) -> Grouping:
-    if groups is GroupBy.meaning:
-        from selfreflect.models.embedder import MeaningGroups
-
-        return MeaningGroups()
-    from selfreflect.grouping import group_indices
-
-    return group_indices
-
-
-def _warn_of_size(path: Path, size: int, records: Sequence[RunRecords], left_out: Sequence[o.Part]) -> None:
-    """Say how to make a large page smaller."""
-    from selfreflect.cli.console import say, where
-    from selfreflect.store.trim import PARTS, removable_parts
-
+    page = report_page(records, manifests, baseline=baseline, grouping=o.grouping(groups), left_out=left_out)
+    write_file(file, page)
+    size = len(page.encode("utf-8"))
     if size <= LARGE_PAGE:
         return
     scores = [score for run in records for score in run.without(left_out).scores.values()]
@@ -165,8 +124,8 @@ def _warn_of_size(path: Path, size: int, records: Sequence[RunRecords], left_out
     if ways:
         advice = f"To make it smaller: {'; or '.join(ways)}."
     say(
-        f"{where(path)} has {size / 1e6:.1f} MB, and pages above {LARGE_PAGE / 1e6:.0f} MB open slowly on "
-        f"small machines. {advice}"
+        f"{file} has {size / 1e6:.1f} MB, and pages above {LARGE_PAGE / 1e6:.0f} MB open slowly on small "
+        f"machines. {advice}"
     )
 
 
@@ -187,3 +146,46 @@ def _csv(records: Sequence[RunRecords]) -> str:
     from selfreflect.report.overview import joined, question_table
 
     return to_csv(joined({run.label: question_table(run) for run in records}))
+
+
+def compare_command(
+    runs: o.Runs,
+    baseline: str | None = option(
+        "--baseline STRATEGY", "Strategy of the first run to compare with. [default: its first]", None
+    ),
+    json: o.Json = False,
+) -> None:
+    """Compare strategies and runs with a baseline.
+
+    Gives paired differences with 95 % intervals, wins and losses, on the questions that both have scored.
+    """
+    from selfreflect.report.comparison import compare, comparison, contenders
+
+    records = _load_records(runs, detail=False)
+    if not records[0].strategies:
+        raise DataError(
+            f"{runs[0]} holds no summaries yet. Make some with: selfreflect summarize --out {runs[0]}"
+        )
+    base, *others = contenders(records, baseline)
+    if not json:
+        print_table(comparison(base, others))
+        return
+    for other in others:
+        result = compare(base, other)
+        paired = result.paired
+        line = {
+            "baseline": {"run": base.label, "strategy": base.strategy},
+            "run": other.label,
+            "strategy": other.strategy,
+            "difference": paired.difference.mean,
+            "low": paired.difference.low,
+            "high": paired.difference.high,
+            "n": paired.difference.n,
+            "questions": paired.difference.total,
+            "wins": paired.wins,
+            "ties": paired.ties,
+            "losses": paired.losses,
+            "p_value": paired.p_value,
+            "sentence": result.sentence,
+        }
+        emit(line)

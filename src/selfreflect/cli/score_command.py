@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
+
+from msgspec import to_builtins
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.settings import JUDGING, Overrides, takes
+from selfreflect.cli.console import Watcher, emit, exit_with
+from selfreflect.cli.settings import JUDGING, Overrides, option, takes
 from selfreflect.errors import ConfigError
+from selfreflect.pipeline.models import ConfiguredModels, load_metric
 from selfreflect.pipeline.options import ExecutionOptions
-
-if TYPE_CHECKING:
-    from selfreflect.cli.console import Watcher
-    from selfreflect.config import Config
-    from selfreflect.records import Failure, Score
-    from selfreflect.report.run_records import RunRecords
-    from selfreflect.sources.items import Item
-
-Items = Annotated[
-    str | None,
-    o.option("--items FILE", "JSON list or JSONL of questions with answers and summaries; - for stdin."),
-]
-MaybeOut = Annotated[Path | None, o.option("--out DIR", "Score the summaries of this run directory.")]
-Words = Annotated[bool, o.option("--words", "With --json: add the distance of every masked word.")]
+from selfreflect.records import Failure, Score
+from selfreflect.sources.items import Item, read_items
 
 
 @takes("scores", config_file=True, execution=JUDGING)
-def command(
+def score_command(
     *,
-    items: Items = None,
-    out: MaybeOut = None,
+    items: str | None = option(
+        "--items FILE", "JSON list or JSONL of questions with answers and summaries; - for stdin.", None
+    ),
+    out: Path | None = option("--out DIR", "Score the summaries of this run directory.", None),
     limit: o.NumItems = None,
     num_answers: o.NumAnswers = None,
-    words: Words = False,
+    words: bool = option("--words", "With --json: add the distance of every masked word.", False),
     overrides: Overrides,
     options: ExecutionOptions,
     dry_run: o.DryRun = False,
@@ -62,58 +56,35 @@ def command(
     assert items is not None
     if options.executor != "local":
         raise ConfigError("--executor and --ray-address belong to --out DIR")
-    from selfreflect.cli.console import Watcher, emit, exit_with
-    from selfreflect.records import Failure
-    from selfreflect.sources.items import read_items
-
     config = overrides.config()
     records = read_items(items, limit=limit, num_answers=num_answers)
+    watcher = Watcher()
     if dry_run:
         from selfreflect.cli.costs import show_costs
         from selfreflect.pipeline.dry_run import dry_run_items
 
-        show_costs(dry_run_items(records, config, options, Watcher()), json)
+        show_costs(dry_run_items(records, config, options, watcher), json)
         return
-    results = []
-    for result in _score(records, config, options, Watcher()):
-        results.append(result)
-        if json:
-            emit(_line(result, words))
-    if not json:
-        from selfreflect.cli.show import print_report
-
-        label = "standard input" if items == "-" else Path(items).name
-        print_report(_run_records(label, records, results))
-    exit_with(sum(isinstance(result, Failure) for result in results))
-
-
-def _score(
-    items: Sequence[Item], config: Config, options: ExecutionOptions, watcher: Watcher
-) -> Iterator[Score | Failure]:
-    from selfreflect.pipeline.models import ConfiguredModels, load_metric
-
     judge = ConfiguredModels(config, options, watcher).judge()
     metric = load_metric(judge, config, options, watcher)
-    with watcher.stage("scores", sum(len(item.summaries) for item in items)) as counter:
-        for item in items:
-            yield from metric.score_records(item.question_record, item.answer_set, item.summary_records)
+    results: list[Score | Failure] = []
+    with watcher.stage("scores", sum(len(item.summaries) for item in records)) as counter:
+        for item in records:
+            for result in metric.score_records(item.question_record, item.answer_set, item.summary_records):
+                results.append(result)
+                if json:
+                    emit(_line(result, words))
             counter.advance(len(item.summaries))
+    if not json:
+        _show("standard input" if items == "-" else Path(items).name, records, results)
+    exit_with(sum(isinstance(result, Failure) for result in results))
 
 
 def _line(result: Score | Failure, words: bool) -> dict[str, Any]:
     """The JSON line of one summary."""
-    import msgspec
-
-    from selfreflect.records import Failure
-
     if isinstance(result, Failure):
-        return {
-            "id": result.question_id,
-            "summary": result.name,
-            "score": None,
-            "failure": result.kind,
-            "message": result.message,
-        }
+        line: dict[str, Any] = {"id": result.question_id, "summary": result.name, "score": None}
+        return {**line, "failure": result.kind, "message": result.message}
     line = {
         "id": result.question_id,
         "summary": result.summary,
@@ -125,22 +96,21 @@ def _line(result: Score | Failure, words: bool) -> dict[str, Any]:
     if result.compat:
         line["compat"] = result.compat
     if result.estimate is not None:
-        line["estimate"] = msgspec.to_builtins(result.estimate)
+        line["estimate"] = to_builtins(result.estimate)
     if words:
         line["warnings"] = list(result.warnings)
         line["answer_means"] = list(result.answer_means)
-        line["words"] = [{**msgspec.to_builtins(word), "mean": word.mean} for word in result.words]
+        line["words"] = [{**to_builtins(word), "mean": word.mean} for word in result.words]
     return line
 
 
-def _run_records(label: str, items: Sequence[Item], results: Sequence[Score | Failure]) -> RunRecords:
-    """The records of a report about items."""
-    from selfreflect.records import Failure
+def _show(label: str, items: Sequence[Item], results: Sequence[Score | Failure]) -> None:
+    from selfreflect.cli.show import show_results
     from selfreflect.report.run_records import RunRecords
 
     summaries = [summary for item in items for summary in item.summary_records]
-    scores = [result for result in results if not isinstance(result, Failure)]
-    return RunRecords(
+    scores = [result for result in results if isinstance(result, Score)]
+    records = RunRecords(
         label=label,
         strategies=list(dict.fromkeys(summary.name for summary in summaries)),
         questions={item.id: item.question_record for item in items},
@@ -149,3 +119,4 @@ def _run_records(label: str, items: Sequence[Item], results: Sequence[Score | Fa
         scores={(score.question_id, score.summary): score for score in scores},
         failures=[result for result in results if isinstance(result, Failure)],
     )
+    show_results(records, json=False)

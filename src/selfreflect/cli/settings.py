@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
@@ -31,23 +31,22 @@ from selfreflect.config import Config, Flag, flags_of, load_config
 from selfreflect.pipeline.options import ExecutionOptions
 
 T = TypeVar("T")
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
-def option(usage: str, help: str) -> Any:
-    """An option of a command: ``option("--limit N", "Take only the first N items.")``."""
+def option(usage: str, help: str, default: Any = ...) -> Any:
+    """An option of a command, as the default of a parameter or in ``Annotated``; required without a
+    ``default``: ``limit: int | None = option("--limit N", "Take only the first N items.", None)``."""
     name, _, metavar = usage.partition(" ")
-    return typer.Option(name, metavar=metavar or None, help=help)
+    return typer.Option(default, name, metavar=metavar or None, help=help)
 
 
-class Part(StrEnum):
-    """A part of scores that can be left out."""
-
-    guesses = "guesses"
-    words = "words"
+def argument(name: str, help: str, default: Any = ...) -> Any:
+    """A positional argument of a command; required without a ``default``."""
+    return typer.Argument(default, metavar=name, help=help, show_default=False)
 
 
 STRATEGIES = "greedy,basic,cot,sample_and_summarize"
-
 Strategies = Annotated[
     str,
     option(
@@ -60,7 +59,7 @@ Out = Annotated[Path, option("--out DIR", "Run directory. An existing one is res
 Fresh = Annotated[bool, option("--fresh", "Delete the records of an existing run directory and start over.")]
 NumItems = Annotated[int | None, option("--limit N", "Take only the first N items.")]
 NumAnswers = Annotated[int | None, option("--num-answers N", "Use the first N answers of each half.")]
-Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.", show_default=False)]
+Runs = Annotated[list[Path], argument("RUN...", "Run directories.")]
 DryRun = Annotated[
     bool,
     option(
@@ -71,13 +70,27 @@ DryRun = Annotated[
     ),
 ]
 Json = Annotated[bool, option("--json", "Print JSON lines to stdout.")]
-
+Part = StrEnum("Part", ["guesses", "words"])
+"""A part of scores that can be left out."""
+Groups = StrEnum("Groups", ["spelling", "meaning"])
+"""What answers are grouped by."""
 
 _RUNNING = ("--device", "--device-map", "--executor", "--ray-address", "--trust-remote-code", "--timeout")
 GENERATING = ("--prompts", *_RUNNING, "--batch-size", "--max-connections")
 """Execution options of stages whose texts a model generates."""
 JUDGING = ("--guesses", "--cache", *_RUNNING)
 """Execution options of the stage that scores."""
+
+
+def grouping(groups: str) -> Callable[[Sequence[str]], list[list[int]]]:
+    """What ``--groups spelling`` or ``meaning`` groups answers with."""
+    if groups == "meaning":
+        from selfreflect.models.embedder import MeaningGroups
+
+        return MeaningGroups()
+    from selfreflect.grouping import group_indices
+
+    return group_indices
 
 
 @dataclass(frozen=True)
@@ -106,8 +119,6 @@ class Overrides:
 
 @dataclass
 class _Option:
-    """An option of a command."""
-
     flag: Flag
     type: Any
     default: Any
@@ -119,25 +130,19 @@ class _Option:
 
     @property
     def name(self) -> str:
-        """The name of the parameter."""
         return self.flag.name.removeprefix("--").replace("-", "_")
 
     def parameter(self) -> inspect.Parameter:
-        text = self.flag.help
+        usage, text = self.flag.usage, self.flag.help
+        if self.flag.negative:
+            usage += f"/{self.flag.negative}"
         default = self.flag.default or self.default
         if isinstance(default, float):
             default = f"{default:g}"
         if default not in (None, "") and not isinstance(default, bool):
             text += f" [default: {default}]"
-        usage = self.flag.usage
-        if self.flag.negative:
-            usage = f"{usage}/{self.flag.negative}"
-        return inspect.Parameter(
-            self.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=None,
-            annotation=Annotated[self.type | None, option(usage, text)],
-        )
+        default = option(usage, text, None)
+        return inspect.Parameter(self.name, _KEYWORD, default=default, annotation=self.type | None)
 
 
 def takes(
@@ -166,27 +171,22 @@ def takes(
         settings[flag.name] = _Option(flag, Path, None, [("", "file")])
     execution_options = _options({"": ExecutionOptions}, execution)
 
-    def options_of(annotation: Any) -> dict[str, _Option] | None:
-        """The options behind a parameter; None if it is an option itself."""
-        if annotation is Overrides:
-            return settings
-        if annotation is ExecutionOptions:
-            return execution_options
-        if inspect.isclass(annotation) and issubclass(annotation, msgspec.Struct):
-            return _options({"": annotation}, None)
-        return None
-
     def decorate(command: Callable[..., T]) -> Callable[..., T]:
         signature = inspect.signature(command, eval_str=True)
-        objects = {}
+        objects: dict[str, tuple[Any, dict[str, _Option]]] = {}
         parameters: list[inspect.Parameter] = []
         for name, parameter in signature.parameters.items():
-            options = options_of(parameter.annotation)
-            if options is None:
-                parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            kind = parameter.annotation
+            if kind is Overrides:
+                objects[name] = (kind, settings)
+            elif kind is ExecutionOptions:
+                objects[name] = (kind, execution_options)
+            elif inspect.isclass(kind) and issubclass(kind, msgspec.Struct):
+                objects[name] = (kind, _options({"": kind}, None))
             else:
-                objects[name] = (parameter.annotation, options)
-                parameters += [option.parameter() for option in options.values()]
+                parameters.append(parameter.replace(kind=_KEYWORD))
+                continue
+            parameters += [option.parameter() for option in objects[name][1].values()]
 
         @functools.wraps(command)
         def with_objects(**values: Any) -> T:
@@ -224,10 +224,9 @@ def _take(options: Mapping[str, _Option], values: dict[str, Any]) -> dict[str, d
         value = values.pop(option.name)
         if value is None:
             value = option.value
-        if value is None:
-            continue
-        for section, field in option.fields:
-            sections.setdefault(section, {})[field] = value
+        if value is not None:
+            for section, field in option.fields:
+                sections.setdefault(section, {})[field] = value
     return sections
 
 
@@ -240,25 +239,17 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         flags = {flag for parameter in self.params for flag in parameter.opts}
-        if "--device-map" in flags:
-            _refuse_shard_without_numbers(args)
-        renamed = {old: new for old, new in RENAMED.items() if new in flags}
-        return super().parse_args(ctx, [_new_name(argument, renamed) for argument in args])
-
-
-def _new_name(argument: str, renamed: dict[str, str]) -> str:
-    flag, equals, value = argument.partition("=")
-    if flag not in renamed:
-        return argument
-    typer.echo(f"{flag} is now called {renamed[flag]}; the old name will be removed.", err=True)
-    return renamed[flag] + equals + value
-
-
-def _refuse_shard_without_numbers(args: list[str]) -> None:
-    """``--shard`` used to spread a model over GPUs and took no value."""
-    for argument, following in pairwise([*args, ""]):
-        if argument == "--shard" and not re.match(r"\d", following):
-            raise typer.BadParameter(
-                "to spread a model over all visible GPUs, use --device-map auto. "
-                "--shard K/N now splits the questions, as in --shard 3/16."
-            )
+        new_args = []
+        for argument, following in pairwise([*args, ""]):
+            flag, equals, value = argument.partition("=")
+            if argument == "--shard" and "--device-map" in flags and not re.match(r"\d", following):
+                # it used to spread a model over GPUs, and took no value
+                raise typer.BadParameter(
+                    "to spread a model over all visible GPUs, use --device-map auto. "
+                    "--shard K/N now splits the questions, as in --shard 3/16."
+                )
+            if RENAMED.get(flag) in flags:
+                typer.echo(f"{flag} is now called {RENAMED[flag]}; the old name will be removed.", err=True)
+                argument = RENAMED[flag] + equals + value
+            new_args.append(argument)
+        return super().parse_args(ctx, new_args)

@@ -1,4 +1,5 @@
-"""Run stages, or their dry run, for the commands that fill a run directory."""
+"""The commands that fill a run directory: ``selfreflect run``, ``questions``, ``answers`` and ``summarize``;
+and how every command runs stages, or their dry run."""
 
 from __future__ import annotations
 
@@ -7,15 +8,110 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
+from rich.text import Text
 
-from selfreflect.cli.settings import Overrides
+from selfreflect.cli import settings as o
+from selfreflect.cli.console import Watcher, emit, exit_with, say, stdout
+from selfreflect.cli.settings import GENERATING, JUDGING, Overrides, option, takes
+from selfreflect.config import Config
+from selfreflect.errors import ConfigError, excerpt
+from selfreflect.pipeline.experiment import Experiment, open_experiment
 from selfreflect.pipeline.options import ExecutionOptions
-from selfreflect.records import Stage
+from selfreflect.pipeline.records import run_records
+from selfreflect.pipeline.settings import settings_of
+from selfreflect.records import STAGES, Question, Stage
+from selfreflect.render.text import one_line
+from selfreflect.report.run_records import RunRecords
+from selfreflect.sources.questions import load_questions
+from selfreflect.store.run import Run
+from selfreflect.strategies import load_strategy
 
 if TYPE_CHECKING:
     from selfreflect.pipeline.dry_run import DryRun
-    from selfreflect.pipeline.experiment import Experiment
-    from selfreflect.store.run import Run
+
+
+@takes(*STAGES, config_file=True, execution=(*GENERATING, *JUDGING))
+def run_command(
+    *,
+    out: o.Out,
+    overrides: Overrides,
+    strategies: o.Strategies = o.STRATEGIES,
+    fresh: o.Fresh = False,
+    options: ExecutionOptions,
+    dry_run: o.DryRun = False,
+    json: o.Json = False,
+) -> None:
+    """Run all stages: questions, answers, summaries, scores.
+
+    The results go to a run directory. After an interruption, run the same command to resume.
+    """
+    run_stages(out, STAGES, overrides, options, strategies, fresh=fresh, dry_run=dry_run, json=json)
+
+
+@takes("questions")
+def questions_command(
+    *,
+    overrides: Overrides,
+    out: Path | None = option("--out DIR", "Store the questions in this run directory; show nothing.", None),
+    fresh: o.Fresh = False,
+    json: o.Json = False,
+) -> None:
+    """Show the questions of a source, or store them."""
+    if out is not None:
+        run_stages(out, ["questions"], overrides, ExecutionOptions(), fresh=fresh, json=json)
+        return
+    source = load_questions(**overrides.config().section("questions"))
+    for question in source.questions:
+        if json:
+            emit(question)
+            continue
+        line = Text(one_line(question.text))
+        if question.kind:
+            line.append(f"  [{one_line(question.kind)}]", style="dim")
+        stdout.print(line, soft_wrap=True)
+    say(f"{len(source.questions)} of {source.total} questions of {source.source}")
+
+
+@takes("questions", "answers", defaults={"--questions": None}, config_file=True, execution=GENERATING)
+def answers_command(
+    *,
+    out: o.Out,
+    overrides: Overrides,
+    fresh: o.Fresh = False,
+    options: ExecutionOptions,
+    dry_run: o.DryRun = False,
+    json: o.Json = False,
+) -> None:
+    """Draw an answer distribution for every question.
+
+    It has 2N answers: N whose words are masked, N shown to the judge. Without --questions, the questions of
+    the run directory are used.
+    """
+    questions = overrides.section("questions")
+    if "source" not in questions and questions.keys() - {"seed"}:
+        raise ConfigError(
+            "--limit, --shard, --split, --subset and --question-column belong to --questions SOURCE"
+        )
+    stages: list[Stage] = ["questions", "answers"] if "source" in questions else ["answers"]
+    run_stages(out, stages, overrides, options, fresh=fresh, dry_run=dry_run, json=json)
+
+
+@takes("summaries", config_file=True, execution=GENERATING)
+def summarize_command(
+    *,
+    out: o.Out,
+    strategies: o.Strategies = o.STRATEGIES,
+    overrides: Overrides,
+    options: ExecutionOptions,
+    dry_run: o.DryRun = False,
+    json: o.Json = False,
+) -> None:
+    """Let the model summarise its own belief.
+
+    Adds the summaries that a run directory lacks. Strategies can be added later; only the new ones are then
+    scored.
+    """
+    run_stages(out, ["summaries"], overrides, options, strategies, dry_run=dry_run, json=json)
 
 
 def run_stages(
@@ -23,8 +119,8 @@ def run_stages(
     stages: Sequence[Stage],
     overrides: Overrides,
     options: ExecutionOptions,
-    *,
     strategies: str = "",
+    *,
     fresh: bool = False,
     dry_run: bool = False,
     json: bool = False,
@@ -38,31 +134,43 @@ def run_stages(
         SelfReflectError: a setting, the directory or a model cannot be used.
         Exit: with 1 if failures are recorded.
     """
-    from selfreflect.cli.console import Watcher
-    from selfreflect.cli.costs import show_costs
-    from selfreflect.pipeline.dry_run import dry_run_directory
-    from selfreflect.pipeline.experiment import open_experiment
-    from selfreflect.pipeline.settings import settings_of
-    from selfreflect.store.run import Run
-
     names = strategy_names(strategies) if "summaries" in stages else []
     if stages[0] != "questions":
         Run.load(out)  # a mistyped name is an error, not a new directory
     config = overrides.config({} if fresh else settings_of(out))
     options = replace(options, devices=None)
-    watcher = Watcher()
     if dry_run:
-        costs = dry_run_directory(out, config, stages, options, watcher, fresh=fresh)
-        fill(costs, stages, names)
+        from selfreflect.cli.costs import show_costs
+        from selfreflect.pipeline.dry_run import dry_run_directory
+
+        costs = dry_run_directory(out, config, stages, options, Watcher(), fresh=fresh)
+        _fill(costs, stages, names)
         show_costs(costs, json)
         return
-    with open_experiment(out, config, stages, fresh=fresh, options=options, progress=watcher) as experiment:
-        fill(experiment, stages, names)
-        _show(experiment.run, json)
+    show_run(out, fill_run(out, config, stages, options, names, fresh=fresh), json)
 
 
-def fill(experiment: Experiment | DryRun, stages: Sequence[Stage], strategies: Sequence[str]) -> None:
-    """Run some stages, in order."""
+def fill_run(
+    path: Path,
+    config: Config,
+    stages: Sequence[Stage],
+    options: ExecutionOptions,
+    strategies: Sequence[str],
+    *,
+    fresh: bool = False,
+    question: Question | None = None,
+) -> RunRecords:
+    """Run stages in a run directory, in order, with one more ``question`` if there is one."""
+    with open_experiment(
+        path, config, stages, fresh=fresh, options=options, progress=Watcher()
+    ) as experiment:
+        if question is not None:
+            experiment.run.append(question)
+        _fill(experiment, stages, strategies)
+        return run_records(experiment.run)
+
+
+def _fill(experiment: Experiment | DryRun, stages: Sequence[Stage], strategies: Sequence[str]) -> None:
     for stage in stages:
         if stage == "summaries":
             experiment.summaries(strategies)
@@ -76,9 +184,6 @@ def strategy_names(strategies: str) -> list[str]:
     Raises:
         ConfigError: a name is unknown or given twice, or there is none.
     """
-    from selfreflect.errors import ConfigError, excerpt
-    from selfreflect.strategies import load_strategy
-
     names = [name.strip() for name in strategies.split(",") if name.strip()]
     if not names:
         raise ConfigError("--strategies needs at least one name")
@@ -89,21 +194,15 @@ def strategy_names(strategies: str) -> list[str]:
     return names
 
 
-def _show(run: Run, json: bool) -> None:
+def show_run(path: Path, records: RunRecords, json: bool) -> None:
     """Show what a run holds, and exit with 1 if failures are recorded."""
-    from selfreflect.cli.console import exit_with, say, where
-    from selfreflect.cli.show import emit_overview, print_report
-    from selfreflect.pipeline.records import run_records
-    from selfreflect.render.text import one_line
+    if json or records.scores:
+        from selfreflect.cli.show import show_results
 
-    records = run_records(run)
-    if json:
-        emit_overview(records)
-    elif records.scores:
-        print_report(records)
+        show_results(records, json)
     say(
-        f"{where(run.path)}: {len(run.questions)} questions, {len(run.answers)} answer sets, "
-        f"{len(run.summaries)} summaries, {len(run.scores)} scores"
+        f"{path}: {len(records.questions)} questions, {len(records.answers)} answer sets, "
+        f"{len(records.summaries)} summaries, {len(records.scores)} scores"
     )
     if records.failures and not records.scores:  # the report, which lists failures, was not shown
         first = records.failures[0]

@@ -66,7 +66,7 @@ Out = Annotated[
     only=("--revision", "--base-url", "--judge-url", "--judge-revision", "--judge-dtype", "--compat"),
     execution=("--device", "--trust-remote-code", "--max-connections", "--timeout"),
 )
-def command(
+def validate_command(
     *,
     source: Source = None,
     study_options: StudyOptions,
@@ -138,7 +138,7 @@ def command(
 
 
 _LINES = [f"  {name:14} {row.about}" for name, row in STUDIES.items()]
-command.__doc__ = (command.__doc__ or "").replace(
+validate_command.__doc__ = (validate_command.__doc__ or "").replace(
     "    {studies}", "\n".join(f"    {line}" for line in _LINES)
 )
 

@@ -30,7 +30,7 @@ def quick(values, total=None, **settings):
 
 
 def test_no_values_leave_everything_undefined_but_the_counts():
-    assert mean_interval([], 7) == Estimate(None, None, None, 0, 7, 0.95)
+    assert mean_interval([], 7) == Estimate(None, None, None, 0, 7)
     assert mean_interval([], 7).coverage == 0
 
 
@@ -39,7 +39,7 @@ def test_no_questions_have_no_coverage():
 
 
 def test_one_value_has_a_mean_and_no_interval():
-    assert mean_interval([0.25], 4) == Estimate(0.25, None, None, 1, 4, 0.95)
+    assert mean_interval([0.25], 4) == Estimate(0.25, None, None, 1, 4)
 
 
 def test_coverage_is_the_share_of_questions_with_a_value():
@@ -66,19 +66,6 @@ def test_values_that_differ_by_rounding_alone_give_no_warning_and_no_nan():
 def test_undefined_values_are_refused(bad):
     with pytest.raises(ValueError, match="NaN or infinite"):
         mean_interval([0.1, bad], 2)
-
-
-@pytest.mark.parametrize(
-    "settings", [{"confidence": 0.0}, {"confidence": 1.0}, {"confidence": 95.0}, {"resamples": 0}]
-)
-def test_settings_out_of_range_are_refused(settings):
-    with pytest.raises(ValueError, match="confidence must lie"):
-        mean_interval([0.1, 0.2], 2, **settings)
-
-
-def test_more_values_than_questions_are_refused():
-    with pytest.raises(ValueError, match="3 values for 2 questions"):
-        mean_interval([0.1, 0.2, 0.3], 2)
 
 
 def test_two_values_span_their_own_interval():
@@ -135,18 +122,6 @@ def test_the_interval_covers_the_truth_as_often_as_it_says(draw):
         estimate = mean_interval(values, 60, resamples=1000, seed=seed)
         covered += estimate.low <= truth <= estimate.high
     assert 0.92 <= covered / 1000 <= 0.97
-
-
-def test_more_confidence_gives_a_wider_interval():
-    values = list(np.random.default_rng(4).beta(2, 6, 50))
-    narrow, wide = (mean_interval(values, 50, confidence=level) for level in (0.5, 0.99))
-    assert wide.low < narrow.low < narrow.mean < narrow.high < wide.high
-    assert wide.confidence == 0.99
-
-
-def test_extreme_confidence_stays_within_the_values():
-    estimate = quick([0.0] * 9 + [1.0], confidence=1 - 1e-15)
-    assert 0 <= estimate.low < 0.1 < estimate.high <= 1
 
 
 @given(MANY, st.randoms())
@@ -209,13 +184,13 @@ def test_identical_scores_differ_by_exactly_nothing():
 
 def test_nothing_in_common_is_undefined():
     paired = paired_difference({"a": 0.5}, {"b": 0.5}, 3)
-    assert paired.difference == Estimate(None, None, None, 0, 3, 0.95)
+    assert paired.difference == Estimate(None, None, None, 0, 3)
     assert (paired.wins, paired.ties, paired.losses, paired.p_value) == (0, 0, 0, None)
 
 
 def test_one_question_in_common_has_a_difference_without_interval():
     paired = paired_difference({"a": 0.5}, {"a": 0.25}, 1)
-    assert paired.difference == Estimate(-0.25, None, None, 1, 1, 0.95)
+    assert paired.difference == Estimate(-0.25, None, None, 1, 1)
     assert (paired.wins, paired.p_value) == (1, 1)
 
 
@@ -230,7 +205,7 @@ def test_an_undefined_score_is_refused():
 )
 @settings(max_examples=50, deadline=None)
 def test_swapping_the_sides_turns_the_difference_around(a, b):
-    there, back = (paired_difference(x, y, 10, resamples=300) for x, y in ((a, b), (b, a)))
+    there, back = (paired_difference(x, y, 10) for x, y in ((a, b), (b, a)))
     assert there.difference.mean == (
         None if back.difference.mean is None else pytest.approx(-back.difference.mean)
     )

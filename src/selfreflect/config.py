@@ -1,24 +1,24 @@
-"""All settings that change results, in one frozen tree. Each field says once what its default is, how the
-command line sets it, and which values it takes; TOML files fill the same fields."""
+"""All settings that change results, in one frozen tree. Each field says once its default, its flag and its
+values; TOML files fill the same fields."""
 
 from __future__ import annotations
 
 import math
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import msgspec
 
 from selfreflect.errors import ConfigError, excerpt, nearest
+from selfreflect.metric.sampling.limits import Limits
+from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.spec import JUDGES, LOCAL_NAMES, kind_of
+from selfreflect.prompts import read_toml
 from selfreflect.records import STAGES, Record
-
-if TYPE_CHECKING:
-    from selfreflect.metric.sampling.limits import Limits
+from selfreflect.sources.shards import parse_shard
 
 
 @dataclass(frozen=True)
@@ -46,34 +46,62 @@ class Flag:
         return values.split("|") if values.islower() else []
 
 
+@dataclass(frozen=True)
+class Range:
+    """Which values a field takes that only files set."""
+
+    description: str
+    includes: Callable[[float], bool]
+
+
+POSITIVE = Range("at least 1", lambda value: value >= 1)
+ZERO_OR_MORE = Range("0 or more", lambda value: 0 <= value < math.inf)
+SHARE = Range("in (0, 1]", lambda value: 0 < value <= 1)
+CPUS = Range("above 0", lambda value: 0 < value < math.inf)
+GPUS = Range(
+    "a fraction of one GPU or a whole number",
+    lambda value: 0 <= value <= 1 or (value > 1 and value.is_integer()),
+)
+
+
 @cache
+def _annotations(settings: type[msgspec.Struct]) -> dict[str, Flag | Range]:
+    """The flag or range of each field."""
+    notes: dict[str, Flag | Range] = {}
+    for field, hint in get_type_hints(settings, include_extras=True).items():
+        for note in getattr(hint, "__metadata__", ()):
+            notes[field] = note
+    return notes
+
+
 def flags_of(settings: type[msgspec.Struct]) -> dict[str, Flag]:
     """The flags of a settings class by field; fields that only TOML files set have none."""
-    flags = {}
-    for field, hint in get_type_hints(settings, include_extras=True).items():
-        if get_origin(hint) is Annotated and isinstance(get_args(hint)[1], Flag):
-            flags[field] = get_args(hint)[1]
-    return flags
+    return {field: note for field, note in _annotations(settings).items() if isinstance(note, Flag)}
 
 
 def check_values(settings: msgspec.Struct, section: str = "") -> None:
-    """Check every value against its flag.
+    """Check every value against its flag or range.
 
     Raises:
         ConfigError: a value is out of range; the message names the flag, and the key if there is a section.
     """
     defaults = {field.name: field.default for field in msgspec.structs.fields(settings)}
-    for field, flag in flags_of(type(settings)).items():
+    for field, note in _annotations(type(settings)).items():
         value = getattr(settings, field)
         if value == defaults[field]:
             continue
-        name = f"{flag.name} ({section}.{field})" if section else flag.name
-        if flag.choices and value not in flag.choices:
-            *others, last = flag.choices
+        key = f"{section}.{field}"
+        if isinstance(note, Range):
+            if not note.includes(value):
+                raise ConfigError(f"{key} must be {note.description}, not {value}")
+            continue
+        name = f"{note.name} ({key})" if section else note.name
+        if note.choices and value not in note.choices:
+            *others, last = note.choices
             choices = f"{', '.join(others)} or {last}" if others else last
             raise ConfigError(f"{name} must be {choices}, not {excerpt(value)}")
-        if flag.at_least is not None and value < flag.at_least:
-            raise ConfigError(f"{name} must be at least {flag.at_least:g}, not {value}")
+        if note.at_least is not None and value < note.at_least:
+            raise ConfigError(f"{name} must be at least {note.at_least:g}, not {value}")
 
 
 # Flags that set a field in several sections.
@@ -127,8 +155,8 @@ class AnswersConfig(Record, frozen=True, kw_only=True):
     num_answers: Annotated[
         int, Flag("--num-answers N", "Answers in each of two halves; 10 is quick, 50 published.", at_least=1)
     ] = 50
-    temperature: float = 1.0
-    top_p: float = 1.0
+    temperature: Annotated[float, ZERO_OR_MORE] = 1.0
+    top_p: Annotated[float, SHARE] = 1.0
     max_new_tokens: Annotated[int, MAX_NEW_TOKENS] = 256
     thinking: Annotated[bool, THINKING] = False
     seed: Annotated[int, SEED] = 0
@@ -211,23 +239,19 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
         Raises:
             ConfigError: a limit is out of range.
         """
-        if (self.budget, self.standard_error, self.race) == (None, None, None):
-            return None
-        from selfreflect.metric.sampling.limits import Limits
-
         return Limits.parse(self.budget, self.standard_error, self.race, self.seed)
 
 
 class Placement(Record, frozen=True, kw_only=True):
     """How the actors of a stage are laid out on a Ray cluster; None lets model and cluster decide."""
 
-    actors: int | None = None
+    actors: Annotated[int | None, POSITIVE] = None
     """Workers, each with its own copy of the model."""
-    gpus: float | None = None
+    gpus: Annotated[float | None, GPUS] = None
     """Per actor. A fraction shares a GPU."""
-    cpus: float | None = None
+    cpus: Annotated[float | None, CPUS] = None
     """Per actor."""
-    batch_questions: int | None = None
+    batch_questions: Annotated[int | None, POSITIVE] = None
     """Questions that an actor takes at a time."""
 
 
@@ -242,9 +266,9 @@ class RayConfig(Record, frozen=True, kw_only=True):
 class Price(Record, frozen=True, kw_only=True):
     """What a model costs, in any currency; ``--dry-run`` uses it."""
 
-    input_per_million: float
+    input_per_million: Annotated[float, ZERO_OR_MORE]
     """Per million prompt tokens."""
-    output_per_million: float
+    output_per_million: Annotated[float, ZERO_OR_MORE]
     """Per million completion tokens."""
 
 
@@ -279,7 +303,9 @@ def load_config(
     Raises:
         ConfigError: the file cannot be read, or a key is unknown or has the wrong type or range.
     """
-    file = _read(path) if path else {}
+    file = read_toml(path) if path else {}
+    if path:
+        _check_keys(path, "", file, Config)
     merged: dict[str, dict[str, Any]] = {}
     for section in Config.__struct_fields__:
         options = {key: value for key, value in overrides.get(section, {}).items() if value is not None}
@@ -296,73 +322,52 @@ def load_config(
     return config
 
 
-def _read(path: Path) -> dict[str, dict[str, Any]]:
-    """A TOML file whose sections and keys are known."""
-    try:
-        file = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: is not a TOML file: {error}") from error
-    _check_table(path, "", file, Config)
-    return file
-
-
-def _check_table(path: Path, name: str, table: Any, settings: type[Record]) -> None:
-    """Check that a table, and the tables in it, have only keys that a settings class knows."""
-    if not isinstance(table, dict):
-        raise ConfigError(f"{path}: [{name}] must be a table, not {excerpt(table)}")
-    types = {field.name: field.type for field in msgspec.structs.fields(settings)}
-    for key, value in table.items():
-        if key not in types:
+def _check_keys(path: Path, name: str, table: Any, settings: type[Record]) -> None:
+    """Check that a table, and the tables in it, have all keys that a settings class needs, and no others."""
+    fields = {field.name: field for field in msgspec.structs.fields(settings)}
+    for key, value in _table(path, name, table).items():
+        if key not in fields:
             kind = f"key in [{name}]" if name else "section"
-            names = f"Known: {', '.join(types)}.{nearest(key, list(types))}"
+            names = f"Known: {', '.join(fields)}.{nearest(key, list(fields))}"
             raise ConfigError(f"{path}: unknown {kind}: {excerpt(key)}. {names}")
         inner = f"{name}.{key}" if name else key
+        section = fields[key].type
         if key == "prices":
-            _check_prices(path, value)
-        elif isinstance(types[key], type) and issubclass(types[key], Record):
-            _check_table(path, inner, value, types[key])
+            for model, price in _table(path, key, value).items():
+                _check_keys(path, f"prices.{excerpt(model)}", price, Price)
+        elif isinstance(section, type) and issubclass(section, Record):
+            _check_keys(path, inner, value, section)
+    for key, field in fields.items():
+        if field.required and key not in table:
+            raise ConfigError(f"{path}: {key} is missing in [{name}]")
 
 
-def _check_prices(path: Path, prices: Any) -> None:
-    if not isinstance(prices, dict):
-        raise ConfigError(f"{path}: [prices] must be a table, not {excerpt(prices)}")
-    for model, price in prices.items():
-        name = f"prices.{excerpt(model)}"
-        _check_table(path, name, price, Price)
-        for key in msgspec.structs.fields(Price):
-            if key.name not in price:
-                raise ConfigError(f"{path}: {key.name} is missing in [{name}]")
-            value = price[key.name]
-            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
-                raise ConfigError(f"{path}: {key.name} in [{name}] must be 0 or more, not {excerpt(value)}")
+def _table(path: Path, name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path}: [{name}] must be a table, not {excerpt(value)}")
+    return value
 
 
 def _check(config: Config) -> None:
     for stage in STAGES:
         check_values(getattr(config, stage), stage)
+    for name in RayConfig.__struct_fields__:
+        check_values(getattr(config.ray, name), f"ray.{name}")
+    for model, price in config.prices.items():
+        check_values(price, f"prices.{excerpt(model)}")
     if config.questions.part is not None:
-        from selfreflect.sources.shards import parse_shard
-
         parse_shard(config.questions.part)
-    if not 0 <= config.answers.temperature < math.inf:
-        raise ConfigError(f"answers.temperature must be 0 or more, not {config.answers.temperature}")
-    if not 0 < config.answers.top_p <= 1:
-        raise ConfigError(f"answers.top_p must be in (0, 1], not {config.answers.top_p}")
     _check_generator_url(config.answers)
     _check_generator_url(config.summaries)
     _check_judge(config.scores)
     _check_limits(config.scores)
-    for section in RayConfig.__struct_fields__:
-        _check_placement(f"ray.{section}", getattr(config.ray, section))
 
 
 def _check_generator_url(section: AnswersConfig | SummariesConfig) -> None:
     if kind_of(section.model) == "openai":
         if section.revision is not None:
             raise ConfigError("--revision does not apply on a server; leave it out with openai:NAME")
-        _check_url(section.base_url)
+        endpoint(section.base_url)
     elif section.base_url is not None:
         raise ConfigError(f"--base-url goes with --model openai:NAME, not with {excerpt(section.model)}")
 
@@ -379,37 +384,14 @@ def _check_judge(scores: ScoresConfig) -> None:
             raise ConfigError(
                 "--judge vllm+http:NAME needs the address of its server: --judge-url http://localhost:8000/v1"
             )
-        _check_url(scores.base_url)
+        endpoint(scores.base_url)
     elif scores.base_url is not None:
         raise ConfigError(f"--judge-url goes with --judge vllm+http:NAME, not with {excerpt(scores.judge)}")
 
 
-def _check_url(base_url: str | None) -> None:
-    from selfreflect.models.openai.endpoint import endpoint
-
-    endpoint(base_url)
-
-
 def _check_limits(scores: ScoresConfig) -> None:
     for field in ("budget", "standard_error", "race"):
-        value = getattr(scores, field)
-        if value is None:
-            continue
-        from selfreflect.metric.sampling.limits import Limits
-
         try:
-            Limits.parse(**{field: value})
+            Limits.parse(**{field: getattr(scores, field)})
         except ConfigError as error:
             raise ConfigError(f"{flags_of(ScoresConfig)[field].name} (scores.{field}): {error}") from None
-
-
-def _check_placement(name: str, placement: Placement) -> None:
-    for key in ("actors", "batch_questions"):
-        count = getattr(placement, key)
-        if count is not None and count < 1:
-            raise ConfigError(f"{name}.{key} must be at least 1, not {count}")
-    cpus, gpus = placement.cpus, placement.gpus
-    if cpus is not None and not 0 < cpus < math.inf:
-        raise ConfigError(f"{name}.cpus must be above 0, not {cpus}")
-    if gpus is not None and not (0 <= gpus <= 1 or (gpus > 1 and gpus.is_integer())):
-        raise ConfigError(f"{name}.gpus must be a fraction of one GPU or a whole number, not {gpus}")

@@ -83,7 +83,7 @@ def load_prompts(path: Path | None = None) -> Prompts:
     bundled = resources.files("selfreflect") / "data" / "prompts.toml"
     defaults: Tables = tomllib.loads(bundled.read_text(encoding="utf-8"))
     merged = {table: dict(texts) for table, texts in defaults.items()}
-    overrides = _read(path) if path else {}
+    overrides = read_toml(path) if path else {}
     for table, texts in overrides.items():
         _check_name(path, "table", table, defaults)
         if not isinstance(texts, dict):
@@ -94,7 +94,12 @@ def load_prompts(path: Path | None = None) -> Prompts:
     return from_plain(Prompts, merged)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a user's TOML file.
+
+    Raises:
+        ConfigError: it cannot be read, or is no TOML in UTF-8.
+    """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:

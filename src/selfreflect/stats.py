@@ -1,12 +1,9 @@
-"""Statistics for scores: bootstrap intervals, paired differences, clustered errors, correlations.
-
-Needs only NumPy. What is undefined for the given values is None, never NaN.
-"""
+"""Statistics for scores, with NumPy alone. What is undefined for the given values is None, never NaN."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
@@ -15,6 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+
+CONFIDENCE = 0.95
+"""Of every interval; its complement is the level of every test."""
 
 EXACT_SIGN_FLIPS = 16
 """Up to this many non-zero differences, all 2**n sign patterns are enumerated."""
@@ -35,7 +35,6 @@ class Estimate:
     high: float | None
     n: int
     total: int
-    confidence: float = 0.95
 
     @property
     def coverage(self) -> float | None:
@@ -70,14 +69,12 @@ def clear_sign(estimate: Estimate, p_value: float | None) -> int:
     Clear means that the interval excludes 0 and the sign-flip test (:func:`sign_flip_p`) agrees: for a few
     values the bootstrap alone is overconfident.
     """
-    if p_value is None or p_value > 1 - estimate.confidence:
+    if p_value is None or p_value > 1 - CONFIDENCE:
         return 0
     return estimate.side_of(0)
 
 
-def mean_interval(
-    values: Sequence[float], total: int, *, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
-) -> Estimate:
+def mean_interval(values: Sequence[float], total: int, *, resamples: int = 10_000, seed: int = 0) -> Estimate:
     """Compute the mean with its BCa bootstrap interval (bias-corrected and accelerated; Efron 1987, JASA 82,
     171-185).
 
@@ -90,47 +87,33 @@ def mean_interval(
         total: number of questions that could have one.
 
     Raises:
-        ValueError: NaN or infinite values, more values than ``total``, or settings out of range.
+        ValueError: NaN or infinite values.
     """
-    if not 0 < confidence < 1 or resamples < 1:
-        raise ValueError(
-            f"confidence must lie between 0 and 1 and resamples be positive; got {confidence} and {resamples}"
-        )
-    if len(values) > total:
-        raise ValueError(f"{len(values)} values for {total} questions")
     ordered = np.sort(finite_array(values))
     n = len(ordered)
     if n == 0:
-        return Estimate(None, None, None, 0, total, confidence)
+        return Estimate(None, None, None, 0, total)
     if ordered[0] == ordered[-1]:
         mean = float(ordered[0])
         low, high = (mean, mean) if n > 1 else (None, None)
-        return Estimate(mean, low, high, n, total, confidence)
+        return Estimate(mean, low, high, n, total)
     mean = math.fsum(ordered) / n
-    low, high = _bca(ordered - mean, confidence, resamples, seed)
-    return Estimate(mean, mean + low, mean + high, n, total, confidence)
+    low, high = _bca(ordered - mean, resamples, seed)
+    return Estimate(mean, mean + low, mean + high, n, total)
 
 
-def paired_difference(
-    a: Mapping[str, float],
-    b: Mapping[str, float],
-    total: int,
-    *,
-    confidence: float = 0.95,
-    resamples: int = 10_000,
-    seed: int = 0,
-) -> PairedEstimate:
+def paired_difference(a: Mapping[str, float], b: Mapping[str, float], total: int) -> PairedEstimate:
     """Compute the mean of ``b - a`` over common keys, its BCa interval, and a sign-flip p-value.
 
     Raises:
-        ValueError: see :func:`mean_interval`.
+        ValueError: NaN or infinite values.
     """
-    differences = [float(b[key]) - float(a[key]) for key in a.keys() & b.keys()]
-    estimate = mean_interval(differences, total, confidence=confidence, resamples=resamples, seed=seed)
+    differences = [b[key] - a[key] for key in a.keys() & b.keys()]
     wins = sum(difference < 0 for difference in differences)
     losses = sum(difference > 0 for difference in differences)
-    p_value = sign_flip_p(differences, resamples=resamples, seed=seed) if differences else None
-    return PairedEstimate(estimate, wins, len(differences) - wins - losses, losses, p_value)
+    p_value = sign_flip_p(differences) if differences else None
+    ties = len(differences) - wins - losses
+    return PairedEstimate(mean_interval(differences, total), wins, ties, losses, p_value)
 
 
 def sign_flip_p(differences: Sequence[float], *, resamples: int = 10_000, seed: int = 0) -> float:
@@ -184,16 +167,11 @@ def clustered_mean(per_answer: Sequence[Sequence[float]]) -> tuple[float, float 
 
 
 def rank_correlation(a: Sequence[float], b: Sequence[float]) -> Estimate:
-    """Compute Spearman's rho with its 95% interval; ties share their mean rank.
+    """Compute Spearman's rho of pairs with its 95% interval; ties share their mean rank.
 
     The mean is None if one side does not vary, the ends with fewer than 4 pairs. The interval uses Fisher's z
     with the variance of Bonett and Wright (2000), Psychometrika 65, 23-28: (1 + rho^2 / 2) / (n - 3).
-
-    Raises:
-        ValueError: the lengths differ.
     """
-    if len(a) != len(b):
-        raise ValueError(f"{len(a)} and {len(b)} values are not pairs")
     n = len(a)
     x = ranks(np.asarray(a, dtype=np.float64)) - (n + 1) / 2
     y = ranks(np.asarray(b, dtype=np.float64)) - (n + 1) / 2
@@ -203,7 +181,7 @@ def rank_correlation(a: Sequence[float], b: Sequence[float]) -> Estimate:
     rho = max(-1.0, min(1.0, float(x @ y) / scale))
     if n < 4 or abs(rho) == 1:
         return Estimate(rho, None, None, n, n)
-    half = NormalDist().inv_cdf(0.975) * math.sqrt((1 + rho**2 / 2) / (n - 3))
+    half = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * math.sqrt((1 + rho**2 / 2) / (n - 3))
     return Estimate(rho, math.tanh(math.atanh(rho) - half), math.tanh(math.atanh(rho) + half), n, n)
 
 
@@ -266,34 +244,30 @@ def finite_array(values: Sequence[float]) -> Floats:
     return array
 
 
-def _blocks(resamples: int, n: int) -> Iterator[int]:
+def _blocks(resamples: int, n: int) -> list[int]:
     """Split ``resamples`` of ``n`` values into blocks to draw at a time."""
     rows = max(1, _BLOCK // n)
-    for start in range(0, resamples, rows):
-        yield min(rows, resamples - start)
+    return [min(rows, resamples - start) for start in range(0, resamples, rows)]
 
 
-def _bca(deviations: Floats, confidence: float, resamples: int, seed: int) -> tuple[float, float]:
+def _bca(deviations: Floats, resamples: int, seed: int) -> tuple[float, float]:
     """Ends of the interval relative to the mean, from deviations that are not all zero."""
     n = len(deviations)
     rng = np.random.default_rng(seed)
-    blocks = []
-    for rows in _blocks(resamples, n):
-        indices = rng.integers(0, n, size=(rows, n))
-        blocks.append(deviations[indices].mean(axis=1))
+    blocks = [deviations[rng.integers(0, n, size=(rows, n))].mean(axis=1) for rows in _blocks(resamples, n)]
     means = np.concatenate(blocks)
-    rounding = 1e-12 * float(np.abs(deviations).max())
+    largest = np.abs(deviations).max()
+    rounding = 1e-12 * float(largest)
     below = np.mean(means < -rounding) + np.mean(np.abs(means) <= rounding) / 2
     edge = 0.5 / resamples  # resamples all on one side would make the correction infinite
     normal = NormalDist()
     bias = normal.inv_cdf(min(max(float(below), edge), 1 - edge))
-    scaled = deviations / np.abs(deviations).max()  # cubes of tiny deviations would underflow
+    scaled = deviations / largest  # cubes of tiny deviations would underflow
     acceleration = float((scaled**3).sum() / (6 * (scaled**2).sum() ** 1.5))
-
-    def end(quantile: float) -> float:
+    ends = []
+    for quantile in ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2):
         shifted = bias + normal.inv_cdf(quantile)
         shrink = 1 - acceleration * shifted
         position = normal.cdf(bias + shifted / shrink) if shrink > 0 else float(shifted > 0)
-        return float(np.quantile(means, position))
-
-    return end((1 - confidence) / 2), end((1 + confidence) / 2)
+        ends.append(float(np.quantile(means, position)))
+    return ends[0], ends[1]

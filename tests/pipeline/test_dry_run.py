@@ -533,7 +533,7 @@ def test_a_judge_behind_a_server_is_not_asked(server: socket.socket, tmp_path: P
         ),
         (
             "[prices.m]\ninput_per_million = true\noutput_per_million = 1\n",
-            ["input_per_million", "must be 0 or more"],
+            ["input_per_million", "Expected `float`, got `bool`"],
         ),
         ("[prices.m]\ninput = 1\n", ["unknown key in [prices.'m']", "'input'"]),
     ],

@@ -9,6 +9,7 @@ from selfreflect.render.text import one_line
 from selfreflect.report.detail import grouped_answers, score_text, worst_words
 from selfreflect.report.overview import failure_table, overview, strategy_results
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
+from selfreflect.stats import CONFIDENCE
 
 _WIDTH = 110
 """Characters of an answer that are shown; of a summary, three times as many."""
@@ -29,7 +30,7 @@ def show_results(records: RunRecords, json: bool) -> None:
             "score": estimate.mean,
             "low": estimate.low,
             "high": estimate.high,
-            "confidence": estimate.confidence,
+            "confidence": CONFIDENCE,
             "n": estimate.n,
             "questions": estimate.total,
             "coverage": estimate.coverage,

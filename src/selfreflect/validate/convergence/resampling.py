@@ -253,7 +253,7 @@ def strategy_pairs(ranking: Ranking, seed: int) -> list[StrategyPair]:
         pair = StrategyPair(
             ranking.strategies[better],
             ranking.strategies[worse],
-            mean_interval(differences, len(differences), confidence=CONFIDENCE, seed=seed),
+            mean_interval(differences, len(differences), seed=seed),
             sd,
             between,
             within,

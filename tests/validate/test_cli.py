@@ -156,7 +156,7 @@ def test_a_killed_run_goes_on_where_it_stopped(model: Path, tmp_path: Path) -> N
 def test_an_interrupted_run_says_what_is_kept(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from selfreflect.validate.metrics.words import Length
+    from selfreflect.validate.metrics.texts import Length
 
     right = Length.score
 

@@ -32,9 +32,9 @@ _FAMILIES = {
     "likelihood:Likelihood": infos.LIKELIHOOD,
     "asked:Rated": infos.RATED,
     "asked:ClaimCheck": infos.CLAIMS,
-    "embedded:Embedded": infos.EMBEDDED,
-    "words:Overlap": infos.OVERLAP,
-    "words:Length": infos.LENGTH,
+    "texts:Embedded": infos.EMBEDDED,
+    "texts:Overlap": infos.OVERLAP,
+    "texts:Length": infos.LENGTH,
 }
 """Module and class of each family, imported on use, and its metrics."""
 

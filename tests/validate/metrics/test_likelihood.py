@@ -45,7 +45,7 @@ def found(values: list[Value]) -> dict[tuple[str, str], float | None]:
 
 @pytest.fixture(scope="module")
 def family(tiny_judge) -> Likelihood:
-    return Likelihood(tiny_judge("llama"))
+    return Likelihood(tiny_judge("llama"), LIKELIHOOD)
 
 
 # --- what the judge is told
@@ -137,7 +137,7 @@ def naive_p_true(judge: Judge, summary: str) -> float:
 @pytest.mark.parametrize("architecture", ["llama", "lfm2"])
 def test_both_are_those_of_full_forward_passes(tiny_judge, architecture):
     judge = tiny_judge(architecture)
-    values = found(Likelihood(judge).score(ITEM))
+    values = found(Likelihood(judge, LIKELIHOOD).score(ITEM))
     for name, summary in ITEM.summaries.items():
         assert values["p_true", name] == pytest.approx(naive_p_true(judge, summary), abs=2e-5)
         assert values["pmi", name] == pytest.approx(naive_pmi(judge, summary), abs=1e-3)
@@ -214,7 +214,7 @@ def test_a_tokenizer_for_which_yes_is_no_gives_no_value(tmp_path: Path):
     backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizers.Replace("yes", "no")])
     with single_threaded():
         judge = Judge.load(save_lm(tmp_path, wrapped(backend)), device="cpu", dtype="float32")
-        values = Likelihood(judge).score(ITEM)
+        values = Likelihood(judge, LIKELIHOOD).score(ITEM)
     reasons = {(value.metric, value.undefined.reason) for value in values if value.undefined}
     assert reasons == {("p_true", "backend")}
     assert "does not tell yes from no" in next(value.undefined.message for value in values if value.undefined)
@@ -247,7 +247,7 @@ def test_markers_in_the_texts_stay_text(family):
 def test_one_text_that_is_too_long_disturbs_no_other(tiny_judge, family):
     judge = tiny_judge("llama", max_position_embeddings=400)
     endless = "Radishes. " * 150
-    values = Likelihood(judge).score(changed(summaries={**ITEM.summaries, "endless": endless}))
+    values = Likelihood(judge, LIKELIHOOD).score(changed(summaries={**ITEM.summaries, "endless": endless}))
     assert {(v.metric, v.summary, v.undefined.reason) for v in values if v.undefined} == {
         ("p_true", "endless", "too_long"),
         ("pmi", "endless", "too_long"),
@@ -256,7 +256,7 @@ def test_one_text_that_is_too_long_disturbs_no_other(tiny_judge, family):
     assert {key: value for key, value in found(values).items() if key in known} == pytest.approx(
         known, abs=1e-4
     )
-    values = Likelihood(judge).score(changed(conditioning=(endless,)))
+    values = Likelihood(judge, LIKELIHOOD).score(changed(conditioning=(endless,)))
     assert {v.metric for v in values if v.undefined} == {"p_true"}
     assert "the conditioning answers with a masked-out answer needs" in values[0].undefined.message
 
@@ -267,7 +267,7 @@ def test_without_answers_there_is_nothing_to_believe(family):
 
 
 def test_a_damaged_judge_gives_no_numbers(tiny_judge):
-    family = Likelihood(tiny_judge("llama", seed=6))
+    family = Likelihood(tiny_judge("llama", seed=6), LIKELIHOOD)
     with torch.no_grad():
         family.judge.lm.model.get_output_embeddings().weight[7] = math.nan
     values = family.score(ITEM)

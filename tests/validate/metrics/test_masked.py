@@ -65,7 +65,7 @@ def numbers(values: Sequence[Value], summary: str = "short") -> dict[str, float 
 
 @pytest.fixture(scope="module")
 def masked(tiny_judge) -> Masked:
-    return Masked(tiny_judge("llama"))
+    return Masked(tiny_judge("llama"), MASKED)
 
 
 class Watched:
@@ -126,7 +126,7 @@ def by_the_oracle(judge: Any, item: Item, summary: str, every: bool = False) -> 
 @pytest.mark.parametrize("architecture", ["llama", "bloom"])
 def test_every_metric_is_that_of_the_slow_oracle(tiny_judge, architecture):
     judge = tiny_judge(architecture)
-    values = Masked(judge).score(ITEM)
+    values = Masked(judge, MASKED).score(ITEM)
     for name, summary in list(ITEM.summaries.items())[:3]:
         words = by_the_oracle(judge, ITEM, summary)
         tokens = [token for word in words for token in word]
@@ -203,7 +203,7 @@ def test_the_order_of_the_conditioning_answers_does(masked):
 
 def test_many_summaries_run_in_groups_beside_one_reference(tiny_judge, masked):
     summaries = {f"s{index}": f"Radishes, and {index} more." for index in range(2 * GROUP + 1)}
-    family = Masked(tiny_judge("llama"))
+    family = Masked(tiny_judge("llama"), MASKED)
     family.engine = Watched(family.engine)
     together = family.score(changed(summaries={**summaries, "twin": summaries["s0"]}))
     # the reference runs with the first group; stopwords have a trip of their own
@@ -235,7 +235,9 @@ def test_a_summary_that_is_too_long_disturbs_no_other(tiny_judge, masked):
     longest = summary_context(ITEM.question, "Radishes. " * 90)
     window = needed(tiny_judge("llama"), longest, masked_words(ITEM.masked_out))
     judge, endless = tiny_judge("llama", max_position_embeddings=window), "Radishes. " * 100
-    values = Masked(judge).score(changed(summaries={"endless": endless, **ITEM.summaries, "twin": endless}))
+    values = Masked(judge, MASKED).score(
+        changed(summaries={"endless": endless, **ITEM.summaries, "twin": endless})
+    )
     found = undefined(values)
     assert set(found) == {(name, metric) for name in ("endless", "twin") for metric in NAMES}
     assert {why.reason for why in found.values()} == {"too_long"}
@@ -261,7 +263,7 @@ def test_a_stopword_task_that_is_too_long_only_ends_all_words(tiny_judge, masked
         for flag in (False, True)
     )
     assert content < every
-    values = Masked(tiny_judge("llama", max_position_embeddings=content)).score(item)
+    values = Masked(tiny_judge("llama", max_position_embeddings=content), MASKED).score(item)
     found = undefined(values)
     assert {key: why.reason for key, why in found.items()} == {("s", "all_words"): "too_long"}
     expected = {**numbers(masked.score(item), "s"), "all_words": None}
@@ -276,7 +278,7 @@ def test_without_answers_there_are_no_values(masked, half):
 
 
 def test_a_damaged_judge_gives_no_numbers(tiny_judge):
-    family = Masked(tiny_judge("llama", seed=5))
+    family = Masked(tiny_judge("llama", seed=5), MASKED)
     with torch.no_grad():
         family.judge.lm.model.get_output_embeddings().weight[7] = math.nan
     found = undefined(family.score(ITEM))

@@ -8,10 +8,11 @@ from __future__ import annotations
 import hashlib
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from statistics import harmonic_mean
+from typing import TypeVar
 
 from selfreflect.errors import excerpt
 from selfreflect.models.base import Generator, Message, Refusal, Reply, Request, Sampling, as_done
@@ -20,7 +21,8 @@ from selfreflect.sources.items import Item
 from selfreflect.text import fill, normalise_question, numbered
 from selfreflect.validate.base import MetricInfo, Undefined, Value
 from selfreflect.validate.metrics.common import Result, model_name, score_texts
-from selfreflect.validate.metrics.infos import CLAIMS, RATED
+
+T = TypeVar("T")
 
 RATING_TOKENS = 64
 """Room for a mark and some words around it. A longer reply is not in the form that was asked for."""
@@ -41,7 +43,7 @@ def parse_rating(reply: str) -> Result:
 class Rated:
     """A generator's marks, one request for each summary."""
 
-    def __init__(self, generator: Generator, metrics: Sequence[MetricInfo] = RATED) -> None:
+    def __init__(self, generator: Generator, metrics: Sequence[MetricInfo]) -> None:
         self.metrics = tuple(metrics)
         self._generator = generator
         self._template = prompts()["llm_judge"]["rate"]
@@ -56,8 +58,8 @@ class Rated:
     ) -> Iterator[dict[str, Result]]:
         description = described(question, answers)
         questions = [filled(self._template, description, summary=quoted(summary)) for summary in summaries]
-        for reply in ask(self._generator, questions, RATING_TOKENS):
-            yield {"llm_judge": reply if isinstance(reply, Undefined) else parse_rating(reply)}
+        for mark in ask(self._generator, questions, RATING_TOKENS, parse_rating):
+            yield {"llm_judge": mark}
 
 
 CLAIM_TOKENS = 512
@@ -102,7 +104,7 @@ class ClaimCheck:
     """Claims found and checked by a generator: for an item with S summaries 1 + 3 S requests, in three
     batches."""
 
-    def __init__(self, generator: Generator, metrics: Sequence[MetricInfo] = CLAIMS) -> None:
+    def __init__(self, generator: Generator, metrics: Sequence[MetricInfo]) -> None:
         self.metrics = tuple(metrics)
         self._generator = generator
         self._prompts = prompts()["claims"]
@@ -119,7 +121,7 @@ class ClaimCheck:
         texts = [quoted(summary) for summary in summaries]
         requests = [filled(self._prompts["list_answers"], description)]
         requests += [filled(self._prompts["list_summary"], description, summary=text) for text in texts]
-        of_answers, *of_summaries = map(_claims, ask(self._generator, requests, CLAIM_TOKENS))
+        of_answers, *of_summaries = ask(self._generator, requests, CLAIM_TOKENS, parse_claims)
         precisions = self._supported("check_by_answers", description, of_summaries, texts)
         recalls = self._supported("check_by_summary", description, [of_answers] * len(texts), texts)
         for precision, recall in zip(precisions, recalls, strict=True):
@@ -135,24 +137,21 @@ class ClaimCheck:
     ) -> list[Result]:
         """The share of each summary's ``claims`` that the model finds supported. It is asked only where there
         are claims."""
-        requests = {}
-        for index, (own, summary) in enumerate(zip(claims, summaries, strict=True)):
+        requests = []
+        for own, summary in zip(claims, summaries, strict=True):
             if not isinstance(own, Undefined):
-                texts = {"claims": numbered(own), "summary": summary}
-                requests[index] = filled(self._prompts[template], description, **texts)
-        replies = ask(self._generator, list(requests.values()), CLAIM_TOKENS)
-        by_index = dict(zip(requests, replies, strict=True))
-        return [_share(own, by_index.get(index, "")) for index, own in enumerate(claims)]
-
-
-def _share(claims: Claims | Undefined, reply: str | Undefined) -> Result:
-    if isinstance(claims, Undefined):
-        return claims
-    return reply if isinstance(reply, Undefined) else parse_verdicts(reply, len(claims))
-
-
-def _claims(reply: str | Undefined) -> Claims | Undefined:
-    return reply if isinstance(reply, Undefined) else parse_claims(reply)
+                requests.append(
+                    filled(self._prompts[template], description, claims=numbered(own), summary=summary)
+                )
+        replies = iter(ask(self._generator, requests, CLAIM_TOKENS, str))
+        shares: list[Result] = []
+        for own in claims:
+            if isinstance(own, Undefined):
+                shares.append(own)
+                continue
+            reply = next(replies)
+            shares.append(reply if isinstance(reply, Undefined) else parse_verdicts(reply, len(own)))
+        return shares
 
 
 @cache
@@ -186,23 +185,24 @@ def name_with_prompts(generator: Generator, texts: Mapping[str, str]) -> str:
     return f"{name}, prompts {hashlib.sha256(dump_line(texts).encode()).hexdigest()[:8]}"
 
 
-def ask(generator: Generator, questions: Sequence[str], max_new_tokens: int) -> list[str | Undefined]:
-    """A greedy reply to each question, in order, or why there is none. Equal questions are asked once.
+def ask(
+    generator: Generator, questions: Sequence[str], max_new_tokens: int, parse: Callable[[str], T | Undefined]
+) -> list[T | Undefined]:
+    """Ask each question greedily, and parse the replies, in order. Equal questions are asked once.
 
     Raises:
         BackendError: the generator has given up, so that further questions are pointless.
     """
     sampling = Sampling(temperature=0.0, max_new_tokens=max_new_tokens)
-    requests = {}
-    for question in questions:
-        requests[question] = Request(messages=(Message(role="user", content=question),), sampling=sampling)
-    if not requests:
-        return []
-    distinct = list(requests)
-    replies = {}
-    for index, reply in as_done(generator, list(requests.values())):
-        replies[distinct[index]] = _text(reply)
-    return [replies[question] for question in questions]
+    distinct = list(dict.fromkeys(questions))
+    requests = [
+        Request(messages=(Message(role="user", content=text),), sampling=sampling) for text in distinct
+    ]
+    results: dict[str, T | Undefined] = {}
+    for index, reply in as_done(generator, requests) if requests else ():
+        text = _text(reply)
+        results[distinct[index]] = text if isinstance(text, Undefined) else parse(text)
+    return [results[question] for question in questions]
 
 
 def unparsed(reply: str, request: str) -> Undefined:

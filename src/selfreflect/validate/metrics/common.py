@@ -37,41 +37,44 @@ def make_values(family: Family, item: Item, results: Mapping[str, Results]) -> l
     return values
 
 
+def no_values(family: Family, item: Item, why: Undefined) -> list[Value]:
+    """Records that no summary has any value."""
+    nothing: Results = {info.name: why for info in family.metrics}
+    return make_values(family, item, dict.fromkeys(item.summaries.values(), nothing))
+
+
 def score_texts(family: Family, item: Item, measure: Measure) -> list[Value]:
     """Score texts that are not blank, by a metric that holds no answers out: both halves count.
 
     ``measure`` is not called without answers and summaries.
     """
     answers = [answer for answer in (*item.masked_out, *item.conditioning) if answer.strip()]
-    summaries = list(dict.fromkeys(filter(str.strip, item.summaries.values())))
-    nothing = Undefined(reason="blank", message="the summary is blank")
     if not answers:
-        nothing = Undefined(reason="no_answers", message="every answer is blank, or there is none")
-    none: Results = {info.name: nothing for info in family.metrics}
-    results = dict.fromkeys(item.summaries.values(), none)
-    if answers and summaries:
+        why = Undefined(reason="no_answers", message="every answer is blank, or there is none")
+        return no_values(family, item, why)
+    why = Undefined(reason="blank", message="the summary is blank")
+    blank: Results = {info.name: why for info in family.metrics}
+    results = dict.fromkeys(item.summaries.values(), blank)
+    summaries = [text for text in results if text.strip()]
+    if summaries:
         results |= zip(summaries, measure(item.question, answers, summaries), strict=True)
     return make_values(family, item, results)
 
 
 def in_groups(
-    item: Item, encode: Callable[[str, str], T], failures: MutableMapping[str, Any]
+    item: Item, encode: Callable[[str], T], failures: MutableMapping[str, Any]
 ) -> Iterator[dict[str, T]]:
     """Encode the distinct summaries, ``GROUP`` at a time, so that memory does not grow with their number.
 
     Args:
-        encode: called with the name and the text of a summary.
         failures: receives, by text, why a summary cannot be encoded.
     """
-    name_of: dict[str, str] = {}
-    for name, text in item.summaries.items():
-        name_of.setdefault(text, name)
-    texts = list(name_of)
+    texts = list(dict.fromkeys(item.summaries.values()))
     for start in range(0, len(texts), GROUP):
         group = {}
         for text in texts[start : start + GROUP]:
             try:
-                group[text] = encode(name_of[text], text)
+                group[text] = encode(text)
             except CannotScoreError as error:
                 failures[text] = undefined(error)
         if group:

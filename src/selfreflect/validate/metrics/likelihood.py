@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,15 +19,15 @@ from selfreflect.models.base import Message
 from selfreflect.models.judge import Judge
 from selfreflect.sources.items import Item
 from selfreflect.text import common_prefix, normalise_question
-from selfreflect.validate.base import MetricInfo, Value, make_value
+from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.metrics.common import (
     Result,
     finite,
     in_groups,
     judge_name,
+    make_values,
     undefined,
 )
-from selfreflect.validate.metrics.infos import LIKELIHOOD
 
 GIVE_ONE = "Give one answer to this question."
 YES, NO = ("Yes", "yes", "YES"), ("No", "no", "NO")
@@ -36,18 +36,12 @@ Conversation = tuple[Message, ...]
 Tokens = tuple[int, ...]
 
 
-class Event(NamedTuple):
-    """One of ``tokens`` stands at ``position`` in the word of a prompt."""
-
-    position: int
-    tokens: Tokens
-
-
 class Query(NamedTuple):
-    """Events whose probabilities are read after one prompt."""
+    """Events whose probabilities are read after one prompt: that one of some tokens stands at a position in
+    the prompt's word."""
 
     prompt: Prompt
-    events: Sequence[Event]
+    events: Sequence[tuple[int, Tokens]]
 
 
 class Likelihood:
@@ -59,7 +53,7 @@ class Likelihood:
     an answer is no part of it.
     """
 
-    def __init__(self, judge: Judge, metrics: Sequence[MetricInfo] = LIKELIHOOD) -> None:
+    def __init__(self, judge: Judge, metrics: Sequence[MetricInfo]) -> None:
         self.metrics = tuple(metrics)
         self.by = judge_name(judge)
         self.judge = judge
@@ -68,36 +62,33 @@ class Likelihood:
     def score(self, item: Item) -> list[Value]:
         """One value for each metric and summary."""
         by_metric = {info.name: self._measure(info.name, item) for info in self.metrics}
-        values = []
-        for name, text in item.summaries.items():
-            for metric, results in by_metric.items():
-                values.append(make_value(self, metric, item, name, results[text]))
-        return values
+        results = {}
+        for text in item.summaries.values():
+            results[text] = {metric: by_text[text] for metric, by_text in by_metric.items()}
+        return make_values(self, item, results)
 
     def _measure(self, metric: str, item: Item) -> dict[str, Result]:
         """Results by text of the summaries."""
         counts = Counter(answer.strip() for answer in item.masked_out if answer.strip())
         answers = list(counts)
-        queries, read = (_belief_queries, _p_yes) if metric == "p_true" else (_answer_queries, math.fsum)
-
-        def after(name: str, text: str) -> list[Query]:
-            return queries(self.judge, item, answers, text, f"summary {name!r}")
-
+        make_queries = _belief_queries if metric == "p_true" else _answer_queries
         try:
             if not answers:
                 raise CannotScoreError("no_answers", "there are no masked-out answers with words in them")
-            reference = queries(self.judge, item, answers, None, "the conditioning answers")
+            reference = make_queries(self.judge, item, answers, None)
         except CannotScoreError as error:
             return dict.fromkeys(item.summaries.values(), undefined(error))
         [reference_logs] = _log_probabilities(self.engine, [reference])
         results: dict[str, Result] = {}
-        for group in in_groups(item, after, results):
+        for group in in_groups(item, lambda text: make_queries(self.judge, item, answers, text), results):
             logs = _log_probabilities(self.engine, list(group.values()))
             for text, summary_logs in zip(group, logs, strict=True):
                 total = 0.0
                 for count, own, other in zip(counts.values(), summary_logs, reference_logs, strict=True):
-                    gap = read(own) - read(other)
-                    total += count * (abs(gap) if metric == "p_true" else gap)
+                    if metric == "p_true":
+                        total += count * abs(_p_yes(own) - _p_yes(other))
+                    else:
+                        total += count * (math.fsum(own) - math.fsum(other))
                 results[text] = finite(self.judge, total / counts.total())
         return results
 
@@ -107,23 +98,18 @@ def _log_probabilities(engine: Engine, contexts: Sequence[Sequence[Query]]) -> l
     trees = [build_tree([query.prompt for query in queries]) for queries in contexts]
     by_context = []
     for states, tree, queries in zip(engine.states(trees), trees, contexts, strict=True):
-        pairs = []
+        pairs: list[tuple[int, int]] = []
+        starts = []
         for rows, query in zip(tree.rows, queries, strict=True):
-            for event in query.events:
-                pairs += [(rows[event.position], token) for token in event.tokens]
-        logs = iter(log_probabilities(engine.head, states, np.array(pairs)).tolist())
-        by_context.append([_event_logs(query, logs) for query in queries])
+            for position, tokens in query.events:
+                starts.append(len(pairs))
+                pairs += [(rows[position], token) for token in tokens]
+        logs = log_probabilities(engine.head, states, np.array(pairs))
+        with np.errstate(invalid="ignore"):  # NaN stays NaN, and is found in the result
+            of_events = np.logaddexp.reduceat(logs, starts)
+        ends = np.cumsum([len(query.events) for query in queries])
+        by_context.append([part.tolist() for part in np.split(of_events, ends[:-1])])
     return by_context
-
-
-def _event_logs(query: Query, logs: Iterator[float]) -> list[float]:
-    """The logarithm of each event's probability, from those of its tokens, which are next in ``logs``."""
-    events = []
-    with np.errstate(invalid="ignore"):  # NaN stays NaN, and is found in the result
-        for event in query.events:
-            of_tokens = [next(logs) for _ in event.tokens]
-            events.append(float(np.logaddexp.reduce(of_tokens)))
-    return events
 
 
 def belief(context: Context, answer: str) -> Conversation:
@@ -141,15 +127,14 @@ def belief(context: Context, answer: str) -> Conversation:
     )
 
 
-def _belief_queries(
-    judge: Judge, item: Item, answers: Sequence[str], summary: str | None, what: str
-) -> list[Query]:
+def _belief_queries(judge: Judge, item: Item, answers: Sequence[str], summary: str | None) -> list[Query]:
     """One query for each answer, after a summary or the conditioning answers: yes, and no."""
-    if summary is None and not item.conditioning:
-        raise CannotScoreError("no_answers", "there are no conditioning answers")
-    context = reference_context(item.question, item.conditioning)
     if summary is not None:
-        context = summary_context(item.question, summary)
+        context, what = summary_context(item.question, summary), "the summary"
+    elif item.conditioning:
+        context, what = reference_context(item.question, item.conditioning), "the conditioning answers"
+    else:
+        raise CannotScoreError("no_answers", "there are no conditioning answers")
     spellings = YES + NO
     conversations = [belief(context, answer) for answer in answers for _ in spellings]
     prompts = encode(judge, conversations, spellings * len(answers), f"{what} with a masked-out answer")
@@ -173,7 +158,7 @@ def _yes_or_no(judge: Judge, yes: Sequence[Tokens], no: Sequence[Tokens]) -> Que
             "backend", f"the tokenizer of judge {judge.name!r} does not tell yes from no by one token"
         )
     prompt = Prompt(ids=(*stem, only_yes[0]), first=at)
-    return Query(prompt, [Event(0, tuple(only_yes)), Event(0, tuple(only_no))])
+    return Query(prompt, [(0, tuple(only_yes)), (0, tuple(only_no))])
 
 
 def _p_yes(logs: Sequence[float]) -> float:
@@ -197,15 +182,12 @@ def answering(question: str, summary: str | None) -> Conversation:
     )
 
 
-def _answer_queries(
-    judge: Judge, item: Item, answers: Sequence[str], summary: str | None, what: str
-) -> list[Query]:
+def _answer_queries(judge: Judge, item: Item, answers: Sequence[str], summary: str | None) -> list[Query]:
     """One query for each answer, after a summary or the question alone: each of its tokens."""
-    what = f"{'the question' if summary is None else what} with a masked-out answer"
+    what = f"{'the question' if summary is None else 'the summary'} with a masked-out answer"
     prompts = encode(judge, [answering(item.question, summary)] * len(answers), answers, what)
     queries = []
     for prompt in prompts:
         tokens = prompt.ids[prompt.first :]
-        events = [Event(position, (token,)) for position, token in enumerate(tokens)]
-        queries.append(Query(prompt, events))
+        queries.append(Query(prompt, [(position, (token,)) for position, token in enumerate(tokens)]))
     return queries

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from statistics import fmean
 
@@ -14,11 +15,10 @@ from selfreflect.metric import distance
 from selfreflect.metric.distance import Formula
 from selfreflect.metric.engine.choose import engine_for
 from selfreflect.metric.engine.reference import Reference
-from selfreflect.metric.engine.tree import Prompt, build_tree
+from selfreflect.metric.engine.tree import build_tree
 from selfreflect.metric.prompts import CannotScoreError, QuestionPrompts, encode, prepare, summary_prompts
 from selfreflect.metric.tasks import JUDGE_TEMPERATURE, masked_words, reference_context
 from selfreflect.models.judge import Judge
-from selfreflect.records import AnswerSet, Question
 from selfreflect.sources.items import Item
 from selfreflect.stats import Floats
 from selfreflect.validate.base import MetricInfo, Parts, Undefined, Value
@@ -28,9 +28,9 @@ from selfreflect.validate.metrics.common import (
     in_groups,
     judge_name,
     make_values,
+    no_values,
     undefined,
 )
-from selfreflect.validate.metrics.infos import MASKED
 
 FORMULAS: Mapping[str, Formula] = {
     "selfreflect": distance.total_variation,
@@ -41,7 +41,6 @@ FORMULAS: Mapping[str, Formula] = {
     "top1": distance.top1_disagreement,
 }
 """The metrics that are the mean of a distance over all token tasks. The others are means of the first one."""
-
 
 Words = list[Floats]
 """For each masked word the distances of its tokens, shape (tokens, formulas)."""
@@ -54,7 +53,7 @@ class Masked:
     stopwords.
     """
 
-    def __init__(self, judge: Judge, metrics: Sequence[MetricInfo] = MASKED) -> None:
+    def __init__(self, judge: Judge, metrics: Sequence[MetricInfo]) -> None:
         self.metrics = tuple(metrics)
         self.by = judge_name(judge)
         self.judge = judge
@@ -65,13 +64,10 @@ class Masked:
 
     def score(self, item: Item) -> list[Value]:
         """One value for each summary and metric; those of ``selfreflect`` have their parts."""
-        question = Question(id=item.id, text=item.question)
-        answers = AnswerSet(question_id=item.id, masked_out=item.masked_out, conditioning=item.conditioning)
         try:
-            task = prepare(self.judge, question, answers)
+            task = prepare(self.judge, item.question_record, item.answer_set)
         except CannotScoreError as error:
-            nothing = dict.fromkeys(self._names, undefined(error))
-            return make_values(self, item, dict.fromkeys(item.summaries.values(), nothing))
+            return no_values(self, item, undefined(error))
         words = self._distances(item, task, self._columns)
         stopwords = self._stopwords(item, task) if "all_words" in self._names else {}
         results = {text: self._means(words[text], stopwords.get(text, [])) for text in words}
@@ -87,13 +83,9 @@ class Masked:
         self, item: Item, task: QuestionPrompts, columns: Sequence[str]
     ) -> dict[str, Words | Undefined]:
         """By text of the summaries: the distances of all words of the task, or why there are none."""
-
-        def prompts_after(name: str, text: str) -> list[Prompt]:
-            return summary_prompts(self.judge, task, text)
-
         reference = Reference(self.engine, build_tree(task.reference))
         by_text: dict[str, Words | Undefined] = {}
-        for group in in_groups(item, prompts_after, by_text):
+        for group in in_groups(item, partial(summary_prompts, self.judge, task), by_text):
             states = reference.compare([build_tree(prompts) for prompts in group.values()])
             distances = states.distances(JUDGE_TEMPERATURE, [FORMULAS[name] for name in columns])
             for text, numbers, words in zip(group, distances, states.tasks, strict=True):
@@ -117,11 +109,10 @@ class Masked:
 
     def _means(self, words: Words | Undefined, stopwords: Words | Undefined) -> dict[str, Result]:
         """The metrics of one summary."""
+        if isinstance(words, Undefined):
+            return dict.fromkeys(self._names, words)
         results: dict[str, Result] = {}
         for name in self._names:
-            if isinstance(words, Undefined):
-                results[name] = words
-                continue
             column = self._columns.index(name if name in FORMULAS else "selfreflect")
             distances = [word[:, column].tolist() for word in words]
             if name == "all_words":

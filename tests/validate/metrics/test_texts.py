@@ -1,9 +1,10 @@
 """Distances between sentence embeddings: exact transport on made-up costs, and the real embedder on real
-words."""
+words. ROUGE-L, and the control that every metric must beat."""
 
 from __future__ import annotations
 
 import random
+import string
 import sys
 
 import numpy as np
@@ -12,13 +13,21 @@ from hostile import PAYLOADS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from rouge_score.tokenizers import DefaultTokenizer
 from scipy.optimize import linprog
 
 from selfreflect.errors import BackendError, MissingExtraError
 from selfreflect.models import embedder as embedding
 from selfreflect.sources.items import Item
-from selfreflect.validate.metrics.embedded import Embedded, sentences, transport
-from selfreflect.validate.metrics.infos import EMBEDDED
+from selfreflect.validate.metrics.infos import EMBEDDED, LENGTH, OVERLAP
+from selfreflect.validate.metrics.texts import (
+    Embedded,
+    Length,
+    Overlap,
+    WordTokenizer,
+    sentences,
+    transport,
+)
 
 SIZES = st.integers(1, 6)
 COSTS = st.tuples(SIZES, SIZES).flatmap(lambda shape: arrays.arrays(float, shape, elements=st.floats(0, 2)))
@@ -29,7 +38,7 @@ UNTIMED = settings(deadline=None)
 
 @pytest.fixture(scope="module")
 def embedded():
-    return Embedded()
+    return Embedded(EMBEDDED)
 
 
 def item(answers, *summaries):
@@ -163,7 +172,81 @@ def test_without_the_model_its_extra_is_named_and_another_model_refused(monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(embedding, "_CARRIER", "not_there")
         with pytest.raises(MissingExtraError, match=r"selfreflect\[embed\]"):
-            Embedded()
+            Embedded(EMBEDDED)
     monkeypatch.setattr(embedding, "_WEIGHTS", "0" * 64)
     with pytest.raises(BackendError, match="is not the published model"):
-        Embedded()
+        Embedded(EMBEDDED)
+
+
+# --- words
+
+
+def two_halves(answers, *summaries, masked_out=()):
+    named = {f"s{number}": text for number, text in enumerate(summaries)}
+    return Item(
+        id="q",
+        question="What first?",
+        masked_out=tuple(masked_out),
+        conditioning=tuple(answers),
+        summaries=named,
+    )
+
+
+def numbers(family, given):
+    return [value.value for value in family.score(given)]
+
+
+def test_rouge_l_is_the_mean_f_measure_of_the_longest_common_subsequence():
+    assert numbers(
+        Overlap(OVERLAP), two_halves(["the red hen ran"], "The red hen ran!", "red ran", "ran red", "duck")
+    ) == pytest.approx(
+        [1.0, 2 / 3, 2 * 1 / (4 + 2), 0.0]  # 2 * common / (words of one + words of the other)
+    )
+
+
+def test_rouge_l_takes_both_halves_and_leaves_blank_answers_out():
+    given = two_halves(["duck", " "], "hen", masked_out=["hen", "hen", ""])
+    assert numbers(Overlap(OVERLAP), given) == pytest.approx([2 / 3])
+    swapped = two_halves(["hen", "hen"], "hen", masked_out=["duck"])
+    assert numbers(Overlap(OVERLAP), swapped) == pytest.approx([2 / 3])
+
+
+def test_letters_of_every_script_count():
+    assert numbers(Overlap(OVERLAP), two_halves(["Вильгельм Рентген"], "рентген", "Radium")) == pytest.approx(
+        [2 / 3, 0.0]
+    )
+
+
+@given(st.text(alphabet=string.printable))
+def test_ascii_texts_have_the_words_that_rouge_score_gives_them(text):
+    assert WordTokenizer().tokenize(text) == DefaultTokenizer(use_stemmer=False).tokenize(text)
+
+
+@pytest.mark.parametrize("family", [Overlap(OVERLAP), Length(LENGTH)])
+def test_odd_texts_have_values_too(family):
+    found = family.score(two_halves(["hen", *PAYLOADS[:-1]], *PAYLOADS[:-1]))
+    assert [value.summary for value in found] == [f"s{number}" for number in range(len(PAYLOADS) - 1)]
+    assert all(value.value is not None for value in found)
+
+
+def test_what_cannot_be_compared_is_undefined_for_a_reason():
+    assert [
+        value.undefined and value.undefined.reason
+        for value in Overlap(OVERLAP).score(two_halves(["hen"], "\n", "?!", "hen"))
+    ] == ["blank"] * 2 + [None]
+    [value] = Overlap(OVERLAP).score(two_halves([" "], "hen", masked_out=[""]))
+    assert value.value is None
+    assert value.undefined.reason == "no_answers"
+
+
+def test_without_the_extra_it_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "rouge_score.rouge_scorer", None)
+    with pytest.raises(MissingExtraError, match=r"selfreflect\[validate\]"):
+        Overlap(OVERLAP)
+
+
+def test_length_is_counted_in_words_and_longer_is_better():
+    assert numbers(Length(LENGTH), two_halves(["hen"], "", " two  words\n", "three or-so words")) == [0, 2, 3]
+    [info] = Length(LENGTH).metrics
+    assert info.wins(3, 2)
+    assert not info.wins(2, 2)

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from selfreflect import __version__
-from selfreflect.cli.console import Watcher, emit, print_table, say, stdout, where
+from selfreflect.cli.console import Watcher, emit, print_table, say, stdout
+from selfreflect.cli.settings import Overrides
 from selfreflect.cli.studies import StudyOptions
-from selfreflect.errors import MissingExtraError
+from selfreflect.errors import ConfigError, MissingExtraError
 from selfreflect.models.base import Generator
-from selfreflect.models.judge import Judge
+from selfreflect.pipeline.models import ConfiguredModels
+from selfreflect.pipeline.options import ExecutionOptions
 from selfreflect.render.text import printable
 from selfreflect.store.journal import Journal
 from selfreflect.validate import catalogue
@@ -26,6 +29,9 @@ from selfreflect.validate.measure import measure, undefined_counts, undefined_ta
 from selfreflect.validate.ranked.study import RankedSets
 from selfreflect.validate.study import Finding, Study
 
+if TYPE_CHECKING:
+    from selfreflect.models.judge import Judge
+
 
 @dataclass(frozen=True)
 class Models:
@@ -33,6 +39,23 @@ class Models:
 
     judges: Sequence[Callable[[], Judge]]
     generator: Callable[[], Generator] | None
+
+    @classmethod
+    def of(
+        cls, judges: Sequence[str], model: str | None, overrides: Overrides, options: ExecutionOptions
+    ) -> Models:
+        """Check the settings of the models; without ``judges`` there is the default one."""
+        if model is not None:
+            overrides = overrides.plus("answers", model=model)
+        elif overrides.section("answers"):
+            raise ConfigError(
+                "--base-url and --revision need --model NAME; for a judge use --judge-url and "
+                "--judge-revision"
+            )
+        settings = [overrides.plus("scores", judge=name) for name in judges] or [overrides]
+        configured = [ConfiguredModels(own.config(), options, Watcher()) for own in settings]
+        generator = None if model is None else partial(configured[0].generator, "answers")
+        return cls([models.judge for models in configured], generator)
 
 
 def run_study(
@@ -69,13 +92,11 @@ def run_study(
     if missing:
         reasons = ", ".join(f"{count} x {metric} ({reason})" for (metric, reason), count in missing.items())
         say(f"done, with {missing.total()} of {len(values)} values undefined: {reasons}")
-    return any(value.undefined is not None and not _is_expected(study, value) for value in values)
-
-
-def _is_expected(study: Study, value: Value) -> bool:
-    """Whether a value is undefined only because the study's own control summary is blank."""
-    controls = study.controls if isinstance(study, RankedSets) else ()
-    return value.summary in controls and value.undefined is not None and value.undefined.reason == "blank"
+    controls = study.controls if isinstance(study, RankedSets) else ()  # one of them is blank on purpose
+    return any(
+        value.undefined and (value.summary not in controls or value.undefined.reason != "blank")
+        for value in values
+    )
 
 
 def _measure(
@@ -111,17 +132,15 @@ def _measure_with(
 def _say_left_out(names: Sequence[str] | None, metrics: Sequence[MetricInfo], models: Models) -> None:
     """Name the metrics of the selected groups that cannot be computed here, and what they need."""
     groups = {"all"} if names is None else {*names} & {*catalogue.GROUPS}
-    asking: list[str] = []
-    others: list[str] = []
+    left_out: dict[str, list[str]] = {}
     for info in catalogue.METRICS:
         if info in metrics or not groups & {"all", f"{info.group}s"}:
             continue
         needs_model = "generator" in info.needs and models.generator is None
-        (asking if needs_model else others).append(info.name)
-    if asking:
-        say(f"left out, because they need --model NAME: {', '.join(asking)}")
-    if others:
-        say(f"left out, because they need pip install 'selfreflect[embed,validate]': {', '.join(others)}")
+        need = "--model NAME" if needs_model else "pip install 'selfreflect[embed,validate]'"
+        left_out.setdefault(need, []).append(info.name)
+    for need, missing in left_out.items():
+        say(f"left out, because they need {need}: {', '.join(missing)}")
 
 
 def _show(finding: Finding, json: bool) -> None:
@@ -133,8 +152,7 @@ def _show(finding: Finding, json: bool) -> None:
         print_table(table)
         stdout.print()
     for sentence in finding.says:
-        stdout.print(Text(printable(sentence)))
-        stdout.print()
+        stdout.print(Text(printable(sentence) + "\n"))
 
 
 def _keep(finding: Finding, made_with: dict[str, Any], out: Path) -> None:
@@ -144,4 +162,4 @@ def _keep(finding: Finding, made_with: dict[str, Any], out: Path) -> None:
         draw(finding, folder)
     except MissingExtraError as error:
         say(f"no plots: {error}")
-    say(f"The finding with its tables and plots is in {where(folder)}")
+    say(f"The finding with its tables and plots is in {folder}")

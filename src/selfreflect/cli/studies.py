@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
+from selfreflect.cli.settings import grouping
 from selfreflect.config import SEED, Flag, check_values, flags_of
 from selfreflect.errors import ConfigError, DataError, excerpt, nearest
+from selfreflect.models.base import Generator
+from selfreflect.pipeline.records import run_items
+from selfreflect.sources.items import Item, read_items
+from selfreflect.store.run import Run
 
 if TYPE_CHECKING:
-    from selfreflect.models.base import Generator
-    from selfreflect.sources.items import Item
     from selfreflect.validate.study import Study
-
-BUNDLED = "bundled"
 
 
 @dataclass(frozen=True)
@@ -70,11 +71,7 @@ STUDIES = {
 
 
 class StudyOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Which study is made from what.
-
-    Raises:
-        ConfigError: a value is out of range.
-    """
+    """Which study is made from what."""
 
     source: str | None = None
     """An argument rather than an option: the items."""
@@ -110,16 +107,12 @@ class StudyOptions(msgspec.Struct, frozen=True, kw_only=True):
     pad: Annotated[
         bool,
         Flag(
-            "--pad",
-            "Also measure the shorter of two ranked summaries, padded with filler to the longer one.",
+            "--pad", "Also measure the shorter of two ranked summaries, padded with filler to the longer one."
         ),
     ] = False
     groups: Annotated[
         str,
-        Flag(
-            "--groups spelling|meaning",
-            "Group answers by spelling, or by meaning (with the embed extra).",
-        ),
+        Flag("--groups spelling|meaning", "Group answers by spelling, or by meaning (with the embed extra)."),
     ] = "spelling"
     writer: Annotated[
         bool, Flag("--writer", "Let --model put the statements of interventions into its own words.")
@@ -132,9 +125,6 @@ class StudyOptions(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
 
-    def __post_init__(self) -> None:
-        check_values(self)
-
     @property
     def name(self) -> str:
         """The name of the study: if it is not given, the natural one for the source."""
@@ -146,26 +136,25 @@ def check(options: StudyOptions) -> None:
     """Check what can be checked before anything is read.
 
     Raises:
-        ConfigError: the study is unknown, or an option does not go with it.
+        ConfigError: the study is unknown, a value is out of range, or an option does not go with the study.
     """
+    check_values(options)
     study, source = options.name, options.source
     if study not in STUDIES:
-        names = list(STUDIES)
-        raise ConfigError(
-            f"--study {excerpt(study)}: it must be one of {', '.join(names)}.{nearest(study, names)}"
-        )
+        known = f"it must be one of {', '.join(STUDIES)}.{nearest(study, list(STUDIES))}"
+        raise ConfigError(f"--study {excerpt(study)}: {known}")
+    defaults = StudyOptions()
     for field, flag in flags_of(StudyOptions).items():
         users = [name for name, row in STUDIES.items() if field in row.takes]
-        default = getattr(StudyOptions(), field)
-        if field == "seed":  # harmless for a study without chance
+        if field == "seed" or not users or study in users:  # a seed harms no study without chance
             continue
-        if users and study not in users and getattr(options, field) != default:
+        if getattr(options, field) != getattr(defaults, field):
             name = flag.negative or flag.name
             raise ConfigError(f"{name} belongs to --study {' or '.join(users)}, and this study is {study}")
     if study == "choice" and source is not None:
         raise ConfigError("--study choice makes its own items and takes no SOURCE")
     if study != "choice" and source is None:
-        raise ConfigError(f"--study {study} needs a SOURCE: {BUNDLED}, a file of items, or a run directory")
+        raise ConfigError(f"--study {study} needs a SOURCE: bundled, a file of items, or a run directory")
     if study == "raters" and options.ratings is None:
         raise ConfigError(
             "--study raters needs --ratings FILE, a CSV with the columns rater, item, summary, rating"
@@ -195,40 +184,25 @@ def load(options: StudyOptions, writer: Callable[[], Generator] | None) -> tuple
         # with all items, since ratings of items beyond the limit are no mistake
         arguments["ratings"] = read_ratings(options.ratings, items)
     if "groups" in arguments:
-        arguments["grouping"] = _grouping(arguments.pop("groups"))
+        arguments["grouping"] = grouping(arguments.pop("groups"))
     if "writer" in arguments:
         arguments["writer"] = writer() if options.writer and writer is not None else None
     return make(items[: options.limit], **arguments), note
 
 
 def _read_items(source: str, num_answers: int | None) -> tuple[list[Item], str]:
-    from selfreflect.sources.items import read_items
-
-    if source == BUNDLED:
+    if source == "bundled":
         with resources.as_file(resources.files("selfreflect") / "data" / "ranked_items.json") as bundled:
             return read_items(bundled, num_answers=num_answers), ""
     if not Path(source).is_dir():
         return read_items(source, num_answers=num_answers), ""
-    from selfreflect.pipeline.records import run_items
-    from selfreflect.store.run import Run
-
     run = Run.load(Path(source))
     items = []
     for item in run_items(run):
-        halves = {name: getattr(item, name)[:num_answers] for name in ("masked_out", "conditioning")}
-        items.append(msgspec.structs.replace(item, **halves))
+        masked_out, conditioning = item.masked_out[:num_answers], item.conditioning[:num_answers]
+        items.append(msgspec.structs.replace(item, masked_out=masked_out, conditioning=conditioning))
     if not items:
         raise DataError(f"{source} holds no answers yet. Draw some with: selfreflect answers --out {source}")
     without = len(run.questions) - len(items)
     note = f"{without} of {len(run.questions)} questions of the run have no answers and are left out."
     return items, note if without else ""
-
-
-def _grouping(how: str) -> Any:
-    if how == "meaning":
-        from selfreflect.models.embedder import MeaningGroups
-
-        return MeaningGroups()
-    from selfreflect.grouping import group_indices
-
-    return group_indices

@@ -3,61 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.settings import Overrides, takes
+from selfreflect.cli.console import emit, print_table, say
+from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.cli.studies import STUDIES, StudyOptions, check, load
+from selfreflect.errors import BackendError, ConfigError
 from selfreflect.pipeline.options import ExecutionOptions
-
-if TYPE_CHECKING:
-    from selfreflect.cli.findings import Models
-
-Source = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="SOURCE",
-        help="bundled (eight small items), a file of items as for `score --items`, - for stdin, or a run "
-        "directory.",
-        show_default=False,
-    ),
-]
-Metrics = Annotated[
-    str | None,
-    o.option(
-        "--metrics A,B",
-        "Metrics, or groups of them: all, ablations, competitors, controls. See --list-metrics. "
-        "[default: all that can be computed with what is given and installed]",
-    ),
-]
-ListMetrics = Annotated[bool, o.option("--list-metrics", "Show what every metric is and needs, and stop.")]
-Judges = Annotated[
-    list[str] | None,
-    o.option(
-        "--judge NAME",
-        "Model with full logits: smollm2, a hub name, or a local directory. For --study judges several, as "
-        "A,B or repeated. [default: smollm2]",
-    ),
-]
-Model = Annotated[
-    str | None,
-    o.option(
-        "--model NAME",
-        "Model that rates summaries and lists claims, as `run` takes it (openai:NAME on a server). Without "
-        "it the metrics that need one are left out.",
-    ),
-]
-Out = Annotated[
-    Path | None,
-    o.option(
-        "--out DIR", "Keep every value here, with tables and plots; stored values are not measured again."
-    ),
-]
+from selfreflect.render.table import Column, Table
+from selfreflect.validate.catalogue import METRICS
 
 
 @takes(
@@ -68,13 +27,37 @@ Out = Annotated[
 )
 def validate_command(
     *,
-    source: Source = None,
+    source: str | None = argument(
+        "SOURCE",
+        "bundled (eight small items), a file of items as for `score --items`, - for stdin, or a run "
+        "directory.",
+        None,
+    ),
     study_options: StudyOptions,
-    judge: Judges = None,
-    metrics: Metrics = None,
-    list_metrics: ListMetrics = False,
-    out: Out = None,
-    model: Model = None,
+    judge: list[str] = option(
+        "--judge NAME",
+        "Model with full logits: smollm2, a hub name, or a local directory. For --study judges several, as "
+        "A,B or repeated. [default: smollm2]",
+        [],
+    ),
+    metrics: str | None = option(
+        "--metrics A,B",
+        "Metrics, or groups of them: all, ablations, competitors, controls. See --list-metrics. "
+        "[default: all that can be computed with what is given and installed]",
+        None,
+    ),
+    list_metrics: bool = option("--list-metrics", "Show what every metric is and needs, and stop.", False),
+    out: Path | None = option(
+        "--out DIR",
+        "Keep every value here, with tables and plots; stored values are not measured again.",
+        None,
+    ),
+    model: str | None = option(
+        "--model NAME",
+        "Model that rates summaries and lists claims, as `run` takes it (openai:NAME on a server). Without "
+        "it the metrics that need one are left out.",
+        None,
+    ),
     overrides: Overrides,
     options: ExecutionOptions,
     json: o.Json = False,
@@ -112,13 +95,11 @@ def validate_command(
         raise typer.BadParameter("--writer needs --model NAME")
     check(study_options)
     judges = _judge_names(judge, study_options.name, overrides)
-    from selfreflect.cli.console import say
-    from selfreflect.cli.findings import run_study
-    from selfreflect.errors import BackendError
+    from selfreflect.cli.findings import Models, run_study
     from selfreflect.validate.statistics import scipy_stats
 
     scipy_stats()  # better missing now than after the measurements
-    models = _models(judges, model, overrides, options)
+    models = Models.of(judges, model, overrides, options)
     metric_names = None if metrics is None else _split(metrics)
     advice = "Nothing is kept without --out DIR."
     if out is not None:
@@ -137,73 +118,36 @@ def validate_command(
         raise typer.Exit(1)
 
 
-_LINES = [f"  {name:14} {row.about}" for name, row in STUDIES.items()]
-validate_command.__doc__ = (validate_command.__doc__ or "").replace(
-    "    {studies}", "\n".join(f"    {line}" for line in _LINES)
-)
+_STUDIES = "\n".join(f"      {name:14} {row.about}" for name, row in STUDIES.items())
+validate_command.__doc__ = (validate_command.__doc__ or "").replace("    {studies}", _STUDIES)
 
 
 def _split(names: str) -> list[str]:
     return [name.strip() for name in names.split(",") if name.strip()]
 
 
-def _judge_names(judge: Sequence[str] | None, study: str, overrides: Overrides) -> list[str]:
+def _judge_names(judge: Sequence[str], study: str, overrides: Overrides) -> list[str]:
     """The judges that are named; none for the default one."""
-    from selfreflect.errors import ConfigError
-
-    names = _split(",".join(judge or []))
+    names = _split(",".join(judge))
     if judge and not names:
         raise typer.BadParameter("--judge names no judge")
     if study == "judges" and len(names) < 2:
         raise ConfigError("--study judges compares two judges or more: --judge A,B")
-    if len(names) > 1 and study != "judges":
+    if study != "judges" and len(names) > 1:
         raise ConfigError("several judges belong to --study judges; every other study is about one")
     if len(set(names)) < len(names):
         raise ConfigError("--judge names one judge twice")
-    for key, flag in (("revision", "--judge-revision"), ("base_url", "--judge-url")):
-        if len(names) > 1 and key in overrides.section("scores"):
-            raise ConfigError(f"{flag} goes with one judge, and several are named")
+    if len(names) > 1 and {"revision", "base_url"} & overrides.section("scores").keys():
+        raise ConfigError("--judge-revision and --judge-url go with one judge, and several are named")
     return names
 
 
-def _models(
-    judges: Sequence[str], model: str | None, overrides: Overrides, options: ExecutionOptions
-) -> Models:
-    from selfreflect.cli.console import Watcher
-    from selfreflect.cli.findings import Models
-    from selfreflect.config import AnswersConfig, Config
-    from selfreflect.errors import ConfigError
-    from selfreflect.pipeline.models import ConfiguredModels
-
-    watcher = Watcher()
-    answers = overrides.section("answers")
-    if "base_url" in answers and model is None:
-        raise ConfigError("--base-url needs --model openai:NAME")
-    if "revision" in answers and model is None:
-        raise ConfigError("--revision needs --model NAME; for a judge use --judge-revision")
-    scores = Overrides({"scores": overrides.section("scores")})
-    settings = [scores.plus("scores", judge=name) for name in judges] or [scores]
-    judges_to_load = [ConfiguredModels(own.config(), options, watcher).judge for own in settings]
-    if model is None:
-        return Models(judges_to_load, None)
-    section = AnswersConfig(model=model, revision=answers.get("revision"), base_url=answers.get("base_url"))
-    writer = ConfiguredModels(Config(answers=section), options, watcher)
-    return Models(judges_to_load, partial(writer.generator, "answers"))
-
-
 def _list_metrics(json: bool) -> None:
-    from msgspec import to_builtins
-
-    from selfreflect.cli.console import emit, print_table
-    from selfreflect.render.table import Column, Table
-    from selfreflect.validate.catalogue import METRICS
-
-    if json:
-        for info in METRICS:
+    rows = []
+    for info in METRICS:
+        if json:
             emit(to_builtins(info))
-        return
-    columns = tuple(map(Column, ("name", "group", "better", "needs", "about")))
-    rows = [
-        (info.name, info.group, info.better, ", ".join(info.needs) or None, info.about) for info in METRICS
-    ]
-    print_table(Table("Metrics", columns, tuple(rows)))
+        rows.append((info.name, info.group, info.better, ", ".join(info.needs) or None, info.about))
+    if not json:
+        columns = tuple(map(Column, ("name", "group", "better", "needs", "about")))
+        print_table(Table("Metrics", columns, tuple(rows)))

@@ -16,7 +16,7 @@ from selfreflect.pipeline.models import ConfiguredModels
 from selfreflect.pipeline.options import ExecutionOptions, Quiet
 from selfreflect.pipeline.stages import StageSpec
 from selfreflect.prompts import load_prompts
-from selfreflect.strategies.greedy import greedy
+from selfreflect.strategies.builtin import greedy
 
 
 def stage_spec(

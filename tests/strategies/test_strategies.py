@@ -14,7 +14,7 @@ from selfreflect.models.scripted import Scripted
 from selfreflect.prompts import load_prompts
 from selfreflect.records import Failure, Question, Summary
 from selfreflect.strategies import STRATEGIES, Task, draw_samples, load_strategy
-from selfreflect.strategies.cot import final_part
+from selfreflect.strategies.builtin import final_part
 from selfreflect.strategies.driver import summarize
 from selfreflect.strategies.task import FRESH, GREEDY, THINKING
 from selfreflect.text import numbered

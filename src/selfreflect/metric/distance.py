@@ -1,8 +1,7 @@
 """How far apart two predicted distributions are. Pure tensor functions.
 
-All compare p = softmax(logits / T) with q = softmax(reference / T), row by row. Of one task the judge
-predicts p after the summary and q after the conditioning answers. The metric is the total variation; the
-others are there to be compared with it.
+All compare p = softmax(logits / T), predicted after the summary, with q = softmax(reference / T), predicted
+after the conditioning answers. The metric is the total variation; ``validate`` compares it with the others.
 """
 
 from __future__ import annotations
@@ -18,16 +17,10 @@ Formula = Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor]
 
 
 def total_variation(logits: torch.Tensor, reference: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Total variation distance between softmax(logits / T) and softmax(reference / T), in [0, 1].
+    """Total variation distance ``1/2 * sum_v |p(v) - q(v)|``, in [0, 1].
 
     The paper writes it as the 1-Wasserstein distance; under the 0/1 ground metric on tokens the two are the
-    same number, ``1/2 * sum_v |p(v) - q(v)|``.
-
-    Args:
-        logits, reference: shape (tasks, vocabulary), float32.
-
-    Returns:
-        Shape (tasks,).
+    same number.
     """
     p = torch.softmax(logits / temperature, dim=-1)
     q = torch.softmax(reference / temperature, dim=-1)

@@ -1,5 +1,4 @@
-"""Check a judge that runs elsewhere: its score of one built-in item must be the one that its weights give
-here."""
+"""Check a remote judge: it must score one built-in item as its weights do here."""
 
 from __future__ import annotations
 
@@ -26,8 +25,7 @@ STORED_SCORES = {
 
 
 def check_parity(judge: Judge, stored_scores: dict[str, float] | None = None) -> bool:
-    """Compare a judge's score with the stored one; False if there is none for its projection, by which a
-    judge is recognised whatever it is called.
+    """Compare a judge's score with the stored one; False if none is stored for its projection.
 
     Raises:
         JudgeError: the scores differ.
@@ -56,8 +54,7 @@ def parity_score(judge: Judge) -> float:
 
 
 def projection_digest(judge: Judge) -> str:
-    """SHA-256 of the projection's numbers; "" unless they are float32, since every judge rounds others
-    differently."""
+    """SHA-256 of the projection's numbers; "" unless they are float32, since judges round others."""
     if judge.lm.dtype != "float32":
         return ""
     weight = judge.lm.model.get_output_embeddings().weight

@@ -43,7 +43,7 @@ class QuestionPrompts:
     @property
     def sizes(self) -> list[int]:
         """Token tasks of each word, in any context."""
-        return _sizes(self.reference)
+        return [prompt.tasks for prompt in self.reference]
 
 
 class CannotScoreError(Exception):
@@ -54,9 +54,7 @@ class CannotScoreError(Exception):
         self.kind: FailureKind = kind
 
     def failure(self, question: Question, name: str = "") -> Failure:
-        """The failure of the summary ``name``."""
-        message = str(self)
-        return Failure(question_id=question.id, stage="scores", kind=self.kind, message=message, name=name)
+        return Failure(question_id=question.id, stage="scores", kind=self.kind, message=str(self), name=name)
 
 
 def prepare(judge: Judge, question: Question, answers: AnswerSet) -> QuestionPrompts:
@@ -100,7 +98,7 @@ def summary_prompts(judge: Judge, question: QuestionPrompts, summary: str) -> li
     """
     context = summary_context(question.question.text, summary)
     prompts = _encode_words(judge, context, question.words, "the summary")
-    if _sizes(prompts) != question.sizes:
+    if [prompt.tasks for prompt in prompts] != question.sizes:
         raise CannotScoreError(
             "backend",
             f"judge {judge.name!r} splits the same word differently in two contexts, so its predictions "
@@ -166,7 +164,3 @@ def _encode_fitting(
             "too_long", f"{what} needs {needed} tokens, but the window of judge {judge.name!r} holds {window}"
         )
     return [Prompt(ids=ids, first=first) for ids, first in tasks]
-
-
-def _sizes(prompts: Sequence[Prompt]) -> list[int]:
-    return [len(prompt.ids) - prompt.first for prompt in prompts]

@@ -1,9 +1,7 @@
-"""The scores stage: a question, its answers and its summaries in, one :class:`Score` or :class:`Failure` per
-summary out."""
+"""The scores stage: from a question, its answers and its summaries to a score or failure per summary."""
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from selfreflect.errors import ConfigError, DataError
-from selfreflect.metric.aggregate import Aggregate, exact
+from selfreflect.metric.aggregate import Aggregate, exact, finite
 from selfreflect.metric.engine.choose import engine_for
 from selfreflect.metric.engine.reference import Reference
 from selfreflect.metric.engine.tree import Prompt, build_tree
@@ -37,8 +35,12 @@ if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
 
 MAX_IDS = 500_000
-"""Token ids in the prompts of a group of summaries, unless one has more. With trees and final states each
-takes some 30 bytes."""
+"""Token ids in the prompts of a group of summaries, unless one has more. Each takes some 30 bytes."""
+
+Words = tuple[WordDistance, ...]
+
+Outcomes = dict[str, Aggregate | Failure]
+"""By text of the summaries, so that equal ones are scored once. A Failure has no name yet."""
 
 
 class SelfReflect:
@@ -48,20 +50,16 @@ class SelfReflect:
     >>> scores = metric.score("What should I plant first?", answers=samples, summaries={"mine": "Radishes."})
     >>> scores["mine"].value, scores["mine"].words
 
-    Every masked word is scored unless a limit is set. Then a random subset is, the same for all summaries of
-    a question; such a :class:`Score` is marked by its ``estimate``. If the limit leaves no word out, the
-    score is exact.
-
-    >>> quick = SelfReflect(judge, limits=Limits.parse(20_000))  # judge tokens per question
-    >>> quick = SelfReflect(judge, limits=Limits.parse("30s", race=0.95))
+    Every masked word is scored unless a limit, such as ``Limits.parse("30s", race=0.95)``, is set. Then a
+    random subset is, the same for all summaries of a question; such a :class:`Score` is marked by its
+    ``estimate``. If the limit leaves no word out, the score is exact.
 
     Args:
         limits: when to stop scoring words; see :class:`~selfreflect.metric.sampling.limits.Limits`.
         guesses: keep for each token task this many of the judge's likeliest tokens after the summary, and
             after the conditioning answers.
         cache: a directory that keeps what the judge predicts after the conditioning answers, so that one more
-            summary of a question costs only itself; see
-            :class:`~selfreflect.metric.engine.reference_cache.ReferenceCache`.
+            summary of a question costs only itself.
         warn: gets a sentence for people if the cache cannot be used.
 
     Raises:
@@ -138,9 +136,7 @@ class SelfReflect:
         *,
         earlier: Sequence[Score] = (),
     ) -> list[Score | Failure]:
-        """Score every summary of one question; the reference context is computed once for all of them.
-
-        A question that cannot be scored gives one Failure per summary, and so does a summary alone.
+        """Score every summary of one question; what cannot be scored gives a Failure.
 
         Args:
             earlier: scores of other summaries of the question. Under limits, no more words are scored than
@@ -177,18 +173,15 @@ class SelfReflect:
 
     def _score_group(self, prompts: QuestionPrompts, reference: Reference, texts: Sequence[str]) -> Outcomes:
         contexts, outcomes = self._encode(prompts, texts)
-        if not contexts:
-            return outcomes
         distances = self._measure(prompts, reference, contexts, range(len(prompts.words)))
         for text, words in distances.items():
-            finite = all(math.isfinite(distance) for word in words for distance in word.distances)
-            outcomes[text] = exact(words) if finite else self._not_finite(prompts)
+            outcomes[text] = exact(words) if finite(words) else self._not_finite(prompts)
         return outcomes
 
     def _encode(
         self, prompts: QuestionPrompts, texts: Sequence[str]
     ) -> tuple[dict[str, list[Prompt]], Outcomes]:
-        """The prompts after each text, and the texts that have none."""
+        """The prompts after each text, and why some have none."""
         contexts: dict[str, list[Prompt]] = {}
         failures: Outcomes = {}
         for text in dict.fromkeys(texts):
@@ -216,14 +209,10 @@ class SelfReflect:
             return [distances[text] for text in texts]
 
         counts = [score.estimate.words_scored if score.estimate else population.words for score in earlier]
+        summary_contexts = [contexts[summary.text] for summary in scored]
         most = max(counts, default=population.words)
         scoring = SequentialScoring(
-            population,
-            prompts.reference,
-            [contexts[summary.text] for summary in scored],
-            limits,
-            measure,
-            max_words=most,
+            population, prompts.reference, summary_contexts, limits, measure, max_words=most
         )
         try:
             results = scoring.run()
@@ -236,7 +225,7 @@ class SelfReflect:
             return outcomes | dict.fromkeys(contexts, refusal.failure(prompts.question))
         names = [summary.name for summary in scored]
         for summary, result in zip(scored, results, strict=True):
-            if result.finite:
+            if finite(result.words):
                 outcomes[summary.text] = scoring.aggregate(result, names)
             else:
                 outcomes[summary.text] = self._not_finite(prompts)
@@ -254,6 +243,8 @@ class SelfReflect:
         words: Sequence[int],
     ) -> dict[str, Words]:
         """Distances of some words under every context."""
+        if not contexts:
+            return {}
         trees = [build_tree([context[word] for word in words]) for context in contexts.values()]
         compared = reference.compare(trees)
         distances = compared.distances(self.temperature)
@@ -276,8 +267,7 @@ class SelfReflect:
         return measured
 
     def _spell(self, guesses: Guesses, row: int) -> tuple[Guess, ...]:
-        """One token task's guesses, each token once; probabilities to four significant digits, as there are
-        many."""
+        """One token task's guesses, each token once, with few digits since there are many."""
         spelled: dict[int, Guess] = {}
         for token, probabilities in zip(guesses.tokens[row], guesses.probabilities[row], strict=True):
             if token not in spelled:
@@ -309,12 +299,6 @@ class SelfReflect:
             warnings=prompts.warnings,
             estimate=outcome.estimate,
         )
-
-
-Words = tuple[WordDistance, ...]
-
-Outcomes = dict[str, Aggregate | Failure]
-"""By text of the summaries, so that equal ones are scored once. A Failure has no name yet."""
 
 
 def _two_halves(

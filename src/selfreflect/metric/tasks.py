@@ -46,10 +46,7 @@ def is_stopword(word: str) -> bool:
 
 def masked_words(answers: Sequence[str], *, every: bool = False) -> list[MaskedWord]:
     """All masked-word tasks, in order: each word that is not a stopword, or every word of an answer that has
-    only stopwords. Blank answers have none.
-
-    With ``every`` stopwords are masked as well, which is not the metric but an ablation of it.
-    """
+    only stopwords. ``every`` masks stopwords too, which is not the metric but an ablation of it."""
     tasks = []
     for answer, text in enumerate(answers):
         words = text.split()
@@ -95,6 +92,6 @@ def reference_context(question: str, conditioning: Sequence[str]) -> Context:
 
 
 def count_list_breaks(conditioning: Sequence[str]) -> int:
-    """How many conditioning answers contain a quote or line end, which breaks the ``x_i = '…'`` list. Kept
-    for parity, reported as a warning."""
+    """How many conditioning answers contain a quote or line end, which breaks the ``x_i = '…'`` list. It
+    stays so for parity, with a warning."""
     return sum("'" in answer or "\n" in answer for answer in conditioning)

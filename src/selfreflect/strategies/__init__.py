@@ -12,18 +12,26 @@ from importlib import import_module
 from pathlib import Path
 
 from selfreflect.errors import ConfigError, excerpt, nearest
+from selfreflect.strategies.builtin import (
+    basic,
+    concatenated_answers,
+    cot,
+    greedy,
+    sample_and_summarize,
+    twostep_cot,
+)
 from selfreflect.strategies.run import guarded
 from selfreflect.strategies.task import Strategy, StrategyFunction, Task, draw_samples
 
 __all__ = ["STRATEGIES", "Strategy", "StrategyFunction", "Task", "draw_samples", "load_strategy"]
 
-STRATEGIES: dict[str, str] = {
-    "greedy": "selfreflect.strategies.greedy:greedy",
-    "basic": "selfreflect.strategies.basic:basic",
-    "cot": "selfreflect.strategies.cot:cot",
-    "twostep_cot": "selfreflect.strategies.twostep_cot:twostep_cot",
-    "sample_and_summarize": "selfreflect.strategies.sample_and_summarize:sample_and_summarize",
-    "concatenated_answers": "selfreflect.strategies.concatenated_answers:concatenated_answers",
+STRATEGIES: dict[str, StrategyFunction] = {
+    "greedy": greedy,
+    "basic": basic,
+    "cot": cot,
+    "twostep_cot": twostep_cot,
+    "sample_and_summarize": sample_and_summarize,
+    "concatenated_answers": concatenated_answers,
 }
 
 
@@ -33,8 +41,9 @@ def load_strategy(name: str) -> StrategyFunction:
     Raises:
         ConfigError: the name is unknown, the module cannot be imported, or it has no such function.
     """
-    target = STRATEGIES.get(name, name)
-    module, colon, attribute = target.partition(":")
+    if name in STRATEGIES:
+        return STRATEGIES[name]
+    module, colon, attribute = name.partition(":")
     if not colon:
         raise ConfigError(
             f"unknown strategy {excerpt(name)}. Known: {', '.join(STRATEGIES)}, or your own as "

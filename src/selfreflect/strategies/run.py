@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import chain
 from pathlib import Path
 from traceback import extract_tb
 from types import GeneratorType
@@ -21,6 +20,12 @@ from selfreflect.strategies.task import StrategyFunction, Task
 StrategyOutcome: TypeAlias = Summary | Failure
 Coroutine: TypeAlias = "GeneratorType[Request | Sequence[Request], list[Reply], str]"
 T = TypeVar("T")
+
+UNUSABLE: dict[FailureKind, str] = {
+    "unclosed_reasoning": "never ended their reasoning trace",
+    "content_filter": "were withheld by the server's content filter",
+}
+"""How a completion may end that no strategy can use."""
 
 
 class StrategyRun:
@@ -41,12 +46,17 @@ class StrategyRun:
         """Send the strategy a reply to each of ``requests``; return the outcome, or None if it has new
         requests."""
         usable = []
+        completions: list[Completion] = []
         for reply in replies:
             if isinstance(reply, Refusal):
                 return self._fail(reply.kind, reply.message)
             usable.append(reply)
-        self._count(usable)
-        problem = _unusable(usable)
+            completions += reply.completions
+        self._tokens += sum(completion.tokens for completion in completions)
+        self._calls += len(completions)
+        ends: Counter[str] = Counter(completion.finish for completion in completions)
+        self._cut = ends["length"] > 0
+        problem = _unusable(usable, ends)
         if problem:
             return self._fail(*problem)
         result = guarded(lambda: self._resume(usable))
@@ -62,12 +72,6 @@ class StrategyRun:
         """Let the strategy clean up, if it has not ended."""
         if self._coroutine is not None:
             guarded(self._coroutine.close)
-
-    def _count(self, replies: Sequence[Reply]) -> None:
-        completions = _completions(replies)
-        self._tokens += sum(completion.tokens for completion in completions)
-        self._calls += len(completions)
-        self._cut = any(completion.finish == "length" for completion in completions)
 
     def _resume(self, replies: list[Reply]) -> list[Request]:
         if self._coroutine is None:
@@ -113,27 +117,16 @@ class StrategyRun:
         return f" (line {lines[-1]} of {Path(str(file)).name})" if lines else ""
 
 
-def _unusable(replies: Sequence[Reply]) -> tuple[FailureKind, str] | None:
+def _unusable(replies: Sequence[Reply], ends: Counter[str]) -> tuple[FailureKind, str] | None:
     """Say why the strategy cannot use its replies, if so. Among several samples a refusal is a valid
     answer."""
-    completions = _completions(replies)
-    ends = Counter(completion.finish for completion in completions)
-    unclosed = ends["unclosed_reasoning"]
-    if unclosed:
-        message = f"{unclosed} of {len(completions)} completions never ended their reasoning trace"
-        return "unclosed_reasoning", message
-    filtered = ends["content_filter"]
-    if filtered:
-        message = f"{filtered} of {len(completions)} completions were withheld by the server's content filter"
-        return "content_filter", message
+    for kind, reason in UNUSABLE.items():
+        if ends[kind]:
+            return kind, f"{ends[kind]} of {ends.total()} completions {reason}"
     for reply in replies:
         if len(reply.completions) == 1 and reply.completions[0].finish == "refused":
             return "refused", f"the model declined: {excerpt(reply.text, 200)}"
     return None
-
-
-def _completions(replies: Sequence[Reply]) -> list[Completion]:
-    return list(chain.from_iterable(reply.completions for reply in replies))
 
 
 def _requests(yielded: object) -> list[Request]:
@@ -148,12 +141,8 @@ def _requests(yielded: object) -> list[Request]:
 
 
 def guarded(call: Callable[[], T]) -> T | Exception:
-    """Call a strategy and return its result or the exception it raised; StopIteration means that it
-    returned.
-
-    A strategy is arbitrary code. An error in it must cost one summary and not affect other questions, so this
-    catches every Exception. KeyboardInterrupt and the like are no Exceptions and pass.
-    """
+    """Call a strategy, which is arbitrary code, and return its result or the exception it raised, so that an
+    error costs one summary only. StopIteration means that it returned; KeyboardInterrupt passes."""
     try:
         return call()
     except Exception as error:

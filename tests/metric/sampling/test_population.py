@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from selfreflect.metric.aggregate import WordSample
 from selfreflect.metric.engine.tree import Prompt, build_tree
-from selfreflect.metric.sampling.estimation import WordSample
 from selfreflect.metric.sampling.population import Cost, Population
 from selfreflect.metric.tasks import masked_words
 

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from selfreflect.metric.aggregate import finite
 from selfreflect.metric.engine.tree import Prompt, build_tree
 from selfreflect.metric.sampling.limits import Limits
 from selfreflect.metric.sampling.population import Cost, Population
@@ -176,7 +177,7 @@ def test_a_summary_without_finite_distances_stops_alone():
     rates[1, :] = math.nan
     broken = Synthetic(rates)
     fine, nonsense = broken.rounds(standard_error=0.002).run()
-    assert not nonsense.finite
+    assert not finite(nonsense.words)
     assert nonsense.size == FIRST_ROUND < fine.size
 
 

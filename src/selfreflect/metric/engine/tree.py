@@ -28,6 +28,11 @@ class Prompt:
     ids: tuple[int, ...]
     first: int
 
+    @property
+    def tasks(self) -> int:
+        """Token tasks: tokens of the masked word."""
+        return len(self.ids) - self.first
+
 
 @dataclass(frozen=True)
 class PrefixTree:

@@ -1,5 +1,4 @@
-"""What a user may ask for instead of scoring every masked word. Parsed once, where settings become
-objects."""
+"""What a user may ask for instead of scoring every masked word."""
 
 from __future__ import annotations
 
@@ -67,7 +66,7 @@ class Limits:
 
     @property
     def adaptive(self) -> bool:
-        """Whether distances or the clock decide when to stop, so that words are scored in rounds."""
+        """Whether words are scored in rounds, because distances or the clock decide when to stop."""
         return self.seconds is not None or self.standard_error is not None or self.race is not None
 
 

@@ -1,9 +1,8 @@
 """Which masked words to score under a limit, how many, and what they can cost at most. No model, no tensors.
 
-Equal masked-out answers are one stratum that counts as often as it was sampled, because scoring one copy
-scores them all. Inside a stratum words are drawn one after the other, each with probability proportional to
-its token tasks among the words that are left: a word's distance grows with its tokens, so the rate per token
-is what varies, and little. The first N words of this order are the sample of size N, so a larger sample
+Equal masked-out answers are one stratum, because scoring one copy scores them all. Inside a stratum words are
+drawn one after the other, with probability proportional to their token tasks: distances grow with tokens, so
+the rate per token varies little. The first N words of this order are the sample of size N, so a larger sample
 extends a smaller one, and all summaries of a question get the same words.
 """
 
@@ -17,8 +16,8 @@ from itertools import accumulate, groupby
 
 import numpy as np
 
+from selfreflect.metric.aggregate import WordSample, drawn_sum
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
-from selfreflect.metric.sampling.estimation import WordSample, drawn_sum
 from selfreflect.metric.tasks import MaskedWord
 
 
@@ -45,8 +44,7 @@ class Population:
     """The masked words of one question in strata, and the order in which they are drawn.
 
     Args:
-        words: all masked words.
-        sizes: the token tasks of each.
+        sizes: the token tasks of each word.
         seed, question_id: what the order derives from, and nothing else.
 
     Attributes:
@@ -77,12 +75,8 @@ class Population:
 
     @cached_property
     def _later(self) -> list[int]:
-        """The stratum of each draw after every stratum has one word, by d'Hondt's rule: shares follow the
-        strata's token tasks.
-
-        It does not depend on the random order, so that a sample size chosen by cost does not favour some
-        words.
-        """
+        """The stratum of each draw after every stratum has one word, by d'Hondt's rule on their token tasks.
+        Independent of the random order, so that a sample size chosen by cost favours no words."""
         shares = []
         for index, stratum in enumerate(self.strata):
             ranks = range(2, len(stratum.sizes) + 1)
@@ -108,16 +102,14 @@ class Population:
         return sorted(indices)
 
     def size_within(self, words: int) -> int:
-        """The size of the largest sample of at most ``words`` words, copies counted; at least 1, even if its
-        copies are more."""
+        """The size of the largest sample of at most ``words`` words, copies counted; at least 1."""
         for size in range(self.size, 1, -1):
             if len(self.indices(size)) <= words:
                 return size
         return 1
 
     def samples(self, size: int, values: Mapping[int, float]) -> list[WordSample]:
-        """The sample of ``size`` with a value for each word index, for
-        :func:`~selfreflect.metric.sampling.estimation.sampled_mean`."""
+        """The sample of ``size``, with a value for each word index."""
         quotas = self.quotas(size)
         samples = []
         for index in self.stratum_order:
@@ -146,17 +138,13 @@ class Population:
 
 
 def _random_order(sizes: Sequence[int], rng: np.random.Generator) -> tuple[int, ...]:
-    """A random order: each next one is drawn from those left with probability proportional to size, by an
-    exponential race."""
+    """Draw one after the other with probability proportional to size, by an exponential race."""
     return tuple(np.argsort(rng.exponential(size=len(sizes)) / np.array(sizes), kind="stable").tolist())
 
 
 class Cost:
-    """How many tokens one context can cost at most, whichever words chance picks.
-
-    A bound that knew the picks would let cheap words into samples more often than dear ones, and the estimate
-    would no longer be unbiased.
-    """
+    """How many tokens one context can cost at most, whichever words chance picks. With the cost of the words
+    drawn, cheap words would get into samples more often, and estimates would be biased."""
 
     def __init__(self, population: Population, prompts: Sequence[Prompt]) -> None:
         whole = build_tree(prompts)
@@ -186,11 +174,7 @@ class Cost:
 
 def _path_lengths(tree: PrefixTree) -> list[int]:
     """Lengths of the paths that a tree falls apart into when each node stays with its tallest child, longest
-    first.
-
-    The first n of them add up to the most nodes that any n prompts can have: taking the longest path again
-    and again is optimal in a tree.
-    """
+    first. The first n add up to the most nodes that any n prompts can have: in a tree, greedy is optimal."""
     tallest = [0] * len(tree.tokens)  # below each node, among the children seen so far
     lengths = []
     for node in range(len(tree.tokens) - 1, -1, -1):

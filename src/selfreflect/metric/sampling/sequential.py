@@ -1,8 +1,7 @@
 """Score some of the masked words in rounds until a limit is reached. Decides from numbers; a callback runs
 the model.
 
-Every round takes new words for the reference and all summaries that are still in it, so nothing but their
-prefixes is computed twice.
+Every round takes new words, so nothing but prefixes is computed twice.
 """
 
 from __future__ import annotations
@@ -15,16 +14,15 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Literal
 
-from selfreflect.metric.aggregate import Aggregate, exact
+from selfreflect.metric.aggregate import Aggregate, SampledMean, exact, finite, sampled_mean
 from selfreflect.metric.engine.tree import Prompt
-from selfreflect.metric.sampling.estimation import SampledMean, sampled_mean
 from selfreflect.metric.sampling.limits import Limits
 from selfreflect.metric.sampling.population import Cost, Population
 from selfreflect.records import Sampled, WordDistance
 from selfreflect.stats import student_p
 
 FIRST_ROUND = 32
-"""Words at least before distances may end the scoring: fewer say too little of their own spread."""
+"""Minimum words before distances may end the scoring: fewer say too little of their own spread."""
 
 _TIMED_FIRST_ROUND = 8
 """Words of the round that measures how fast the machine is."""
@@ -58,16 +56,11 @@ class SequentialResult:
         """Summed distance of each word by its index."""
         return {index: math.fsum(word.distances) for index, word in self.distances.items()}
 
-    @property
-    def finite(self) -> bool:
-        return all(map(math.isfinite, self.values.values()))
-
 
 class OverBudgetError(Exception):
     """Not even one word can be scored; ``needed`` tokens would suffice."""
 
     def __init__(self, needed: int) -> None:
-        super().__init__(needed)
         self.needed = needed
 
 
@@ -75,10 +68,7 @@ class SequentialScoring:
     """Scores one question in rounds.
 
     Args:
-        population: its masked words.
         reference, summaries: the prompts of each context.
-        limits: when to stop.
-        measure: runs the model.
         max_words: scored words that no summary may exceed, copies counted.
         clock: seconds.
     """
@@ -111,7 +101,7 @@ class SequentialScoring:
         self._looks = 0
 
     def run(self) -> list[SequentialResult]:
-        """Score words until the limits end it: one result per summary.
+        """Score words until a limit is reached: one result per summary.
 
         Raises:
             OverBudgetError: the token budget does not suffice for a single word.
@@ -131,15 +121,12 @@ class SequentialScoring:
             for index, words in zip(live, self.measure(new, live), strict=True):
                 self.results[index].distances.update(zip(new, words, strict=True))
                 self.results[index].size = size
-            live = self._drop_finished(size, [index for index in live if self.results[index].finite])
+            live = self._drop_finished(size, [index for index in live if finite(self.results[index].words)])
         return self.results
 
     def aggregate(self, result: SequentialResult, names: Sequence[str]) -> Aggregate:
-        """The score of one summary: exact if all words were scored, else estimated.
-
-        Args:
-            names: of all summaries, to which ``result.ordered`` refers.
-        """
+        """The score of one summary: exact if all words were scored, else estimated. ``names`` are those of
+        all summaries."""
         words = result.words
         if result.size == self.population.size:
             return exact(words)
@@ -200,10 +187,12 @@ class SequentialScoring:
         if size == self.population.size or size < max(FIRST_ROUND, len(self.population.strata)):
             return live
         target = self.limits.standard_error
-        if target is not None and self._errors_reach(target, size, live):
-            for index in live:
-                self.results[index].stopped = "standard_error"
-            return []
+        if target is not None:
+            errors = [self._mean(size, self.results[index].values).sampling_error for index in live]
+            if all(error is not None and error <= target for error in errors):
+                for index in live:
+                    self.results[index].stopped = "standard_error"
+                return []
         if self.limits.race is None or not self._pairs:
             return live
         self._decide_pairs(size, live, 1 - self.limits.race)
@@ -211,23 +200,17 @@ class SequentialScoring:
         for a, b in self._undecided:
             if a in live and b in live:
                 close |= {a, b}
-        for index in live:
-            if index not in close:
-                self.results[index].stopped = "race"
-        return [index for index in live if index in close]
-
-    def _errors_reach(self, target: float, size: int, live: Sequence[int]) -> bool:
-        errors = [self._mean(size, self.results[index].values).sampling_error for index in live]
-        return all(error is not None and error <= target for error in errors)
+        for index in set(live) - close:
+            self.results[index].stopped = "race"
+        return sorted(close)
 
     def _decide_pairs(self, size: int, live: Sequence[int], error: float) -> None:
-        """Decide the pairs whose order is certain.
+        """Decide the pairs whose order is certain: Student's t of the paired difference on the common words.
 
-        Student's t of the paired difference on the common words, against the order that all words would give,
-        with Bonferroni over pairs and looks: of ``error``, look j may spend 1/(j(j+1)) on all pairs together,
-        which sums to 1 over any number of looks. Like any t interval it relies on enough words for a nearly
-        normal mean. Bounds that do not (Hoeffding-Serfling, empirical Bernstein) need thousands of words
-        before they can tell differences of 0.01, more than a question has.
+        Bonferroni over pairs and looks: of ``error``, look j may spend 1/(j(j+1)) on all pairs together,
+        which sums to 1 over any number of looks. Like any t interval it relies on a nearly normal mean.
+        Bounds that do not (Hoeffding-Serfling, empirical Bernstein) would need thousands of words to tell
+        differences of 0.01, more than a question has.
         """
         self._looks += 1
         level = error / (self._pairs * self._looks * (self._looks + 1))

@@ -1,0 +1,80 @@
+"""The built-in strategies."""
+
+from __future__ import annotations
+
+import re
+
+from selfreflect.models.base import Message
+from selfreflect.strategies.task import Strategy, Task, draw_samples
+from selfreflect.text import answer_list, numbered
+
+
+def greedy(task: Task) -> Strategy:
+    """Take the model's ordinary answer as the summary: the baseline that hides every other possibility."""
+    [reply] = yield task.request(task.messages(), "summary")
+    return reply.text
+
+
+def basic(task: Task) -> Strategy:
+    """Ask with one prompt for everything the model considers possible."""
+    [reply] = yield task.request(task.messages(task.prompts.basic.user), "summary")
+    return reply.text
+
+
+def cot(task: Task) -> Strategy:
+    """Reason about the possibilities first; the text after the marker is the summary."""
+    prompts = task.prompts.cot
+    [reply] = yield task.request(task.messages(prompts.user, marker=prompts.marker), "summary")
+    return final_part(reply.text, prompts.marker, cut=reply.completions[0].finish == "length")
+
+
+def twostep_cot(task: Task) -> Strategy:
+    """List the possibilities in a first turn, distil them into one answer in a second."""
+    prompts = task.prompts.twostep_cot
+    conversation = task.messages(prompts.possibilities)
+    [possibilities] = yield task.request(conversation, "possibilities")
+    if not possibilities.text.strip():
+        return ""  # nothing to distil, and chat templates treat an empty turn differently
+    conversation += (
+        Message(role="assistant", content=possibilities.text),
+        Message(role="user", content=prompts.distil),
+    )
+    [reply] = yield task.request(conversation, "distil")
+    return reply.text
+
+
+def sample_and_summarize(task: Task) -> Strategy:
+    """Draw fresh samples, show them to the model, and ask it to merge them into one answer."""
+    samples = yield from draw_samples(task)
+    if not samples:
+        return ""
+    template = task.prompts.sample_and_summarize.user
+    conversation = task.messages(template, n=str(len(samples)), answers=numbered(samples))
+    [reply] = yield task.request(conversation, "summary")
+    return reply.text
+
+
+def concatenated_answers(task: Task) -> Strategy:
+    """List fresh samples verbatim: as informative as a summary can be, but not short."""
+    samples = yield from draw_samples(task)
+    return answer_list(samples)
+
+
+def final_part(text: str, marker: str, cut: bool) -> str:
+    """Return the text after the last ``marker``, in any case, bold or not.
+
+    A marker at the start of a line wins over one within a line. Without a marker, the final part is the last
+    paragraph; but if the text was ``cut`` off before a marker line there is none.
+    """
+    words = r"[ \t]+".join(re.escape(word) for word in marker.strip().rstrip(":").split())
+    starting_line = rf"^[ \t#>*_]*{words}[ \t*_]*(?::[ \t*_]*|$)"
+    matches = list(re.finditer(starting_line, text, re.IGNORECASE | re.MULTILINE))
+    if cut and not matches:
+        return ""
+    if not matches:
+        matches = list(re.finditer(rf"(?<!\w){words}[ \t*_]*:[ \t*_]*", text, re.IGNORECASE))
+    final = text[matches[-1].end() :] if matches else text.strip().rpartition("\n\n")[2]
+    final = final.strip()
+    if final.count("**") % 2:  # bold that was opened before the marker
+        final = final.removesuffix("**")
+    return final

@@ -19,15 +19,15 @@ from selfreflect.errors import DataError, MissingExtraError
 from selfreflect.render.table import to_csv, to_markdown
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import MetricInfo, Undefined, Value
-from selfreflect.validate.raters.agreement import (
+from selfreflect.validate.raters.ratings import Ratings, read_ratings, summary_orders
+from selfreflect.validate.raters.study import (
+    HumanAgreement,
     alpha,
     alpha_estimate,
     order_units,
     paired_units,
     rating_units,
 )
-from selfreflect.validate.raters.ratings import Ratings, read_ratings, summary_orders
-from selfreflect.validate.raters.study import HumanAgreement
 from selfreflect.validate.statistics import kendall
 
 
@@ -398,7 +398,7 @@ def test_pairs_without_a_majority_are_left_out_and_counted():
     )
     found = HumanAgreement(ITEMS, ratings).finding(scores("selfreflect", (0.1, 0.2, 0.3)), [LOWER])
     assert row(found, "selfreflect")["pairs"] == (16, 16)
-    assert "Pairs without a majority, because the raters are divided or undecided: 8." in found.says[0]
+    assert "Pairs on which the raters have no majority: 8." in found.says[0]
 
 
 def test_alpha_among_raters_is_that_of_their_ratings_and_of_their_orders():
@@ -429,10 +429,7 @@ def test_a_rater_alone_has_no_alpha_but_a_metric_can_agree_with_them():
     ratings = said_by({"ann": {one.id: (5, 3, 1) for one in ITEMS}})
     found = HumanAgreement(ITEMS, ratings).finding(scores("selfreflect", (0.1, 0.2, 0.3)), [LOWER])
     assert {one[2] for one in table(found, "Agreement among raters").rows} == {None}
-    assert (
-        "Agreement among raters is not defined: no pair of summaries was compared by two raters"
-        in found.says[1]
-    )
+    assert "Agreement among raters is not defined: no two compared the same summaries" in found.says[1]
     assert row(found, "selfreflect")["each"][0] == 1
 
 
@@ -484,7 +481,7 @@ def test_one_item_has_estimates_without_intervals():
     assert [one.id for one in study.items] == ["q1"]
     found = study.finding(scores("selfreflect", (0.1, 0.2, 0.3)), [LOWER])
     assert row(found, "selfreflect")["majority"] == (1, None, None)
-    assert "without an interval, on the order of two summaries (n = 1 items)" in found.says[1]
+    assert "on the order of two summaries (n = 1 items). The raters cannot be shown to agree" in found.says[1]
     assert "to agree more often than a coin: selfreflect." in found.says[-1]
 
 
@@ -525,7 +522,7 @@ def test_raters_by_chance_are_not_taken_for_a_standard():
         }
     )
     found = HumanAgreement(ITEMS, ratings).finding([], [])
-    assert "the raters cannot be shown to agree, so agreement with them says little" in found.says[1]
+    assert "The raters cannot be shown to agree, so agreement with them says little" in found.says[1]
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch):

@@ -81,12 +81,12 @@ def read_ratings(source: str | Path, items: Sequence[Item]) -> Ratings:
             raise row.error(
                 f"the fields 'summary' and 'other' both name {excerpt(names[0])}; a preference is between two"
             )
-        if (rater, item, *names) in first_place:
+        place = first_place.setdefault((rater, item, *names), row.where)
+        if place != row.where:
             raise row.error(
                 f"rater {excerpt(rater)} has rated {excerpt(', '.join(names))} of item {excerpt(item)} "
-                f"before, in {first_place[rater, item, *names]}"
+                f"before, in {place}"
             )
-        first_place[rater, item, *names] = row.where
         raters[rater] = None
         text = str(row.get(column)).strip()
         if not text:
@@ -102,10 +102,8 @@ def read_ratings(source: str | Path, items: Sequence[Item]) -> Ratings:
 
 def _rating_column(row: Row) -> str:
     columns = [name for name in (RATING, *PREFERENCES) if name in row.fields]
-    required = ["rater", "item", "summary"]
-    if columns and columns[0] != RATING:
-        required.append("other")
-    if len(columns) != 1 or any(name not in row.fields for name in required):
+    required = {"rater", "item", "summary"} if columns == [RATING] else {"rater", "item", "summary", "other"}
+    if len(columns) != 1 or not required <= row.fields.keys():
         raise DataError(
             f"{row.source}: the columns must be rater, item, summary, rating, or rater, item, summary, "
             f"other, preferred; they are {listed(row.fields)}"
@@ -117,24 +115,22 @@ def _check_names(
     rows: Sequence[Row], summaries: Mapping[str, Mapping[str, str]], columns: Sequence[str]
 ) -> None:
     """Check all rows at once, because a file made for other items is wrong throughout."""
-    items: dict[str, list[Row]] = {}
-    names: dict[str, list[Row]] = {}
+    unknown: dict[str, dict[str, list[Row]]] = {"items": {}, "summaries": {}}
     for row in rows:
         item = row.text("item")
+        strangers = [
+            row.text(column) for column in columns if row.text(column) not in summaries.get(item, {})
+        ]
         if item not in summaries:
-            items.setdefault(item, []).append(row)
-            continue
-        for column in columns:
-            name = row.text(column)
-            if name not in summaries[item]:
-                names.setdefault(f"{item}: {name}", []).append(row)
-                break
-    for what, unknown in (("items", items), ("summaries", names)):
-        if unknown:
-            first = next(iter(unknown.values()))[0]
+            unknown["items"].setdefault(item, []).append(row)
+        elif strangers:
+            unknown["summaries"].setdefault(f"{item}: {strangers[0]}", []).append(row)
+    for what, rows_of in unknown.items():
+        if rows_of:
+            first = next(iter(rows_of.values()))[0]
             raise DataError(
-                f"{first.source}: {sum(map(len, unknown.values()))} of {len(rows)} rows name {what} that the "
-                f"items do not have, first in {first.where}: {listed(unknown, 5)}"
+                f"{first.source}: {sum(map(len, rows_of.values()))} of {len(rows)} rows name {what} that the "
+                f"items do not have, first in {first.where}: {listed(rows_of, 5)}"
             )
 
 
@@ -153,12 +149,10 @@ def _number(row: Row, text: str) -> float:
 
 def _preference(row: Row, column: str, text: str, names: Sequence[str]) -> int:
     one, other = names
-    orders = {TIE: 0, one: 1, other: -1}
-    if text in orders:
-        return orders[text]
-    if text.lower() != TIE:
+    orders = {TIE: 0, one: 1, other: -1}  # a summary may be called tie
+    if text not in orders and text.lower() != TIE:
         raise row.error(
             f"the field {column!r} must name {excerpt(one)} or {excerpt(other)}, or say {TIE!r}; "
             f"it is {excerpt(text)}"
         )
-    return 0
+    return orders.get(text, 0)

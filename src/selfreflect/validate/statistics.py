@@ -1,15 +1,11 @@
-"""Statistics that studies share: win rates and their tests, correlations with intervals, and what a number of
-pairs can show.
-
-What the values leave undefined is None, never NaN.
-"""
+"""Statistics that studies share: means and their tests, correlations with intervals, and what a number of
+pairs can show. What is undefined is None, never NaN."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -43,28 +39,19 @@ def scipy_stats() -> Any:
     return stats
 
 
-@lru_cache(maxsize=4096)  # a study asks for the same few counts again and again
-def win_rate(wins: int, n: int) -> Estimate:
-    """The share of wins among n independent pairs with its interval, see :func:`bounded_mean`."""
-    return bounded_mean([1.0] * wins + [0.0] * (n - wins), 0, 1)
-
-
 def bounded_mean(values: Sequence[float], lowest: float, highest: float, *, seed: int = 0) -> Estimate:
-    """Mean of values between two bounds, with a 95% BCa bootstrap interval.
+    """Mean of finite values between two bounds, with a 95% BCa bootstrap interval.
 
     If all n values are equal, a bootstrap would be certain. The ends are exact then: with 95% confidence
     other values have a share below 1 - 0.025^(1/n) (Clopper and Pearson 1934, Biometrika 26, 404-413), and
     those could lie at the bounds. Sixty wins of sixty thus give 94% to 100%.
-
-    Raises:
-        ValueError: a value is not finite.
     """
     n = len(values)
     estimate = mean_interval(values, n, seed=seed)
     mean, low, high = estimate.mean, estimate.low, estimate.high
     if mean is None or low is None or high is None:
         return estimate
-    if min(values) == max(values):
+    if low == high:
         others = 1 - 0.025 ** (1 / n)
         low = mean - others * (mean - lowest)
         high = mean + others * (highest - mean)
@@ -79,10 +66,8 @@ def side_of_chance(rate: Estimate) -> int:
 
 
 def mcnemar(only_a: int, only_b: int) -> float | None:
-    """Two-sided exact p of McNemar's test, from the numbers of pairs that only one of two metrics gets right.
-
-    None without such pairs (McNemar 1947, Psychometrika 12, 153-157; exact by the binomial distribution).
-    """
+    """Two-sided exact p of McNemar's test, from the numbers of pairs that only one of two metrics gets right;
+    None without such pairs (McNemar 1947, Psychometrika 12, 153-157)."""
     n = only_a + only_b
     return float(scipy_stats().binomtest(only_a, n).pvalue) if n else None
 
@@ -101,22 +86,17 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 def detectable_rate(n: int) -> float | None:
     """The smallest win rate that n pairs tell from one half with a power of 80%, by the two-sided exact
-    binomial test at 5%.
-
-    None if not even n wins of n would show it.
-    """
-    if not n:
-        return None
+    binomial test at 5%; None if not even n wins of n would show it."""
     wins = int(scipy_stats().binom.isf(ALPHA / 2, n, 0.5)) + 1
-    return None if wins > n else _rate_for(wins, n)
+    return _rate_for(wins, n) if wins <= n else None
 
 
 def detectable_difference(n: int) -> float | None:
     """The smallest difference in win rate between two metrics that n pairs show with a power of 80% in
-    McNemar's exact test at 5%.
+    McNemar's exact test at 5%; None if n pairs can show no difference.
 
     It is for the most favourable case, in which the worse metric is never right alone; each pair where it is
-    makes the test weaker. None if n pairs can show no difference.
+    makes the test weaker.
     """
     wins = math.ceil(1 - math.log2(ALPHA))  # k pairs, all on one side, have p = 2 * 0.5^k
     return _rate_for(wins, n) if wins <= n else None
@@ -136,16 +116,7 @@ def pearson(x: Numbers, y: Numbers) -> float | None:
     a, b = _sides(x, y)
     if len(a) < 3 or a.min() == a.max() or b.min() == b.max():
         return None
-    return max(-1.0, min(1.0, float(_unit(a) @ _unit(b))))
-
-
-def _unit(values: Floats) -> Floats:
-    """Centre the values and scale them to length 1."""
-    # twice, because squares of very large or small numbers leave the range of floats
-    scaled = values / np.abs(values).max()
-    centred = scaled - scaled.mean()
-    unit: Floats = centred / math.sqrt(float(centred @ centred))
-    return unit
+    return float(np.corrcoef(a, b)[0, 1])
 
 
 def spearman(x: Numbers, y: Numbers) -> float | None:
@@ -167,13 +138,9 @@ def kendall(x: Numbers, y: Numbers) -> float | None:
 
 def somers(x: Numbers, y: Numbers) -> float | None:
     """Somers' D of y given x: over all pairs that differ in x, how much more often y moves with x than
-    against it, -1 to 1.
+    against it, -1 to 1 (Somers 1962, Am. Sociol. Rev. 27, 799-811).
 
-    Defined from 2 points on, unlike the correlations, and 0 if only x varies; None if x is constant
-    (Somers 1962, Am. Sociol. Rev. 27, 799-811).
-
-    Raises:
-        ValueError: the two differ in length.
+    Defined from 2 points on, unlike the correlations; None if x is constant.
     """
     a, b = map(_signs, _sides(x, y))
     pairs = np.count_nonzero(a)
@@ -200,14 +167,11 @@ def correlation_interval(
     groups: Sequence[Hashable] | None = None,
     seed: int = 0,
 ) -> Estimate:
-    """A correlation as the ``mean`` of the estimate, with its 95% bootstrap interval, see :func:`bootstrap`.
+    """A correlation with its 95% bootstrap interval, see :func:`bootstrap`.
 
     Points of one group (such as the summaries of one item) depend on each other and are drawn together. Ranks
     are those among all points: ranked again in each resample, points drawn twice would be ties that the data
     do not have. At exactly 1 or -1 there is no interval, because every resample would agree.
-
-    Raises:
-        ValueError: the sides differ in length.
     """
     a, b = _sides(x, y)
     if kind == "spearman":
@@ -247,11 +211,8 @@ def bootstrap(
     if n < FEWEST:
         return None, None
     rng = np.random.default_rng(seed)
-    values = []
-    for _ in range(RESAMPLES):
-        value = statistic(rng.integers(0, n, n))
-        if value is not None:
-            values.append(value)
+    resampled = [statistic(rng.integers(0, n, n)) for _ in range(RESAMPLES)]
+    values = [value for value in resampled if value is not None]
     if len(values) < 0.95 * RESAMPLES:
         return None, None
     low, high = np.quantile(values, [0.025, 0.975])
@@ -263,13 +224,8 @@ def interaction(values: Numbers, rows: Sequence[Hashable], columns: Sequence[Has
 
     For a full layout the rest is value - mean of its row - mean of its column + mean of all. What is left by
     rounding alone becomes 0.
-
-    Raises:
-        ValueError: the three differ in length.
     """
     y = np.asarray(values, dtype=np.float64)
-    if not len(y) == len(rows) == len(columns):
-        raise ValueError(f"{len(y)} values, {len(rows)} rows and {len(columns)} columns are no layout")
     largest = float(np.abs(y).max(initial=0))
     if not largest:
         return [0.0] * len(y)
@@ -294,9 +250,6 @@ def column_shuffle_p(
     Unlike a bootstrap over rows it allows for what cells of one column have in common. The observed order
     counts as one of the draws (Phipson and Smyth 2010, Stat. Appl. Genet. Mol. Biol. 9, 39). None without a
     correlation.
-
-    Raises:
-        ValueError: the arguments differ in length.
     """
     a, b = _sides(x, y)
     row_codes = _codes(list(zip(blocks, rows, strict=True)))

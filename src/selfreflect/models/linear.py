@@ -1,9 +1,8 @@
 """Linear layers: oneDNN in float32 on a CPU, torch's own choice elsewhere.
 
-For float32 on a CPU torch calls MKL, which uses the widest vectors only on its maker's own processors.
-oneDNN, which torch ships as well, uses them wherever they exist: on an AMD Zen 5 its products took less than
-half the time (``benchmarks/products.py``). Both accumulate in float32 and differ by rounding alone. The
-choice depends on the build of torch, never on a timing, so that scores can be repeated.
+torch calls MKL, which uses the widest vectors on Intel's processors only; with oneDNN, products took half the
+time on an AMD Zen 5 (``benchmarks/products.py``). They differ by rounding alone. The choice depends on the
+build of torch, never on a timing, so that scores can be repeated.
 """
 
 from __future__ import annotations
@@ -19,14 +18,8 @@ def linear(
 ) -> torch.Tensor:
     """``x @ weight.T + bias``, as :func:`torch.nn.functional.linear` but for rounding; without gradients.
 
-    Args:
-        x: shape (rows, inner).
-        weight: shape (outer, inner).
-        bias: shape (outer,).
-        silu: apply SiLU to it, in the same kernel if possible.
-
-    Returns:
-        Shape (rows, outer).
+    Shapes are x (rows, inner), weight (outer, inner), bias (outer,), and the result's (rows, outer). ``silu``
+    applies SiLU to it, in the same kernel if possible.
     """
     product: torch.Tensor
     if len(x) and _use_onednn(x, weight):

@@ -1,14 +1,8 @@
-"""Markers of a model's chat format: kept out of untrusted text, and used as places to cut rendered text.
+"""Markers of a model's chat format, such as ``<|im_end|>``: kept out of untrusted text, and places to cut.
 
-A marker is a token that structures a conversation, such as ``<|im_end|>``. Before the chat template runs,
-markers inside untrusted text are swapped for stand-ins, so the markers left in the rendered string are the
-template's own. Only a text with stand-ins pays for the second tokenizer, whose markers have unguessable
-names.
-
-A tokenizer first takes its added tokens out of a text, leftmost and longest first, and handles the stretches
-between them separately. So a text may be cut in front of a marker that is found whatever surrounds it. Each
-part but the first then begins with a marker, as in the whole, and steps that treat the beginning of a text
-differently (Metaspace's first space) see the same.
+Before the chat template runs, markers inside untrusted text are swapped for stand-ins, so the markers left in
+the rendered string are the template's own. Only a text with stand-ins pays for the second tokenizer, whose
+markers have unguessable names.
 """
 
 from __future__ import annotations
@@ -142,14 +136,17 @@ _MODELS = frozenset(("BPE", "Unigram", "WordPiece", "WordLevel"))
 
 
 def works_between_markers(tokenizer: Any) -> bool:
-    """Whether every step of a fast tokenizer is known to treat stretches between added tokens separately."""
+    """Whether every step of a fast tokenizer is known to treat stretches between added tokens separately.
+
+    It then takes its added tokens out of a text first, leftmost and longest first. So a text may be cut in
+    front of a marker that is found whatever surrounds it: each part but the first begins with a marker, as in
+    the whole, and steps that treat the beginning of a text differently (Metaspace) see the same.
+    """
     backend = tokenizer.backend_tokenizer
     model = backend.model
-    if (
-        tokenizer.split_special_tokens
-        or type(model).__name__ not in _MODELS
-        or getattr(model, "dropout", None)
-    ):
+    if tokenizer.split_special_tokens or getattr(model, "dropout", None):
+        return False
+    if type(model).__name__ not in _MODELS:
         return False
     steps = (backend.normalizer, backend.pre_tokenizer, backend.post_processor)
     try:

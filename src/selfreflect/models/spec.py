@@ -1,7 +1,7 @@
 """What names a model and says how to load it: one record for generators and judges.
 
 A name may begin with the kind of its backend (``openai:gpt-4o``, ``vllm:smollm2``, ``vllm+http:smollm2``);
-a name without one is a local torch model.
+others are local torch models.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ DType = Literal["auto", "float32", "bfloat16", "float16"]
 Compat = Literal["", "published"]
 
 DeviceMap = Literal["auto"] | Mapping[str, str | int] | None
-"""``"auto"`` spreads a local model over all visible GPUs. A mapping is a device map as accelerate reads it:
-the name of each module, or of one above it, and its GPU's number, ``"cpu"`` or ``"disk"``. Weights on the
-last two are copied to a GPU for each use."""
+"""``"auto"`` spreads a local model over all visible GPUs. A mapping is accelerate's: from names of modules to
+a GPU's number, ``"cpu"`` or ``"disk"``, whose weights are copied to a GPU for each use."""
 
 Kind = Literal["local", "openai", "vllm", "vllm+http"]
 
@@ -72,9 +71,7 @@ class ModelSpec:
     @classmethod
     def of(cls, model: str | ModelSpec, **fields: Any) -> ModelSpec:
         """The spec of a model that is given by name or as a spec, with ``fields`` replaced."""
-        if isinstance(model, ModelSpec):
-            return replace(model, **fields)
-        return cls(model, **fields)
+        return replace(model if isinstance(model, ModelSpec) else cls(model), **fields)
 
     @property
     def kind(self) -> Kind:
@@ -82,11 +79,7 @@ class ModelSpec:
 
     @property
     def bare_name(self) -> str:
-        """The name without its kind.
-
-        Raises:
-            ConfigError: nothing is left.
-        """
+        """The name without its kind. Raises ConfigError where nothing is left."""
         bare = self.name if self.kind == "local" else self.name.removeprefix(f"{self.kind}:").strip()
         if not bare:
             raise ConfigError(f"{self.kind}:NAME needs the name of a model")
@@ -104,7 +97,7 @@ def kind_of(name: str) -> Kind:
 def load_generator(
     spec: ModelSpec, progress: Callable[[str], None] | None = None
 ) -> HFGenerator | OpenAIGenerator | VLLMGenerator:
-    """The generator that ``spec`` names. ``progress`` gets a line at each step that takes a while.
+    """Load the generator that ``spec`` names. ``progress`` gets a line at each step that takes a while.
 
     Raises:
         ConfigError: no generator has a name of this kind.
@@ -118,8 +111,8 @@ def load_generator(
         )
     if progress and spec.kind != "openai":  # where nothing is loaded
         progress(f"loading {spec.name}")
-    generator: HFGenerator | OpenAIGenerator | VLLMGenerator
-    generator = _class(GENERATORS[spec.kind]).load(spec, progress)
+    generator_class = _class(GENERATORS[spec.kind])
+    generator: HFGenerator | OpenAIGenerator | VLLMGenerator = generator_class.load(spec, progress)
     return generator
 
 
@@ -135,8 +128,8 @@ def load_judge(
     if progress:
         progress(f"loading judge {spec.name}")
     # Judge.load explains why a model of a kind without judges cannot be one
-    path = JUDGES.get(spec.kind, JUDGES["local"])
-    judge: Judge = _class(path).load(spec, compat=compat, progress=progress)
+    judge_class = _class(JUDGES.get(spec.kind, JUDGES["local"]))
+    judge: Judge = judge_class.load(spec, compat=compat, progress=progress)
     return judge
 
 

@@ -8,8 +8,6 @@ import math
 import sys
 import threading
 import time
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 from itertools import islice
 from typing import Any
 
@@ -367,20 +365,16 @@ def test_a_certificate_of_ones_own_can_be_trusted(monkeypatch: pytest.MonkeyPatc
 # Waiting
 
 
-@pytest.mark.parametrize(
-    "asked", ["7", lambda: format_datetime(datetime.now(UTC) + timedelta(seconds=8), usegmt=True)]
-)
-def test_a_server_that_asks_to_wait_is_waited_for(asked: Any) -> None:
+def test_a_server_that_asks_to_wait_is_waited_for() -> None:
     waits: list[float] = []
 
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
-    value = asked if isinstance(asked, str) else asked()
-    with FaultServer(in_turn(status(429, "slow down", Retry_After=value), answers())) as server:
+    with FaultServer(in_turn(status(429, "slow down", Retry_After="7"), answers())) as server:
         assert isinstance(only(server.url, retries=RetryPolicy(sleep=sleep), timeout=60.0), Reply)
     assert len(waits) == 1
-    assert 6 < waits[0] < 9
+    assert 7 < waits[0] < 9
 
 
 def test_one_that_asks_to_wait_longer_than_there_is_time_is_not() -> None:
@@ -409,34 +403,26 @@ def test_patience_ends() -> None:
     assert 1.0 <= (RetryPolicy(tries=5000).wait(4000, 0, 0) or 0) <= 60
 
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
-
 @pytest.mark.parametrize(
     ("header", "seconds"),
     [
         (None, None),
         ("2.5", 2.5),
         ("-4", 0.0),
-        ("Thu, 01 Jan 2026 00:01:00 GMT", 60.0),
-        ("Thu, 01 Jan 2026 00:01:00 -0000", 60.0),
-        ("Wed, 31 Dec 2025 00:00:00 GMT", 0.0),
         ("soon", None),
         ("9" * 400, math.inf),
         ("nan", None),
         ("", None),
-        ("Thu, 01 Jan 99999999999999999999 00:01:00 GMT", None),
-        ("Thu, 01 Jan 2026 00:01:00 +99999999999999", None),
-        ("Thu, 31 Feb 2026 00:01:00 GMT", None),
+        ("Thu, 01 Jan 2026 00:01:00 GMT", None),
     ],
 )
-def test_retry_after_is_seconds_or_a_date(header: str | None, seconds: float | None) -> None:
-    assert retry_after(header, NOW) == seconds
+def test_retry_after_is_a_number_of_seconds(header: str | None, seconds: float | None) -> None:
+    assert retry_after(header) == seconds
 
 
-@given(st.text() | st.from_regex(r"\A\w{3}, -?\d+ (Jan|Feb) -?\d+ \d+:\d+:\d+ ([+-]\d+|GMT)\Z"))
+@given(st.text() | st.from_regex(r"\A[+-]?\d+(\.\d*)?(e\d+)?\Z"))
 def test_whatever_a_server_asks_for_is_a_wait_or_none(header: str) -> None:
-    asked = retry_after(header, NOW)
+    asked = retry_after(header)
     assert asked is None or asked >= 0
     wait = RetryPolicy().wait(1, asked, 0.5)
     assert wait is None or 0 < wait <= 300 + 0.5

@@ -84,18 +84,11 @@ def decode(model: Any, draws: Sequence[Draw], stop_ids: frozenset[int], pad_id: 
 
 def choose(logits: torch.Tensor, sampling: Sampling, sources: Sequence[torch.Generator]) -> torch.Tensor:
     """Choose one token per row by an exponential race: argmax of p / E with E ~ Exp(1), which samples from p
-    (the Gumbel-max trick).
+    (the Gumbel-max trick). Logits are (sequences, vocabulary), ``sources`` one per sequence on their device.
 
     Batch sizes change logits in their last bits. The race then changes its winner with a probability of the
     order of that rounding; inverting the cumulative distribution would change it for most tokens of the tail,
     because every boundary moves.
-
-    Args:
-        logits: (sequences, vocabulary).
-        sources: one per sequence, on the device of the logits.
-
-    Returns:
-        Token ids, (sequences,).
     """
     if sampling.temperature == 0:
         return logits.argmax(dim=-1)

@@ -24,11 +24,8 @@ def visible_gpus() -> tuple[str, ...]:
 
 
 def placement(device_map: DeviceMap, device: str) -> dict[str, Any]:
-    """Options of ``from_pretrained``; none for a model on one device.
-
-    Raises:
-        BackendError: fewer than two GPUs for ``"auto"``.
-    """
+    """Options of ``from_pretrained``; none for a model on one device. Raises BackendError where ``"auto"``
+    finds fewer than two GPUs."""
     if device_map is None:
         return {}
     if device_map != "auto":

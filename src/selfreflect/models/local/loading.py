@@ -37,15 +37,7 @@ class CausalLM:
 
     @classmethod
     def of(cls, model: Any, tokenizer: Any, source: ModelSource) -> CausalLM:
-        return cls(
-            model=model,
-            tokenizer=tokenizer,
-            name=source.name,
-            revision=source.revision,
-            device=source.device,
-            dtype=source.dtype_name,
-            window=_window(model, tokenizer),
-        )
+        return cls(model, tokenizer, **source.facts, window=_window(model, tokenizer))
 
 
 def load_causal_lm(spec: ModelSpec, progress: Callable[[str], None] | None = None) -> CausalLM:

@@ -56,6 +56,11 @@ class ModelSource:
     def dtype_name(self) -> str:
         return str(self.dtype).removeprefix("torch.")
 
+    @property
+    def facts(self) -> dict[str, str]:
+        """What a manifest says of the model."""
+        return {"name": self.name, "revision": self.revision, "dtype": self.dtype_name, "device": self.device}
+
     def tokenizer(self) -> Any:
         import transformers
 

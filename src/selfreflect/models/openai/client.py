@@ -85,11 +85,10 @@ class ServerClient:
     def run(self, tasks: Iterable[Task[T]]) -> Iterator[tuple[int, T]]:
         """Run all ``tasks`` at once and yield each result with the index of its task, as soon as it is done.
 
-        The event loop has its own thread, so this also works inside another loop. An iterator that is closed
-        early, by an interrupt for instance, cancels the tasks.
+        The event loop has its own thread, so this also works inside another loop. Closing the iterator early
+        cancels the tasks, as does the first error of one, which is raised.
 
         Raises:
-            Exception: the first that a task raises; the others are cancelled.
             BackendError: the proxy that the environment names cannot be used.
         """
         queue: SimpleQueue[tuple[int, T] | BaseException | None] = SimpleQueue()

@@ -34,8 +34,7 @@ class Endpoint:
 
     def advice(self, message: str) -> str:
         """What to do about an HTTP error that a withheld key may explain; empty for others."""
-        # which of the two depends on the server
-        keyless = any(status in message for status in ("HTTP 401", "HTTP 403"))
+        keyless = "HTTP 401" in message or "HTTP 403" in message  # which of the two depends on the server
         return f". {self.withheld}" if self.withheld and keyless else ""
 
     def redacted(self, text: str) -> str:
@@ -73,11 +72,8 @@ def endpoint(base_url: str | None, environment: Mapping[str, str] | None = None)
             f"{KEYS[1]} is sent to https://{_OPENAI_HOST} alone: put the key of this server into {KEYS[0]}"
         )
 
-    secrets = {own_key, openai_key, basic, password, *_proxy_secrets(environment)}
-    if not password:
-        secrets.add(user)
-    # Longest first, so that no part of one is left where another is found in it. A single letter is no secret
-    # and would spoil messages.
+    secrets = {own_key, openai_key, basic, password or user, *_proxy_secrets(environment)}
+    # Longest first: one may be part of another. A single letter is no secret and would spoil messages.
     redacted = sorted((secret for secret in secrets if len(secret) > 1), key=len, reverse=True)
     return Endpoint(url, authorization, tuple(redacted), withheld)
 

@@ -60,8 +60,7 @@ class OpenAIGenerator:
 
     @classmethod
     def load(cls, spec: ModelSpec, progress: Callable[[str], None] | None = None) -> OpenAIGenerator:
-        """The model ``openai:NAME`` at ``base_url`` (default: OpenAI), with the key of the environment.
-        Nothing is sent yet.
+        """The model ``openai:NAME`` at ``base_url`` (default: OpenAI). Nothing is sent yet.
 
         Raises:
             ConfigError: no name, a wrong address, or a key that cannot be sent.
@@ -94,8 +93,8 @@ class OpenAIGenerator:
             response = await self._draw(connection, request, 0, request.n)
         except APIError as error:
             return self._refusal(error)
-        # A response that was cut off in every completion does not show whether the template opens a trace.
-        # Others before it may, and they mostly come before it, as what is cut off takes longest.
+        # A response that is cut off in every completion does not show whether the template opens a trace;
+        # earlier ones may.
         if response.opens_trace is not None:
             self._opens_trace[request.thinking] = response.opens_trace
         return response.reply(self._opens_trace.get(request.thinking, False))
@@ -114,8 +113,8 @@ class OpenAIGenerator:
         return Refusal(kind=error.kind, message=message)
 
     async def _draw(self, connection: Connection, request: Request, first: int, count: int) -> ParsedResponse:
-        """Completions ``first`` to ``first + count`` of a request. Where a call gives fewer than it was asked
-        for, further calls of that size run at once."""
+        """Completions ``first`` to ``first + count`` of a request. Where a call gives fewer, further calls of
+        that size run at once."""
         response = await self._call(connection, request, first, count)
         size = len(response.completions)
         if size == count:

@@ -10,7 +10,7 @@ import msgspec
 
 from selfreflect.models.base import Completion, Finish, Reply, Request
 from selfreflect.models.openai.retry import APIError, status_error
-from selfreflect.models.reasoning import UnclosedReasoningError, closes_prompted, split_reasoning
+from selfreflect.models.reasoning import UnclosedReasoningError, split_reasoning
 
 _FINISH: dict[str, Finish] = {
     "length": "length",
@@ -163,8 +163,7 @@ def join(responses: Sequence[ParsedResponse]) -> ParsedResponse:
     completions: list[ParsedCompletion] = []
     for response in responses:
         completions += response.completions
-    prompt_tokens = sum(response.prompt_tokens for response in responses)
-    return ParsedResponse(tuple(completions), prompt_tokens=prompt_tokens)
+    return ParsedResponse(tuple(completions), sum(response.prompt_tokens for response in responses))
 
 
 def error_text(data: bytes) -> str:
@@ -184,30 +183,26 @@ def _embedded_error(error: Any) -> APIError:
 
 
 def _message(error: Any) -> str:
-    if isinstance(error, str):
-        return error
     if isinstance(error, dict) and isinstance(error.get("message"), str):
         code = error.get("code")
         return f"{error['message']} ({code})" if isinstance(code, str) else str(error["message"])
-    return msgspec.json.encode(error).decode()
+    return error if isinstance(error, str) else msgspec.json.encode(error).decode()
 
 
 def _parse(choice: _Choice, tokens: int) -> ParsedCompletion:
     message = choice.message
     finish = _FINISH.get(choice.finish_reason or "", "stop")
+    text, closes_trace = "", False
     if message.refusal:
-        completion = Completion(text=message.refusal.strip(), finish="refused", tokens=tokens)
-        return ParsedCompletion(completion, closes_trace=False)
-    content = _text(message.content)
-    try:
-        text = split_reasoning(content).visible
-    except UnclosedReasoningError:
-        completion = Completion(text="", finish="unclosed_reasoning", tokens=tokens)
-        return ParsedCompletion(completion, closes_trace=False)
-    if not text and finish == "length" and (message.reasoning_content or message.reasoning):
-        finish = "unclosed_reasoning"
-    completion = Completion(text=text.strip(), finish=finish, tokens=tokens)
-    return ParsedCompletion(completion, closes_trace=closes_prompted(content))
+        text, finish = message.refusal.strip(), "refused"
+    else:
+        try:
+            text, closes_trace = split_reasoning(_text(message.content))
+        except UnclosedReasoningError:
+            finish = "unclosed_reasoning"
+        if not text and finish == "length" and (message.reasoning_content or message.reasoning):
+            finish = "unclosed_reasoning"
+    return ParsedCompletion(Completion(text=text, finish=finish, tokens=tokens), closes_trace)
 
 
 def _text(content: str | list[Any] | None) -> str:

@@ -9,8 +9,6 @@ import re
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass, replace
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
 from selfreflect.errors import excerpt
@@ -35,7 +33,7 @@ class APIError(Exception):
     _: KW_ONLY
     kind: FailureKind = "backend"
     server_text: str = ""
-    """The server's own words, which may hold anything."""
+    """The server's own words: untrusted."""
     rejected: bool = False
     """The server found fault with the request itself; another request may succeed."""
     retryable: bool = False
@@ -52,15 +50,18 @@ class APIError(Exception):
 def status_error(status: int, server_text: str, wait: float | None = None) -> APIError:
     """What an HTTP status means."""
     http = f"HTTP {status}"
+    fatal = ""
     if status == 401:
-        message = f"the server does not accept the key; set {' or '.join(KEYS)} in the environment ({http})"
-        return APIError(message, server_text=server_text, fatal=True)
-    if status == 402 or (status == 429 and "insufficient_quota" in server_text):
-        return APIError(f"the account has no credit left ({http})", server_text=server_text, fatal=True)
-    if status == 404:
-        advice = "look at --base-url, which mostly ends in /v1, and at the names that its /models lists"
-        message = f"the server knows no such model or path; {advice} ({http})"
-        return APIError(message, server_text=server_text, fatal=True)
+        fatal = f"the server does not accept the key; set {' or '.join(KEYS)} in the environment"
+    elif status == 402 or (status == 429 and "insufficient_quota" in server_text):
+        fatal = "the account has no credit left"
+    elif status == 404:
+        fatal = (
+            "the server knows no such model or path; look at --base-url, which mostly ends in /v1, and at "
+            "the names that its /models lists"
+        )
+    if fatal:
+        return APIError(f"{fatal} ({http})", server_text=server_text, fatal=True)
     if status in (408, 409, 425, 429) or status >= 500:
         return APIError(http, server_text=server_text, retryable=True, wait=wait)
     if _TOO_LONG.search(server_text):
@@ -108,8 +109,8 @@ class RetryPolicy:
     def wait(self, tries: int, asked: float | None, jitter: float) -> float | None:
         """Seconds before the next try, after ``tries`` that failed; None to give up.
 
-        What the server ``asked`` for, plus between half and all of the doubled wait, so that requests refused
-        together do not come back together. ``jitter`` is a random number in [0, 1).
+        This is what the server ``asked`` for, plus between half and all of the doubled wait. ``jitter``, in
+        [0, 1), says how much, so that requests refused together do not come back together.
         """
         if tries >= self.tries or (asked is not None and asked > self.longest_asked):
             return None
@@ -117,20 +118,12 @@ class RetryPolicy:
         return (asked or 0.0) + doubled * (0.5 + 0.5 * jitter)
 
 
-def retry_after(value: str | None, now: datetime | None = None) -> float | None:
-    """Seconds that a Retry-After header asks to wait (RFC 9110: seconds or an HTTP date), None if it cannot
-    be read. More seconds than a float holds are infinitely many."""
-    if value is None:
-        return None
+def retry_after(value: str | None) -> float | None:
+    """Seconds that a Retry-After header asks to wait; None without it, or if it is no number."""
     try:
-        seconds = float(value)
+        seconds = float(value or "")
     except ValueError:
-        try:
-            date = parsedate_to_datetime(value)
-        except (ValueError, OverflowError):
-            return None
-        date = date if date.tzinfo else date.replace(tzinfo=UTC)
-        seconds = (date - (now or datetime.now(UTC))).total_seconds()
+        return None
     return None if math.isnan(seconds) else max(0.0, seconds)
 
 

@@ -34,11 +34,7 @@ def check_installed(purpose: str) -> None:
 
 
 class PoolingLLM:
-    """The decoder of a judge.
-
-    Raises:
-        BackendError: vLLM cannot run the model.
-    """
+    """The decoder of a judge."""
 
     facts: dict[str, Any] = {"engine": "vllm"}  # noqa: RUF012  # read only
 
@@ -50,11 +46,7 @@ class PoolingLLM:
         self._llm = _start(source, runner="pooling", convert="embed", pooler_config=pooler)
 
     def last_states(self, prompts: Sequence[Sequence[int]]) -> Floats:
-        """The final normed hidden state of the last token of each prompt, shape (prompts, width).
-
-        Raises:
-            JudgeError: vLLM has stopped working.
-        """
+        """The final normed hidden state of the last token of each prompt, shape (prompts, width)."""
         try:
             outputs = self._llm.encode(_token_prompts(prompts), pooling_task="embed", use_tqdm=False)
         except Exception as error:  # whatever the engine's own processes raise
@@ -66,13 +58,11 @@ class PoolingLLM:
 
 
 class VLLMGenerator:
-    """Answers requests with one model, all of a call in one batch.
+    """Answers requests with one model, all of a call in one batch. Make one with :meth:`load`."""
 
-    Make one with :meth:`load`.
-    """
-
-    def __init__(self, llm: Any, tokenizer: Any, name: str, facts: dict[str, Any]) -> None:
-        self.name = name
+    def __init__(self, llm: Any, tokenizer: Any, facts: dict[str, str]) -> None:
+        self.name = facts["name"]
+        self.revision = facts["revision"]
         self.facts = facts
         self.chat = ChatTokenizer(tokenizer)
         self._llm = llm
@@ -91,17 +81,7 @@ class VLLMGenerator:
         source = locate(spec, progress)
         with source.explain_errors():
             tokenizer = source.tokenizer()
-        facts = {
-            "name": spec.name,
-            "revision": source.revision,
-            "dtype": source.dtype_name,
-            "device": source.device,
-        }
-        return cls(_start(source), tokenizer, spec.name, facts)
-
-    @property
-    def revision(self) -> str:
-        return str(self.facts["revision"])
+        return cls(_start(source), tokenizer, {**source.facts, "name": spec.name})
 
     def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
         """One reply or refusal per request, in order.
@@ -161,11 +141,7 @@ def _params(request: Request, room: int) -> Any:
 
 
 def _start(source: ModelSource, **options: Any) -> Any:
-    """Start a vLLM engine with a prefix cache.
-
-    Raises:
-        BackendError: it does not start.
-    """
+    """Start a vLLM engine with a prefix cache, or raise BackendError."""
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     from vllm import LLM

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from selfreflect.errors import BackendError, JudgeError, excerpt
+from selfreflect.errors import JudgeError, excerpt
 from selfreflect.models.judge import Judge
 from selfreflect.models.local.loading import CausalLM, accumulate_in_float32
 from selfreflect.models.local.source import ModelSource, locate
@@ -77,21 +77,12 @@ class VLLMJudge(PooledJudge):
 
     @classmethod
     def from_spec(cls, spec: ModelSpec, compat: Compat, progress: Callable[[str], None] | None) -> Self:
-        """Load the projection here and start vLLM with the same model.
-
-        Raises:
-            JudgeError: no such model, or vLLM cannot run it.
-            MissingExtraError: vLLM is not installed.
-        """
+        """Load the projection here and start vLLM with the same model."""
         from selfreflect.models.vllm.engine import PoolingLLM, check_installed
 
         check_installed("A judge vllm:NAME")
-        try:
-            lm, source = load_lm_head(spec, progress)
-            pool = PoolingLLM(source)
-        except BackendError as error:
-            raise JudgeError(str(error)) from error
-        judge = cls(replace(lm, name=spec.name), pool, compat=compat)
+        lm, source = load_lm_head(spec, progress)
+        judge = cls(replace(lm, name=spec.name), PoolingLLM(source), compat=compat)
         judge.check_scale()
         return judge
 
@@ -103,12 +94,7 @@ class ServedJudge(PooledJudge):
     @classmethod
     def from_spec(cls, spec: ModelSpec, compat: Compat, progress: Callable[[str], None] | None) -> Self:
         """Ask the server at ``base_url`` and load the projection here, on ``device``. ``dtype`` must be the
-        one of the server's decoder, or ``"auto"``.
-
-        Raises:
-            JudgeError: the server cannot be reached, runs another model, or gives something other than last
-                hidden states.
-        """
+        one of the server's decoder, or ``"auto"``."""
         from selfreflect.models.vllm.server import PoolingServer
 
         pool = PoolingServer(spec.bare_name, endpoint(spec.base_url), timeout=spec.timeout, progress=progress)
@@ -119,10 +105,7 @@ class ServedJudge(PooledJudge):
                 f"judge {excerpt(spec.name)} is served in {served_dtype}, not in {spec.dtype}. Leave "
                 "--judge-dtype out."
             )
-        try:
-            lm, _ = load_lm_head(replace(spec, dtype=served_dtype), progress)
-        except BackendError as error:
-            raise JudgeError(str(error)) from error
+        lm, _ = load_lm_head(replace(spec, dtype=served_dtype), progress)
         window = min((limit for limit in (longest, lm.window) if limit is not None), default=None)
         judge = cls(replace(lm, name=spec.name, window=window), pool, compat=compat)
         judge.check_scale()
@@ -138,7 +121,7 @@ def precision(states: Floats) -> DType:
 
 
 class LMHead(torch.nn.Module):
-    """Takes the place of a judge's whole model, and holds its configuration and last matrix."""
+    """Takes the place of a judge's whole model: its configuration and last matrix."""
 
     def __init__(self, linear: torch.nn.Linear, config: Any) -> None:
         super().__init__()
@@ -216,11 +199,7 @@ class _Checkpoint:
 
     def first(self, names: Sequence[str], shape: tuple[int, ...]) -> torch.Tensor:
         """The first of these tensors that is there, or the only one with its ending: checkpoints wrap layers
-        differently.
-
-        Raises:
-            ValueError: there is none of this shape.
-        """
+        differently. Raises ValueError if none has this shape."""
         from safetensors import safe_open
 
         for name in names:

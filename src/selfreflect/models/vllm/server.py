@@ -106,10 +106,12 @@ class PoolingServer:
         starts = range(0, len(prompts), PROMPTS_PER_CALL)
         batches = [prompts[start : start + PROMPTS_PER_CALL] for start in starts]
         bodies = self._call_all([partial(self._embed, batch) for batch in batches], self._retries)
-        states = [_states(body, len(batch)) for body, batch in zip(bodies, batches, strict=True)]
-        if len({part.shape[1] for part in states}) > 1:
+        rows: list[Floats] = []
+        for body, batch in zip(bodies, batches, strict=True):
+            rows += _states(body, len(batch))
+        if len({len(row) for row in rows}) > 1:
             raise JudgeError(f"{self.url}: hidden states of one model differ in their length")
-        return np.concatenate(states)
+        return np.stack(rows)
 
     async def _embed(self, prompts: Sequence[Sequence[int]], client: AsyncOpenAI) -> bytes:
         async with client.embeddings.with_streaming_response.create(
@@ -153,19 +155,16 @@ def _decoded(body: bytes, kind: type[T], what: str) -> T:
         ) from None
 
 
-def _states(body: bytes, count: int) -> Floats:
-    """The states in one response, shape (count, width)."""
+def _states(body: bytes, count: int) -> list[Floats]:
+    """The states in one response, in the order of the prompts."""
     vectors = sorted(_decoded(body, _Vectors, "embeddings").data, key=lambda vector: vector.index)
     if [vector.index for vector in vectors] != list(range(count)):
         raise JudgeError(f"the judge's server gave {len(vectors)} hidden states for {count} prompts")
-    rows = [_row(vector.embedding) for vector in vectors]
-    if len({len(row) for row in rows}) > 1:
-        raise JudgeError("the judge's server gave hidden states of different lengths")
-    return np.stack(rows)
+    return [_row(vector.embedding) for vector in vectors]
 
 
 def _row(embedding: str | list[float]) -> Floats:
-    """One state, from the bytes of its float32 numbers or from a list of them."""
+    """One state, from base64 of its float32 numbers or from a list of them."""
     if isinstance(embedding, list):
         return np.array(embedding, dtype=np.float32)
     try:

@@ -447,7 +447,7 @@ def test_without_its_packages_the_command_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.delitem(sys.modules, "selfreflect.app.serve", raising=False)
+    monkeypatch.delitem(sys.modules, "selfreflect.app.server", raising=False)
     outcome = run("app", "--root", tmp_path)
     assert outcome.code == 2
     assert "pip install 'selfreflect[app]'" in outcome.said

@@ -13,7 +13,7 @@ from app_server import Client, serving
 
 from selfreflect.app.guard import MAX_BODY, POLICY, Access, host_name
 from selfreflect.app.safe import without_paths
-from selfreflect.app.serve import access, url
+from selfreflect.app.server import access, url
 
 TOKEN = "a-token-that-nobody-guesses"
 ASK = {"question": "What?", "num_answers": 1}

@@ -68,7 +68,7 @@ def test_one_job_runs_at_a_time_in_order_and_the_others_know_their_place() -> No
     queue.cancel(jobs[1])
     assert [one.place for one in jobs] == [0, 0, 1, 2]
     gate.open.set()
-    until(lambda: all(one.finished for one in jobs))
+    until(lambda: all(one.over for one in jobs))
     assert [one.status for one in jobs] == ["done", "cancelled", "done", "done"]
     assert gate.begun == ["0", "2", "3"]
     assert gate.most_at_once == 1
@@ -121,7 +121,7 @@ def test_what_fails_says_why_without_paths_and_costs_no_other_job() -> None:
     jobs = [job("expected"), job("bug"), job("fine")]
     for one in jobs:
         queue.submit(one)
-    until(lambda: jobs[-1].finished)
+    until(lambda: jobs[-1].over)
     assert jobs[0].error == {"kind": "backend", "message": "no weights in '…/tiny' at all"}
     assert jobs[1].error is not None
     assert jobs[1].error["kind"] == "internal"
@@ -138,7 +138,7 @@ def test_finished_jobs_are_forgotten_and_their_events_before_them() -> None:
     jobs = [job(str(number)) for number in range(FINISHED + 10)]
     for one in jobs:
         queue.submit(one)
-        until(lambda one=one: one.finished)  # type: ignore[misc]
+        until(lambda one=one: one.over)  # type: ignore[misc]
     until(lambda: queue.get(jobs[9].id) is None)
     assert queue.get(jobs[10].id) is jobs[10]
     assert [len(one.events.after(0)) > 1 for one in jobs[-REPLAYED - 1 :]] == [False] + [True] * REPLAYED
@@ -155,16 +155,6 @@ def test_events_are_numbered_bounded_and_can_be_read_from_anywhere() -> None:
     assert [event.number for event in events.after(EVENTS + 3)] == [EVENTS + 4, EVENTS + 5]
     assert "\n" not in kept[0].data
     assert kept[0].data.isascii()
-
-
-def test_listeners_hear_of_every_event_until_they_leave() -> None:
-    events, heard = EventLog(), []
-    leave = events.subscribe(lambda: heard.append(len(events.after(0))))
-    events.add("note")
-    events.add("note")
-    leave()
-    events.add("note")
-    assert heard == [1, 2]
 
 
 def test_a_stop_is_no_ordinary_exception() -> None:

@@ -21,9 +21,8 @@ from selfreflect.app.grouping import Meaning
 from selfreflect.app.guard import LOCAL, Access
 from selfreflect.app.jobs import Job, JobQueue
 from selfreflect.app.library import Library
-from selfreflect.app.serve import listen
-from selfreflect.app.server import application
-from selfreflect.app.services import Services
+from selfreflect.app.routes import Services
+from selfreflect.app.server import application, listen
 from selfreflect.app.work import JobRunner, ModelChoices
 from selfreflect.grouping import ordered_groups
 from selfreflect.pipeline.options import ExecutionOptions

@@ -1,5 +1,5 @@
 """The local web page and its JSON API.
 
-Entry: ``serve.serve`` runs the server; ``server.application`` is the ASGI application. The package needs the
+Entry: ``server.serve`` runs the server; ``server.application`` is the ASGI application. The package needs the
 extra ``app``, so only ``cli/app_command.py`` imports it, when the command runs.
 """

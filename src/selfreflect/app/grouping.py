@@ -24,11 +24,7 @@ square of their number."""
 
 
 class Meaning:
-    """Groups answers in a thread, one request at a time. The first request loads the embedding.
-
-    Args:
-        load: returns the grouping, or raises MissingExtraError.
-    """
+    """Groups answers in a thread, one request at a time. The first request calls ``load``."""
 
     def __init__(self, load: Callable[[], Grouping] = MeaningGroups) -> None:
         self._load = load

@@ -14,6 +14,8 @@ from http import HTTPStatus
 from secrets import compare_digest
 
 from fastapi.responses import JSONResponse
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from selfreflect.render.text import one_line
@@ -90,50 +92,37 @@ class Guard:
         if scope["type"] != "http":
             raise RuntimeError(f"only HTTP is served, not {scope['type']}")
         send = _finishing(scope, send)
-        refusal = self._check(scope)
+        refusal = self._check(scope["method"], scope["path"], Headers(scope=scope))
         if refusal is not None:
             await refusal(scope, receive, send)
-            return
-        body = await _read_body(receive)
-        if body is None:
-            message = f"the body of a request may have at most {MAX_BODY:,} bytes"
-            refusal = _refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", message)
-            await refusal(scope, receive, send)
-            return
-        await self._app(scope, _replaying(body, receive), send)
+        else:
+            await self._app(scope, _limited(receive), send)
 
-    def _check(self, scope: Scope) -> JSONResponse | None:
-        headers = {}
-        for name, value in scope["headers"]:
-            headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+    def _check(self, method: str, path: str, headers: Headers) -> JSONResponse | None:
         if not self._access.knows(headers.get("host", "")):
             message = "this server is not known by that name; use the address it printed"
             return _refuse(HTTPStatus.MISDIRECTED_REQUEST, "host", message)
-        if not scope["path"].startswith("/api"):
+        if not path.startswith("/api"):
             return None
         if _from_another_site(headers):
             return _refuse(HTTPStatus.FORBIDDEN, "origin", "requests from pages of other sites are refused")
         if not self._access.authorises(headers.get("authorization", "")):
             message = "the token is missing or wrong; open the address that the app printed"
             return _refuse(HTTPStatus.UNAUTHORIZED, "token", message)
-        if scope["method"] not in ("GET", "HEAD") and not _has_json_or_nothing(headers):
-            return _refuse(
-                HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "media_type", "send the body as application/json"
-            )
+        if method not in ("GET", "HEAD") and not _has_json_or_nothing(headers):
+            message = "send the body as application/json"
+            return _refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "media_type", message)
         return None
 
 
-def _from_another_site(headers: dict[str, str]) -> bool:
+def _from_another_site(headers: Headers) -> bool:
     if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
         return True
-    origin = headers.get("origin")
-    if origin is None:
-        return False
     host = headers["host"].lower()
-    return origin.lower() not in (f"http://{host}", f"https://{host}")
+    return headers.get("origin", f"http://{host}").lower() not in (f"http://{host}", f"https://{host}")
 
 
-def _has_json_or_nothing(headers: dict[str, str]) -> bool:
+def _has_json_or_nothing(headers: Headers) -> bool:
     if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
         return True
     media_type = headers.get("content-type", "").partition(";")[0]
@@ -147,41 +136,29 @@ def _refuse(status: HTTPStatus, kind: str, message: str) -> JSONResponse:
     return JSONResponse({"error": {"kind": kind, "message": message}}, status, headers)
 
 
-async def _read_body(receive: Receive) -> bytes | None:
-    """The whole body, or None if it is too large. It is empty when the client has gone."""
-    body = bytearray()
-    more = True
-    while more:
+def _limited(receive: Receive) -> Receive:
+    """Stop reading a body that is too large, whatever length it claims."""
+    total = 0
+
+    async def receive_part() -> Message:
+        nonlocal total
         message = await receive()
-        if message["type"] != "http.request":
-            return b""
-        body += message.get("body", b"")
-        if len(body) > MAX_BODY:
-            return None
-        more = message.get("more_body", False)
-    return bytes(body)
+        total += len(message.get("body", b""))
+        if total > MAX_BODY:
+            detail = f"the body of a request may have at most {MAX_BODY:,} bytes"
+            raise HTTPException(413, detail, {"Connection": "close"})
+        return message
 
-
-def _replaying(body: bytes, receive: Receive) -> Receive:
-    """Return ``body`` as the first message, then what the connection says."""
-    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def replay() -> Message:
-        if messages:
-            return messages.pop()
-        return await receive()
-
-    return replay
+    return receive_part
 
 
 def _finishing(scope: Scope, send: Send) -> Send:
-    """Add the headers of every response and log the request: method, path without its query, status."""
-    own = {name.lower().encode(): value.encode() for name, value in HEADERS.items()}
+    """Set the security headers of every response and log the request: method, path without its query,
+    status."""
 
     async def finish(message: Message) -> None:
         if message["type"] == "http.response.start":
-            headers = [(name, value) for name, value in message.get("headers", []) if name.lower() not in own]
-            message = {**message, "headers": [*headers, *own.items()]}
+            MutableHeaders(scope=message).update(HEADERS)
             path = one_line(scope["path"])[:200]
             log.info("%s %s %d", scope["method"], path, message["status"])
         await send(message)

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 from selfreflect.app.safe import problem
 from selfreflect.errors import SelfReflectError
 
+Kind = Literal["ask", "score"]
 Status = Literal["waiting", "running", "done", "failed", "cancelled"]
 
 WAITING = 50
@@ -56,15 +57,11 @@ class EventLog:
         self._events: deque[JobEvent] = deque(maxlen=EVENTS)
         self._number = 0
         self._lock = threading.RLock()  # a signal handler may end a job while its own thread holds the lock
-        self._listeners: set[Callable[[], None]] = set()
 
     def add(self, kind: str, /, **data: Any) -> None:
         with self._lock:
             self._number += 1
             self._events.append(JobEvent(self._number, kind, json.dumps(data, allow_nan=False)))
-            listeners = list(self._listeners)
-        for listener in listeners:
-            listener()
 
     def after(self, number: int) -> list[JobEvent]:
         with self._lock:
@@ -85,22 +82,11 @@ class EventLog:
             while len(self._events) > 1:
                 self._events.popleft()
 
-    def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call ``listener``, from any thread, after each event. Returns a function that ends this."""
-        with self._lock:
-            self._listeners.add(listener)
-
-        def unsubscribe() -> None:
-            with self._lock:
-                self._listeners.discard(listener)
-
-        return unsubscribe
-
 
 class Job:
     """A request in the queue, and its outcome."""
 
-    def __init__(self, request: Any, kind: Literal["ask", "score"], question: str) -> None:
+    def __init__(self, request: Any, kind: Kind, question: str) -> None:
         self.id = secrets.token_hex(8)
         self.request = request
         self.kind = kind
@@ -117,10 +103,6 @@ class Job:
         """Whether the last event is in the log. It is set after ``status``, so readers miss no event."""
         self._stop = threading.Event()
 
-    @property
-    def finished(self) -> bool:
-        return self.status in ("done", "failed", "cancelled")
-
     def stop(self) -> None:
         self._stop.set()
 
@@ -133,7 +115,7 @@ class Job:
         self.status = status
         self.error = error
         self.place = 0
-        self.request = None
+        self.request = None  # which may hold a megabyte
         self.events.add("end", status=status, error=error, run=self.run)
         self.over = True
 
@@ -241,7 +223,7 @@ class JobQueue:
                 job.events.add("status", status="waiting", place=place)
 
     def _forget(self) -> None:
-        finished = [job for job in self._jobs.values() if job.finished]
+        finished = [job for job in self._jobs.values() if job.over]
         for job in finished[:-REPLAYED]:
             job.events.keep_last()
         for job in finished[:-FINISHED]:

@@ -9,9 +9,10 @@ import secrets
 import stat
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +40,10 @@ _MAX_COUNTED = 50_000_000
 _HELD_RUNS = 2
 """Runs whose records stay in memory."""
 
-_TITLE = 300
+TITLE = 300
 """Characters of the first question that a listing shows."""
 
 FILES = (MANIFEST, "questions.jsonl", "answers.jsonl", "summaries.jsonl", "scores.jsonl", "failures.jsonl")
-
-Stat = tuple[int, int]
-"""When a file was last changed, in nanoseconds, and its bytes; zeros if it does not exist."""
 
 
 class UnknownRunError(StoreError):
@@ -60,8 +58,18 @@ class RunDirectory:
     name: str
     """Its path below the root."""
     path: Path
-    changed: float
-    """Seconds since 1970."""
+    files: dict[str, os.stat_result]
+    """Those of ``FILES`` that exist."""
+
+    @property
+    def changed(self) -> float:
+        """Seconds since 1970."""
+        return max(status.st_mtime for status in self.files.values())
+
+    @property
+    def version(self) -> tuple[tuple[str, int, int], ...]:
+        """Changes with the records."""
+        return tuple((name, status.st_mtime_ns, status.st_size) for name, status in self.files.items())
 
 
 class Library:
@@ -70,7 +78,7 @@ class Library:
     def __init__(self, root: Path) -> None:
         root.mkdir(parents=True, exist_ok=True)
         self.root = root.resolve()
-        self._held: OrderedDict[tuple[str, tuple[Stat, ...]], RunRecords] = OrderedDict()
+        self._read = lru_cache(_HELD_RUNS)(_read_records)
         self._lock = threading.Lock()
 
     def listing(self) -> list[RunDirectory]:
@@ -107,27 +115,18 @@ class Library:
             UnknownRunError: the listing has no run of this id.
             StoreError: the run is damaged, too large for a page, or contains links or special files.
         """
-        directory = self._find(id_)
-        stats = tuple(_stat(directory.path / name) for name in FILES)
-        if sum(size for _, size in stats) > _MAX_OPENED:
+        for directory in self._search():
+            if directory.id == id_:
+                break
+        else:
+            raise UnknownRunError("there is no run of that id; choose one from the list of runs")
+        _refuse_special_files(directory)
+        if sum(status.st_size for status in directory.files.values()) > _MAX_OPENED:
             raise StoreError(
                 f"run {directory.name!r} is too large to open here; make a page with: selfreflect report"
             )
-        key = (id_, stats)
         with self._lock:
-            if key not in self._held:
-                self._held[key] = run_records(Run.load(directory.path), directory.name)
-            self._held.move_to_end(key)
-            while len(self._held) > _HELD_RUNS:
-                self._held.popitem(last=False)
-            return self._held[key]
-
-    def _find(self, id_: str) -> RunDirectory:
-        for directory in self._search():
-            if directory.id == id_:
-                _refuse_special_files(directory)
-                return directory
-        raise UnknownRunError("there is no run of that id; choose one from the list of runs")
+            return self._read(directory.path, directory.name, directory.version)
 
     def _search(self) -> Iterator[RunDirectory]:
         """Find runs below the root. Links to directories are not followed, so nothing outside is found."""
@@ -146,29 +145,35 @@ class Library:
                 if not entry.is_dir(follow_symlinks=False):
                     continue
                 path = Path(entry.path)
-                if stat.S_ISREG(_mode(path / MANIFEST)):
+                files = _files(path)
+                if MANIFEST in files and stat.S_ISREG(files[MANIFEST].st_mode):
                     relative = path.relative_to(self.root)
-                    yield RunDirectory(_id(relative), relative.as_posix(), path, _changed(path))
+                    yield RunDirectory(_id(relative), relative.as_posix(), path, files)
                 elif depth + 1 < DEPTH:
                     folders.append((path, depth + 1))
 
 
+def _files(path: Path) -> dict[str, os.stat_result]:
+    """The files of a run that exist and are accessible, without following links."""
+    files = {}
+    for name in FILES:
+        with suppress(OSError):
+            files[name] = (path / name).lstat()
+    return files
+
+
 def _refuse_special_files(directory: RunDirectory) -> None:
     """A link may lead out of the root, and reading a pipe may block for ever."""
-    for name in FILES:
-        mode = _mode(directory.path / name)
-        if stat.S_ISLNK(mode):
+    for name, status in directory.files.items():
+        if stat.S_ISLNK(status.st_mode):
             raise StoreError(f"the files of run {directory.name!r} are links, which are not followed")
-        if mode and not stat.S_ISREG(mode):
+        if not stat.S_ISREG(status.st_mode):
             raise StoreError(f"{name} of run {directory.name!r} is not an ordinary file, so it is not read")
 
 
-def _mode(path: Path) -> int:
-    """The file's mode, without following links; 0 if it does not exist or is not accessible."""
-    try:
-        return path.lstat().st_mode
-    except OSError:
-        return 0
+def _read_records(path: Path, label: str, version: object) -> RunRecords:
+    """``version`` makes the cache read a changed run again."""
+    return run_records(Run.load(path), label)
 
 
 def _first_and_count(path: Path) -> tuple[str | None, int | None]:
@@ -187,22 +192,10 @@ def _first_and_count(path: Path) -> tuple[str | None, int | None]:
 
 def _question_text(line: bytes) -> str | None:
     try:
-        return str(json.loads(line)["text"])[:_TITLE]
+        return str(json.loads(line)["text"])[:TITLE]
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
 
 
 def _id(relative: Path) -> str:
     return hashlib.sha256(os.fsencode(relative.as_posix())).hexdigest()[:16]
-
-
-def _stat(path: Path) -> Stat:
-    try:
-        result = path.stat()
-    except OSError:
-        return 0, 0
-    return result.st_mtime_ns, result.st_size
-
-
-def _changed(path: Path) -> float:
-    return max(_stat(path / name)[0] for name in FILES) / 1e9

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from selfreflect.app.jobs import Kind, Status
 
 MAX_QUESTION = 10_000
 MAX_TEXT = 100_000
@@ -80,9 +82,9 @@ class ErrorAnswer(BaseModel):
 
 class JobAnswer(BaseModel):
     id: str
-    kind: Literal["ask", "score"]
+    kind: Kind
     question: str
-    status: Literal["waiting", "running", "done", "failed", "cancelled"]
+    status: Status
     place: Annotated[int, Field(description="Number of jobs before it.")]
     run: Annotated[str | None, Field(description="Id of the run with its records, once the job has started.")]
     error: Problem | None

@@ -1,26 +1,48 @@
-"""The ASGI application: joins the routes, and answers errors in one shape."""
+"""The ASGI application and its server: join the routes, answer errors in one shape, hand out the files of the
+page, and run until a signal."""
 
 from __future__ import annotations
 
 import json
+import logging
+import socket
+from collections.abc import Callable
 from http import HTTPStatus
+from importlib import resources
+from pathlib import Path, PurePosixPath
+from types import FrameType
 from typing import Any
+from urllib.parse import quote
 
-from fastapi import FastAPI, Request
+import uvicorn
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from selfreflect import __version__
-from selfreflect.app import job_routes, run_routes
-from selfreflect.app.guard import Access, Guard
-from selfreflect.app.jobs import QueueFullError
-from selfreflect.app.library import UnknownRunError
-from selfreflect.app.page_routes import page_routes
+from selfreflect.app.grouping import Meaning
+from selfreflect.app.guard import LOCAL, Access, Guard
+from selfreflect.app.jobs import JobQueue, QueueFullError
+from selfreflect.app.library import Library, UnknownRunError
+from selfreflect.app.routes import Services, job_routes, run_routes
 from selfreflect.app.safe import problem, without_paths
 from selfreflect.app.schemas import ErrorAnswer
-from selfreflect.app.services import Services
-from selfreflect.errors import SelfReflectError
+from selfreflect.app.work import JobRunner, ModelChoices
+from selfreflect.errors import ConfigError, SelfReflectError
+from selfreflect.pipeline.options import ExecutionOptions
+
+_REPORT_FILES = ("style.css", "dom.js", "question.js", "csv.js", "rows.js")
+"""Files that the page shares with the report page."""
+
+_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+"""Content types by suffix, because the machine's own registry may be wrong, and browsers refuse scripts of
+another type."""
+
+
+_CONNECTIONS = 200
+_SHUTDOWN = 5.0
+"""Seconds that the running job has to reach its next forward pass when the server stops."""
 
 
 class _AsciiResponse(JSONResponse):
@@ -44,14 +66,39 @@ def application(services: Services, access: Access) -> Guard:
         responses={status: {"model": ErrorAnswer} for status in (400, 401, 403, 421, 422)},
     )
     app.state.services = services
-    app.include_router(job_routes.routes, prefix="/api")
-    app.include_router(run_routes.routes, prefix="/api")
-    app.include_router(page_routes())
+    app.include_router(job_routes, prefix="/api")
+    app.include_router(run_routes, prefix="/api")
+    app.include_router(_page_routes())
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(SelfReflectError, _expected_error)
     app.add_exception_handler(Exception, _unexpected_error)
     return Guard(app, access)
+
+
+def _page_routes() -> APIRouter:
+    """``/``, ``/docs`` and ``/static/NAME``. The files are read once, and no other file can be requested."""
+    routes = APIRouter(include_in_schema=False)
+    report = resources.files("selfreflect.report") / "page"
+    files = {name: (report / name).read_bytes() for name in _REPORT_FILES}
+    for file in (resources.files("selfreflect.app") / "static").iterdir():
+        files[file.name] = file.read_bytes()
+
+    @routes.get("/static/{name}")
+    def static(name: str) -> Response:
+        if name not in files:
+            raise HTTPException(404)
+        return Response(files[name], media_type=_TYPES[PurePosixPath(name).suffix])
+
+    @routes.api_route("/", methods=["GET", "HEAD"])
+    def index() -> Response:
+        return static("index.html")
+
+    @routes.api_route("/docs", methods=["GET", "HEAD"])
+    def docs() -> Response:
+        return static("docs.html")
+
+    return routes
 
 
 def _respond(status: int, error: dict[str, str], headers: Any = None) -> JSONResponse:
@@ -60,7 +107,7 @@ def _respond(status: int, error: dict[str, str], headers: Any = None) -> JSONRes
 
 def _http_error(_: Request, error: Any) -> JSONResponse:
     phrase = HTTPStatus(error.status_code).phrase
-    kind = phrase.lower().replace(" ", "_")
+    kind = "too_large" if error.status_code == 413 else phrase.lower().replace(" ", "_")
     return _respond(error.status_code, {"kind": kind, "message": error.detail or phrase}, error.headers)
 
 
@@ -82,3 +129,106 @@ def _expected_error(_: Request, error: Any) -> JSONResponse:
 
 def _unexpected_error(_: Request, error: Any) -> JSONResponse:
     return _respond(500, problem(error))
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open a listening socket. Port 0 chooses a free one.
+
+    Raises:
+        ConfigError: the address does not belong to this machine, or the port is taken.
+    """
+    try:
+        choices = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = choices[0]
+        bound = socket.socket(family, kind, protocol)
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"--host {host}: {error}") from None
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        bound.listen()
+    except OSError as error:
+        bound.close()
+        raise ConfigError(
+            f"cannot listen on {host}, port {port}: {error.strerror}. Is the app running already? Choose "
+            "another port with --port, or a free one with --port 0."
+        ) from None
+    return bound
+
+
+def access(host: str, token: str | None) -> Access:
+    """Decide who may use a server on ``host``. A server for other machines also answers to the machine's name
+    and to any address."""
+    if host in LOCAL:
+        return Access(token=token)
+    return Access(LOCAL | {host.lower(), socket.gethostname().lower()}, any_address=True, token=token)
+
+
+def url(host: str, port: int, token: str | None) -> str:
+    """Write the address to open. The token is in the fragment, which browsers do not send."""
+    name = socket.gethostname() if host in ("0.0.0.0", "::") else host
+    if ":" in name:
+        name = f"[{name}]"
+    fragment = f"#token={quote(token, safe='')}" if token else ""
+    return f"http://{name}:{port}/{fragment}"
+
+
+def serve(
+    bound: socket.socket,
+    root: Path,
+    *,
+    models: ModelChoices,
+    options: ExecutionOptions,
+    allowed: Access,
+    ready: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve until SIGINT or SIGTERM, which also stop the running job. ``ready`` is called when the server
+    answers requests."""
+    _log_to_stderr()
+    library = Library(root)
+    queue = JobQueue(JobRunner(library, models, options))
+    app: Any = application(Services(queue, library, models, Meaning()), allowed)
+    server = _Server(
+        uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,  # uvicorn's log contains queries
+            lifespan="off",
+            ws="none",
+            proxy_headers=False,
+            server_header=False,
+            limit_concurrency=_CONNECTIONS,
+            timeout_graceful_shutdown=1,
+        ),
+        queue,
+        ready,
+    )
+    try:
+        server.run([bound])
+    finally:
+        queue.close(_SHUTDOWN)
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, queue: JobQueue, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._queue = queue
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        self._queue.close()  # also ends the event streams, which the shutdown would wait for
+
+
+def _log_to_stderr() -> None:
+    log = logging.getLogger("selfreflect.app")
+    if not log.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+        log.propagate = False

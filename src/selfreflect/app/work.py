@@ -1,26 +1,32 @@
-"""What a job does: run the stages of an experiment in a run directory of its own."""
+"""What a job does: run the stages of an experiment in its own run directory, tell the page what happens, and
+stop before the next forward pass when it is cancelled."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from importlib import resources
 from pathlib import Path
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
 from selfreflect.app.jobs import Job
 from selfreflect.app.library import Library
-from selfreflect.app.progress import JobModels, JobProgress
+from selfreflect.app.safe import without_paths
 from selfreflect.app.schemas import AskBody, ScoreBody
-from selfreflect.config import Config, load_config
+from selfreflect.config import load_config
 from selfreflect.errors import ConfigError, excerpt
+from selfreflect.grouping import normal_form
+from selfreflect.models.base import Refusal, Reply, Request
+from selfreflect.models.judge import Judge
 from selfreflect.pipeline.experiment import Experiment, open_experiment
-from selfreflect.pipeline.models import ConfiguredModels
+from selfreflect.pipeline.models import ConfiguredModels, ModelProvider, StageGenerator
 from selfreflect.pipeline.options import ExecutionOptions
 from selfreflect.records import STAGES, Question, question_id
 from selfreflect.sources.items import Item
+from selfreflect.store.run import Run
 
 ANSWER_TOKENS = 64
 SUMMARY_TOKENS = 256
@@ -31,6 +37,10 @@ GUESSES = 5
 _MOST_GUESSED = 400_000
 """Characters of masked-out answers times summaries, up to which guesses are kept. They take about a hundred
 times as many bytes on disk."""
+
+FIRST_BATCH = 2
+LARGEST_BATCH = 16
+"""Answers drawn together: few at first, to show something soon, then more, which is faster."""
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 
@@ -79,17 +89,13 @@ class JobRunner:
 
     def __call__(self, job: Job) -> None:
         progress = JobProgress(job)
-        try:
-            self._run(job, progress)
-        finally:
-            progress.release()
-
-    def _run(self, job: Job, progress: JobProgress) -> None:
         path = self._library.begin(job.kind)
         body: AskBody | ScoreBody = job.request
-        config = self._ask_config(body) if isinstance(body, AskBody) else self._score_config(body)
+        config = load_config(None, self._settings(body))
         stages = STAGES[1:] if isinstance(body, AskBody) else STAGES[3:]
-        with self._prompts(body) as prompts:
+        short_answers = resources.files("selfreflect") / "data" / "demo_prompts.toml"
+        with progress.hooks, resources.as_file(short_answers) as demo_prompts:
+            prompts = demo_prompts if isinstance(body, AskBody) and body.brief else None
             options = replace(self._options, prompts=prompts, guesses=guesses_for(body))
             models = JobModels(ConfiguredModels(config, options, progress), progress)
             with open_experiment(
@@ -99,43 +105,40 @@ class JobRunner:
                 progress.run = experiment.run
                 experiment.run.append(Question(id=question_id(body.question), text=body.question))
                 job.events.add("begun", run=job.run, question=body.question)
-                self._fill(experiment, body, progress)
+                _fill(experiment, body, progress)
 
-    def _fill(self, experiment: Experiment, body: AskBody | ScoreBody, progress: JobProgress) -> None:
-        run = experiment.run
+    def _settings(self, body: AskBody | ScoreBody) -> dict[str, dict[str, Any]]:
+        sections: dict[str, dict[str, Any]] = {"scores": {"judge": self._choices.resolve(body.judge)}}
         if isinstance(body, AskBody):
-            experiment.answers()
-            progress.show_failures()
-            if run.answers:
-                experiment.summaries(body.strategies)
-        else:
-            item = _item(body)
-            run.append_all([item.answer_set, *item.summary_records])
-            progress.show_summaries()
-        if run.summaries:
-            experiment.scores()
+            common = {"model": self._choices.resolve(body.model), "seed": body.seed}
+            sections["answers"] = {
+                **common,
+                "num_answers": body.num_answers,
+                "max_new_tokens": ANSWER_TOKENS,
+            }
+            sections["summaries"] = {
+                **common,
+                "max_new_tokens": SUMMARY_TOKENS,
+                "sample_max_new_tokens": ANSWER_TOKENS,
+                "num_samples": 2 * body.num_answers,
+            }
+        return sections
+
+
+def _fill(experiment: Experiment, body: AskBody | ScoreBody, progress: JobProgress) -> None:
+    run = experiment.run
+    if isinstance(body, AskBody):
+        experiment.answers()
         progress.show_failures()
-
-    def _prompts(self, body: AskBody | ScoreBody) -> AbstractContextManager[Path | None]:
-        """The prompts file that asks for short answers, if they are wanted."""
-        if isinstance(body, AskBody) and body.brief:
-            return resources.as_file(resources.files("selfreflect") / "data" / "demo_prompts.toml")
-        return nullcontext()
-
-    def _ask_config(self, body: AskBody) -> Config:
-        common = {"model": self._choices.resolve(body.model), "seed": body.seed}
-        answers = {**common, "num_answers": body.num_answers, "max_new_tokens": ANSWER_TOKENS}
-        summaries = {
-            **common,
-            "max_new_tokens": SUMMARY_TOKENS,
-            "sample_max_new_tokens": ANSWER_TOKENS,
-            "num_samples": 2 * body.num_answers,
-        }
-        scores = {"judge": self._choices.resolve(body.judge)}
-        return load_config(None, {"answers": answers, "summaries": summaries, "scores": scores})
-
-    def _score_config(self, body: ScoreBody) -> Config:
-        return load_config(None, {"scores": {"judge": self._choices.resolve(body.judge)}})
+        if run.answers:
+            experiment.summaries(body.strategies)
+    else:
+        item = _item(body)
+        run.append_all([item.answer_set, *item.summary_records])
+        progress.show_records()
+    if run.summaries:
+        experiment.scores()
+    progress.show_failures()
 
 
 def guesses_for(body: AskBody | ScoreBody) -> int:
@@ -154,3 +157,139 @@ def _item(body: ScoreBody) -> Item:
         masked_out=body.masked_out or (),
         conditioning=body.conditioning or (),
     )
+
+
+class JobProgress:
+    """The :class:`~selfreflect.pipeline.options.Progress` of a job."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.run: Run | None = None
+        """The job's run directory, once it is open."""
+        self._groups: dict[str, int] = {}
+        self._shown: set[tuple[str, str]] = set()
+        self.hooks = ExitStack()
+        """Removes what :meth:`hook` adds to the models, which later jobs share."""
+
+    def note(self, line: str) -> None:
+        self.job.check()
+        self.job.events.add("note", text=without_paths(line))
+
+    @contextmanager
+    def stage(self, name: str, total: int) -> Iterator[JobProgress]:
+        try:
+            self.job.check()
+            self.job.events.add("stage", name=name, total=total)
+            yield self
+        finally:
+            self.hooks.close()
+
+    def advance(self, count: int = 1) -> None:
+        self.job.check()
+        self.show_records()
+
+    def hook(self, model: Any) -> None:
+        """Check before every forward pass of a local model whether the job was cancelled, for one stage."""
+        lm = getattr(model, "lm", None)
+        runs_elsewhere = getattr(model, "last_states", None) is not None
+        if lm is not None and not runs_elsewhere:
+            embeddings = lm.model.get_input_embeddings()
+            handle = embeddings.register_forward_pre_hook(lambda *_: self.job.check())
+            self.hooks.callback(handle.remove)
+
+    def show_answers(self, reply: Reply) -> None:
+        """Show answers that were just drawn, each with the number of its group."""
+        texts = [completion.text for completion in reply.completions]
+        groups = [self._groups.setdefault(normal_form(text), len(self._groups)) for text in texts]
+        self.job.events.add("answers", texts=texts, groups=groups)
+
+    def show_records(self) -> None:
+        """Show the summaries and scores that are new in the run directory."""
+        for (_, name), summary in self._opened().summaries.items():
+            if self._is_new("summary", name):
+                self.job.events.add("summary", name=name, text=summary.text)
+        for (_, name), score in self._opened().scores.items():
+            if self._is_new("score", name):
+                self.job.events.add("score", name=name, value=score.value, stderr=score.stderr)
+
+    def show_failures(self) -> None:
+        for failure in self._opened().failures:
+            if self._is_new(f"{failure.stage} failure", failure.name):
+                message = without_paths(failure.message)
+                self.job.events.add(
+                    "failure", stage=failure.stage, name=failure.name, kind=failure.kind, message=message
+                )
+
+    def _is_new(self, kind: str, name: str) -> bool:
+        is_new = (kind, name) not in self._shown
+        self._shown.add((kind, name))
+        return is_new
+
+    def _opened(self) -> Run:
+        assert self.run is not None  # set before any stage begins
+        return self.run
+
+
+class JobModels:
+    """A :class:`~selfreflect.pipeline.models.ModelProvider` whose models stop when the job is cancelled.
+
+    Answers are shown before there are enough of them for a record.
+    """
+
+    def __init__(self, models: ModelProvider, progress: JobProgress) -> None:
+        self._models = models
+        self._progress = progress
+
+    def generator(self, stage: Literal["answers", "summaries"]) -> StageGenerator:
+        generator = self._models.generator(stage)
+        self._progress.hook(generator)
+        if stage == "answers":
+            return Streaming(generator, self._progress.show_answers, self._progress.job.check)
+        return generator
+
+    def judge(self) -> Judge:
+        judge = self._models.judge()
+        self._progress.hook(judge)
+        return judge
+
+
+class Streaming:
+    """A generator that draws the completions of a request in small batches and shows each batch.
+
+    Sample i of a request has the seed of the request plus i, so the texts are the same as in one batch.
+    """
+
+    def __init__(
+        self, generator: StageGenerator, show: Callable[[Reply], None], check: Callable[[], None]
+    ) -> None:
+        self.name = generator.name
+        self.revision = generator.revision
+        self.facts = generator.facts
+        self._generator = generator
+        self._show = show
+        self._check = check
+
+    def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
+        return [self._reply(request) for request in requests]
+
+    def _reply(self, request: Request) -> Reply | Refusal:
+        replies: list[Reply] = []
+        for first, count in batches(request.n):
+            self._check()
+            [reply] = self._generator.generate([replace(request, n=count, seed=request.seed + first)])
+            if isinstance(reply, Refusal):
+                return reply
+            replies.append(reply)
+            self._show(reply)
+        completions = tuple(completion for reply in replies for completion in reply.completions)
+        return Reply(completions=completions, prompt_tokens=replies[0].prompt_tokens)
+
+
+def batches(total: int) -> Iterator[tuple[int, int]]:
+    """(first, count) of batches that grow from ``FIRST_BATCH`` to ``LARGEST_BATCH``."""
+    first = 0
+    count = FIRST_BATCH
+    while first < total:
+        yield first, min(count, total - first)
+        first += count
+        count = min(2 * count, LARGEST_BATCH)

@@ -45,7 +45,7 @@ def app_command(
     Type a question, watch answers, summaries and scores arrive, compare strategies, and look at earlier runs.
     """
     try:
-        from selfreflect.app.serve import access, listen, serve, url
+        from selfreflect.app.server import access, listen, serve, url
         from selfreflect.app.work import ModelChoices
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("fastapi", "pydantic", "starlette", "uvicorn"):

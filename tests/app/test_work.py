@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 from app_server import ANSWERS
 
 from selfreflect.app.jobs import Job, StopRequested
-from selfreflect.app.progress import FIRST_BATCH, LARGEST_BATCH, JobProgress, Streaming, batches
+from selfreflect.app.work import FIRST_BATCH, LARGEST_BATCH, JobProgress, Streaming, batches
 from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling
 from selfreflect.models.scripted import Scripted
 
 if TYPE_CHECKING:
     from selfreflect.metric.scorer import SelfReflect
     from selfreflect.models.judge import Judge
+
+
+class Inner(Scripted):
+    facts: ClassVar[dict[str, str]] = {}
 
 
 def test_scoring_stops_at_the_next_pass_and_works_again_afterwards(
@@ -40,10 +44,10 @@ def test_small_batches_give_the_texts_in_order_and_stop_at_a_refusal() -> None:
     assert max(count for _, count in batches(400)) == LARGEST_BATCH > FIRST_BATCH
     shown: list[Reply] = []
     request = Request(messages=(Message(role="user", content="?"),), sampling=Sampling(), n=5, seed=10)
-    inner = Scripted(lambda request: [f"{request.seed + i}" for i in range(request.n)])
+    inner = Inner(lambda request: [f"{request.seed + i}" for i in range(request.n)])
     [reply] = Streaming(inner, shown.append, lambda: None).generate([request])
     assert isinstance(reply, Reply)
     assert [one.text for one in reply.completions] == ["10", "11", "12", "13", "14"]
     assert [len(one.completions) for one in shown] == [2, 3]
     refusal = Refusal(kind="too_long", message="no")
-    assert Streaming(Scripted(lambda _: refusal), shown.append, lambda: None).generate([request]) == [refusal]
+    assert Streaming(Inner(lambda _: refusal), shown.append, lambda: None).generate([request]) == [refusal]

@@ -1,0 +1,333 @@
+"""The routes of the API: jobs (ask, score, follow, cancel) and runs (list, open, export)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Path, Query, Request
+from fastapi.responses import Response, StreamingResponse
+from msgspec.structs import replace
+from starlette.exceptions import HTTPException
+
+from selfreflect import __version__
+from selfreflect.app.grouping import Meaning
+from selfreflect.app.jobs import WAITING, Job, JobQueue
+from selfreflect.app.library import TITLE, Library
+from selfreflect.app.safe import without_paths
+from selfreflect.app.schemas import (
+    MAX_ANSWERS,
+    MAX_QUESTION,
+    MAX_SUMMARIES,
+    AskBody,
+    ErrorAnswer,
+    GroupsAnswer,
+    JobAnswer,
+    JobsAnswer,
+    ModelChoice,
+    OptionsAnswer,
+    QuestionEntry,
+    RunAnswer,
+    RunsAnswer,
+    ScoreBody,
+    StrategyEntry,
+)
+from selfreflect.app.work import ModelChoices
+from selfreflect.errors import ConfigError
+from selfreflect.records import Question, dump_line
+from selfreflect.render.table import to_csv
+from selfreflect.report.overview import StrategyResult, judges, question_table, strategy_results
+from selfreflect.report.page.view import guesses_view, question_view
+from selfreflect.report.run_records import RunRecords
+from selfreflect.strategies import STRATEGIES
+
+_POLL = 0.1
+"""Seconds between two looks for new events of a job."""
+
+_HEARTBEAT = 15.0
+"""Seconds without an event after which the stream sends a comment, to keep the connection open."""
+
+
+@dataclass(frozen=True)
+class Services:
+    """What all routes share."""
+
+    queue: JobQueue
+    library: Library
+    models: ModelChoices
+    meaning: Meaning
+
+
+async def _services(request: Request) -> Services:
+    services: Services = request.app.state.services
+    return services
+
+
+Shared = Annotated[Services, Depends(_services)]
+Id = Annotated[str, Path(pattern="^[0-9a-f]{16}$")]
+Index = Annotated[int, Path(ge=0, lt=10**9)]
+Place = Annotated[int, Query(ge=0, lt=10**9)]
+Form = Annotated[str, Query(alias="format", pattern="^(json|csv)$")]
+
+Errors = dict[int | str, dict[str, Any]]
+_UNKNOWN: Errors = {404: {"model": ErrorAnswer}}
+_BAD_BODY: Errors = {413: {"model": ErrorAnswer}, 415: {"model": ErrorAnswer}}
+_SUBMITTED: Errors = {**_BAD_BODY, 429: {"model": ErrorAnswer}}
+_EVENT_STREAM: Errors = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+_EXPORT: Errors = {200: {"content": {"application/json": {"schema": {"type": "object"}}, "text/csv": {}}}}
+
+job_routes = APIRouter(tags=["jobs"])
+run_routes = APIRouter(tags=["runs"])
+
+
+@job_routes.get("/options", summary="List what can be requested")
+def options(services: Shared) -> OptionsAnswer:
+    models = services.models.offered
+    choices = [ModelChoice(name=name, note="embedded" if name == "smollm2" else "") for name in models]
+    return OptionsAnswer(
+        version=__version__,
+        models=choices,
+        strategies=list(STRATEGIES),
+        meaning=services.meaning.installed,
+        defaults=AskBody(question="?", model=models[0], judge=models[0], brief=True),
+        limits={
+            "question": MAX_QUESTION,
+            "num_answers": MAX_ANSWERS,
+            "strategies": MAX_SUMMARIES,
+            "waiting": WAITING,
+        },
+    )
+
+
+@job_routes.post("/ask", status_code=202, responses=_SUBMITTED, summary="Ask a question")
+def ask(body: AskBody, services: Shared) -> JobAnswer:
+    services.models.resolve(body.model)
+    services.models.resolve(body.judge)
+    for name in body.strategies:
+        if name not in STRATEGIES:  # the name of a user's own strategy would be code to import
+            raise ConfigError(f"unknown strategy {name!r}. Known: {', '.join(STRATEGIES)}")
+    return _submit(services, Job(body, "ask", body.question))
+
+
+@job_routes.post("/score", status_code=202, responses=_SUBMITTED, summary="Score summaries of given answers")
+def score(body: ScoreBody, services: Shared) -> JobAnswer:
+    services.models.resolve(body.judge)
+    return _submit(services, Job(body, "score", body.question))
+
+
+@job_routes.get("/jobs", summary="List waiting, running and recently finished jobs")
+def jobs(services: Shared) -> JobsAnswer:
+    return JobsAnswer(jobs=[_answer(job) for job in services.queue.all()])
+
+
+@job_routes.get("/jobs/{id}", responses=_UNKNOWN, summary="Show one job")
+def job(id: Id, services: Shared) -> JobAnswer:
+    return _answer(_find_job(services, id))
+
+
+@job_routes.post(
+    "/jobs/{id}/cancel", status_code=202, responses={**_UNKNOWN, **_BAD_BODY}, summary="Cancel a job"
+)
+def cancel(id: Id, services: Shared) -> JobAnswer:
+    job = _find_job(services, id)
+    services.queue.cancel(job)
+    return _answer(job)
+
+
+@job_routes.get(
+    "/jobs/{id}/events",
+    responses={**_UNKNOWN, **_EVENT_STREAM},
+    response_class=StreamingResponse,
+    summary="Follow a job by server-sent events; Last-Event-ID resumes after that event",
+)
+async def events(
+    id: Id, services: Shared, last_event_id: Annotated[str | None, Header(max_length=20)] = None
+) -> StreamingResponse:
+    number = last_event_id or ""
+    after = int(number) if number.isascii() and number.isdigit() else 0
+    return StreamingResponse(_stream(_find_job(services, id), after), media_type="text/event-stream")
+
+
+@job_routes.get("/jobs/{id}/groups", responses=_UNKNOWN, summary="Group the answers so far by meaning")
+async def job_groups(id: Id, services: Shared) -> GroupsAnswer:
+    job = _find_job(services, id)
+    count, grouped = await services.meaning.groups(lambda: job.events.answers)
+    return GroupsAnswer(answers=count, groups=grouped)
+
+
+def _submit(services: Services, job: Job) -> JobAnswer:
+    services.queue.submit(job)
+    return _answer(job)
+
+
+def _find_job(services: Services, id_: str) -> Job:
+    job = services.queue.get(id_)
+    if job is None:
+        raise HTTPException(
+            404, "there is no job of that id, or no longer; look for its run in the list of runs"
+        )
+    return job
+
+
+def _answer(job: Job) -> JobAnswer:
+    return JobAnswer.model_validate(job, from_attributes=True)
+
+
+async def _stream(job: Job, after: int) -> AsyncIterator[str]:
+    """Yield the job's events that follow number ``after``, until its last one."""
+    silent = 0.0
+    while True:
+        over = job.over
+        for number, kind, data in job.events.after(after):
+            after = number
+            silent = 0.0
+            yield f"id: {number}\nevent: {kind}\ndata: {data}\n\n"
+        if over:
+            return
+        await asyncio.sleep(_POLL)
+        silent += _POLL
+        if silent >= _HEARTBEAT:
+            silent = 0.0
+            yield ": waiting\n\n"
+
+
+@run_routes.get("/runs", summary="List the run directories under the root, latest first")
+def runs(
+    services: Shared,
+    offset: Annotated[int, Query(ge=0, le=10**6)] = 0,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+) -> RunsAnswer:
+    directories = services.library.listing()
+    end = offset + limit
+    entries = [services.library.entry(directory) for directory in directories[offset:end]]
+    return RunsAnswer(runs=entries, more=len(directories) > end)
+
+
+@run_routes.get("/runs/{id}", responses=_UNKNOWN, summary="Show the strategies and questions of a run")
+def run(
+    id: Id,
+    services: Shared,
+    offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> RunAnswer:
+    records = services.library.records(id)
+    questions = list(records.questions.values())
+    shown = enumerate(questions[offset : offset + limit], offset)
+    models = dict.fromkeys(answers.model for answers in records.answers.values() if answers.model)
+    scores = [score for (question_id, _), score in records.scores.items() if question_id in records.questions]
+    return RunAnswer(
+        id=id,
+        name=records.label,
+        judge=[without_paths(judge) for judge in judges(scores)],
+        models=[without_paths(model) for model in models],
+        strategies=[_strategy_entry(result) for result in strategy_results(records)],
+        total=len(questions),
+        questions=[_question_entry(records, index, question) for index, question in shown],
+    )
+
+
+@run_routes.get("/runs/{id}/questions/{index}", responses=_UNKNOWN, summary="Show one question in full")
+def question(id: Id, index: Index, services: Shared) -> dict[str, Any]:
+    return _view(*_find_question(services, id, index))
+
+
+@run_routes.get(
+    "/runs/{id}/questions/{index}/groups",
+    responses=_UNKNOWN,
+    summary="Group the answers to one question by meaning",
+)
+async def question_groups(id: Id, index: Index, services: Shared) -> GroupsAnswer:
+    def answers() -> Sequence[str]:
+        records, question = _find_question(services, id, index)
+        answer_set = records.answers.get(question.id)
+        return answer_set.answers if answer_set else ()
+
+    count, grouped = await services.meaning.groups(answers)
+    return GroupsAnswer(answers=count, groups=grouped)
+
+
+@run_routes.get(
+    "/runs/{id}/questions/{index}/guesses",
+    responses=_UNKNOWN,
+    summary="Show the judge's likeliest tokens for each masked word of one masked-out answer, under one "
+    "summary; words by their index",
+)
+def guesses(id: Id, index: Index, summary: Place, answer: Place, services: Shared) -> dict[str, Any]:
+    records, question = _find_question(services, id, index)
+    answer_set = records.answers.get(question.id)
+    names = list(records.strategies)
+    score = records.scores.get((question.id, names[summary])) if summary < len(names) else None
+    if score is None or answer_set is None:
+        raise HTTPException(404, "this summary has no score")
+    return {str(word): tokens for word, tokens in guesses_view(score, answer_set, answer).items()}
+
+
+@run_routes.get(
+    "/runs/{id}/export",
+    responses={**_UNKNOWN, **_EXPORT},
+    response_class=Response,
+    summary="Export all records of a run as JSON, or its scores as CSV",
+)
+def export(id: Id, services: Shared, form: Form = "json") -> Response:
+    records = services.library.records(id)
+    if form == "csv":
+        text = to_csv(question_table(records))
+        media_type = "text/csv; charset=utf-8"
+    else:
+        text = dump_line(
+            {
+                "questions": list(records.questions.values()),
+                "answers": list(records.answers.values()),
+                "summaries": list(records.summaries.values()),
+                "scores": list(records.scores.values()),
+                "failures": list(records.failures),
+            }
+        )
+        media_type = "application/json"
+    headers = {"Content-Disposition": f'attachment; filename="selfreflect-{id}.{form}"'}
+    return Response(text.encode("utf-8", "backslashreplace"), media_type=media_type, headers=headers)
+
+
+def _find_question(services: Services, id_: str, index: int) -> tuple[RunRecords, Question]:
+    records = services.library.records(id_)
+    questions = list(records.questions.values())
+    if index >= len(questions):
+        raise HTTPException(404, f"this run has {len(questions)} questions")
+    return records, questions[index]
+
+
+def _strategy_entry(result: StrategyResult) -> StrategyEntry:
+    score = result.score
+    return StrategyEntry(
+        name=result.strategy,
+        mean=score.mean,
+        low=score.low,
+        high=score.high,
+        n=score.n,
+        failures=result.failures,
+        pending=result.pending,
+    )
+
+
+def _question_entry(records: RunRecords, index: int, question: Question) -> QuestionEntry:
+    scores = [records.scores.get((question.id, name)) for name in records.strategies]
+    values = [score.value if score else None for score in scores]
+    return QuestionEntry(index=index, question=question.text[:TITLE], scores=values)
+
+
+def _view(records: RunRecords, question: Question) -> dict[str, Any]:
+    """What the page shows of one question; guesses are fetched answer by answer."""
+    outcomes = []
+    for outcome in records.outcomes(question.id):
+        if outcome.failure is not None:
+            message = without_paths(outcome.failure.message)
+            outcome = outcome._replace(failure=replace(outcome.failure, message=message))
+        outcomes.append(outcome)
+    view: dict[str, Any] = question_view(question, records.answers.get(question.id), outcomes, guesses=False)
+    view["problems"] = []
+    for failure in records.failures:
+        if failure.question_id == question.id and not failure.name:
+            view["problems"].append(f"{failure.kind}: {without_paths(failure.message)}")
+    return view

@@ -1,4 +1,4 @@
-"""Options are made from the settings' own classes, and reach a command as two objects."""
+"""Options are made from the settings' own classes, and reach a command as one object."""
 
 from __future__ import annotations
 
@@ -17,23 +17,17 @@ from selfreflect.errors import ConfigError
 from selfreflect.pipeline.options import ExecutionOptions
 
 
-class Received:
-    """What the command of :func:`called` was given."""
-
-    overrides: Overrides
-    options: ExecutionOptions
-
-
-def called(arguments: list[str], *sections: str, **settings: Any) -> Received:
-    received = Received()
+def called(arguments: list[str], *sections: str, **settings: Any) -> Overrides:
+    """What a command with these options is given."""
+    received: list[Overrides] = []
 
     @takes(*sections, **settings)
-    def command(*, name: str = "x", overrides: Overrides, options: ExecutionOptions) -> None:
-        received.overrides, received.options = overrides, options
+    def command(*, name: str = "x", overrides: Overrides) -> None:
+        received.append(overrides)
 
     outcome = CliRunner().invoke(application(command), arguments, catch_exceptions=False)
     assert outcome.exit_code == 0, outcome.output
-    return received
+    return received[0]
 
 
 def application(command: Callable[..., None]) -> typer.Typer:
@@ -43,15 +37,15 @@ def application(command: Callable[..., None]) -> typer.Typer:
 
 
 def test_nothing_given_overrides_nothing() -> None:
-    received = called([], "questions", "answers", "summaries", "scores", execution=(*GENERATING, *JUDGING))
-    assert received.overrides == Overrides({})
-    assert received.options == ExecutionOptions()
-    assert received.overrides.config() == Config()
+    overrides = called([], "questions", "answers", "summaries", "scores", execution=(*GENERATING, *JUDGING))
+    assert overrides == Overrides({})
+    assert overrides.execution == ExecutionOptions()
+    assert overrides.config() == Config()
 
 
 def test_a_shared_flag_sets_its_field_in_every_section() -> None:
     arguments = ["--model", "m", "--max-new-tokens", "7", "--summary-tokens", "9", "--seed", "3"]
-    overrides = called(arguments, "answers", "summaries", "scores").overrides
+    overrides = called(arguments, "answers", "summaries", "scores")
     assert overrides.sections == {
         "answers": {"model": "m", "max_new_tokens": 7, "seed": 3},
         "summaries": {"model": "m", "sample_max_new_tokens": 7, "max_new_tokens": 9, "seed": 3},
@@ -61,11 +55,9 @@ def test_a_shared_flag_sets_its_field_in_every_section() -> None:
 
 def test_a_command_lists_only_the_flags_that_it_takes() -> None:
     @takes("answers", "scores", only=("--model", "--judge"), execution=("--device",))
-    def command(
-        *, out: Path, overrides: Overrides, json: bool = False, options: ExecutionOptions
-    ) -> None: ...
+    def command(*, out: Path, overrides: Overrides, json: bool = False) -> None: ...
 
-    assert list(inspect.signature(command).parameters) == ["out", "model", "judge", "json", "device"]
+    assert list(inspect.signature(command).parameters) == ["out", "model", "judge", "device", "json"]
 
 
 def test_a_flag_that_no_section_has_is_a_mistake() -> None:
@@ -77,27 +69,27 @@ def test_a_flag_that_no_section_has_is_a_mistake() -> None:
 
 def test_a_command_has_defaults_of_its_own() -> None:
     settings: dict[str, Any] = {"defaults": {"--num-answers": 10}}
-    assert called([], "answers", **settings).overrides.config().answers.num_answers == 10
-    given = called(["--num-answers", "3"], "answers", **settings)
-    assert given.overrides.config().answers.num_answers == 3
+    assert called([], "answers", **settings).config().answers.num_answers == 10
+    own = called(["--num-answers", "3"], "answers", **settings)
+    assert own.config().answers.num_answers == 3
     assert AnswersConfig().num_answers == 50
 
 
 def test_execution_options_keep_their_defaults(tmp_path: Path) -> None:
     arguments = ["--cache", str(tmp_path), "--timeout", "1.5", "--trust-remote-code"]
-    options = called(arguments, execution=(*GENERATING, *JUDGING)).options
+    options = called(arguments, execution=(*GENERATING, *JUDGING)).execution
     assert options == ExecutionOptions(cache=tmp_path, timeout=1.5, trust_remote_code=True)
 
 
 def test_thinking_can_be_turned_on_and_off() -> None:
-    assert called(["--thinking"], "answers").overrides.section("answers") == {"thinking": True}
-    assert called(["--no-thinking"], "answers").overrides.section("answers") == {"thinking": False}
+    assert called(["--thinking"], "answers").section("answers") == {"thinking": True}
+    assert called(["--no-thinking"], "answers").section("answers") == {"thinking": False}
 
 
 def test_options_lie_over_the_file_and_the_file_over_the_directory(tmp_path: Path) -> None:
     file = tmp_path / "c.toml"
     file.write_text("[answers]\nnum_answers = 4\ntop_p = 0.5\n", encoding="utf-8")
-    overrides = called(["--config", str(file), "--num-answers", "3"], "answers", config_file=True).overrides
+    overrides = called(["--config", str(file), "--num-answers", "3"], "answers", config_file=True)
     answers = overrides.config({"answers": {"top_p": 0.25, "temperature": 0.5}}).answers
     assert (answers.num_answers, answers.top_p, answers.temperature) == (3, 0.5, 0.5)
 
@@ -111,7 +103,7 @@ def test_more_settings_leave_the_first_ones_alone() -> None:
 
 def test_the_help_shows_each_default_once() -> None:
     @takes("answers", defaults={"--max-new-tokens": 64}, execution=("--timeout",))
-    def command(*, overrides: Overrides, options: ExecutionOptions) -> None: ...
+    def command(*, overrides: Overrides) -> None: ...
 
     words = " ".join(CliRunner().invoke(application(command), ["--help"]).output.split())
     for part in ("[default: 50]", "[default: 64]", "[default: 600]", "[default: 0]", "[default: smollm2]"):

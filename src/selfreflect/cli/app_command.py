@@ -10,9 +10,8 @@ from pathlib import Path
 import typer
 
 from selfreflect.cli.console import say
-from selfreflect.cli.settings import option, takes
+from selfreflect.cli.settings import Overrides, option, takes
 from selfreflect.errors import ConfigError, MissingExtraError
-from selfreflect.pipeline.options import ExecutionOptions
 
 TOKEN = "SELFREFLECT_APP_TOKEN"
 
@@ -38,7 +37,7 @@ def app_command(
         False,
     ),
     browser: bool = option("--open/--no-browser", "Open the page in a browser.", False),
-    options: ExecutionOptions,
+    overrides: Overrides,
 ) -> None:
     """Serve a page in the browser for asking and scoring.
 
@@ -60,7 +59,7 @@ def app_command(
         if browser:
             webbrowser.open(address)
 
-    models = ModelChoices(model)
+    models, options = ModelChoices(model), overrides.execution
     try:
         serve(socket, root, models=models, options=options, allowed=access(host, token), ready=announce)
     except KeyboardInterrupt:

@@ -45,7 +45,6 @@ def ask_command(
     question: str = argument("QUESTION", "The question."),
     strategies: o.Strategies = "sample_and_summarize",
     overrides: Overrides,
-    options: ExecutionOptions,
     json: o.Json = False,
 ) -> None:
     """Ask one question, and score the model's own summary.
@@ -60,7 +59,9 @@ def ask_command(
     config = overrides.plus("summaries", num_samples=2 * num_answers).config()
     record = Question(id=question_id(question), text=question)
     with tempfile.TemporaryDirectory(prefix="selfreflect-ask-") as folder:
-        records = fill_run(Path(folder) / "ask", config, STAGES[1:], options, names, question=record)
+        records = fill_run(
+            Path(folder) / "ask", config, STAGES[1:], overrides.execution, names, question=record
+        )
     if json:
         _emit_question(records, record.id)
     else:

@@ -11,7 +11,6 @@ import typer
 from selfreflect.cli import settings as o
 from selfreflect.cli.settings import Overrides, takes
 from selfreflect.errors import ConfigError
-from selfreflect.pipeline.options import ExecutionOptions
 
 if TYPE_CHECKING:
     from selfreflect.bench.result import Result
@@ -58,7 +57,6 @@ def bench_command(
     only: Only = "a,b,c",
     scaling: Scaling = True,
     output: Output = None,
-    options: ExecutionOptions,
     json: o.Json = False,
 ) -> None:
     """Time this package's engine against the published schedule.
@@ -79,7 +77,7 @@ def bench_command(
             raise ConfigError(f"--only takes some of {', '.join(SCHEDULES)}, not {letter!r}")
     if random_model is not None and {"judge", "revision"} & overrides.section("scores").keys():
         raise ConfigError("--random-model takes the place of --judge")
-    config = overrides.config()
+    config, options = overrides.config(), overrides.execution
     if kind_of(config.scores.judge) != "local":
         raise ConfigError("bench times this package's engine; --judge vllm... runs another one")
     timed_items = _items(items, limit, num_answers)

@@ -19,7 +19,6 @@ from selfreflect.cli.studies import StudyOptions
 from selfreflect.errors import ConfigError, MissingExtraError
 from selfreflect.models.base import Generator
 from selfreflect.pipeline.models import ConfiguredModels
-from selfreflect.pipeline.options import ExecutionOptions
 from selfreflect.render.text import printable
 from selfreflect.store.journal import Journal
 from selfreflect.validate import catalogue
@@ -41,9 +40,7 @@ class Models:
     generator: Callable[[], Generator] | None
 
     @classmethod
-    def of(
-        cls, judges: Sequence[str], model: str | None, overrides: Overrides, options: ExecutionOptions
-    ) -> Models:
+    def of(cls, judges: Sequence[str], model: str | None, overrides: Overrides) -> Models:
         """Check the settings of the models; without ``judges`` there is the default one."""
         if model is not None:
             overrides = overrides.plus("answers", model=model)
@@ -53,7 +50,7 @@ class Models:
                 "--judge-revision"
             )
         settings = [overrides.plus("scores", judge=name) for name in judges] or [overrides]
-        configured = [ConfiguredModels(own.config(), options, Watcher()) for own in settings]
+        configured = [ConfiguredModels(own.config(), own.execution, Watcher()) for own in settings]
         generator = None if model is None else partial(configured[0].generator, "answers")
         return cls([models.judge for models in configured], generator)
 

@@ -13,7 +13,6 @@ from selfreflect.cli.console import Watcher, emit, exit_with
 from selfreflect.cli.settings import JUDGING, Overrides, option, takes
 from selfreflect.errors import ConfigError
 from selfreflect.pipeline.models import ConfiguredModels, load_metric
-from selfreflect.pipeline.options import ExecutionOptions
 from selfreflect.records import Failure, Score
 from selfreflect.sources.items import Item, read_items
 
@@ -29,7 +28,6 @@ def score_command(
     num_answers: o.NumAnswers = None,
     words: bool = option("--words", "With --json: add the distance of every masked word.", False),
     overrides: Overrides,
-    options: ExecutionOptions,
     dry_run: o.DryRun = False,
     json: o.Json = False,
 ) -> None:
@@ -51,12 +49,12 @@ def score_command(
             raise ConfigError("--limit, --num-answers and --words belong to --items FILE")
         from selfreflect.cli.stages import run_stages
 
-        run_stages(out, ["scores"], overrides, options, dry_run=dry_run, json=json)
+        run_stages(out, ["scores"], overrides, dry_run=dry_run, json=json)
         return
     assert items is not None
+    config, options = overrides.config(), overrides.execution
     if options.executor != "local":
         raise ConfigError("--executor and --ray-address belong to --out DIR")
-    config = overrides.config()
     records = read_items(items, limit=limit, num_answers=num_answers)
     watcher = Watcher()
     if dry_run:

@@ -1,14 +1,14 @@
 """Make a command's options from the settings' own classes.
 
 Every field of :mod:`selfreflect.config` and of :class:`ExecutionOptions` carries its flag, help and default.
-A command says which of them it takes, and gets frozen objects in place of many parameters::
+A command says which of them it takes, and gets one object in place of many parameters::
 
     @takes("answers", "scores", execution=("--device", "--timeout"))
-    def command(*, out: o.Out, overrides: Overrides, options: ExecutionOptions, json: o.Json = False) -> None:
-        config = overrides.config()
+    def score_command(*, out: o.Out, overrides: Overrides, json: o.Json = False) -> None:
+        config, options = overrides.config(), overrides.execution
 
-``--help`` lists the flags where ``overrides`` and ``options`` stand among the parameters. A flag that several
-sections share, such as ``--model``, is listed once and sets its field in each of them.
+``--help`` lists the flags where ``overrides`` stands among the parameters. A flag that several sections
+share, such as ``--model``, is listed once and sets its field in each of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
@@ -95,18 +95,22 @@ def grouping(groups: str) -> Callable[[Sequence[str]], list[list[int]]]:
 
 @dataclass(frozen=True)
 class Overrides:
-    """The settings that a user gave: on the command line, by section and key, and in a TOML file."""
+    """What a user set on the command line, by section and key."""
 
     sections: Mapping[str, Mapping[str, Any]]
-    file: Path | None = None
 
     def config(self, base: Mapping[str, Mapping[str, Any]] | None = None) -> Config:
-        """All settings: the user's, over those of ``base``, over the defaults.
+        """All settings: the user's, over those of the file of ``--config``, of ``base``, and the defaults.
 
         Raises:
             ConfigError: a setting is unknown or out of range.
         """
-        return load_config(self.file, self.sections, base)
+        return load_config(self.section("config").get("file"), self.sections, base)
+
+    @property
+    def execution(self) -> ExecutionOptions:
+        """How and where the work is done. Raises ConfigError if a value is out of range."""
+        return ExecutionOptions(**self.section("execution"))
 
     def section(self, name: str) -> Mapping[str, Any]:
         """What the command line sets in one section."""
@@ -114,7 +118,7 @@ class Overrides:
 
     def plus(self, section: str, **values: Any) -> Overrides:
         """A copy with more settings in a section."""
-        return replace(self, sections={**self.sections, section: {**self.section(section), **values}})
+        return Overrides({**self.sections, section: {**self.section(section), **values}})
 
 
 @dataclass
@@ -124,7 +128,7 @@ class _Option:
     default: Any
     """What ``--help`` shows."""
     fields: list[tuple[str, str]]
-    """The (section, field) pairs that it sets. The section of a class other than the settings is empty."""
+    """The (section, field) pairs that it sets."""
     value: Any = None
     """What the fields get if the user gives nothing; None leaves them alone."""
 
@@ -151,53 +155,50 @@ def takes(
     defaults: Mapping[str, Any] | None = None,
     config_file: bool = False,
     execution: Collection[str] = (),
+    others: Mapping[str, type[msgspec.Struct]] | None = None,
 ) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """Give a command options for some settings.
+    """Give a command options for some settings, as its parameter ``overrides``.
 
     Args:
-        sections: sections of the settings, for a parameter that is annotated with ``Overrides``.
+        sections: sections of the settings.
         only: flags of the sections that the command takes, if not all.
         defaults: by flag, what the command takes in place of a field's own default.
         config_file: whether the command takes ``--config``.
-        execution: flags for a parameter that is annotated with ``ExecutionOptions``. A parameter that is
-            annotated with another class of flags gets all of them.
+        execution: flags of ``ExecutionOptions``.
+        others: classes with further flags, by the section of ``overrides`` that gets their values.
     """
     classes = get_type_hints(Config)
-    settings = _options({name: classes[name] for name in sections}, only)
+    options = _options(others or {}, None) | _options({name: classes[name] for name in sections}, only)
     for name, default in (defaults or {}).items():
-        settings[name].default = settings[name].value = default
+        options[name].default = options[name].value = default
     if config_file:
         flag = Flag("--config FILE", "TOML file with settings; options override it.")
-        settings[flag.name] = _Option(flag, Path, None, [("", "file")])
-    execution_options = _options({"": ExecutionOptions}, execution)
+        options[flag.name] = _Option(flag, Path, None, [("config", "file")])
+    options |= _options({"execution": ExecutionOptions}, execution)
 
     def decorate(command: Callable[..., T]) -> Callable[..., T]:
         signature = inspect.signature(command, eval_str=True)
-        objects: dict[str, tuple[Any, dict[str, _Option]]] = {}
         parameters: list[inspect.Parameter] = []
-        for name, parameter in signature.parameters.items():
-            kind = parameter.annotation
-            if kind is Overrides:
-                objects[name] = (kind, settings)
-            elif kind is ExecutionOptions:
-                objects[name] = (kind, execution_options)
-            elif inspect.isclass(kind) and issubclass(kind, msgspec.Struct):
-                objects[name] = (kind, _options({"": kind}, None))
+        for parameter in signature.parameters.values():
+            if parameter.annotation is Overrides:
+                parameters += [option.parameter() for option in options.values()]
             else:
                 parameters.append(parameter.replace(kind=_KEYWORD))
-                continue
-            parameters += [option.parameter() for option in objects[name][1].values()]
 
         @functools.wraps(command)
-        def with_objects(**values: Any) -> T:
-            for name, (kind, options) in objects.items():
-                fields = _take(options, values)
-                own = fields.pop("", {})
-                values[name] = Overrides(fields, **own) if kind is Overrides else kind(**own)
-            return command(**values)
+        def with_overrides(**values: Any) -> T:
+            fields: dict[str, dict[str, Any]] = {}
+            for option in options.values():
+                value = values.pop(option.name)
+                if value is None:
+                    value = option.value
+                if value is not None:
+                    for section, field in option.fields:
+                        fields.setdefault(section, {})[field] = value
+            return command(overrides=Overrides(fields), **values)
 
-        with_objects.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        return with_objects
+        with_overrides.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return with_overrides
 
     return decorate
 
@@ -215,19 +216,6 @@ def _options(classes: Mapping[str, type[msgspec.Struct]], only: Collection[str] 
     if unknown := {*(only or ())} - options.keys():
         raise ValueError(f"{', '.join(classes)} have no {', '.join(sorted(unknown))}")
     return options
-
-
-def _take(options: Mapping[str, _Option], values: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Move the values of options out of ``values``, to their sections and fields."""
-    sections: dict[str, dict[str, Any]] = {}
-    for option in options.values():
-        value = values.pop(option.name)
-        if value is None:
-            value = option.value
-        if value is not None:
-            for section, field in option.fields:
-                sections.setdefault(section, {})[field] = value
-    return sections
 
 
 RENAMED = {"--part": "--shard", "--engine": "--executor"}

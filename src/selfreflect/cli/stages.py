@@ -37,7 +37,6 @@ def run_command(
     overrides: Overrides,
     strategies: o.Strategies = o.STRATEGIES,
     fresh: o.Fresh = False,
-    options: ExecutionOptions,
     dry_run: o.DryRun = False,
     json: o.Json = False,
 ) -> None:
@@ -45,7 +44,7 @@ def run_command(
 
     The results go to a run directory. After an interruption, run the same command to resume.
     """
-    run_stages(out, STAGES, overrides, options, strategies, fresh=fresh, dry_run=dry_run, json=json)
+    run_stages(out, STAGES, overrides, strategies, fresh=fresh, dry_run=dry_run, json=json)
 
 
 @takes("questions")
@@ -58,7 +57,7 @@ def questions_command(
 ) -> None:
     """Show the questions of a source, or store them."""
     if out is not None:
-        run_stages(out, ["questions"], overrides, ExecutionOptions(), fresh=fresh, json=json)
+        run_stages(out, ["questions"], overrides, fresh=fresh, json=json)
         return
     source = load_questions(**overrides.config().section("questions"))
     for question in source.questions:
@@ -78,7 +77,6 @@ def answers_command(
     out: o.Out,
     overrides: Overrides,
     fresh: o.Fresh = False,
-    options: ExecutionOptions,
     dry_run: o.DryRun = False,
     json: o.Json = False,
 ) -> None:
@@ -93,7 +91,7 @@ def answers_command(
             "--limit, --shard, --split, --subset and --question-column belong to --questions SOURCE"
         )
     stages: list[Stage] = ["questions", "answers"] if "source" in questions else ["answers"]
-    run_stages(out, stages, overrides, options, fresh=fresh, dry_run=dry_run, json=json)
+    run_stages(out, stages, overrides, fresh=fresh, dry_run=dry_run, json=json)
 
 
 @takes("summaries", config_file=True, execution=GENERATING)
@@ -102,7 +100,6 @@ def summarize_command(
     out: o.Out,
     strategies: o.Strategies = o.STRATEGIES,
     overrides: Overrides,
-    options: ExecutionOptions,
     dry_run: o.DryRun = False,
     json: o.Json = False,
 ) -> None:
@@ -111,14 +108,13 @@ def summarize_command(
     Adds the summaries that a run directory lacks. Strategies can be added later; only the new ones are then
     scored.
     """
-    run_stages(out, ["summaries"], overrides, options, strategies, dry_run=dry_run, json=json)
+    run_stages(out, ["summaries"], overrides, strategies, dry_run=dry_run, json=json)
 
 
 def run_stages(
     out: Path,
     stages: Sequence[Stage],
     overrides: Overrides,
-    options: ExecutionOptions,
     strategies: str = "",
     *,
     fresh: bool = False,
@@ -138,7 +134,7 @@ def run_stages(
     if stages[0] != "questions":
         Run.load(out)  # a mistyped name is an error, not a new directory
     config = overrides.config({} if fresh else settings_of(out))
-    options = replace(options, devices=None)
+    options = replace(overrides.execution, devices=None)
     if dry_run:
         from selfreflect.cli.costs import show_costs
         from selfreflect.pipeline.dry_run import dry_run_directory

@@ -7,14 +7,12 @@ from pathlib import Path
 
 import typer
 from msgspec import to_builtins
-from msgspec.structs import replace
 
 from selfreflect.cli import settings as o
 from selfreflect.cli.console import emit, print_table, say
 from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.cli.studies import STUDIES, StudyOptions, check, load
 from selfreflect.errors import BackendError, ConfigError
-from selfreflect.pipeline.options import ExecutionOptions
 from selfreflect.render.table import Column, Table
 from selfreflect.validate.catalogue import METRICS
 
@@ -24,6 +22,7 @@ from selfreflect.validate.catalogue import METRICS
     "scores",
     only=("--revision", "--base-url", "--judge-url", "--judge-revision", "--judge-dtype", "--compat"),
     execution=("--device", "--trust-remote-code", "--max-connections", "--timeout"),
+    others={"study": StudyOptions},
 )
 def validate_command(
     *,
@@ -33,7 +32,6 @@ def validate_command(
         "directory.",
         None,
     ),
-    study_options: StudyOptions,
     judge: list[str] = option(
         "--judge NAME",
         "Model with full logits: smollm2, a hub name, or a local directory. For --study judges several, as "
@@ -59,7 +57,6 @@ def validate_command(
         None,
     ),
     overrides: Overrides,
-    options: ExecutionOptions,
     json: o.Json = False,
 ) -> None:
     """Test whether a metric can be trusted with your judge.
@@ -90,7 +87,7 @@ def validate_command(
     if list_metrics:
         _list_metrics(json)
         return
-    study_options = replace(study_options, source=source)
+    study_options = StudyOptions(source=source, **overrides.section("study"))
     if study_options.writer and model is None:
         raise typer.BadParameter("--writer needs --model NAME")
     check(study_options)
@@ -99,7 +96,7 @@ def validate_command(
     from selfreflect.validate.statistics import scipy_stats
 
     scipy_stats()  # better missing now than after the measurements
-    models = Models.of(judges, model, overrides, options)
+    models = Models.of(judges, model, overrides)
     metric_names = None if metrics is None else _split(metrics)
     advice = "Nothing is kept without --out DIR."
     if out is not None:

@@ -252,7 +252,6 @@ def test_only_the_experiment_joins_settings_and_disk() -> None:
         "process_executor",
         "ray_executor",
         "ray_driver",
-        "ray_placement",
     ],
 )
 def test_work_elsewhere_never_sees_the_run_directory(module: str) -> None:

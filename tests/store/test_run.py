@@ -276,8 +276,14 @@ class TestConfig:
 
     def test_a_stage_is_settled_once_on_the_open_and_locked_run(self, full: Path) -> None:
         with Run.open(full, CONFIG) as run:
-            run.settle("scores", settings={"judge": "j"}, model={"name": "j"}, packages={"torch": "2"})
-            run.settle("answers", settings={"model": "other"}, prompts="hash", model={"name": "again"})
+            run.update_manifest(
+                config={"scores": {"judge": "j"}}, models={"scores": {"name": "j"}}, packages={"torch": "2"}
+            )
+            run.update_manifest(
+                config={"answers": {"model": "other"}},
+                models={"answers": {"name": "again"}},
+                prompts={"answers": "hash"},
+            )
             with pytest.raises(StoreError, match=f"pid {os.getpid()}"):
                 Run.open(full, CONFIG)
             assert contents(run) == ALL
@@ -287,7 +293,7 @@ class TestConfig:
         assert manifest.models == {"scores": {"name": "j"}, "answers": {"name": "again"}}
         assert (manifest.prompts, manifest.packages) == ({"answers": "hash"}, {"torch": "2"})
         with pytest.raises(StoreError, match="not open for writing"):
-            Run.load(full).settle("questions", settings={})
+            Run.load(full).update_manifest(config={"questions": {}})
 
 
 class TestOtherDirectories:

@@ -96,7 +96,7 @@ class Experiment:
             source = msgspec.to_builtins(question_set)
             del source["questions"]
             source["count"] = len(question_set.questions)
-            self._settle("questions", source=source)
+            self._settle("questions", sources=source)
             stored = self.run.questions
             self.run.append_all(one for one in question_set.questions if one.id not in stored)
 
@@ -164,22 +164,22 @@ class Experiment:
                 raise BackendError(
                     f"Workers have different models: {first} and {facts}. Name a revision and a dtype."
                 )
-            if outcome.results and not is_settled:
-                self._settle(stage, model=first)
+            if outcome.results and first is not None and not is_settled:
+                self._settle(stage, models=first)
                 is_settled = True
             yield outcome
 
-    def _settle(
-        self, stage: Stage, *, model: dict[str, Any] | None = None, source: dict[str, Any] | None = None
-    ) -> None:
-        self.run.settle(
-            stage,
-            settings=self._settings[stage],
-            model=model,
-            source=source,
-            prompts=self._prompts.hash if stage in PROMPTED else None,
-            packages=_packages(),
-        )
+    def _settle(self, stage: Stage, **facts: dict[str, Any]) -> None:
+        """Record what a stage is made with. Until then a mistyped name does not bind the directory.
+
+        Args:
+            facts: of its ``models`` or ``sources``.
+        """
+        sections: dict[str, Any] = {"config": self._settings[stage], **facts}
+        if stage in PROMPTED:
+            sections["prompts"] = self._prompts.hash
+        entries: dict[str, Any] = {name: {stage: value} for name, value in sections.items()}
+        self.run.update_manifest(packages=_packages(), **entries)
 
     @contextmanager
     def _timed(self, stage: Stage) -> Iterator[None]:

@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace as replace_field
 from multiprocessing.connection import Connection, wait
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from selfreflect.errors import BackendError
 from selfreflect.pipeline.stages import StageSpec, StageTask
-from selfreflect.pipeline.wire import Batch, Outcome, StageWorker, each_once, split_into_batches
+from selfreflect.pipeline.wire import Outcome, StageWorker, split_into_batches
 
 
 class ProcessExecutor:
@@ -37,13 +37,6 @@ class ProcessExecutor:
     def outcomes(self, spec: StageSpec, tasks: Sequence[StageTask]) -> Generator[Outcome, None, None]:
         """See :class:`~selfreflect.pipeline.executors.Executor`."""
         batches = deque(split_into_batches(tasks, len(self._devices), spec.batch_size))
-        yield from each_once(self._outcomes(spec, batches), len(batches))
-
-    def close(self) -> None:
-        while self._processes:
-            self._processes.pop().end()
-
-    def _outcomes(self, spec: StageSpec, batches: deque[Batch]) -> Iterator[Outcome]:
         for device in self._devices[len(self._processes) : len(batches)]:
             self._processes.append(_DeviceProcess(device))
         busy = {process.connection: process for process in self._processes[: len(batches)]}
@@ -63,6 +56,10 @@ class ProcessExecutor:
         finally:
             if busy:  # after an error or an interrupt, nothing waits for the batches under way
                 self.close()
+
+    def close(self) -> None:
+        while self._processes:
+            self._processes.pop().end()
 
 
 class _DeviceProcess:

@@ -147,7 +147,7 @@ def _write_manifest(run: Run, manifests: Sequence[Manifest]) -> int | None:
         models=models,
         packages={name: ", ".join(sorted(numbers)) for name, numbers in versions.items()},
         prompts=prompts,
-        sources={"questions": source} if source else None,
+        sources={"questions": source} if source else {},
         wall_time=times,
     )
     return source.get("count")

@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import field
@@ -46,7 +45,6 @@ _LOCK = ".lock"
 _FORMAT = "selfreflect-run"
 
 StoredRecord = Question | AnswerSet | Summary | Score | Failure
-_Section = Mapping[str, Any] | None
 
 _LAYOUT: dict[type[Record], tuple[str, Callable[[Any], Any]]] = {
     Question: ("questions.jsonl", lambda record: record.id),
@@ -66,7 +64,6 @@ _LONG_FIELDS: dict[type[Record], frozenset[str]] = {
 _COLUMNS = "question_id question kind strategy summary score stderr token_tasks judge failure failure_message"
 """Of the data frame."""
 
-_NO_FIELDS: Mapping[type[Record], Collection[str]] = MappingProxyType({})
 _ABSENT = object()
 
 
@@ -101,7 +98,7 @@ class Run:
         self.manifest = manifest
         self._resources = resources
         """Released by :meth:`close`; None while nothing may be written."""
-        self._journals = journals(path, _NO_FIELDS if detail else _LONG_FIELDS)
+        self._journals = journals(path, None if detail else _LONG_FIELDS)
 
     @classmethod
     def open(cls, path: str | Path, config: Mapping[str, Any], *, fresh: bool = False) -> Self:
@@ -208,9 +205,8 @@ class Run:
             "summaries": self.summaries,
             "scores": self.scores,
         }
-        failures: dict[tuple[Stage, str, str], Failure] = self._journals[Failure].records
-        standing = []
-        for (stage, question, name), failure in failures.items():
+        standing: list[Failure] = []
+        for (stage, question, name), failure in self._journals[Failure].records.items():
             key = question if stage in ("questions", "answers") else (question, name)
             if key not in records[stage]:
                 standing.append(failure)
@@ -231,65 +227,35 @@ class Run:
         groups: dict[type[Record], list[StoredRecord]] = {}
         for record in records:
             groups.setdefault(type(record), []).append(record)
-        encoded = [
-            (self._journals[kind], self._journals[kind].encode(group)) for kind, group in groups.items()
-        ]
-        for journal, (added, data) in encoded:
-            with store_errors(journal.path):
-                journal.append(added, data)
+        # all are encoded before the first is written
+        encoded = {kind: self._journals[kind].encode(group) for kind, group in groups.items()}
+        for kind, (added, data) in encoded.items():
+            with store_errors(self._journals[kind].path):
+                self._journals[kind].append(added, data)
 
     def add_in_memory(self, records: Iterable[StoredRecord]) -> None:
         """Add records to this object only."""
         for record in records:
             self._journals[type(record)].put(record)
 
-    def settle(
-        self,
-        stage: Stage,
-        *,
-        settings: Mapping[str, Any],
-        model: _Section = None,
-        source: _Section = None,
-        prompts: str | None = None,
-        packages: _Section = None,
-    ) -> None:
-        """Record what a stage is made with, once its model or source has proven real.
-
-        Until then a mistyped name does not bind the directory. A stage keeps the settings it was first
-        settled with.
-
-        Raises:
-            StoreError: the run was opened for reading, or the disk refuses.
-        """
-        self._update(
-            config=None if stage in self.manifest.config else {stage: settings},
-            models=None if model is None else {stage: model},
-            sources=None if source is None else {stage: source},
-            prompts=None if prompts is None else {stage: prompts},
-            packages=packages,
-        )
-
-    def update_manifest(
-        self,
-        *,
-        models: _Section = None,
-        packages: _Section = None,
-        prompts: _Section = None,
-        sources: _Section = None,
-        wall_time: Mapping[str, float] | None = None,
-    ) -> None:
+    def update_manifest(self, **sections: Mapping[str, Any]) -> None:
         """Add entries to sections of the manifest and replace those of the same name.
 
-        Seconds of ``wall_time`` are added to earlier ones instead.
+        Entries of ``config`` are never replaced, and seconds of ``wall_time`` are added up.
 
         Raises:
             StoreError: the run was opened for reading, or the disk refuses.
         """
-        times = None
-        if wall_time is not None:
-            earlier = self.manifest.wall_time
-            times = {stage: earlier.get(stage, 0.0) + seconds for stage, seconds in wall_time.items()}
-        self._update(models=models, packages=packages, prompts=prompts, sources=sources, wall_time=times)
+        self._check_writable()
+        merged = {}
+        for name, entries in sections.items():
+            merged[name] = dict(getattr(self.manifest, name))
+            for key, value in plain_settings(entries).items():
+                if name == "wall_time":
+                    value += merged[name].get(key, 0.0)
+                if name != "config" or key not in merged[name]:
+                    merged[name][key] = value
+        self._write_manifest(replace(self.manifest, **merged))
 
     def to_pandas(self) -> pd.DataFrame:
         """One row per question and strategy: the score, or the failure that prevented it.
@@ -328,15 +294,6 @@ class Run:
         if self._resources is None:
             raise StoreError(f"{self.path} is not open for writing. Open it with Run.open.")
 
-    def _update(self, **sections: _Section) -> None:
-        """Lay entries over sections of the manifest and write it."""
-        self._check_writable()
-        merged = {}
-        for name, entries in sections.items():
-            if entries is not None:
-                merged[name] = {**getattr(self.manifest, name), **plain_settings(entries)}
-        self._write_manifest(replace(self.manifest, **merged))
-
     def _write_manifest(self, manifest: Manifest) -> None:
         """Replace the manifest atomically: a reader sees the old one or the new one."""
         text = json.dumps(json.loads(dump_line(manifest)), indent=2) + "\n"
@@ -346,17 +303,14 @@ class Run:
 
 
 def journals(
-    path: Path, skip: Mapping[type[Record], Collection[str]] = _NO_FIELDS
+    path: Path, skip: Mapping[type[Record], Collection[str]] | None = None
 ) -> dict[type[Record], Journal[Any]]:
     """The record files of a run directory, unread; fields in ``skip`` are read as empty lists."""
     files: dict[type[Record], Journal[Any]] = {}
     for kind, (name, key) in _LAYOUT.items():
-        files[kind] = Journal(path / name, kind, key, _is_failure, skip.get(kind, ()))
+        skipped = skip.get(kind, ()) if skip else ()
+        files[kind] = Journal(path / name, kind, key, lambda record: isinstance(record, Failure), skipped)
     return files
-
-
-def _is_failure(record: Record) -> bool:
-    return isinstance(record, Failure)
 
 
 def check_run_directory(path: Path) -> None:
@@ -445,15 +399,6 @@ def _short_json(value: Any) -> str:
 
 def plain_settings(value: Mapping[str, Any]) -> dict[str, Any]:
     """``value`` as JSON reads it back, so that it compares equal, without credentials in URLs."""
-    plain: dict[str, Any] = _without_credentials(json.loads(dump_line(dict(value))))
+    # credentials hold no space, and between two strings of JSON there is one
+    plain: dict[str, Any] = json.loads(without_credentials(dump_line(dict(value))))
     return plain
-
-
-def _without_credentials(value: Any) -> Any:
-    if isinstance(value, str):
-        return without_credentials(value)
-    if isinstance(value, list):
-        return [_without_credentials(entry) for entry in value]
-    if isinstance(value, dict):
-        return {_without_credentials(key): _without_credentials(entry) for key, entry in value.items()}
-    return value

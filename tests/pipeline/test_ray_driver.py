@@ -14,8 +14,7 @@ from selfreflect.errors import BackendError, ConfigError
 from selfreflect.pipeline.executors import Executors
 from selfreflect.pipeline.models import ConfiguredModels
 from selfreflect.pipeline.options import ExecutionOptions, Quiet
-from selfreflect.pipeline.ray_driver import _call, _ray_errors
-from selfreflect.pipeline.ray_placement import place_actors
+from selfreflect.pipeline.ray_driver import _call, _ray_errors, place_actors
 from selfreflect.pipeline.stages import StageSpec
 from selfreflect.prompts import load_prompts
 

@@ -21,13 +21,12 @@ from selfreflect.validate.edits.percentages import (
     QUESTIONS,
     SHIFTS,
     MultipleChoice,
-    Point,
     ShiftedPercentages,
     evenly,
     shapes,
     total_variation,
 )
-from selfreflect.validate.edits.statements import stated
+from selfreflect.validate.edits.statements import Point, stated
 from selfreflect.validate.statistics import correlation_interval, interaction
 
 LOWER = MetricInfo(name="distance", better="lower", group="control", about="")

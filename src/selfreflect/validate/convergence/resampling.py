@@ -67,7 +67,7 @@ class Ranking:
 
     @property
     def table(self) -> Floats:
-        """(Q, S)"""
+        """The values, (Q, S)."""
         return np.array(list(self.values.values()), dtype=np.float64)
 
     @property

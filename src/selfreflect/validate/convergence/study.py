@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -73,27 +72,18 @@ _RANKING_NOTES = (
 _PAIR_NOTES = (
     "difference: how much worse, paired over questions; intervals: 95% BCa bootstrap over questions",
     f"questions needed: ((1.96 + 0.84) sd / difference)^2, at least {FEWEST}: the 95% interval then "
-    "excludes 0 with 80% power, if the difference is as large as observed; with the answers each question "
-    f"has, and for {ANSWERS} masked-out ones by the spread between these",
+    "excludes 0 with 80% power, if the difference is as large as observed; with the masked-out answers each "
+    f"question has, and with {ANSWERS} of them",
     "sd of a question: of its difference, with the answers it has; between questions: what more masked-out "
     "answers would leave of it",
-    "answers are masked-out ones, and the conditioning ones stay as they are; not adjusted for several pairs",
 )
 _ORDER_NOTES = (
     "changes: absolute, of one value; order changed: share of pairs of summaries of one question that "
-    "are ordered otherwise",
-    "the order of the masked-out answers must not matter, except for rounding in the judge",
+    "are ordered otherwise; the order of masked-out answers must not matter, but for rounding in the judge",
 )
 _RESAMPLED = "questions drawn with replacement"
 _SUBSAMPLED = "drawn without replacement from each question; compared with the ranking by all of them"
 _TRUNCATED = "the first ones, rescored questions drawn with replacement; compared with the ranking by all"
-
-
-class Variant(NamedTuple):
-    """An item with fewer answers, or with its answers in another order."""
-
-    original: Item
-    item: Item
 
 
 class Convergence:
@@ -120,7 +110,8 @@ class Convergence:
             )
         self._left_out = len(items) - len(self._complete)
         self._ids = {item.id for item in items}
-        self._variants: list[Variant] = []
+        self._variants: list[tuple[Item, Item]] = []
+        """Items, and each with fewer answers or with its answers in another order."""
         for index, item in enumerate(self._complete[:rescored]):
             for count in CONDITIONING:
                 if count < len(item.conditioning):
@@ -136,12 +127,12 @@ class Convergence:
         while name in self._ids:
             name += "*"
         self._ids.add(name)
-        self._variants.append(Variant(original, msgspec.structs.replace(original, id=name, **answers)))
+        self._variants.append((original, msgspec.structs.replace(original, id=name, **answers)))
 
     @property
     def items(self) -> Sequence[Item]:
         """The items that hold all summaries, then the variants."""
-        return [*self._complete, *(variant.item for variant in self._variants)]
+        return [*self._complete, *(variant for _, variant in self._variants)]
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
         values, other_judges = one_judge(values)
@@ -213,9 +204,8 @@ class Convergence:
 
     def _coverage(self, rankings: Sequence[Ranking], other_judges: Sequence[str]) -> str:
         total = len(self._complete)
-        sentence = (
-            f"{total} questions with {len(self._strategies)} strategies each: {listed(self._strategies)}."
-        )
+        names = listed(self._strategies)
+        sentence = f"{total} questions with {len(self._strategies)} strategies each: {names}."
         if self._left_out:
             sentence += f" Items that do not hold all of them were left out: {self._left_out}."
         for ranking in rankings:
@@ -257,7 +247,7 @@ class Convergence:
                         "n": len(sizes),
                     }
                     rows.append(row)
-        questions = {variant.original.id for variant in self._variants}
+        questions = {original.id for original, _ in self._variants}
         notes = (
             *_ORDER_NOTES,
             "other orders and fewer conditioning answers were scored on the first "

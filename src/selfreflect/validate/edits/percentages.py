@@ -6,8 +6,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from itertools import chain, combinations_with_replacement, pairwise
 from statistics import fmean
 
@@ -25,9 +24,12 @@ from selfreflect.validate.edits.statements import (
     CannotEditError,
     Grouping,
     Material,
+    Point,
     Possibility,
     Statement,
     apportioned,
+    badness,
+    correlations,
     other_possibilities,
     statements,
 )
@@ -60,46 +62,6 @@ _VERDICTS = {
     0: "shows no clear response to the distance",
     -1: "gets BETTER with the distance",
 }
-
-
-@dataclass(frozen=True)
-class Point:
-    """A statement about an item, and how wrong its percentages are."""
-
-    item: str
-    distance: float
-    """Total variation between the stated and the true distribution, 0 to 1."""
-    summaries: tuple[str, ...]
-    """The summaries that state it, by name: the mean of their values counts."""
-    question: str = ""
-    """In multiple choice: the question of the item."""
-
-
-def badness(
-    metric: MetricInfo, points: Iterable[Point], values: Mapping[tuple[str, str], float]
-) -> dict[Point, float]:
-    """How bad the metric finds each point, see :meth:`MetricInfo.badness`; points without all values are
-    missing."""
-    by_point = {}
-    for point in points:
-        numbers = [values[point.item, name] for name in point.summaries if (point.item, name) in values]
-        if len(numbers) == len(point.summaries):
-            by_point[point] = metric.badness(fmean(numbers))
-    return by_point
-
-
-def correlations(
-    by_point: Mapping[Point, float],
-    correlation: Callable[[Sequence[float], Sequence[float]], float | None],
-) -> dict[str, float]:
-    """The correlation of distance and badness within each item; undefined ones are missing."""
-    sides: dict[str, tuple[list[float], list[float]]] = {}
-    for point, bad in by_point.items():
-        distances, numbers = sides.setdefault(point.item, ([], []))
-        distances.append(point.distance)
-        numbers.append(bad)
-    by_item = {item: correlation(*both) for item, both in sides.items()}
-    return {item: value for item, value in by_item.items() if value is not None}
 
 
 SHIFTS = (10, 20, 30, 40, 50)
@@ -201,7 +163,13 @@ class ShiftedPercentages:
         rows: list[dict[str, Cell]] = []
         shift_rows: list[dict[str, Cell]] = []
         curves: list[Curve] = []
-        says = [self._extent()]
+        extent = (
+            f"Percentages were shifted in {counted(len(self.items), 'item')}. In {len(self.open)} of them a "
+            "masked-out answer has a word that only the two percentages can tell."
+        )
+        for reason, count in sorted(self.skipped.items()):
+            extent += f" {counted(count, 'item')} left out: {reason}."
+        says = [extent]
         for metric in metrics:
             every = chain.from_iterable(points.values() for points in self.points.values())
             bad = badness(metric, every, numbers.get(metric.name, {}))
@@ -266,16 +234,6 @@ class ShiftedPercentages:
                 by_shift[shift] = Worsening(changes, len(having))
         return by_shift
 
-    def _extent(self) -> str:
-        sentence = (
-            f"Percentages were shifted in {counted(len(self.items), 'item')}. In {len(self.open)} of them a "
-            "masked-out answer has a word that only the two percentages can tell; in the others metrics that "
-            "read masked words need not respond."
-        )
-        for reason, count in sorted(self.skipped.items()):
-            sentence += f" {counted(count, 'item')} left out: {reason}."
-        return sentence
-
 
 def is_open(masked_out: Sequence[str], one: str, other: str) -> bool:
     """Whether the same word of the same masked-out answer could be that of either possibility: in ``The _
@@ -298,24 +256,21 @@ def _dose_curve(metric: str, by_shift: Mapping[int, Worsening]) -> list[Curve]:
     unit = math.sqrt(fmean(change**2 for change in changes)) or 1.0
     x, y, low, high = [0.0], [0.0], [0.0], [0.0]
     for shift, change in by_shift.items():
-        mean = change.mean
-        if mean.mean is not None:
-            x.append(float(shift))
-            y.append(mean.mean / unit)
-        if mean.low is not None and mean.high is not None:
-            low.append(mean.low / unit)
-            high.append(mean.high / unit)
-    if len(low) < len(x):
-        return [Curve(metric, tuple(x), tuple(y))]
-    return [Curve(metric, *map(tuple, (x, y, low, high)))]
+        estimate = change.mean
+        if estimate.mean is None:
+            continue
+        x.append(float(shift))
+        y.append(estimate.mean / unit)
+        if estimate.low is not None and estimate.high is not None:
+            low.append(estimate.low / unit)
+            high.append(estimate.high / unit)
+    ends = (low, high) if len(low) == len(x) else ((), ())
+    return [Curve(metric, tuple(x), tuple(y), *map(tuple, ends))]
 
 
 STEPS = 10
 """Distributions of multiple choice are in steps of one tenth."""
-
-
 OPTIONS = 4
-
 QUESTIONS = {
     "colour": ("Which colour would you paint the front door", ("red", "blue", "green", "white")),
     "month": ("In which month would you visit the island", ("March", "June", "August", "October")),
@@ -422,12 +377,13 @@ class MultipleChoice:
             sides = [point.distance for point in points], list(bad.values())
             net_sides = _net(points, sides[0]), _net(points, sides[1])
             rho = correlation_interval(*net_sides, groups=items)
+            x_ranks, y_ranks = map(scipy_stats().rankdata, net_sides)
+            statements = [point.summaries for point in points]
+            questions = [point.question for point in points]
+            p = column_shuffle_p(x_ranks, y_ranks, items, statements, questions)
             linear = correlation_interval(*net_sides, "pearson", groups=items)
-            p = _shuffle_p(points, *net_sides)
-            form = _form(points, sides[1])
-            net_rows.append(
-                {**_correlation_row(metric, rho, linear, len(points), total), "p": p, "form": form}
-            )
+            row = _correlation_row(metric, rho, linear, len(points), total)
+            net_rows.append({**row, "p": p, "form": _form(points, sides[1])})
             overall = correlation_interval(*sides, groups=items)
             linear = correlation_interval(*sides, "pearson", groups=items)
             overall_rows.append(_correlation_row(metric, overall, linear, len(points), total))
@@ -504,14 +460,3 @@ def _form(points: Sequence[Point], values: Sequence[float]) -> float | None:
     total = math.fsum(value**2 for value in within)
     net = math.fsum(value**2 for value in _net(points, values))
     return max(0.0, 1 - net / total) if total else None
-
-
-def _shuffle_p(points: Sequence[Point], distances: Sequence[float], values: Sequence[float]) -> float | None:
-    """The p of their rank correlation, if statements change places within a question."""
-    if not points:
-        return None
-    ranks = scipy_stats().rankdata
-    items = [point.item for point in points]
-    statements = [point.summaries for point in points]
-    questions = [point.question for point in points]
-    return column_shuffle_p(ranks(distances), ranks(values), items, statements, questions)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from selfreflect.errors import DataError, MissingExtraError, excerpt
-from selfreflect.records import Record, question_id
+from selfreflect.records import question_id
 
 
 class Row(NamedTuple):
@@ -67,7 +67,12 @@ class RowIds:
         Raises:
             DataError: the row's id is neither text nor an integer, or is already taken.
         """
-        id_ = _explicit_id(row) or self._derived_id(text)
+        value = row.fields.get("id")
+        if isinstance(value, bool) or not isinstance(value, str | int | None):
+            raise row.error(f"the field 'id' must be a text or an integer, not {type_name(value)}")
+        id_ = "" if value is None else str(value)
+        if not id_.strip():
+            id_ = self._derived_id(text)
         if id_ in self._owners:
             raise row.error(
                 f"the id {excerpt(id_)} is already taken by {self._owners[id_]}; give every record its own"
@@ -84,16 +89,7 @@ class RowIds:
                 return id_
 
 
-def _explicit_id(row: Row) -> str | None:
-    value = row.fields.get("id")
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return None
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise row.error(f"the field 'id' must be a text or an integer, not {type_name(value)}")
-    return str(value)
-
-
-class Content(Record, frozen=True, kw_only=True):
+class Content(NamedTuple):
     """The bytes of one source."""
 
     name: str
@@ -118,7 +114,7 @@ def read_content(source: str | Path, stdin: BinaryIO | None = None) -> Content:
     """
     if str(source) == "-":
         data = (stdin or sys.stdin.buffer).read()
-        content = Content(name="standard input", suffix=_guess_suffix(data), data=data)
+        content = Content("standard input", _guess_suffix(data), data)
     else:
         content = _read_file(Path(source))
     if not content.data or content.data.isspace():
@@ -135,7 +131,7 @@ def _read_file(path: Path) -> Content:
                 raise DataError(
                     f"{name} has the unknown suffix {excerpt(path.suffix)}; known are {', '.join(PARSERS)}"
                 )
-            return Content(name=name, suffix=suffix, data=stream.read())
+            return Content(name, suffix, stream.read())
     except FileNotFoundError:
         raise DataError(f"{name}: there is no such file") from None
     except IsADirectoryError:
@@ -178,15 +174,14 @@ def _json_rows(content: Content) -> list[Row]:
 
 def _jsonl_rows(content: Content) -> list[Row]:
     rows = []
-    for number, line in _lines(content):
-        where = f"line {number}"
+    for where, line in _lines(content):
         value = _parse_json(line, f"{content.name}, {where}", one_line=True)
         rows.append(_row(content.name, where, value))
     return rows
 
 
 def _txt_rows(content: Content) -> list[Row]:
-    return [_row(content.name, f"line {number}", line) for number, line in _lines(content)]
+    return [_row(content.name, where, line) for where, line in _lines(content)]
 
 
 def _csv_rows(content: Content) -> list[Row]:
@@ -201,8 +196,12 @@ def _csv_rows(content: Content) -> list[Row]:
             if not cells:
                 continue
             if not header:
-                _check_header(content.name, cells)
                 header = cells
+                if not all(cell.strip() for cell in header) or len(set(header)) < len(header):
+                    raise DataError(
+                        f"{content.name}: the first line must be a header that names every column "
+                        f"differently; it is {excerpt(header)}"
+                    )
             elif len(cells) != len(header):
                 raise DataError(
                     f"{content.name}, {where}: {len(cells)} cells, but the header has {len(header)} columns"
@@ -212,14 +211,6 @@ def _csv_rows(content: Content) -> list[Row]:
     except csv.Error as error:
         raise DataError(f"{content.name}, line {line}: not CSV: {error}") from None
     return rows
-
-
-def _check_header(name: str, cells: list[str]) -> None:
-    if not all(cell.strip() for cell in cells) or len(set(cells)) < len(cells):
-        raise DataError(
-            f"{name}: the first line must be a header that names every column differently; it is "
-            f"{excerpt(cells)}"
-        )
 
 
 def _parquet_rows(content: Content) -> list[Row]:
@@ -258,11 +249,11 @@ def _decode(content: Content) -> str:
         ) from None
 
 
-def _lines(content: Content) -> list[tuple[int, str]]:
-    """Split into non-blank lines with their numbers. Only line feeds end a line: U+2028 may occur in a JSON
+def _lines(content: Content) -> list[tuple[str, str]]:
+    """Split into non-blank lines with their places. Only line feeds end a line: U+2028 may occur in a JSON
     string."""
-    lines = _decode(content).split("\n")
-    return [(number, line.removesuffix("\r")) for number, line in enumerate(lines, 1) if line.strip()]
+    lines = enumerate(_decode(content).split("\n"), start=1)
+    return [(f"line {number}", line.removesuffix("\r")) for number, line in lines if line.strip()]
 
 
 def _row(name: str, where: str, value: Any) -> Row:
@@ -277,12 +268,10 @@ def _parse_json(text: str, where: str, one_line: bool = False) -> Any:
     try:
         return _JSON.decode(text)
     except json.JSONDecodeError as error:
-        position = f"column {error.colno}"
+        position = f"column {error.colno}" if one_line else f"line {error.lineno} column {error.colno}"
         hint = ""
-        if not one_line:
-            position = f"line {error.lineno} {position}"
-            if error.msg == "Extra data":
-                hint = " (one object per line? Use the suffix .jsonl)"
+        if error.msg == "Extra data" and not one_line:
+            hint = " (one object per line? Use the suffix .jsonl)"
         raise DataError(f"{where}: not JSON: {error.msg} at {position}{hint}") from None
     except RecursionError:
         raise DataError(f"{where}: nested too deeply") from None

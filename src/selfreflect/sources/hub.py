@@ -5,25 +5,30 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from selfreflect.errors import DataError, MissingExtraError, excerpt
-from selfreflect.records import Record
 from selfreflect.sources.files import Row
 
 HubLoader = Callable[[str, str | None, str | None], Any]
 """Loads a ``datasets.Dataset`` from (name, subset, split)."""
 
 
-class HubSet(Record, frozen=True, kw_only=True):
-    """The columns of a data set. Without ``question`` they are guessed from their names."""
+class Columns(NamedTuple):
+    """The columns to read; an empty name means no column. The id is always in ``id``."""
+
+    question: str
+    gold: str = ""
+    kind: str = ""
+
+
+class HubSet(NamedTuple):
+    """A data set of the hub. Without ``columns`` they are guessed from their names."""
 
     name: str
     subset: str | None = None
     split: str | None = None
-    question: str = ""
-    gold: str = ""
-    kind: str = ""
+    columns: Columns | None = None
     reads: tuple[str, ...] = ()
     """Further columns that ``rewrite`` needs."""
     rewrite: Callable[[Row], Row] | None = None
@@ -48,32 +53,18 @@ def multiple_choice(row: Row) -> Row:
 
 HUB_SETS: dict[str, HubSet] = {
     "natural_questions": HubSet(
-        name="google-research-datasets/natural_questions",
-        subset="dev",
-        split="validation",
-        question="question.text",
+        "google-research-datasets/natural_questions", "dev", "validation", Columns("question.text")
     ),
-    "trivia_qa": HubSet(
-        name="mandarjoshi/trivia_qa", subset="rc", split="test", question="question", gold="answer"
-    ),
-    "simpleqa": HubSet(name="basicv8vc/SimpleQA", split="test", question="problem", gold="answer"),
+    "trivia_qa": HubSet("mandarjoshi/trivia_qa", "rc", "test", Columns("question", "answer")),
+    "simpleqa": HubSet("basicv8vc/SimpleQA", None, "test", Columns("problem", "answer")),
     "mmlu": HubSet(
-        name="cais/mmlu",
-        subset="all",
-        split="test",
-        question="question",
-        gold="answer",
-        kind="subject",
-        reads=("choices",),
-        rewrite=multiple_choice,
+        "cais/mmlu", "all", "test", Columns("question", "answer", "subject"), ("choices",), multiple_choice
     ),
     "truthful_qa": HubSet(
-        name="truthfulqa/truthful_qa",
-        subset="generation",
-        split="validation",
-        question="question",
-        gold="best_answer",
-        kind="category",
+        "truthfulqa/truthful_qa",
+        "generation",
+        "validation",
+        Columns("question", "best_answer", "category"),
     ),
 }
 
@@ -91,7 +82,7 @@ def find_hub_set(source: str) -> HubSet | None:
         return None
     if not name:
         raise DataError("'hf:' needs the name of a data set after it, as in 'hf:rajpurkar/squad'")
-    return HubSet(name=name)
+    return HubSet(name)
 
 
 def load_hub(name: str, subset: str | None, split: str | None) -> Any:

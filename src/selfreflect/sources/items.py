@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import msgspec
+
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.records import AnswerSet, Question, Record, Summary, halves, question_id
 from selfreflect.sources.files import Row, RowIds, listed, parse_rows, read_content, type_name
@@ -77,16 +79,15 @@ def items_from_records(
     items = []
     for answer_set in answers:
         question = questions.get(answer_set.question_id)
-        if question is None:
-            continue
-        item = Item(
-            id=question.id,
-            question=question.text,
-            masked_out=answer_set.masked_out,
-            conditioning=answer_set.conditioning,
-            summaries=texts.get(question.id, {}),
-        )
-        items.append(item)
+        if question:
+            item = Item(
+                id=question.id,
+                question=question.text,
+                masked_out=answer_set.masked_out,
+                conditioning=answer_set.conditioning,
+                summaries=texts.get(question.id, {}),
+            )
+            items.append(item)
     return items
 
 
@@ -125,7 +126,17 @@ def read_items(
 
 def _item(row: Row, ids: RowIds, num_answers: int | None) -> Item:
     question = row.text("question")
-    masked_out, conditioning = _halves(row)
+    names = [name for name in (MASKED_OUT, CONDITIONING, ANSWERS) if name in row.fields]
+    if names == [MASKED_OUT, CONDITIONING]:
+        masked_out, conditioning = _texts(row, MASKED_OUT), _texts(row, CONDITIONING)
+    elif names == [ANSWERS]:
+        answers = _texts(row, ANSWERS)
+        masked_out, conditioning = halves(answers) if len(answers) > 1 else ((), answers)
+    else:
+        raise row.error(
+            f"give either both {MASKED_OUT!r} and {CONDITIONING!r}, or {ANSWERS!r} alone; its fields are "
+            f"{listed(row.fields)}"
+        )
     return Item(
         id=ids.take(row, question),
         question=question,
@@ -133,19 +144,6 @@ def _item(row: Row, ids: RowIds, num_answers: int | None) -> Item:
         conditioning=conditioning[:num_answers],
         summaries=_summaries(row),
         order=_order(row),
-    )
-
-
-def _halves(row: Row) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    names = [name for name in (MASKED_OUT, CONDITIONING, ANSWERS) if name in row.fields]
-    if names == [MASKED_OUT, CONDITIONING]:
-        return _texts(row, MASKED_OUT), _texts(row, CONDITIONING)
-    if names == [ANSWERS]:
-        answers = _texts(row, ANSWERS)
-        return halves(answers) if len(answers) > 1 else ((), answers)
-    raise row.error(
-        f"give either both {MASKED_OUT!r} and {CONDITIONING!r}, or {ANSWERS!r} alone; its fields are "
-        f"{listed(row.fields)}"
     )
 
 
@@ -182,17 +180,16 @@ def _summaries(row: Row) -> dict[str, str]:
 
 
 def _order(row: Row) -> tuple[tuple[str, ...], ...]:
-    value: Any = row.fields.get("order")
+    value = row.fields.get("order")
     if value is None:
         return ()
-    chains = [value] if _is_names(value) else value
-    if isinstance(chains, list) and all(_is_names(chain) for chain in chains):
-        return tuple(tuple(chain) for chain in chains if chain)
+    for chains in (value, [value]):
+        try:
+            orders = msgspec.convert(chains, tuple[tuple[str, ...], ...])
+        except msgspec.ValidationError:
+            continue
+        return tuple(chain for chain in orders if chain)
     raise row.error(
         'the field \'order\' must list names of summaries, best first, as in ["good", "bad"], or be a '
         "list of such lists"
     )
-
-
-def _is_names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value)

@@ -36,7 +36,7 @@ class _Summaries(_Question, frozen=True):
     summaries: dict[str, str]
 
 
-Row = TypeVar("Row", bound=_Question)
+PublishedRow = TypeVar("PublishedRow", bound=_Question)
 
 
 def read_published(
@@ -56,12 +56,15 @@ def read_published(
     question_rows = _read(questions, _Question)
     answer_rows = _read(answers, _Answers)
     summary_rows = _read(summaries, _Summaries)
-    if questions is not None:
-        _check_known(answer_rows, answers, question_rows, questions)
-        _check_known(summary_rows, summaries, question_rows, questions)
-    names = _short_names(summary_rows.values())
-
     texts = {**question_rows, **answer_rows, **summary_rows}
+    if questions is not None:
+        for path, rows in ((answers, answer_rows), (summaries, summary_rows)):
+            for number, text in enumerate(rows, start=1):
+                if text not in question_rows:
+                    raise DataError(
+                        f"{path}, record {number}: its question {excerpt(text)} is not in {questions}. "
+                        "The texts must be equal; add the question there, or leave out the questions file."
+                    )
     answer_records = []
     for text, answer_row in answer_rows.items():
         answer_set = AnswerSet(
@@ -70,6 +73,7 @@ def read_published(
             conditioning=answer_row.conditioning_answers,
         )
         answer_records.append(answer_set)
+    names = _short_names(summary_rows.values())
     summary_records = []
     for text, summary_row in summary_rows.items():
         for name, summary in summary_row.summaries.items():
@@ -122,12 +126,23 @@ def write_published(
     return list(left_out)
 
 
-def _read(path: str | Path | None, kind: type[Row]) -> dict[str, Row]:
+def _read(path: str | Path | None, kind: type[PublishedRow]) -> dict[str, PublishedRow]:
     """Read the rows of a file by question text, in order; no file has no rows."""
-    rows: dict[str, Row] = {}
+    rows: dict[str, PublishedRow] = {}
     if path is None:
         return rows
-    for number, value in enumerate(_load(path), start=1):
+    try:
+        values = json.loads(Path(path).read_bytes().decode("utf-8-sig"))
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not JSON in UTF-8: {error}.") from None
+    if not isinstance(values, list):
+        raise DataError(
+            f"{path}: the published layout is one JSON list of objects, and this is something else: "
+            f"{excerpt(values)}."
+        )
+    for number, value in enumerate(values, start=1):
         try:
             row = msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
@@ -145,40 +160,12 @@ def _read(path: str | Path | None, kind: type[Row]) -> dict[str, Row]:
     return rows
 
 
-def _load(path: str | Path) -> list[Any]:
-    try:
-        rows = json.loads(Path(path).read_bytes().decode("utf-8-sig"))
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}.") from error
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not JSON in UTF-8: {error}.") from None
-    if not isinstance(rows, list):
-        raise DataError(
-            f"{path}: the published layout is one JSON list of objects, and this is something else: "
-            f"{excerpt(rows)}."
-        )
-    return rows
-
-
-def _check_known(
-    rows: dict[str, Row], path: str | Path | None, known: dict[str, _Question], questions: str | Path
-) -> None:
-    for number, text in enumerate(rows, start=1):
-        if text not in known:
-            raise DataError(
-                f"{path}, record {number}: its question {excerpt(text)} is not in {questions}. "
-                "The texts must be equal; add the question there, or leave out the questions file."
-            )
-
-
 def _short_names(rows: Iterable[_Summaries]) -> dict[str, str]:
     """Map each name in a summaries file to ours; different names stay different."""
-    short: dict[str, str] = {}
-    for row in rows:
-        for name in row.summaries:
-            short[name] = name.removesuffix(SUFFIX) or name
+    names = dict.fromkeys(name for row in rows for name in row.summaries)
+    short = {name: name.removesuffix(SUFFIX) or name for name in names}
     if len(set(short.values())) < len(short):
-        return {name: name for name in short}
+        return {name: name for name in names}
     return short
 
 
@@ -194,15 +181,11 @@ def _write(directory: Path, contents: list[list[Any]], overwrite: bool) -> None:
             )
         directory.mkdir(parents=True, exist_ok=True)
         for path, rows in zip(paths, contents, strict=True):
-            write_bytes(path, _encoded(msgspec.to_builtins(rows)))
+            plain = msgspec.to_builtins(rows)
+            try:
+                data = json.dumps(plain, indent=4, ensure_ascii=False).encode()
+            except UnicodeEncodeError:  # a lone surrogate, which only an escape can hold
+                data = json.dumps(plain, indent=4).encode()
+            write_bytes(path, data + b"\n")
     except OSError as error:
         raise DataError(f"{directory}: {error.strerror or error}. Use a writable directory.") from error
-
-
-def _encoded(rows: list[dict[str, Any]]) -> bytes:
-    """Encode as readable UTF-8; lone surrogates, which UTF-8 cannot hold, turn the file into ASCII
-    escapes."""
-    try:
-        return (json.dumps(rows, indent=4, ensure_ascii=False) + "\n").encode()
-    except UnicodeEncodeError:
-        return (json.dumps(rows, indent=4) + "\n").encode()

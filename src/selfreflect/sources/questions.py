@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from importlib import resources
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any, BinaryIO
-
-from msgspec.structs import replace
+from typing import Any, BinaryIO, NamedTuple
 
 from selfreflect.errors import ConfigError, DataError, excerpt, nearest
 from selfreflect.models.base import seed_for
@@ -23,7 +21,7 @@ from selfreflect.sources.files import (
     read_content,
     type_name,
 )
-from selfreflect.sources.hub import HUB_SETS, HubLoader, HubSet, find_hub_set, load_hub, revision_of
+from selfreflect.sources.hub import HUB_SETS, Columns, HubLoader, HubSet, find_hub_set, load_hub, revision_of
 from selfreflect.sources.shards import parse_shard
 
 BUNDLED = "bundled"
@@ -33,6 +31,7 @@ SOURCES = (BUNDLED, *HUB_SETS)
 QUESTION_COLUMNS = ("question", "problem", "prompt", "query", "text")
 GOLD_COLUMNS = ("answer", "answers", "gold")
 KIND_COLUMNS = ("kind", "category", "subject")
+BUNDLED_COLUMNS = Columns("text", "gold", "kind")
 
 
 class QuestionSet(Record, frozen=True, kw_only=True):
@@ -59,17 +58,7 @@ class QuestionSet(Record, frozen=True, kw_only=True):
     """Commit of the data set on the hub, if known."""
 
 
-class Columns(Record, frozen=True, kw_only=True):
-    """The columns to read; an empty name means no column. The id is always in ``id``."""
-
-    question: str
-    gold: str = ""
-    kind: str = ""
-    lenient: bool = False
-    """Ignore a gold answer or kind that is not text, because users cannot edit a data set of the hub."""
-
-
-class RowTable(Record, frozen=True, kw_only=True):
+class RowTable(NamedTuple):
     """The rows of one source, before they become questions."""
 
     rows: Iterable[Row]
@@ -77,8 +66,6 @@ class RowTable(Record, frozen=True, kw_only=True):
     columns: Columns
     origin: dict[str, str]
     """Fields of :class:`QuestionSet` that say where the rows come from."""
-    even_kinds: bool = False
-    """Whether a sample takes equally many questions of each kind."""
 
 
 def load_questions(
@@ -123,24 +110,24 @@ def load_questions(
     else:
         raise _unknown_source(source)
 
-    questions = _questions(table, _sample(table, limit, seed))
-    result = QuestionSet(
-        questions=tuple(questions),
+    questions = tuple(_questions(table, _sample(table, limit, seed), lenient=hub_set is not None))
+    if shard:
+        count = len(questions)
+        questions = tuple(shard.select(questions))
+        if not questions:
+            raise DataError(
+                f"shard {shard} of {count} questions is empty. Use at most as many shards as questions."
+            )
+    return QuestionSet(
+        questions=questions,
         source=source,
         total=table.total,
+        part=str(shard or ""),
         limit=limit,
         seed=seed,
         question_column=table.columns.question,
         **table.origin,
     )
-    if shard is None:
-        return result
-    selected = tuple(shard.select(questions))
-    if not selected:
-        raise DataError(
-            f"shard {shard} of {len(questions)} questions is empty. Use at most as many shards as questions."
-        )
-    return replace(result, questions=selected, part=str(shard))
 
 
 def _exists(source: str) -> bool:
@@ -169,9 +156,7 @@ def _bundled_table() -> RowTable:
     data = (resources.files("selfreflect") / "data" / "questions.jsonl").read_bytes()
     content = Content(name="the bundled questions", suffix=".jsonl", data=data)
     rows = parse_rows(content)
-    columns = Columns(question="text", gold="gold", kind="kind")
-    origin = {"sha256": content.sha256}
-    return RowTable(rows=rows, total=len(rows), columns=columns, origin=origin, even_kinds=True)
+    return RowTable(rows, len(rows), BUNDLED_COLUMNS, {"sha256": content.sha256})
 
 
 def _file_table(source: str, question_column: str | None, stdin: BinaryIO | None) -> RowTable:
@@ -181,7 +166,7 @@ def _file_table(source: str, question_column: str | None, stdin: BinaryIO | None
     for row in rows:
         names |= dict.fromkeys(row.fields)
     columns = _guess_columns(content.name, list(names), question_column)
-    return RowTable(rows=rows, total=len(rows), columns=columns, origin={"sha256": content.sha256})
+    return RowTable(rows, len(rows), columns, {"sha256": content.sha256})
 
 
 def _hub_table(
@@ -192,14 +177,17 @@ def _hub_table(
     dataset = hub(hub_set.name, subset, split or hub_set.split)
     if not len(dataset):
         raise DataError(f"{name} holds no records")
-    known = bool(hub_set.question) and not question_column
-    columns = _guess_columns(name, dataset.column_names, hub_set.question if known else question_column)
-    if known:
-        columns = Columns(question=hub_set.question, gold=hub_set.gold, kind=hub_set.kind)
-    needed = {columns.question.partition(".")[0], columns.question, columns.gold, columns.kind, "id"}
-    rewrite = hub_set.rewrite if known else None
-    if rewrite:
+    available = dataset.column_names
+    needed = {"id"}
+    rewrite = None
+    if hub_set.columns and not question_column:
+        columns = hub_set.columns
+        _guess_columns(name, available, columns.question)
         needed.update(hub_set.reads)
+        rewrite = hub_set.rewrite
+    else:
+        columns = _guess_columns(name, available, question_column)
+    needed.update(columns, [columns.question.partition(".")[0]])
     origin = {
         "dataset": hub_set.name,
         "subset": subset or "",
@@ -207,9 +195,8 @@ def _hub_table(
         "revision": revision_of(dataset),
     }
     # other columns stay unread: one row of Natural Questions holds a whole web page
-    narrow = dataset.select_columns([column for column in dataset.column_names if column in needed])
-    rows = _hub_rows(name, narrow, rewrite)
-    return RowTable(rows=rows, total=len(dataset), columns=replace(columns, lenient=True), origin=origin)
+    narrow = dataset.select_columns([column for column in available if column in needed])
+    return RowTable(_hub_rows(name, narrow, rewrite), len(dataset), columns, origin)
 
 
 def _hub_rows(name: str, dataset: Any, rewrite: Callable[[Row], Row] | None) -> Iterator[Row]:
@@ -220,96 +207,85 @@ def _hub_rows(name: str, dataset: Any, rewrite: Callable[[Row], Row] | None) -> 
 
 def _guess_columns(name: str, available: Sequence[str], question_column: str | None) -> Columns:
     """Choose columns by their names; an explicit question column must exist."""
+
+    def first(names: Sequence[str]) -> str:
+        return next((name for name in names if name in available), "")
+
     listing = listed(available)
     if question_column and not {question_column, question_column.partition(".")[0]} & set(available):
         hint = nearest(question_column, list(available))
         raise DataError(f"{name} has no column {excerpt(question_column)}.{hint} Its columns are {listing}.")
-    question = question_column or _first(QUESTION_COLUMNS, available)
+    question = question_column or first(QUESTION_COLUMNS)
     if not question:
         raise DataError(
             f"{name}: no column is called {', '.join(QUESTION_COLUMNS)}; its columns are {listing} (the "
             "first line of a CSV file). Name the column of the questions with question_column."
         )
-    gold = _first(GOLD_COLUMNS, available)
-    kind = _first(KIND_COLUMNS, available)
-    return Columns(question=question, gold=gold, kind=kind)
-
-
-def _first(names: Iterable[str], available: Sequence[str]) -> str:
-    return next((name for name in names if name in available), "")
+    return Columns(question, first(GOLD_COLUMNS), first(KIND_COLUMNS))
 
 
 def _sample(table: RowTable, limit: int | None, seed: int) -> Container[int]:
-    """Indices of the rows to use."""
+    """Indices of the rows to use. Those of the bundled set are even over all kinds."""
     if limit is None:
         return range(table.total)
     shuffled = sorted(range(table.total), key=lambda index: seed_for(seed, "questions", str(index)))
-    if table.even_kinds:
-        shuffled = _alternate(shuffled, [row.fields[table.columns.kind] for row in table.rows])
+    if table.columns is BUNDLED_COLUMNS:
+        kinds = [row.fields["kind"] for row in table.rows]
+        queues: dict[str, list[int]] = {}
+        for index in shuffled:
+            queues.setdefault(kinds[index], []).append(index)
+        turns = chain.from_iterable(zip_longest(*queues.values()))
+        shuffled = [index for index in turns if index is not None]
     return set(shuffled[:limit])
 
 
-def _alternate(indices: Sequence[int], kinds: Sequence[str]) -> list[int]:
-    """Reorder indices so that the kinds take turns."""
-    queues: dict[str, list[int]] = {}
-    for index in indices:
-        queues.setdefault(kinds[index], []).append(index)
-    order: list[int] = []
-    for turn in zip_longest(*queues.values()):
-        order += [index for index in turn if index is not None]
-    return order
-
-
-def _questions(table: RowTable, sample: Container[int]) -> list[Question]:
+def _questions(table: RowTable, sample: Container[int], lenient: bool) -> Iterator[Question]:
     """Convert the sampled rows to questions.
 
     The others are checked as well: ids depend on earlier rows, and a malformed row should not surface only
     with another sample.
+
+    Args:
+        lenient: ignore a gold answer or kind that is not text, because users cannot edit a data set of the
+            hub.
     """
-    questions = []
+    columns = table.columns
     ids = RowIds()
     for index, row in enumerate(table.rows):
-        text = row.text(table.columns.question)
+        text = row.text(columns.question)
+        kind = _kind(row, columns.kind, lenient)
         question = Question(
-            id=ids.take(row, text), text=text, kind=_kind(row, table.columns), gold=_gold(row, table.columns)
+            id=ids.take(row, text), text=text, kind=kind, gold=_gold(row, columns.gold, lenient)
         )
         if index in sample:
-            questions.append(question)
-    return questions
+            yield question
 
 
-def _kind(row: Row, columns: Columns) -> str:
-    value = row.get(columns.kind) if columns.kind else None
-    if value is None:
-        return ""
+def _kind(row: Row, column: str, lenient: bool) -> str:
+    value = row.get(column) if column else None
     if isinstance(value, str):
         return value
-    if columns.lenient:
+    if value is None or lenient:
         return ""
-    raise row.error(f"the field {excerpt(columns.kind)} must be a text, not {type_name(value)}")
+    raise row.error(f"the field {excerpt(column)} must be a text, not {type_name(value)}")
 
 
-def _gold(row: Row, columns: Columns) -> tuple[str, ...]:
-    value = row.get(columns.gold) if columns.gold else None
-    texts = [text for text in _gold_values(value) if text not in (None, "")]
+def _gold(row: Row, column: str, lenient: bool) -> tuple[str, ...]:
+    """Read a single answer, a list, or TriviaQA's object, whose ``"<unk>"`` marks a withheld answer."""
+    value = row.get(column) if column else None
+    texts = value if isinstance(value, list) else [value]
+    if isinstance(value, dict) and "value" in value:
+        first = value["value"]
+        aliases = value.get("aliases") or []
+        if not isinstance(aliases, list):
+            aliases = [aliases]
+        texts = [first, *(alias for alias in aliases if alias != first)]
+        texts = [text for text in texts if text != "<unk>"]
+    texts = [text for text in texts if text not in (None, "")]
     odd = [text for text in texts if not isinstance(text, str)]
     if not odd:
         return tuple(texts)
-    if columns.lenient:
+    if lenient:
         return ()
     actual = f"a list with {type_name(odd[0])} in it" if isinstance(value, list) else type_name(value)
-    raise row.error(f"the field {excerpt(columns.gold)} must be a text or a list of texts, not {actual}")
-
-
-def _gold_values(value: Any) -> list[Any]:
-    """Flatten a single answer, a list, or TriviaQA's object, whose ``"<unk>"`` marks a withheld answer."""
-    if isinstance(value, list):
-        return value
-    if not (isinstance(value, dict) and "value" in value):
-        return [value]
-    first = value["value"]
-    aliases = value.get("aliases") or []
-    if not isinstance(aliases, list):
-        aliases = [aliases]
-    texts = [first, *(alias for alias in aliases if alias != first)]
-    return [text for text in texts if text != "<unk>"]
+    raise row.error(f"the field {excerpt(column)} must be a text or a list of texts, not {actual}")

@@ -24,11 +24,9 @@ from fault_server import FaultServer, chat, choice, status
 
 from selfreflect.pipeline.records import run_items
 from selfreflect.records import AnswerSet, Question, Summary
-from selfreflect.render.table import Column, Table
 from selfreflect.sources.items import read_items
 from selfreflect.store.run import Run
 from selfreflect.validate.catalogue import METRICS
-from selfreflect.validate.folder import headings
 
 BOTH = "selfreflect,length"
 
@@ -307,11 +305,6 @@ def test_a_judge_without_a_name() -> None:
     outcome = run("validate", "bundled", "--judge", ",")
     assert outcome.code == 2
     assert "--judge names no judge" in outcome.said
-
-
-def test_one_name_hides_no_other() -> None:
-    table = Table("t", tuple(map(Column, ("a (2)", "a", "a", "a"))), ((1, 2, 3, 4),))
-    assert headings(table) == ["a (2)", "a", "a (3)", "a (4)"]
 
 
 def test_a_single_item_is_told_apart_from_evidence(model: Path, tmp_path: Path) -> None:

@@ -1,5 +1,4 @@
-"""What a metric is to the studies: it turns a question, its answers and a summary into a value, or says why
-there is none."""
+"""What a metric is: it turns a question, answers and a summary into a value, or says why there is none."""
 
 from __future__ import annotations
 
@@ -101,7 +100,7 @@ class Family(Protocol):
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric under the interface that all share.
+    """One metric, ready to score.
 
     >>> metric.score("What should I plant first?", samples, "Most likely radishes, or lettuce.").value
     """
@@ -128,15 +127,13 @@ def digest(item: Item, summary: str) -> str:
 
 
 def make_value(family: Family, metric: str, item: Item, summary: str, result: float | Undefined) -> Value:
-    """Make the record of one result of a family."""
     undefined = result if isinstance(result, Undefined) else None
-    number = None if isinstance(result, Undefined) else float(result)
     return Value(
         metric=metric,
         item=item.id,
         summary=summary,
         digest=digest(item, summary),
         by=family.by,
-        value=number,
+        value=None if isinstance(result, Undefined) else float(result),
         undefined=undefined,
     )

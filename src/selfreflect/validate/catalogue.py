@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from selfreflect.errors import ConfigError, excerpt, nearest
@@ -18,8 +17,7 @@ from selfreflect.validate.metrics import infos
 if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
 
-_GROUPS = {"ablations": "ablation", "competitors": "competitor", "controls": "control"}
-GROUPS = ("all", *_GROUPS)
+GROUPS = ("all", "ablations", "competitors", "controls")
 """Names for all metrics of a kind whose models are given and whose packages are installed."""
 
 _OPTIONS = {
@@ -46,7 +44,7 @@ _PACKAGES = {
 }
 """Optional packages without which a group leaves a metric out."""
 
-METRICS: tuple[MetricInfo, ...] = tuple(chain.from_iterable(_FAMILIES.values()))
+METRICS: tuple[MetricInfo, ...] = sum(_FAMILIES.values(), ())
 
 
 def families(
@@ -83,18 +81,12 @@ def families(
 
 
 def metric(name: str, *, judge: Judge | None = None, generator: Generator | None = None) -> Metric:
-    """Make one metric ready to score.
-
-    Raises:
-        ConfigError: the name is unknown, or the metric needs a model that is not given.
-        MissingExtraError: its packages are not installed.
-    """
+    """Make one metric ready to score; errors as for :func:`families`."""
     _check_name(name, [info.name for info in METRICS])
     load_judge = None if judge is None else lambda: judge
     load_generator = None if generator is None else lambda: generator
     [family] = families([name], judge=load_judge, generator=load_generator)
-    [info] = family.metrics
-    return Metric(info, family)
+    return Metric(family.metrics[0], family)
 
 
 def _select(names: Sequence[str], models: set[str]) -> set[str]:
@@ -121,14 +113,14 @@ def _check_name(name: str, names: list[str]) -> None:
 
 def _computable(group: str, models: set[str]) -> set[str]:
     """The metrics of a group whose models are given and whose packages are installed."""
+    in_group = [info for info in METRICS if group == "all" or f"{info.group}s" == group]
     computable: set[str] = set()
-    missing: dict[str, None] = {}
-    for info in METRICS:
-        if group == "all" or info.group == _GROUPS[group]:
-            missing |= dict.fromkeys(need for need in info.needs if need not in models)
-            if models.issuperset(info.needs) and all(map(find_spec, _PACKAGES.get(info.name, ()))):
-                computable.add(info.name)
+    for info in in_group:
+        if models.issuperset(info.needs) and all(map(find_spec, _PACKAGES.get(info.name, ()))):
+            computable.add(info.name)
     if not computable:
-        options = " or ".join(_OPTIONS[need] for need in missing)
-        raise ConfigError(f"none of the {group} can be computed: give {options}")
+        needs = dict.fromkeys(need for info in in_group for need in info.needs if need not in models)
+        raise ConfigError(
+            f"none of the {group} can be computed: give {' or '.join(_OPTIONS[need] for need in needs)}"
+        )
     return computable

@@ -1,5 +1,5 @@
-"""The directory of ``validate --out``: the values, which studies with other items, metrics or judges may
-share, and a folder for the finding of each study."""
+"""The directory of ``validate --out``: the values, which studies may share, and a folder for each study's
+finding."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from selfreflect.validate.measure import VALUES, journal
 from selfreflect.validate.study import Finding, Plot
 
 _LOCK, _MANIFEST = ".lock", "manifest.json"
-_NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
 _NAME_LENGTH = 48
 
 
@@ -34,25 +33,22 @@ def open_values(directory: Path) -> Iterator[Journal[Value]]:
         StoreError: it is a run directory or holds other things, another process writes to it, or the system
             refuses.
     """
-    with store_errors(directory), ExitStack() as stack:
-        directory.mkdir(parents=True, exist_ok=True)
-        names = {entry.name for entry in directory.iterdir()} - {_LOCK}
-        if _MANIFEST in names:
-            raise StoreError(
-                f"{directory} is a run directory, which validate reads and never writes. Use another --out."
-            )
-        if names and VALUES not in names:
-            raise StoreError(
-                f"{directory} is not empty and was not made by validate (it has no {VALUES}). Use another "
-                "--out."
-            )
-        stack.callback(os.close, lock(directory / _LOCK))
-        values = journal(directory)
-        stack.callback(values.close)
-        if values.path.exists():
-            values.cut()
-        resources = stack.pop_all()
-    with resources:
+    with ExitStack() as stack:
+        with store_errors(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            names = {entry.name for entry in directory.iterdir()} - {_LOCK}
+            if _MANIFEST in names:
+                raise StoreError(
+                    f"{directory} is a run directory, which validate only reads. Use another --out."
+                )
+            if names and VALUES not in names:
+                what = f"is not empty and was not made by validate (it has no {VALUES})"
+                raise StoreError(f"{directory} {what}. Use another --out.")
+            stack.callback(os.close, lock(directory / _LOCK))
+            values = journal(directory)
+            stack.callback(values.close)
+            if values.path.exists():
+                values.cut()
         yield values
 
 
@@ -67,15 +63,20 @@ def write(finding: Finding, made_with: Mapping[str, Any], directory: Path) -> Pa
         StoreError: the system refuses.
     """
     folder = directory / finding.study
-    names = _file_names([table.title for table in finding.tables])
+    texts = {
+        "finding.json": dump_line({**_to_plain(finding), "made_with": made_with}) + "\n",
+        "finding.md": _to_page(finding, made_with),
+    }
+    for name, table in zip(
+        _file_names([table.title for table in finding.tables]), finding.tables, strict=True
+    ):
+        texts[f"{name}.csv"] = to_csv(table)
     with store_errors(folder):
         folder.mkdir(exist_ok=True)
         for path in (*folder.glob("*.csv"), *folder.glob("*.svg")):
             path.unlink()
-        _write(folder / "finding.json", dump_line({**to_plain(finding), "made_with": made_with}) + "\n")
-        _write(folder / "finding.md", to_page(finding, made_with))
-        for name, table in zip(names, finding.tables, strict=True):
-            _write(folder / f"{name}.csv", to_csv(table))
+        for name, text in texts.items():
+            _write(folder / name, text)
     return folder
 
 
@@ -97,79 +98,65 @@ def _svg(name: str, plot: Plot) -> str:
         return curves_figure(name, plot.title, plot.x_label, plot.y_label, plot.curves, points=plot.points)
     rows = []
     for curve in plot.curves:
-        low = curve.low[0] if curve.low else None
-        high = curve.high[0] if curve.high else None
+        low, high = (curve.low[0], curve.high[0]) if curve.low else (None, None)
         rows.append(Interval(curve.label, curve.y[0], low, high))
     return intervals_figure(name, rows, plot.y_label, mark=plot.against, title=plot.title)
-
-
-def to_plain(finding: Finding) -> dict[str, Any]:
-    """The tables, the sentences and the numbers of the plots, as JSON can hold them."""
-    tables = []
-    for table in finding.tables:
-        rows = [_plain_cells(row) for row in table.rows]
-        tables.append(
-            {"title": table.title, "columns": headings(table), "rows": rows, "notes": list(table.notes)}
-        )
-    plots = []
-    for plot in finding.plots:
-        curves = [vars(curve) for curve in plot.curves]
-        plots.append(
-            {"name": plot.name, "title": plot.title, "x": plot.x_label, "y": plot.y_label, "curves": curves}
-        )
-    return {"study": finding.study, "says": list(finding.says), "tables": tables, "plots": plots}
 
 
 def to_lines(finding: Finding) -> Iterator[dict[str, Any]]:
     """Every row of every table, then every sentence, as one JSON object each."""
     for table in finding.tables:
-        for row in table.rows:
-            cells = dict(zip(headings(table), _plain_cells(row), strict=True))
+        columns, rows = _plain_table(table)
+        for row in rows:
+            cells = dict(zip(columns, row, strict=True))
             yield {"study": finding.study, "table": table.title, "row": cells}
     for sentence in finding.says:
         yield {"study": finding.study, "says": sentence}
 
 
-def _plain_cells(row: Sequence[Cell]) -> list[Cell]:
-    """Cells as JSON can hold them: subclasses of float, such as Approximate, as plain ones."""
-    return [float(cell) if isinstance(cell, float) else cell for cell in row]
+def _to_plain(finding: Finding) -> dict[str, Any]:
+    """The tables, the sentences and the numbers of the plots, as JSON can hold them."""
+    tables = []
+    for table in finding.tables:
+        columns, rows = _plain_table(table)
+        tables.append({"title": table.title, "columns": columns, "rows": rows, "notes": list(table.notes)})
+    plots = []
+    for plot in finding.plots:
+        axes = {"name": plot.name, "title": plot.title, "x": plot.x_label, "y": plot.y_label}
+        plots.append({**axes, "curves": [vars(curve) for curve in plot.curves]})
+    return {"study": finding.study, "says": list(finding.says), "tables": tables, "plots": plots}
 
 
-def headings(table: Table) -> list[str]:
-    """The headings of the columns, numbered if they repeat, so that no cell hides another."""
-    return _distinct([column.heading for column in table.columns], "{} ({})")
+def _plain_table(table: Table) -> tuple[list[str], list[list[Cell]]]:
+    """Headings, and rows as JSON can hold them: without subclasses of float, such as Approximate."""
+    rows = [list(map(_plain_cell, row)) for row in table.rows]
+    return [column.heading for column in table.columns], rows
 
 
-def to_page(finding: Finding, made_with: Mapping[str, Any]) -> str:
+def _plain_cell(cell: Cell) -> Cell:
+    return float(cell) if isinstance(cell, float) else cell
+
+
+def _to_page(finding: Finding, made_with: Mapping[str, Any]) -> str:
     """The finding as Markdown, sentences first. Every text is escaped."""
     facts = [f"- {markdown_text(name)}: {markdown_text(str(value))}" for name, value in made_with.items()]
-    parts = [
-        f"# Study: {markdown_text(finding.study)}\n",
-        *(f"{markdown_text(sentence)}\n" for sentence in finding.says),
-        *map(to_markdown, finding.tables),
-        "\n".join(["### Made with\n", *facts, ""]),
-    ]
-    return "\n".join(parts)
+    sentences = [f"{markdown_text(sentence)}\n" for sentence in finding.says]
+    title = f"# Study: {markdown_text(finding.study)}\n"
+    made = "\n".join(["### Made with\n", *facts, ""])
+    return "\n".join([title, *sentences, *map(to_markdown, finding.tables), made])
 
 
 def _file_names(titles: Sequence[str]) -> list[str]:
-    """A file name for each title, without the suffix. A title may hold any text."""
-    names = [
-        _NOT_IN_NAMES.sub("-", title.lower())[:_NAME_LENGTH].strip("-") or "untitled" for title in titles
-    ]
-    return _distinct(names, "{}-{}")
-
-
-def _distinct(names: Sequence[str], form: str) -> list[str]:
-    """Make names distinct: a repeated one becomes ``form`` of it and the first free number from 2 on."""
-    distinct: dict[str, None] = {}
-    for name in names:
-        numbers = count(2)
+    """A different file name for each title, without the suffix. A title may hold any text."""
+    names: dict[str, None] = {}
+    for title in titles:
+        name = re.sub(r"[^a-z0-9]+", "-", title.lower())[:_NAME_LENGTH].strip("-") or "untitled"
+        candidates = (f"{name}-{number}" for number in count(2))
         unique = name
-        while unique in distinct:
-            unique = form.format(name, next(numbers))
-        distinct[unique] = None
-    return list(distinct)
+        while unique in names:
+            unique = next(candidates)
+        names[unique] = None
+    return list(names)
 
 
 def _write(path: Path, text: str) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from textwrap import shorten
 
 import msgspec
 
@@ -16,7 +17,6 @@ from selfreflect.validate.base import Family, Reason, Value, digest
 from selfreflect.validate.study import make_table
 
 VALUES = "values.jsonl"
-_EXAMPLE = 160
 
 Key = tuple[str, str, str, str, str]
 
@@ -52,15 +52,12 @@ def measure(
 
 
 def _measure_item(item: Item, family: Family, store: Journal[Value] | None) -> list[Value]:
-    keys: dict[Key, str] = {}
+    keys: list[Key] = []
     for metric in family.metrics:
-        for name in item.summaries:
-            keys[metric.name, item.id, name, digest(item, name), family.by] = name
-    values: dict[Key, Value] = {}
-    if store is not None:
-        values = {key: store.records[key] for key in keys if key in store.records}
-        values = {key: value for key, value in values.items() if _is_final(value)}
-    missing = {name for key, name in keys.items() if key not in values}
+        keys += [(metric.name, item.id, name, digest(item, name), family.by) for name in item.summaries]
+    stored = {} if store is None else store.records
+    values = {key: stored[key] for key in keys if key in stored and _is_final(stored[key])}
+    missing = {key[2] for key in keys if key not in values}
     if missing:
         texts = {name: text for name, text in item.summaries.items() if name in missing}
         family_values = family.score(msgspec.structs.replace(item, summaries=texts))
@@ -83,15 +80,13 @@ def undefined_counts(values: Sequence[Value]) -> Counter[tuple[str, Reason]]:
 
 def undefined_table(values: Sequence[Value]) -> Table:
     """One row for each metric and reason, with the first value as an example."""
-    examples: dict[tuple[str, Reason], str] = {}
+    rows: dict[tuple[str, Reason], dict[str, Cell]] = {}
+    counts = undefined_counts(values)
     for value in values:
         if value.undefined is not None:
+            key = value.metric, value.undefined.reason
             example = f"item {value.item}, summary {value.summary}: {value.undefined.message}"
-            if len(example) > _EXAMPLE:
-                example = example[: _EXAMPLE - 1] + "…"
-            examples.setdefault((value.metric, value.undefined.reason), example)
-    rows: list[dict[str, Cell]] = []
-    for (metric, reason), count in undefined_counts(values).items():
-        rows.append({"metric": metric, "reason": reason, "count": count, "example": examples[metric, reason]})
+            row: dict[str, Cell] = {"metric": key[0], "reason": key[1], "count": counts[key]}
+            rows.setdefault(key, {**row, "example": shorten(example, 160, placeholder="…")})
     note = "an undefined value is in no mean and wins no comparison; it is never a zero"
-    return make_table("Undefined values", rows, "", (note,))
+    return make_table("Undefined values", list(rows.values()), "", (note,))

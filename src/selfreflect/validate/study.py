@@ -1,4 +1,4 @@
-"""What a study is to its command: items whose summaries are to be measured, and a finding from the values."""
+"""What a study is: items whose summaries are to be measured, and a finding from the values."""
 
 from __future__ import annotations
 
@@ -110,14 +110,12 @@ def dot_plot(
     """Plot one named dot with its interval for each estimate that has a mean; no plot if none has."""
     curves: list[Curve] = []
     for of, estimate in estimates:
-        if estimate.mean is None:
-            continue
-        low = () if estimate.low is None else (estimate.low,)
-        high = () if estimate.high is None else (estimate.high,)
-        curves.append(Curve(of, (float(len(curves) + 1),), (estimate.mean,), low, high))
-    if not curves:
-        return ()
-    return (Plot(name, title, "place", label, tuple(curves), points=True, against=against),)
+        if estimate.mean is not None:
+            low = () if estimate.low is None else (estimate.low,)
+            high = () if estimate.high is None else (estimate.high,)
+            curves.append(Curve(of, (len(curves) + 1.0,), (estimate.mean,), low, high))
+    plot = Plot(name, title, "place", label, tuple(curves), points=True, against=against)
+    return (plot,) if curves else ()
 
 
 def make_table(
@@ -132,19 +130,16 @@ def make_table(
     A heading in ``forms`` has its own format. Else whole numbers are shown as such, other numbers in
     ``form``.
     """
-    own_forms = forms or {}
-    headings: list[Column] = []
+    columns: list[Column] = []
     for heading in rows[0] if rows else ():
         cells = [row[heading] for row in rows if row[heading] is not None]
-        if heading in own_forms:
-            headings.append(Column(heading, own_forms[heading]))
-        elif any(isinstance(cell, str) for cell in cells):
-            headings.append(Column(heading))
+        own_form = form
+        if any(isinstance(cell, str) for cell in cells):
+            own_form = ""
         elif cells and all(isinstance(cell, int) for cell in cells):
-            headings.append(Column(heading, "d"))
-        else:
-            headings.append(Column(heading, form))
-    return Table(title, tuple(headings), tuple(tuple(row.values()) for row in rows), tuple(notes))
+            own_form = "d"
+        columns.append(Column(heading, (forms or {}).get(heading, own_form)))
+    return Table(title, tuple(columns), tuple(tuple(row.values()) for row in rows), tuple(notes))
 
 
 def interval(

@@ -42,7 +42,7 @@ DEMO: dict[str, dict[str, Any]] = {
 )
 def ask_command(
     *,
-    question: str = argument("QUESTION", "The question."),
+    question: str = argument("QUESTION", "The question.", ...),
     strategies: o.Strategies = "sample_and_summarize",
     overrides: Overrides,
     json: o.Json = False,

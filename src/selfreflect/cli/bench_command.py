@@ -4,42 +4,17 @@ from __future__ import annotations
 
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.settings import Overrides, takes
+from selfreflect.cli.settings import Overrides, option, takes
 from selfreflect.errors import ConfigError
 
 if TYPE_CHECKING:
     from selfreflect.bench.result import Result
     from selfreflect.sources.items import Item
-
-Items = Annotated[
-    str | None,
-    o.option(
-        "--items FILE", "Items as `score --items` reads them; - for stdin. [default: four bundled items]"
-    ),
-]
-Only = Annotated[
-    str,
-    o.option("--only A,B,C", "a: one request per target token; b: the same in batches; c: this engine."),
-]
-Scaling = Annotated[
-    bool,
-    o.option("--scaling/--no-scaling", "Also vary the size of made-up items, for some minutes."),
-]
-Output = Annotated[
-    Path | None,
-    o.option("--output DIR", "Write bench.json, scaling.csv and the curves here."),
-]
-RandomModel = Annotated[
-    str | None,
-    o.option(
-        "--random-model SHAPE", "Use random weights in the shape of qwen2.5-7b (or tiny) instead of a judge."
-    ),
-]
 
 
 @takes(
@@ -49,14 +24,22 @@ RandomModel = Annotated[
 )
 def bench_command(
     *,
-    items: Items = None,
+    items: str | None = option(
+        "--items FILE", "Items as `score --items` reads them; - for stdin. [default: four bundled items]"
+    ),
     limit: o.NumItems = None,
     num_answers: o.NumAnswers = None,
     overrides: Overrides,
-    random_model: RandomModel = None,
-    only: Only = "a,b,c",
-    scaling: Scaling = True,
-    output: Output = None,
+    random_model: str | None = option(
+        "--random-model SHAPE", "Use random weights in the shape of qwen2.5-7b (or tiny) instead of a judge."
+    ),
+    only: str = option(
+        "--only A,B,C", "a: one request per target token; b: the same in batches; c: this engine.", "a,b,c"
+    ),
+    scaling: bool = option(
+        "--scaling/--no-scaling", "Also vary the size of made-up items, for some minutes.", True
+    ),
+    output: Path | None = option("--output DIR", "Write bench.json, scaling.csv and the curves here."),
     json: o.Json = False,
 ) -> None:
     """Time this package's engine against the published schedule.

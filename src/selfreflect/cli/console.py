@@ -5,24 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    Task,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import MofNCompleteColumn, Progress, TaskID, TimeElapsedColumn
 from rich.text import Text
 
 from selfreflect.errors import DataError
@@ -96,24 +86,13 @@ def make_folder(path: Path) -> None:
         raise DataError(f"{path}: cannot be made: {error.strerror}") from error
 
 
-class _Rate(ProgressColumn):
-    """Results per second, or seconds per result if they are slow."""
-
-    def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        if not speed:
-            return Text("–", style="progress.data.speed")
-        rate = f"{speed:.1f}/s" if speed >= 1 else f"{1 / speed:.1f} s each"
-        return Text(rate, style="progress.data.speed")
-
-
+@dataclass
 class _Bar:
-    def __init__(self, progress: Progress, task: TaskID) -> None:
-        self._progress = progress
-        self._task = task
+    progress: Progress
+    task: TaskID
 
     def advance(self, count: int = 1) -> None:
-        self._progress.advance(self._task, count)
+        self.progress.advance(self.task, count)
 
 
 class _Lines:
@@ -135,7 +114,7 @@ class _Lines:
 
 
 class Watcher:
-    """Shows an experiment's progress: bars with rate and time left, or lines if stderr is no terminal."""
+    """Shows an experiment's progress: bars with the time left, or lines if stderr is no terminal."""
 
     def note(self, line: str) -> None:
         if stderr.is_terminal:
@@ -146,16 +125,7 @@ class Watcher:
         if not stderr.is_terminal:
             yield _Lines(name, total)
             return
-        columns = (
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            _Rate(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-        )
+        columns = (*Progress.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn())
         # By default rich redirects stdout to this console: piped JSON lines would end in the terminal.
         with Progress(*columns, console=stderr, redirect_stdout=False, redirect_stderr=False) as progress:
             yield _Bar(progress, progress.add_task(name, total=total))

@@ -22,12 +22,10 @@ def import_command(
     runs: list[Path] = argument(
         "[RUN...]", "Run directories of one question set (--shard) to join into a new one.", []
     ),
-    questions: Path | None = option("--questions FILE", "questions.json of the published tool.", None),
-    answers: Path | None = option("--answers FILE", "test_answers.json of the published tool.", None),
-    summaries: Path | None = option("--summaries FILE", "summaries.json of the published tool.", None),
-    items: str | None = option(
-        "--items FILE", "A file of items, as `selfreflect score --items` reads it.", None
-    ),
+    questions: Path | None = option("--questions FILE", "questions.json of the published tool."),
+    answers: Path | None = option("--answers FILE", "test_answers.json of the published tool."),
+    summaries: Path | None = option("--summaries FILE", "summaries.json of the published tool."),
+    items: str | None = option("--items FILE", "A file of items, as `selfreflect score --items` reads it."),
     num_answers: o.NumAnswers = None,
     limit: o.NumItems = None,
     leave_out: list[o.Part] = option(
@@ -94,8 +92,10 @@ def _join(runs: Sequence[Path], out: Path, leave_out: Sequence[str]) -> None:
 
 
 def export_command(
-    run: Path = argument("RUN", "Run directory."),
-    output: Path = option("--output DIR", "Directory for questions.json, test_answers.json, summaries.json."),
+    run: Path = argument("RUN", "Run directory.", ...),
+    output: Path = option(
+        "--output DIR", "Directory for questions.json, test_answers.json, summaries.json.", ...
+    ),
     suffix: str = option(
         "--suffix TEXT", "Append this to names of summaries, as the published tool does.", "_summary"
     ),

@@ -30,13 +30,10 @@ def report_command(
         "repeated.",
         [],
     ),
-    figures: Path | None = option(
-        "--figures DIR", "Write every figure as SVG for a paper, and its rows.", None
-    ),
+    figures: Path | None = option("--figures DIR", "Write every figure as SVG for a paper, and its rows."),
     baseline: str | None = option(
         "--baseline STRATEGY",
         "Strategy of the first run that page and figures compare with. [default: its first]",
-        None,
     ),
     groups: o.Groups = option(
         "--groups",
@@ -49,7 +46,7 @@ def report_command(
         "repeated.",
         [],
     ),
-    question: str | None = option("--question ID", "Show this question in full.", None),
+    question: str | None = option("--question ID", "Show this question in full."),
     json: o.Json = False,
 ) -> None:
     """Show the results of runs, and write tables, a page or figures.
@@ -151,7 +148,7 @@ def _csv(records: Sequence[RunRecords]) -> str:
 def compare_command(
     runs: o.Runs,
     baseline: str | None = option(
-        "--baseline STRATEGY", "Strategy of the first run to compare with. [default: its first]", None
+        "--baseline STRATEGY", "Strategy of the first run to compare with. [default: its first]"
     ),
     json: o.Json = False,
 ) -> None:

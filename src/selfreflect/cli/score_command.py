@@ -21,9 +21,9 @@ from selfreflect.sources.items import Item, read_items
 def score_command(
     *,
     items: str | None = option(
-        "--items FILE", "JSON list or JSONL of questions with answers and summaries; - for stdin.", None
+        "--items FILE", "JSON list or JSONL of questions with answers and summaries; - for stdin."
     ),
-    out: Path | None = option("--out DIR", "Score the summaries of this run directory.", None),
+    out: Path | None = option("--out DIR", "Score the summaries of this run directory."),
     limit: o.NumItems = None,
     num_answers: o.NumAnswers = None,
     words: bool = option("--words", "With --json: add the distance of every masked word.", False),

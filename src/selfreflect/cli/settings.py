@@ -34,15 +34,15 @@ T = TypeVar("T")
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
-def option(usage: str, help: str, default: Any = ...) -> Any:
-    """An option of a command, as the default of a parameter or in ``Annotated``; required without a
-    ``default``: ``limit: int | None = option("--limit N", "Take only the first N items.", None)``."""
+def option(usage: str, help: str, default: Any = None) -> Any:
+    """An option, as the default of a parameter or in ``Annotated``: ``option("--limit N", "Take N items.")``.
+    The default ``...`` makes it required, or leaves its default to the parameter."""
     name, _, metavar = usage.partition(" ")
     return typer.Option(default, name, metavar=metavar or None, help=help)
 
 
-def argument(name: str, help: str, default: Any = ...) -> Any:
-    """A positional argument of a command; required without a ``default``."""
+def argument(name: str, help: str, default: Any = None) -> Any:
+    """A positional argument of a command, like :func:`option`."""
     return typer.Argument(default, metavar=name, help=help, show_default=False)
 
 
@@ -53,13 +53,16 @@ Strategies = Annotated[
         "--strategies A,B",
         "How the model summarises its belief: greedy, basic, cot, twostep_cot, sample_and_summarize, "
         "concatenated_answers, or your own as package.module:function.",
+        ...,
     ),
 ]
-Out = Annotated[Path, option("--out DIR", "Run directory. An existing one is resumed.")]
-Fresh = Annotated[bool, option("--fresh", "Delete the records of an existing run directory and start over.")]
-NumItems = Annotated[int | None, option("--limit N", "Take only the first N items.")]
-NumAnswers = Annotated[int | None, option("--num-answers N", "Use the first N answers of each half.")]
-Runs = Annotated[list[Path], argument("RUN...", "Run directories.")]
+Out = Annotated[Path, option("--out DIR", "Run directory. An existing one is resumed.", ...)]
+Fresh = Annotated[
+    bool, option("--fresh", "Delete the records of an existing run directory and start over.", ...)
+]
+NumItems = Annotated[int | None, option("--limit N", "Take only the first N items.", ...)]
+NumAnswers = Annotated[int | None, option("--num-answers N", "Use the first N answers of each half.", ...)]
+Runs = Annotated[list[Path], argument("RUN...", "Run directories.", ...)]
 DryRun = Annotated[
     bool,
     option(
@@ -67,9 +70,10 @@ DryRun = Annotated[
         "Only print what is left to do and what it costs: calls, tokens, time, and money if [prices.MODEL] "
         "in --config sets input_per_million and output_per_million. Writes nothing and asks no server; "
         "loads local models and times them for some seconds.",
+        ...,
     ),
 ]
-Json = Annotated[bool, option("--json", "Print JSON lines to stdout.")]
+Json = Annotated[bool, option("--json", "Print JSON lines to stdout.", ...)]
 Part = StrEnum("Part", ["guesses", "words"])
 """A part of scores that can be left out."""
 Groups = StrEnum("Groups", ["spelling", "meaning"])
@@ -145,7 +149,7 @@ class _Option:
             default = f"{default:g}"
         if default not in (None, "") and not isinstance(default, bool):
             text += f" [default: {default}]"
-        default = option(usage, text, None)
+        default = option(usage, text)
         return inspect.Parameter(self.name, _KEYWORD, default=default, annotation=self.type | None)
 
 

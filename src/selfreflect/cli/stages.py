@@ -51,7 +51,7 @@ def run_command(
 def questions_command(
     *,
     overrides: Overrides,
-    out: Path | None = option("--out DIR", "Store the questions in this run directory; show nothing.", None),
+    out: Path | None = option("--out DIR", "Store the questions in this run directory; show nothing."),
     fresh: o.Fresh = False,
     json: o.Json = False,
 ) -> None:
@@ -143,7 +143,19 @@ def run_stages(
         _fill(costs, stages, names)
         show_costs(costs, json)
         return
-    show_run(out, fill_run(out, config, stages, options, names, fresh=fresh), json)
+    records = fill_run(out, config, stages, options, names, fresh=fresh)
+    if json or records.scores:
+        from selfreflect.cli.show import show_results
+
+        show_results(records, json)
+    say(
+        f"{out}: {len(records.questions)} questions, {len(records.answers)} answer sets, "
+        f"{len(records.summaries)} summaries, {len(records.scores)} scores"
+    )
+    if records.failures and not records.scores:  # the report, which lists failures, was not shown
+        first = records.failures[0]
+        say(one_line(f"{first.stage}, question {first.question_id}: {first.message}"))
+    exit_with(len(records.failures))
 
 
 def fill_run(
@@ -188,19 +200,3 @@ def strategy_names(strategies: str) -> list[str]:
         if name in names[:index]:
             raise ConfigError(f"--strategies names {excerpt(name)} twice")
     return names
-
-
-def show_run(path: Path, records: RunRecords, json: bool) -> None:
-    """Show what a run holds, and exit with 1 if failures are recorded."""
-    if json or records.scores:
-        from selfreflect.cli.show import show_results
-
-        show_results(records, json)
-    say(
-        f"{path}: {len(records.questions)} questions, {len(records.answers)} answer sets, "
-        f"{len(records.summaries)} summaries, {len(records.scores)} scores"
-    )
-    if records.failures and not records.scores:  # the report, which lists failures, was not shown
-        first = records.failures[0]
-        say(one_line(f"{first.stage}, question {first.question_id}: {first.message}"))
-    exit_with(len(records.failures))

@@ -77,11 +77,7 @@ class StudyOptions(msgspec.Struct, frozen=True, kw_only=True):
     """An argument rather than an option: the items."""
     study: Annotated[
         str | None,
-        Flag(
-            "--study NAME",
-            f"{', '.join(STUDIES)}; described above.",
-            default="ranked; for a run directory interventions",
-        ),
+        Flag("--study NAME", f"{', '.join(STUDIES)}; see above.", default="ranked; for a run interventions"),
     ] = None
     limit: Annotated[int | None, Flag("--limit N", "Take only N items.", at_least=1)] = None
     num_answers: Annotated[
@@ -98,17 +94,11 @@ class StudyOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     controls: Annotated[
         bool,
-        Flag(
-            "--controls",
-            "Add an empty summary and the repeated question to ranked sets.",
-            negative="--no-controls",
-        ),
+        Flag("--controls", "Add an empty summary and the repeated question.", negative="--no-controls"),
     ] = True
     pad: Annotated[
         bool,
-        Flag(
-            "--pad", "Also measure the shorter of two ranked summaries, padded with filler to the longer one."
-        ),
+        Flag("--pad", "Also measure the shorter of two summaries, padded with filler to the longer one."),
     ] = False
     groups: Annotated[
         str,
@@ -120,8 +110,7 @@ class StudyOptions(msgspec.Struct, frozen=True, kw_only=True):
     ratings: Annotated[
         Path | None,
         Flag(
-            "--ratings FILE",
-            "CSV with rater, item, summary, rating, or rater, item, summary, other, preferred.",
+            "--ratings FILE", "CSV: rater, item, summary, rating, or rater, item, summary, other, preferred."
         ),
     ] = None
 

@@ -28,9 +28,7 @@ def validate_command(
     *,
     source: str | None = argument(
         "SOURCE",
-        "bundled (eight small items), a file of items as for `score --items`, - for stdin, or a run "
-        "directory.",
-        None,
+        "bundled (eight small items), a file of items as for `score --items`, - for stdin, or a run.",
     ),
     judge: list[str] = option(
         "--judge NAME",
@@ -42,19 +40,15 @@ def validate_command(
         "--metrics A,B",
         "Metrics, or groups of them: all, ablations, competitors, controls. See --list-metrics. "
         "[default: all that can be computed with what is given and installed]",
-        None,
     ),
     list_metrics: bool = option("--list-metrics", "Show what every metric is and needs, and stop.", False),
     out: Path | None = option(
-        "--out DIR",
-        "Keep every value here, with tables and plots; stored values are not measured again.",
-        None,
+        "--out DIR", "Keep every value here, with tables and plots; stored values are not measured again."
     ),
     model: str | None = option(
         "--model NAME",
         "Model that rates summaries and lists claims, as `run` takes it (openai:NAME on a server). Without "
         "it the metrics that need one are left out.",
-        None,
     ),
     overrides: Overrides,
     json: o.Json = False,

@@ -31,8 +31,6 @@ class QuestionPrompts:
     """What all summaries of one question share."""
 
     question: Question
-    context: str
-    """What the judge reads in the reference context, whatever word is masked."""
     words: list[MaskedWord]
     answer_count: int
     """Masked-out answers, blank ones too."""
@@ -81,7 +79,6 @@ def prepare(judge: Judge, question: Question, answers: AnswerSet) -> QuestionPro
     context = reference_context(question.text, answers.conditioning)
     return QuestionPrompts(
         question=question,
-        context=f"{context.question}\n{context.reply}",
         words=words,
         answer_count=len(answers.masked_out),
         reference=_encode_words(judge, context, words, "the conditioning answers"),

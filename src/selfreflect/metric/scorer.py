@@ -233,7 +233,7 @@ class SelfReflect:
 
     def _reference(self, prompts: QuestionPrompts, words: Sequence[int]) -> Reference:
         tree = build_tree([prompts.reference[word] for word in words])
-        return Reference(self.engine, tree, self.cache, prompts.context)
+        return Reference(self.engine, tree, self.cache)
 
     def _measure(
         self,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,13 +13,12 @@ import tiny
 import torch
 from command import run, written
 from fault_server import HTML, FaultServer, raw, reset, status, unused_port
-from pooling import Vectors, last, mean, pooling, prompts, unit
+from pooling import pooling, prompts, unit
 
 from selfreflect.config import load_config
 from selfreflect.errors import ConfigError, JudgeError
 from selfreflect.metric.engine.sequences import RemoteEngine
 from selfreflect.metric.engine.tree import build_tree
-from selfreflect.metric.parity import check_parity, parity_score, projection_digest
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.judge import Judge
 from selfreflect.models.openai.endpoint import endpoint
@@ -310,37 +308,6 @@ def test_states_on_a_server_are_not_cached_here(tiny_judge: TinyJudge, tmp_path:
         SelfReflect(served(local, server.url), cache=tmp_path)
 
 
-# --- parity with a stored score
-
-
-@pytest.mark.parametrize(
-    ("vector", "same"), [(last, True), (mean, False), (lambda states: 1.05 * states[-1], False)]
-)
-def test_a_known_judge_is_compared_with_its_stored_score(
-    tiny_judge: TinyJudge, vector: Vectors, same: bool
-) -> None:
-    local = tiny_judge("llama")
-    known = {projection_digest(local): parity_score(local)}
-    with FaultServer(pooling(local, vector)) as server:
-        judge = served(local, server.url)
-        assert not check_parity(judge, {}), "another judge"
-        if same:
-            assert check_parity(judge, known)
-        else:
-            with pytest.raises(JudgeError, match="scores the built-in item"):
-                check_parity(judge, known)
-
-
-def test_the_stored_score_is_that_of_the_embedded_judge() -> None:
-    assert check_parity(Judge.load("smollm2", device="cpu", dtype="float32"))
-
-
-def test_a_judge_in_another_precision_is_not_a_known_one(tiny_judge: TinyJudge) -> None:
-    local = tiny_judge("llama")
-    assert projection_digest(local)
-    assert projection_digest(Judge(replace(local.lm, dtype="bfloat16"))) == ""
-
-
 # --- commands
 
 
@@ -360,7 +327,7 @@ def test_score_through_a_server(tiny_judge: TinyJudge, tmp_path: Path) -> None:
     )
 
 
-def test_people_are_told_of_a_judge_without_a_stored_score(tiny_judge: TinyJudge) -> None:
+def test_people_are_told_that_states_of_a_server_are_not_checked(tiny_judge: TinyJudge) -> None:
     class Told(Quiet):
         lines: ClassVar[list[str]] = []
 

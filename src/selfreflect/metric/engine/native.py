@@ -1,4 +1,4 @@
-"""Attention over prefix trees as C code, compiled for this machine when it is first used.
+"""Attention over prefix trees as C code, compiled when a process first uses it.
 
 ``tree_attention.c`` does all of a layer's attention in one call. It needs GCC on Linux. Without it, or with
 ``SELFREFLECT_NATIVE=0``, torch's kernel gives the same scores but for rounding, more slowly.
@@ -7,16 +7,13 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
-import platform
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -25,8 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from selfreflect.cache_directory import cache_directory
-from selfreflect.errors import BackendError, excerpt
+from selfreflect.errors import excerpt
 from selfreflect.metric.engine.kernels import KeyValue
 from selfreflect.metric.engine.packing import Neighbours, PackedBatch
 from selfreflect.metric.engine.tree import Ints
@@ -35,7 +31,7 @@ SOURCE = Path(__file__).with_name("tree_attention.c")
 FLAGS = ("-std=c11", "-O3", "-march=native", "-ffp-contract=fast", "-fPIC", "-fopenmp")
 """With plain c11 GCC would not fuse a multiplication and an addition into one instruction."""
 TIMEOUT = 60
-"""Seconds that a compiler may take; it needs one."""
+"""Seconds that a compiler may take."""
 
 
 @dataclass(frozen=True)
@@ -177,13 +173,15 @@ def native() -> Native | None:
 
 @cache
 def library() -> Native | str:
-    """The library, compiled unless the cache directory has it, or why there is none."""
+    """The library, compiled for this process in less than a second, or why there is none."""
     if os.environ.get("SELFREFLECT_NATIVE") == "0":
         return "SELFREFLECT_NATIVE is 0"
     if sys.platform != "linux":
         return f"it is not built on {sys.platform}"
     try:
-        return _load_cached() or _load_temporary()
+        # a loaded library no longer needs its file
+        with tempfile.TemporaryDirectory(prefix="selfreflect-", ignore_cleanup_errors=True) as scratch:
+            return Native(_compile(Path(scratch)))
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         reason = excerpt(str(error.stderr or error).strip(), 300)
         return f"the C compiler failed; let CC name a GCC that works here ({reason})"
@@ -191,62 +189,11 @@ def library() -> Native | str:
         return f"the library cannot be compiled or loaded; install gcc, or let CC name one ({error})"
 
 
-def _load_cached() -> Native | None:
-    """From the cache directory; None if it cannot be used, or if others could have put code there."""
-    try:
-        parts = (SOURCE.read_text("utf-8"), *FLAGS, *_compiler(), platform.machine(), _processor())
-        digest = hashlib.sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:20]
-        folder = cache_directory() / "native"
-        path = folder / f"tree_attention-{digest}.so"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not _only_ours(folder):
-            return None
-        if not path.exists():
-            # A link, because a library that another process has loaded must not be overwritten.
-            with (
-                tempfile.TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as scratch,
-                suppress(FileExistsError),
-            ):
-                path.hardlink_to(_compile(Path(scratch)))
-        if not _only_ours(path):
-            return None
-    except (OSError, BackendError):  # no home directory, or one that cannot be written
-        return None
-    try:
-        return Native(path)
-    except (OSError, AttributeError):
-        # torn, or by a compiler that this torch cannot work with: the next process tries again
-        path.unlink(missing_ok=True)
-        return None
-
-
-def _load_temporary() -> Native:
-    """For this process alone: a loaded library no longer needs its file."""
-    with tempfile.TemporaryDirectory(prefix="selfreflect-", ignore_cleanup_errors=True) as scratch:
-        return Native(_compile(Path(scratch)))
-
-
-def _only_ours(path: Path) -> bool:
-    status = path.stat()
-    return status.st_uid == os.getuid() and not status.st_mode & 0o022
-
-
-def _compiler() -> list[str]:
-    return shlex.split(os.environ.get("CC", "")) or [shutil.which("gcc") or "cc"]
-
-
 def _compile(folder: Path) -> Path:
+    compiler = shlex.split(os.environ.get("CC", "")) or [shutil.which("gcc") or "cc"]
     objects, target = str(folder / "library.o"), folder / "library.so"
     # Linked without OpenMP's library: torch brings one, and a second would bring a second set of threads.
     for arguments in ([*FLAGS, "-c", str(SOURCE), "-o", objects], ["-shared", objects, "-o", str(target)]):
-        command = [*_compiler(), *arguments]
+        command = [*compiler, *arguments]
         subprocess.run(command, check=True, capture_output=True, text=True, errors="replace", timeout=TIMEOUT)
-    target.chmod(0o700)
     return target
-
-
-def _processor() -> str:
-    """What compiled code depends on: machines of several kinds may share a home directory."""
-    lines = Path("/proc/cpuinfo").read_text("utf-8", errors="replace").splitlines()
-    fields = ("flags", "Features", "model name", "CPU part")
-    return "\n".join(sorted({line for line in lines if line.partition("\t")[0].strip() in fields}))

@@ -45,16 +45,12 @@ class Reference:
     Args:
         tree: of the prompts after the conditioning answers.
         cache: keeps the states on disk, and may have them.
-        context: the text before the masked words, by which the cache knows them.
     """
 
-    def __init__(
-        self, engine: Engine, tree: PrefixTree, cache: ReferenceCache | None = None, context: str = ""
-    ) -> None:
+    def __init__(self, engine: Engine, tree: PrefixTree, cache: ReferenceCache | None = None) -> None:
         self._engine = engine
         self._tree = tree
         self._cache = cache
-        self._context = context
         self._states: torch.Tensor | None = None
 
     def compare(self, trees: Sequence[PrefixTree]) -> SummaryStates:
@@ -64,11 +60,11 @@ class Reference:
             trees: at least one, each with the words of the reference in their order.
         """
         if self._states is None and self._cache is not None:
-            self._states = self._cache.get(self._context, self._tree)
+            self._states = self._cache.get(self._tree)
         if self._states is None:
             self._states, *states = self._engine.states([self._tree, *trees])  # they share batches
             if self._cache is not None:
-                self._cache.put(self._context, self._tree, self._states)
+                self._cache.put(self._tree, self._states)
         else:
             states = self._engine.states(trees)
             self._states = self._states.to(states[0].device)

@@ -1,7 +1,6 @@
 """Reference states on disk: scoring one more summary of a question later costs only that summary.
 
-One file holds one reference context. A row is found by the SHA-256 of all token ids up to its node, whatever
-the rest of its tree looks like. Processes replace each other's files whole; lost rows are computed again.
+One file holds the states of one reference tree. It begins with a checksum, since safetensors has none.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ from contextlib import suppress
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
 from selfreflect import atomic
@@ -31,14 +29,16 @@ if TYPE_CHECKING:
     from selfreflect.metric.engine.tree import PrefixTree
     from selfreflect.models.judge import Judge
 
-FORMAT = 1
+FORMAT = 2
 
 MAX_BYTES = 4_000_000_000
 """Some 3000 questions with 50 masked-out answers, for a judge of 135M parameters in float32."""
 
-_OWN_NAMES = re.compile(r"[0-9a-f]{64}\.(safetensors|[a-z0-9_.]+\.partial)")
+_OWN_NAMES = re.compile(r"[0-9a-f]{64}\.(states|safetensors|[a-z0-9_.]+\.partial)")
+"""``safetensors`` were the names of format 1."""
 _ABANDONED = 3600.0
 """Seconds after which a partial file is what a killed process left behind."""
+_CHECKSUM = 32
 
 
 class ReferenceCache:
@@ -67,63 +67,47 @@ class ReferenceCache:
         self._warned_of_damage = False
         self._writable = True
 
-    def get(self, context: str, tree: PrefixTree) -> torch.Tensor | None:
-        """The states of ``tree``, shape (W, width) on the CPU; None unless all of its rows are stored.
+    def get(self, tree: PrefixTree) -> torch.Tensor | None:
+        """The states of ``tree``, shape (W, width) on the CPU, if they are stored."""
+        from safetensors.torch import load
 
-        Args:
-            context: tells contexts apart, whatever words are masked in them. Only its digest is used.
-        """
-        path = self._path(context)
-        entry = self._read(path)
-        if entry is None:
-            return None
-        keys, states = entry
-        row_of = {key: row for row, key in enumerate(keys)}
-        rows = [row_of.get(key) for key in row_keys(tree)]
-        if None in rows:
+        path = self._path(tree)
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return None  # not there yet, or not readable: writing will tell
+        content = data[_CHECKSUM:]
+        if data[:_CHECKSUM] != _checksum(path, content):
+            if not self._warned_of_damage:
+                self._warned_of_damage = True
+                root = excerpt(str(self.root), 200)
+                self._warn(f"a file in {root} is damaged, so its reference states are computed again")
             return None
         with suppress(OSError):  # a cache that may only be read
             os.utime(path)  # its last use
-        return states[torch.tensor(rows)]
+        return load(content)["states"]
 
-    def put(self, context: str, tree: PrefixTree, states: torch.Tensor) -> None:
-        """Store the states of ``tree``, and keep the other rows of its context that are stored already."""
+    def put(self, tree: PrefixTree, states: torch.Tensor) -> None:
+        from safetensors.torch import save
+
         if not self._writable or states.nbytes > self.max_bytes:
             return
-        path = self._path(context)
-        keys = row_keys(tree)
-        rows = states.detach().cpu()
-        entry = self._read(path)
-        if entry is not None and (entry[1].shape[1:], entry[1].dtype) == (rows.shape[1:], rows.dtype):
-            new = set(keys)
-            others = [row for row, key in enumerate(entry[0]) if key not in new]
-            keys += [entry[0][row] for row in others]
-            rows = torch.cat([rows, entry[1][torch.tensor(others, dtype=torch.long)]])
+        path = self._path(tree)
+        content = save({"states": states.detach().cpu().contiguous()})
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # not durable: a crash of the machine may damage it, which its seal shows
-            atomic.write_bytes(path, _pack(keys, rows), private=True, durable=False)
+            # not durable: a crash of the machine may damage it, which its checksum shows
+            atomic.write_bytes(path, _checksum(path, content) + content, private=True, durable=False)
             _evict(self.root, self.max_bytes, path)
         except OSError as error:
             self._writable = False
             reason = error.strerror or error
             self._warn(f"reference states are not kept in {excerpt(str(self.root), 200)}: {reason}")
 
-    def _path(self, context: str) -> Path:
-        name = hashlib.sha256(f"{self.judge_key}\n{context}".encode("utf-8", "surrogatepass"))
-        return self.root / f"{name.hexdigest()}.safetensors"
-
-    def _read(self, path: Path) -> tuple[list[bytes], torch.Tensor] | None:
-        try:
-            return _unpack(path.read_bytes())
-        except OSError:
-            return None  # not there yet, or not readable: writing will tell
-        except ValueError as error:
-            if not self._warned_of_damage:
-                self._warned_of_damage = True
-                root = excerpt(str(self.root), 200)
-                self._warn(f"cannot read reference states in {root}, so they are computed again: {error}")
-            return None
+    def _path(self, tree: PrefixTree) -> Path:
+        arrays = (tree.tokens, tree.parent, tree.outputs)
+        facts = [self.judge_key, tree.prefix, *(array.tolist() for array in arrays)]
+        return self.root / f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()}.states"
 
 
 def judge_key(judge: Judge, head: Head) -> str:
@@ -150,51 +134,16 @@ def judge_key(judge: Judge, head: Head) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def row_keys(tree: PrefixTree) -> list[bytes]:
-    """For each output node the SHA-256 of all token ids up to it, however they are split into prefix and
-    tree."""
-    prefix = hashlib.sha256(np.array(tree.prefix, dtype="<i8").tobytes())
-    digests: list[Any] = []
-    for parent, token in zip(tree.parent.tolist(), tree.tokens.astype("<i8"), strict=True):
-        digest = (digests[parent] if parent >= 0 else prefix).copy()
-        digest.update(token.tobytes())
-        digests.append(digest)
-    return [digests[node].digest() for node in tree.outputs.tolist()]
-
-
 def _digest(tensor: torch.Tensor) -> tuple[str, list[int], str]:
     data = tensor.detach().contiguous().cpu().reshape(-1).view(torch.uint8).numpy()
     return str(tensor.dtype), list(tensor.shape), hashlib.sha256(data.data).hexdigest()
 
 
-def _pack(keys: list[bytes], states: torch.Tensor) -> bytes:
-    from safetensors.torch import save
-
-    states = states.contiguous()
-    table = torch.frombuffer(bytearray(b"".join(keys)), dtype=torch.uint8).reshape(len(keys), 32)
-    return save({"keys": table, "states": states, "seal": _seal(table, states)})
-
-
-def _unpack(data: bytes) -> tuple[list[bytes], torch.Tensor]:
-    """The keys and states of a file; a ValueError if it is damaged."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load
-
-    try:
-        tensors = load(data)
-        keys, states = tensors["keys"], tensors["states"]
-        intact = torch.equal(tensors["seal"], _seal(keys, states))
-    except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
-        raise ValueError(f"a file is damaged ({type(error).__name__})") from error
-    if not intact:
-        raise ValueError("a file is damaged (its checksum differs)")
-    return [row.tobytes() for row in keys.numpy()], states
-
-
-def _seal(keys: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
-    """A checksum that truncated, mixed and silently corrupted files fail. Safetensors has none."""
-    digest = hashlib.sha256(repr((_digest(keys), _digest(states))).encode()).digest()
-    return torch.frombuffer(bytearray(digest), dtype=torch.uint8)
+def _checksum(path: Path, content: bytes) -> bytes:
+    """What truncated, mixed, renamed and silently corrupted files fail."""
+    digest = hashlib.sha256(path.name.encode())
+    digest.update(content)
+    return digest.digest()
 
 
 def _evict(root: Path, max_bytes: int, newest: Path) -> None:

@@ -18,7 +18,6 @@ from selfreflect.stats import mean_interval
 from selfreflect.validate.base import MetricInfo, Undefined, Value
 from selfreflect.validate.convergence.resampling import (
     DRAWS,
-    Step,
     StrategyPair,
     Tasks,
     counts_up_to,
@@ -137,8 +136,7 @@ def test_all_answers_and_all_words_give_the_value_itself(questions):
     expected = np.mean([[flat_mean(parts) for parts in summaries] for summaries in questions], axis=0)
     for units in (by_answer, by_word):
         last = fewer_units([units(summaries) for summaries in questions], [100], 0)[0]
-        assert last.means == pytest.approx(expected)
-        assert max(last.sds) < 1e-9
+        assert last.draws == pytest.approx(np.tile(expected, (DRAWS, 1)))
 
 
 def test_token_tasks_know_their_answer_and_their_word():
@@ -156,8 +154,9 @@ def test_the_spread_of_scores_from_some_answers_is_that_of_draws_without_replace
     units = [by_answer([tuple(((float(one),),) for one in row)]) for row in scores]
     for drawn, step in zip((1, 4, 11), fewer_units(units, [1, 4, 11], 0), strict=True):
         variances = scores.var(axis=1, ddof=1) / drawn * (1 - drawn / 12)
-        assert step.sds[0] == pytest.approx(math.sqrt(variances.sum()) / 40, rel=0.15)
-        assert step.means[0] == pytest.approx(scores.mean(), abs=4 * step.sds[0] / math.sqrt(DRAWS) + 1e-12)
+        sd = step.draws.std(ddof=1)
+        assert sd == pytest.approx(math.sqrt(variances.sum()) / 40, rel=0.15)
+        assert step.draws.mean() == pytest.approx(scores.mean(), abs=4 * sd / math.sqrt(DRAWS) + 1e-12)
 
 
 def test_all_summaries_are_compared_on_the_same_answers():
@@ -172,8 +171,8 @@ def test_all_summaries_are_compared_on_the_same_answers():
 def test_the_spread_of_scores_over_questions_falls_with_their_root():
     scores = np.random.default_rng(5).random((200, 2))
     for count in (1, 25, 200):
-        step = fewer_questions(scores, count, 0)
-        assert step.sds[0] == pytest.approx(scores[:, 0].std() / math.sqrt(count), rel=0.15)
+        draws = fewer_questions(scores, count, 0).draws[:, 0]
+        assert draws.std() == pytest.approx(scores[:, 0].std() / math.sqrt(count), rel=0.15)
 
 
 def test_the_chance_of_the_same_ranking_is_that_of_a_normal_difference():
@@ -205,7 +204,7 @@ def test_a_ranking_is_the_same_only_if_every_pair_is():
     ],
 )
 def test_stable_is_what_stays_stable_with_more(shares, expected):
-    assert stable_from([Step(count, (), (), share) for count, share in enumerate(shares, 1)]) == expected
+    assert stable_from(dict(enumerate(shares, 1))) == expected
 
 
 # --- how many questions
@@ -235,7 +234,7 @@ def test_so_many_questions_do_separate_in_four_of_five_experiments():
 def separated(differences, by_answer=()):
     """How two strategies with these differences differ."""
     estimate = mean_interval(differences, len(differences))
-    return StrategyPair("good", "bad", estimate, *spreads(differences, by_answer), None, adjacent=True)
+    return StrategyPair("good", "bad", estimate, *spreads(differences, by_answer), None)
 
 
 def test_spreads_between_and_within_questions_are_told_apart():
@@ -279,14 +278,12 @@ def test_every_item_is_there_itself_and_the_first_ones_in_variants():
     study = Convergence(items, rescored=2)
     assert list(study.items[:4]) == items
     changes = ["1 conditioning", "2 conditioning", "conditioning order 1", "conditioning order 2"]
-    changes.append("masked-out reversed")
     assert [item.id for item in study.items[4:]] == [f"q{n} [{change}]" for n in (0, 1) for change in changes]
     by_id = {item.id: item for item in study.items}
     assert by_id["q1 [2 conditioning]"].conditioning == ("shown 0", "shown 1")
     order = by_id["q1 [conditioning order 1]"].conditioning
     assert order != items[1].conditioning
     assert sorted(order) == sorted(items[1].conditioning)
-    assert by_id["q1 [masked-out reversed]"].masked_out == items[1].masked_out[::-1]
     for item in study.items[4:]:
         original = by_id[item.id.split(" ")[0]]
         assert (item.question, item.summaries) == (original.question, original.summaries)
@@ -308,14 +305,6 @@ def test_orders_differ_from_each_other_and_follow_from_the_seed():
     assert orders(1) == orders(1)
     assert orders(1) != orders(2)
     assert len(set(orders(1)[:2])) == 2
-
-
-def test_variants_never_take_the_id_of_an_item():
-    items = [made(0), made(1), made(2, id="q0 [2 conditioning]"), made(3, id="q1 [masked-out reversed]")]
-    study = Convergence(items)
-    ids = [item.id for item in study.items]
-    assert len(set(ids)) == len(ids)
-    assert ids[:4] == [item.id for item in items]
 
 
 @pytest.mark.parametrize(
@@ -453,15 +442,6 @@ def test_questions_without_all_values_are_left_out_and_counted():
     assert table(found, "What separates").rows[0][-1] == 5
 
 
-def test_a_second_judge_is_named_and_ignored():
-    study = Convergence([made(number) for number in range(6)], rescored=0)
-    values = noisy(study.items, LEVELS)
-    others = [value(one.item, one.summary, 1 - one.value, one.parts, by="another judge") for one in values]
-    found = study.finding([*values, *others], [LOWER])
-    assert found.tables == study.finding(values, [LOWER]).tables
-    assert "Values by 'another judge' were ignored" in found.says[0]
-
-
 def test_values_of_other_items_change_nothing():
     study = Convergence([made(number) for number in range(6)], rescored=0)
     values = noisy(study.items, LEVELS)
@@ -487,7 +467,7 @@ def test_fewer_conditioning_answers_are_compared_on_the_same_questions():
     ]
     assert [row[2] for row in rows[-3:]] == pytest.approx([0.3, 0.2, 0.1])  # of the rescored questions
     assert "Ranking by number of conditioning answers (6 questions): stable from 2 on." in found.says
-    assert "on the first 6 questions only (27 more items)" in found.tables[-1].notes[-1]
+    assert "on the first 6 questions only (24 more items)" in found.tables[-1].notes[-1]
 
 
 def test_few_questions_give_no_advice_however_alike_they_are():
@@ -538,7 +518,6 @@ def test_what_another_order_moves_is_reported_for_every_metric():
         pytest.approx(1 / 6),
         6,
     )
-    assert rows["selfreflect", "masked-out"] == (0, 0, None, 6)
     assert rows["rouge_l", "conditioning"] == (0, 0, 0, 6)
 
 
@@ -551,7 +530,7 @@ def test_names_from_files_are_shown_as_they_are_and_do_no_harm():
     assert any(repr(evil) in said for said in found.says)
 
 
-def test_a_real_judge_minds_the_order_of_conditioning_answers_alone(tiny_judge):
+def test_a_real_judge_minds_the_order_of_conditioning_answers(tiny_judge):
     words = (
         "Radishes grow fast",
         "You can plant Lettuce or peas",
@@ -561,9 +540,7 @@ def test_a_real_judge_minds_the_order_of_conditioning_answers_alone(tiny_judge):
     items = [made(number, masked_out=words[number:], conditioning=words) for number in range(2)]
     study = Convergence(items)
     values = measure(study.items, [Masked(tiny_judge("llama"), MASKED[:1])])
-    found = study.finding(values, [LOWER])
-    rows = {row[1]: row for row in table(found, "The same answers in another order").rows}
-    assert rows["conditioning"][3] > 1e-3
-    assert rows["masked-out"][3] < 1e-5
+    [row] = table(study.finding(values, [LOWER]), "The same answers in another order").rows
+    assert row[3] > 1e-3
     for one in values:
         assert flat_mean(one.parts) == pytest.approx(one.value, abs=1e-6)

@@ -17,10 +17,9 @@ import numpy as np
 
 from selfreflect.stats import Estimate, Floats, clustered_mean, mean_interval
 from selfreflect.validate.base import MetricInfo, Parts, Value
-from selfreflect.validate.statistics import POWER, Indices
+from selfreflect.validate.statistics import Indices
 from selfreflect.validate.worsening import FEWEST
 
-CONFIDENCE = 0.95
 DRAWS = 500
 STABLE = 0.95
 """A ranking is stable if at least this share of draws gives it."""
@@ -96,22 +95,18 @@ def rank(
 
 @dataclass(frozen=True)
 class Step:
-    """Mean scores from ``count`` questions, answers or words."""
+    """Scores from ``count`` questions, answers or words."""
 
     count: int
-    means: tuple[float, ...]
-    """For each strategy: the mean over draws of its mean over questions."""
-    sds: tuple[float, ...]
-    """Standard deviation over draws of the same."""
-    same: float | None
-    """Share of draws that give the reference ranking; None if the reference ranks nothing."""
+    draws: Floats
+    """(R, S): means over questions."""
+    reference: Floats
+    """(S,): the scores to compare the ranking with."""
 
-
-def make_step(count: int, means: Floats, reference: Floats) -> Step:
-    """Summarise the draws ``means`` (R, S) against the ranking by ``reference`` (S,)."""
-    means_over_draws = tuple(means.mean(axis=0).tolist())
-    sds = tuple(means.std(axis=0, ddof=1).tolist())
-    return Step(count, means_over_draws, sds, same_ranking(means, reference))
+    @property
+    def same(self) -> float | None:
+        """Share of draws that give the reference ranking, see :func:`same_ranking`."""
+        return same_ranking(self.draws, self.reference)
 
 
 def same_ranking(means: Floats, reference: Floats) -> float | None:
@@ -129,13 +124,14 @@ def same_ranking(means: Floats, reference: Floats) -> float | None:
     return float(same.mean())
 
 
-def stable_from(steps: Sequence[Step]) -> int | None:
+def stable_from(same: Mapping[int, float | None]) -> int | None:
     """The smallest count from which on the ranking is stable; None if it is not, even at the largest."""
     stable = None
-    for step in reversed(steps):
-        if step.same is None or step.same < STABLE:
+    for count in sorted(same, reverse=True):
+        share = same[count]
+        if share is None or share < STABLE:
             break
-        stable = step.count
+        stable = count
     return stable
 
 
@@ -149,22 +145,16 @@ def counts_up_to(most: int) -> list[int]:
     return [*counts, most]
 
 
-def fewer_questions(values: Floats, count: int, seed: int) -> Step:
+def fewer_questions(values: Floats, count: int, seed: int, reference: Floats | None = None) -> Step:
     """Score on ``count`` questions, drawn with replacement from ``values`` (Q, S).
 
     With replacement, because the questions stand for all that might have been asked: even Q draws do not
-    always give the ranking of these Q.
+    always give the ranking of these Q, which is the reference by default.
     """
-    return make_step(count, resampled_means(values, count, seed), values.mean(axis=0))
-
-
-def resampled_means(values: Floats, count: int, seed: int) -> Floats:
-    """(R, S): means over ``count`` questions, drawn with replacement from ``values`` (Q, S)."""
     rng = np.random.default_rng([seed, count])
     equal = np.full(len(values), 1 / len(values))
-    counts = rng.multinomial(count, equal, size=DRAWS)
-    means: Floats = counts / count @ values
-    return means
+    times = rng.multinomial(count, equal, size=DRAWS)
+    return Step(count, times / count @ values, values.mean(axis=0) if reference is None else reference)
 
 
 def fewer_units(questions: Sequence[tuple[Floats, Indices]], counts: Sequence[int], seed: int) -> list[Step]:
@@ -188,8 +178,8 @@ def fewer_units(questions: Sequence[tuple[Floats, Indices]], counts: Sequence[in
             inside = (ranks < count).astype(np.float64)
             total += (inside @ sums) / (inside @ sizes)[:, None]
     reference = np.mean([distances.mean(axis=0) for distances, _ in questions], axis=0)
-    means = totals / len(questions)
-    return [make_step(count, draws, reference) for count, draws in zip(counts, means, strict=True)]
+    draws = totals / len(questions)
+    return [Step(count, of_count, reference) for count, of_count in zip(counts, draws, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -208,8 +198,6 @@ class StrategyPair:
     """Standard deviation of a question's difference from one single answer."""
     same_order: float | None
     """Share of draws of as many questions, with replacement, that order the two alike."""
-    adjacent: bool
-    """In the ranking."""
 
     def questions(self, answers: int | None = None) -> int | None:
         """Questions that separate the two, with ``answers`` masked-out answers each; by default with those
@@ -233,8 +221,7 @@ def questions_needed(difference: float, sd: float) -> int | None:
     """
     if not difference:
         return None
-    normal = NormalDist()
-    z = normal.inv_cdf((1 + CONFIDENCE) / 2) + normal.inv_cdf(POWER)
+    z = NormalDist().inv_cdf(0.975) + NormalDist().inv_cdf(0.8)
     count = (z * sd / difference) ** 2
     return max(FEWEST, math.ceil(count)) if math.isfinite(count) else None
 
@@ -243,7 +230,7 @@ def strategy_pairs(ranking: Ranking, seed: int) -> list[StrategyPair]:
     """All pairs of strategies in the order of the ranking, for a metric of which lower values are better."""
     values = ranking.table
     pairs = []
-    for (place, better), (other_place, worse) in combinations(enumerate(ranking.order), 2):
+    for better, worse in combinations(ranking.order, 2):
         differences = (values[:, worse] - values[:, better]).tolist()
         by_answer = []
         for tasks in ranking.tasks.values():
@@ -258,7 +245,6 @@ def strategy_pairs(ranking: Ranking, seed: int) -> list[StrategyPair]:
             between,
             within,
             fewer_questions(values[:, [better, worse]], len(values), seed).same,
-            adjacent=other_place == place + 1,
         )
         pairs.append(pair)
     return pairs

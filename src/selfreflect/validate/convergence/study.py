@@ -8,8 +8,8 @@ answers, or another order of them, change what the judge reads, so variants of t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from dataclasses import dataclass, replace
+from itertools import combinations, pairwise
 from statistics import fmean
 
 import msgspec
@@ -29,9 +29,7 @@ from selfreflect.validate.convergence.resampling import (
     counts_up_to,
     fewer_questions,
     fewer_units,
-    make_step,
     rank,
-    resampled_means,
     stable_from,
     strategy_pairs,
 )
@@ -41,7 +39,6 @@ from selfreflect.validate.study import (
     Plot,
     interval,
     make_table,
-    one_judge,
     values_by_metric,
     with_interval,
 )
@@ -57,10 +54,8 @@ RESCORED = 10
 """Items with variants: each variant costs as much as an item, the other axes cost nothing."""
 ANSWERS = 10
 """Masked-out answers per question that the advice assumes: the published quick setting."""
-_REVERSED = 3
-"""Items whose masked-out answers are also scored in reverse: a check, not an estimate."""
 _TRIES = 20
-"""Draws after which another order is assumed not to exist: few answers have few orders."""
+"""Orders drawn at most: few answers have few."""
 
 _NEEDED = f"needed x {ANSWERS} answers"
 _RANKING_NOTES = (
@@ -79,7 +74,7 @@ _PAIR_NOTES = (
 )
 _ORDER_NOTES = (
     "changes: absolute, of one value; order changed: share of pairs of summaries of one question that "
-    "are ordered otherwise; the order of masked-out answers must not matter, but for rounding in the judge",
+    "are ordered otherwise",
 )
 _RESAMPLED = "questions drawn with replacement"
 _SUBSAMPLED = "drawn without replacement from each question; compared with the ranking by all of them"
@@ -109,25 +104,18 @@ class Convergence:
                 f"{listed(self._strategies) or 'none'}"
             )
         self._left_out = len(items) - len(self._complete)
-        self._ids = {item.id for item in items}
         self._variants: list[tuple[Item, Item]] = []
-        """Items, and each with fewer answers or with its answers in another order."""
-        for index, item in enumerate(self._complete[:rescored]):
+        """Items, and each with fewer conditioning answers or with these in another order."""
+        for item in self._complete[:rescored]:
             for count in CONDITIONING:
                 if count < len(item.conditioning):
-                    self._vary(item, f"{count} conditioning", conditioning=item.conditioning[:count])
+                    self._vary(item, f"{count} conditioning", item.conditioning[:count])
             for number, order in enumerate(_other_orders(item, seed), 1):
-                self._vary(item, f"conditioning order {number}", conditioning=order)
-            reverse = item.masked_out[::-1]
-            if index < _REVERSED and reverse != item.masked_out:
-                self._vary(item, "masked-out reversed", masked_out=reverse)
+                self._vary(item, f"conditioning order {number}", order)
 
-    def _vary(self, original: Item, change: str, **answers: tuple[str, ...]) -> None:
-        name = f"{original.id} [{change}]"
-        while name in self._ids:
-            name += "*"
-        self._ids.add(name)
-        self._variants.append((original, msgspec.structs.replace(original, id=name, **answers)))
+    def _vary(self, item: Item, change: str, conditioning: tuple[str, ...]) -> None:
+        variant = msgspec.structs.replace(item, id=f"{item.id} [{change}]", conditioning=conditioning)
+        self._variants.append((item, variant))
 
     @property
     def items(self) -> Sequence[Item]:
@@ -135,10 +123,9 @@ class Convergence:
         return [*self._complete, *(variant for _, variant in self._variants)]
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        values, other_judges = one_judge(values)
         ids = [item.id for item in self._complete]
         rankings = [rank(values, metric, ids, self._strategies) for metric in metrics]
-        says = [self._coverage(rankings, other_judges)]
+        says = [self._coverage(rankings)]
         rankings = [ranking for ranking in rankings if len(ranking.values) > 1]
         steps: dict[str, list[Step]] = {}
         for ranking in rankings:
@@ -155,7 +142,8 @@ class Convergence:
             pairs = strategy_pairs(main, self._seed)
             tables.append(_pair_table(pairs))
             # separating any two neighbours in the ranking gives the whole ranking
-            says += [_advice(pair) for pair in pairs if pair.adjacent]
+            neighbours = set(pairwise(self._strategies[index] for index in main.order))
+            says += [_advice(pair) for pair in pairs if (pair.better, pair.worse) in neighbours]
             for axis in (
                 _Axis("questions", steps[MAIN], _RESAMPLED, len(main.values)),
                 *self._axes(main, values),
@@ -199,10 +187,11 @@ class Convergence:
         for count, by_question in by_count:
             reference = np.mean([main.values[question] for question in by_question], axis=0)
             table = np.array(list(by_question.values()))
-            steps.append(make_step(count, resampled_means(table, len(table), self._seed), reference))
+            step = fewer_questions(table, len(table), self._seed, reference)
+            steps.append(replace(step, count=count))
         return steps, min(len(by_question) for _, by_question in by_count)
 
-    def _coverage(self, rankings: Sequence[Ranking], other_judges: Sequence[str]) -> str:
+    def _coverage(self, rankings: Sequence[Ranking]) -> str:
         total = len(self._complete)
         names = listed(self._strategies)
         sentence = f"{total} questions with {len(self._strategies)} strategies each: {names}."
@@ -211,8 +200,6 @@ class Convergence:
         for ranking in rankings:
             if len(ranking.values) < total:
                 sentence += f" {ranking.metric.name} has values for {len(ranking.values)} of them."
-        if other_judges:
-            sentence += f" Values by {listed(other_judges)} were ignored: this study takes one judge."
         return sentence
 
     def _order_table(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Table:
@@ -221,7 +208,7 @@ class Convergence:
         rows: list[dict[str, Cell]] = []
         for metric in metrics:
             numbers = by_metric.get(metric.name, {})
-            changes: dict[str, list[float]] = {"conditioning": [], "masked-out": []}
+            sizes = []
             flips = []
             for original, item in self._variants:
                 if len(item.conditioning) < len(original.conditioning):
@@ -231,22 +218,19 @@ class Convergence:
                     before, after = numbers.get((original.id, name)), numbers.get((item.id, name))
                     if before is not None and after is not None:
                         pairs.append((before, after))
-                of = "conditioning" if item.masked_out == original.masked_out else "masked-out"
-                changes[of] += [abs(after - before) for before, after in pairs]
-                if of == "conditioning":
-                    for (before, after), (other_before, other_after) in combinations(pairs, 2):
-                        flips.append(np.sign(before - other_before) != np.sign(after - other_after))
-            for of, sizes in changes.items():
-                if sizes:
-                    row: dict[str, Cell] = {
-                        "metric": metric.name,
-                        "answers in another order": of,
-                        "mean change": fmean(sizes),
-                        "largest change": max(sizes),
-                        "order changed": fmean(flips) if of == "conditioning" and flips else None,
-                        "n": len(sizes),
-                    }
-                    rows.append(row)
+                        sizes.append(abs(after - before))
+                for (before, after), (other_before, other_after) in combinations(pairs, 2):
+                    flips.append(np.sign(before - other_before) != np.sign(after - other_after))
+            if sizes:
+                row: dict[str, Cell] = {
+                    "metric": metric.name,
+                    "answers in another order": "conditioning",
+                    "mean change": fmean(sizes),
+                    "largest change": max(sizes),
+                    "order changed": fmean(flips) if flips else None,
+                    "n": len(sizes),
+                }
+                rows.append(row)
         questions = {original.id for original, _ in self._variants}
         notes = (
             *_ORDER_NOTES,
@@ -257,28 +241,27 @@ class Convergence:
         return make_table(title, rows, ".2g", notes, {"order changed": ".0%"})
 
 
-def _other_orders(item: Item, seed: int) -> Iterator[tuple[str, ...]]:
+def _other_orders(item: Item, seed: int) -> list[tuple[str, ...]]:
     """The conditioning answers in up to ``SHUFFLES`` other orders, drawn at random; fewer if fewer exist."""
     rng = np.random.default_rng([seed, *item.id.encode("utf-8", "surrogatepass")])
-    orders = {item.conditioning}
-    for _ in range(SHUFFLES):
-        for _ in range(_TRIES):
-            order = tuple(item.conditioning[index] for index in rng.permutation(len(item.conditioning)))
-            if order not in orders:
-                orders.add(order)
-                yield order
-                break
+    orders = [item.conditioning]
+    for _ in range(_TRIES):
+        order = tuple(item.conditioning[index] for index in rng.permutation(len(item.conditioning)))
+        if order not in orders:
+            orders.append(order)
+        if len(orders) > SHUFFLES:
+            break
+    return orders[1:]
 
 
 def _ranking_table(rankings: Sequence[Ranking], steps: Mapping[str, Sequence[Step]]) -> Table:
     counts = sorted({step.count for of_metric in steps.values() for step in of_metric})
     rows: list[dict[str, Cell]] = []
     for ranking in rankings:
-        of_metric = steps[ranking.metric.name]
-        same = {step.count: step.same for step in of_metric}
+        same = {step.count: step.same for step in steps[ranking.metric.name]}
         row: dict[str, Cell] = {"metric": ranking.metric.name}
         row |= {str(count): same.get(count) for count in counts}
-        row["stable from"] = stable_from(of_metric) if len(ranking.values) >= FEWEST else None
+        row["stable from"] = stable_from(same) if len(ranking.values) >= FEWEST else None
         row["ranking, best first"] = " > ".join(ranking.strategies[index] for index in ranking.order)
         rows.append(row)
     title = "Same ranking by number of questions"
@@ -348,12 +331,13 @@ class _Axis:
     def table(self, ranking: Ranking) -> Table:
         rows: list[dict[str, Cell]] = []
         for step in self.steps:
+            means, sds = step.draws.mean(axis=0), step.draws.std(axis=0, ddof=1)
             for index in ranking.order:
                 row: dict[str, Cell] = {
                     self.of: step.count,
                     "strategy": ranking.strategies[index],
-                    "mean score": step.means[index],
-                    "sd": step.sds[index],
+                    "mean score": float(means[index]),
+                    "sd": float(sds[index]),
                     "same ranking": step.same,
                 }
                 rows.append(row)
@@ -362,18 +346,20 @@ class _Axis:
 
     def plot(self, ranking: Ranking) -> Plot:
         x = tuple(float(step.count) for step in self.steps)
+        draws = np.array([step.draws for step in self.steps])
+        means, sds = draws.mean(axis=1), draws.std(axis=1, ddof=1)
         curves = []
         for index in ranking.order:
-            means = tuple(step.means[index] for step in self.steps)
-            low = tuple(step.means[index] - step.sds[index] for step in self.steps)
-            high = tuple(step.means[index] + step.sds[index] for step in self.steps)
-            curves.append(Curve(ranking.strategies[index], x, means, low, high))
+            mean, sd = means[:, index], sds[:, index]
+            lines = mean.tolist(), (mean - sd).tolist(), (mean + sd).tolist()
+            curves.append(Curve(ranking.strategies[index], x, *map(tuple, lines)))
         name = f"convergence_{self.of.replace(' ', '_').replace('-', '_')}"
         title = f"{MAIN}: mean score and its standard deviation"
         return Plot(name, title, self.of, "mean score", tuple(curves))
 
     def sentence(self) -> str:
-        stable, most = stable_from(self.steps), self.steps[-1].count
+        stable = stable_from({step.count: step.same for step in self.steps})
+        most = self.steps[-1].count
         if self.questions < FEWEST:
             verdict = "too few questions to tell"
         elif stable is None:

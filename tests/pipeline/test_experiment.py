@@ -250,16 +250,13 @@ def test_workers_must_have_one_model_wherever_it_runs(tmp_path: Path) -> None:
         def note(self, line: str) -> None:
             lines.append(line)
 
-    same = [
-        Outcome(number, facts={**facts, "device": f"cuda:{number}"}, notes=["loading m"])
-        for number in range(2)
-    ]
+    same = [Outcome(facts={**facts, "device": f"cuda:{number}"}, notes=["loading m"]) for number in range(2)]
     with Run.open(tmp_path / "r", {}) as run:
         run.append(Question(id="q", text="What first?"))
         answers_by(Workers(same), run, Listening())
         assert lines == ["loading m"]
         for key, value in (("revision", "2"), ("dtype", "bfloat16")):
-            other = Outcome(2, facts={**facts, key: value})
+            other = Outcome(facts={**facts, key: value})
             with pytest.raises(
                 BackendError, match=rf"Workers have different models: .*{value}.*Name a revision and a dtype"
             ):
@@ -271,7 +268,7 @@ def test_workers_whose_model_changed_under_its_name_are_refused(tmp_path: Path) 
     with Run.open(tmp_path / "r", {}) as run:
         run.append(Question(id="q", text="What first?"))
         run.update_manifest(models={"answers": {"name": "m", "revision": "old"}})
-        workers = Workers([Outcome(0, [answers], facts={"name": "m", "revision": "new"})])
+        workers = Workers([Outcome([answers], facts={"name": "m", "revision": "new"})])
         with pytest.raises(StoreError, match="began with revision 'old'"):
             answers_by(workers, run, Quiet())
         assert run.answers == {}

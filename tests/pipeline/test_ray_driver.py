@@ -14,7 +14,7 @@ from selfreflect.errors import BackendError, ConfigError
 from selfreflect.pipeline.executors import Executors
 from selfreflect.pipeline.models import ConfiguredModels
 from selfreflect.pipeline.options import ExecutionOptions, Quiet
-from selfreflect.pipeline.ray_driver import _call, _ray_errors, place_actors
+from selfreflect.pipeline.ray_driver import _ray_errors, place_actors
 from selfreflect.pipeline.stages import StageSpec
 from selfreflect.prompts import load_prompts
 
@@ -232,16 +232,6 @@ def test_a_rehearsal_needs_no_cluster(tmp_path: Path, monkeypatch: pytest.Monkey
     )
     assert counted.code == 0, counted.stderr
     assert counted.json
-
-
-def test_a_tally_that_cannot_be_reached_ends_no_run() -> None:
-    import ray
-
-    class Away:
-        def remote(self, *arguments: int) -> int:
-            raise ray.exceptions.ActorUnavailableError("the machine is busy", None)
-
-    assert _call(Away(), 1, 2) == 0
 
 
 def test_what_ray_loses_is_told_and_mistakes_keep_their_traceback() -> None:

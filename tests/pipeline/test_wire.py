@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from selfreflect.config import load_config
 from selfreflect.errors import BackendError, MissingExtraError
 from selfreflect.pipeline.options import ExecutionOptions
 from selfreflect.pipeline.stages import StageSpec, StageTask
-from selfreflect.pipeline.wire import Batch, Outcome, StageWorker, each_once, split_into_batches
+from selfreflect.pipeline.wire import Outcome, StageWorker, split_into_batches
 from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSet, Failure, Question, Score, Summary, WordDistance
 
@@ -35,21 +34,16 @@ def test_records_arrive_as_they_were_sent(first: str, second: str, values: list[
     score = Score(
         question_id="q", summary=second, value=values[0], stderr=None, token_tasks=3, judge="j", words=words
     )
-    batch = Batch(
-        number=3,
-        tasks=(
-            StageTask(
-                question=question,
-                answers=answers,
-                summaries=(summary,),
-                earlier_scores=(score,),
-                strategies=(first,),
-            ),
-        ),
+    task = StageTask(
+        question=question,
+        answers=answers,
+        summaries=(summary,),
+        earlier_scores=(score,),
+        strategies=(first,),
     )
-    assert pickle.loads(pickle.dumps(batch)) == batch
+    assert pickle.loads(pickle.dumps(task)) == task
     failure = Failure(question_id="q", stage="scores", kind="backend", message=second)
-    outcome = Outcome(3, [score, failure], facts={"name": first}, notes=[second])
+    outcome = Outcome([score, failure], facts={"name": first}, notes=[second])
     assert pickle.loads(pickle.dumps(outcome)) == outcome
 
 
@@ -59,39 +53,26 @@ def test_batches_hold_every_task_once_and_go_round_all_workers(
 ) -> None:
     tasks = [StageTask(question=Question(id=f"{number}", text="")) for number in range(count)]
     found = split_into_batches(tasks, workers, at_most)
-    assert [task for batch in found for task in batch.tasks] == tasks
-    assert [batch.number for batch in found] == list(range(len(found)))
-    assert max(len(batch.tasks) for batch in found) <= at_most
+    assert [task for batch in found for task in batch] == tasks
+    assert max(map(len, found)) <= at_most
     assert len(found) >= min(workers, count)
-    assert max(len(batch.tasks) for batch in found) - min(len(batch.tasks) for batch in found) <= 1
-
-
-def outcomes(*numbers: int) -> Iterator[Outcome]:
-    return (Outcome(number) for number in numbers)
-
-
-def test_a_batch_that_was_repeated_counts_once_and_a_lost_one_is_told() -> None:
-    assert [outcome.number for outcome in each_once(outcomes(2, 0, 2, 1, 0), 3)] == [2, 0, 1]
-    found = each_once(outcomes(2, 0, 2), 3)
-    assert [next(found).number, next(found).number] == [2, 0]
-    with pytest.raises(BackendError, match="gave back 2 of 3 batches"):
-        next(found)
+    assert max(map(len, found)) - min(map(len, found)) <= 1
 
 
 def test_an_error_of_a_worker_keeps_its_class_its_message_and_what_was_done_before(
     tmp_path: Path,
 ) -> None:
-    missing = Outcome(number=0, error=("MissingExtraError", str(MissingExtraError("A model", "openai"))))
+    missing = Outcome(error=("MissingExtraError", str(MissingExtraError("A model", "openai"))))
     with pytest.raises(
         MissingExtraError,
         match=r"^A model needs an optional package. Install it with: pip install 'selfreflect\[openai\]'$",
     ):
         missing.raise_error()
-    Outcome(number=0).raise_error()
+    Outcome().raise_error()
     config = load_config(None, {"answers": {"model": str(tmp_path / "none")}})
     worker = StageWorker(StageSpec("answers", config, load_prompts(), ExecutionOptions(device="cpu")))
-    failed = worker(Batch(number=7, tasks=(StageTask(question=Question(id="q", text="?")),)))
-    assert (failed.number, failed.results, failed.facts) == (7, [], None)
+    failed = worker([StageTask(question=Question(id="q", text="?"))])
+    assert (failed.results, failed.facts) == ([], None)
     with pytest.raises(BackendError, match="is not a directory with a model"):
         failed.raise_error()
 
@@ -108,7 +89,7 @@ def test_a_server_that_gives_up_halfway_costs_no_answer_that_was_there(tmp_path:
             StageSpec("answers", config, load_prompts(), ExecutionOptions(max_connections=1))
         )
         tasks = tuple(StageTask(question=Question(id=f"{number}", text=f"{number}?")) for number in range(4))
-        outcome = worker(Batch(number=0, tasks=tasks))
+        outcome = worker(tasks)
     assert [result.question_id for result in outcome.results] == ["0", "1"]
     with pytest.raises(BackendError, match="401"):
         outcome.raise_error()

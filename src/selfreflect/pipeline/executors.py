@@ -1,7 +1,7 @@
 """Where a stage runs: in this process, in one process per device, or on Ray.
 
 Only the work runs elsewhere. The experiment stays the one writer of the run directory, and an executor gives
-it each batch's outcome once.
+it the outcome of each batch once.
 """
 
 from __future__ import annotations
@@ -116,9 +116,9 @@ class LocalExecutor:
         results = stage_fn(spec, model, self._progress)(tasks)
 
         def batches() -> Generator[Outcome, None, None]:
-            yield Outcome(0, facts=facts)
-            for number, group in enumerate(results, 1):
-                yield Outcome(number, group, facts=facts)
+            yield Outcome(facts=facts)
+            for group in results:
+                yield Outcome(group, facts=facts)
 
         return batches()
 

@@ -1,31 +1,26 @@
-"""Run stages as Ray Data pipelines: actors with a copy of the model take batches and stream outcomes."""
+"""Run stages with Ray actors: each has a copy of the model and takes one batch after the other."""
 
 from __future__ import annotations
 
 import logging
 import os
-import pickle
 import socket
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace as replace_field
-from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
 from selfreflect.config import Placement
 from selfreflect.errors import BackendError, ConfigError, MissingExtraError, excerpt
 from selfreflect.pipeline.stages import StageSpec, StageTask
-from selfreflect.pipeline.wire import Batch, Outcome, StageWorker, split_into_batches
-
-if TYPE_CHECKING:
-    import numpy as np
+from selfreflect.pipeline.wire import Outcome, StageWorker, split_into_batches
 
 TRIES = 4
-"""Attempts at a batch, or at loading a model, before the run ends. Ray would try for ever."""
+"""Attempts at a batch, or at loading a model, before the run ends."""
 
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal", "RAY_DEDUP_LOGS_SKIP_REGEX": "."}
 """Defaults for the environment. Without the last, Ray prints to standard output."""
@@ -36,74 +31,16 @@ _TOKEN_ADVICE = (
 )
 
 
-class Attempts:
-    """Counts attempts in an actor of its own, so that the counts survive the workers."""
-
-    def __init__(self) -> None:
-        self._batches: Counter[tuple[int, int]] = Counter()
-        self._loads: Counter[int] = Counter()
-
-    def load(self, stage: int) -> int:
-        """Count an actor that starts to load the model; returns how many did since one succeeded."""
-        self._loads[stage] += 1
-        return self._loads[stage]
-
-    def loaded(self, stage: int) -> None:
-        """Note that an actor has loaded the model."""
-        self._loads[stage] = 0
-
-    def start(self, stage: int, number: int) -> int:
-        """Count an attempt at a batch; returns the attempts so far."""
-        self._batches[stage, number] += 1
-        return self._batches[stage, number]
-
-
 class Actor:
-    """A :class:`~selfreflect.pipeline.wire.StageWorker` for Ray Data, with one pickled batch per row.
+    """A :class:`~selfreflect.pipeline.wire.StageWorker` on some machine of the cluster."""
 
-    Args:
-        attempts: handle of an :class:`Attempts`; ``stage`` is the number of this stage there.
-        actors: how many actors may load at once.
-    """
-
-    def __init__(self, spec: StageSpec, directory: str, attempts: Any, stage: int, actors: int) -> None:
+    def load(self, spec: StageSpec, directory: str) -> None:
         with suppress(OSError):  # another machine may not have it
             os.chdir(directory)  # relative paths of models and modules of strategies mean the same here
-        self._attempts = attempts
-        self._stage = stage
-        self._model = spec.model
-        self._worker: StageWorker | None = None
-        if _call(attempts.load, stage) <= TRIES + actors:
-            self._worker = StageWorker(spec)
-            _call(attempts.loaded, stage)
+        self._worker = StageWorker(spec)
 
-    def __call__(self, rows: dict[str, np.ndarray[Any, Any]]) -> dict[str, list[bytes]]:
-        outcomes = [self._work(pickle.loads(bytes(batch))) for batch in rows["batch"]]
-        return {"outcome": [pickle.dumps(outcome) for outcome in outcomes]}
-
-    def _work(self, batch: Batch) -> Outcome:
-        if self._worker is None:
-            message = (
-                f"Actors ended repeatedly while loading {excerpt(self._model)}, usually for lack of memory. "
-                "Use fewer actors, more memory or a smaller dtype."
-            )
-            return Outcome(batch.number, error=("BackendError", message))
-        if _call(self._attempts.start, self._stage, batch.number) > TRIES:
-            message = (
-                f"{TRIES} actors in a row ended while working on the same questions, "
-                "usually for lack of memory."
-            )
-            return Outcome(batch.number, error=("BackendError", message))
-        return self._worker(batch)
-
-
-def _call(method: Any, *arguments: int) -> int:
-    """Call a method of :class:`Attempts`; 0 if it cannot be reached, since counting must not end a run."""
-    import ray
-
-    with suppress(ray.exceptions.RayError):
-        return ray.get(method.remote(*arguments)) or 0
-    return 0
+    def work(self, tasks: Sequence[StageTask]) -> Outcome:
+        return self._worker(tasks)
 
 
 class Driver:
@@ -125,11 +62,8 @@ class Driver:
             os.environ.setdefault(name, value)
         try:
             import ray
-            import ray.data
-            import ray.util.scheduling_strategies
         except ImportError:
             raise MissingExtraError("--executor ray", "ray") from None
-        logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # fatal errors are raised as well
         try:
             with _muted_stderr():
                 ray.init(
@@ -144,17 +78,12 @@ class Driver:
             advice = _TOKEN_ADVICE if address else ""
             raise BackendError(f"Ray has no cluster {place}: {reason}.{advice}") from None
         self._ray: Any = ray
-        strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-        # the run cannot survive this machine anyway
-        here = strategy(ray.get_runtime_context().get_node_id(), soft=False)
-        self._attempts = ray.remote(Attempts).options(num_cpus=0, scheduling_strategy=here).remote()
-        self._stages = count()
 
     def close(self) -> None:
         self._ray.shutdown()
 
-    def run(self, spec: StageSpec, tasks: Sequence[StageTask]) -> Iterator[int | Outcome]:
-        """The number of batches, then the outcome of each in any order, some perhaps twice.
+    def run(self, spec: StageSpec, tasks: Sequence[StageTask]) -> Iterator[Outcome]:
+        """The outcome of each batch, in any order.
 
         Raises:
             ConfigError: an actor fits on no machine.
@@ -162,30 +91,68 @@ class Driver:
         """
         with _ray_errors():
             placement = place_actors(spec, [node["Resources"] for node in self._ray.nodes() if node["Alive"]])
-            batches = split_into_batches(tasks, placement.actors or 1, placement.batch_questions or 1)
-            yield len(batches)
-            yield from self._outcomes(spec, batches, placement)
+            if not placement.gpus and spec.options.device == "auto":
+                # Ray does not hide the GPUs that others use
+                spec = replace_field(spec, options=replace(spec.options, device="cpu"))
+            yield from self._outcomes(spec, tasks, placement)
 
-    def _outcomes(self, spec: StageSpec, batches: Sequence[Batch], placement: Placement) -> Iterator[Outcome]:
+    def _outcomes(
+        self, spec: StageSpec, tasks: Sequence[StageTask], placement: Placement
+    ) -> Iterator[Outcome]:
+        """Give each actor that has loaded the model one batch after the other, and replace those that end."""
         ray = self._ray
-        if not placement.gpus and spec.options.device == "auto":
-            # Ray does not hide the GPUs that others use
-            spec = replace_field(spec, options=replace(spec.options, device="cpu"))
-        actors = min(placement.actors or 1, len(batches))
-        rows = [{"batch": pickle.dumps(batch)} for batch in batches]
-        pipeline = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
-            Actor,
-            fn_constructor_args=(spec, str(Path.cwd()), self._attempts, next(self._stages), actors),
-            batch_size=1,
-            compute=ray.data.ActorPoolStrategy(size=actors, max_tasks_in_flight_per_actor=2),
-            num_gpus=placement.gpus,
-            num_cpus=placement.cpus,
-        )
-        pipeline.context.enable_progress_bars = False
-        pipeline.context.execution_no_progress_timeout_s = -1  # one batch may take hours
-        for columns in pipeline.iter_batches(batch_size=None, prefetch_batches=0):
-            for outcome in columns["outcome"]:
-                yield pickle.loads(bytes(outcome))
+        actor_class = ray.remote(Actor).options(num_gpus=placement.gpus, num_cpus=placement.cpus)
+        batches = split_into_batches(tasks, placement.actors or 1, placement.batch_questions or 1)
+        waiting = deque(range(len(batches)))
+        actors = to_start = min(placement.actors or 1, len(batches))
+        under_way: dict[Any, tuple[Any, int | None]] = {}  # an actor and its batch, None while it loads
+        losses: Counter[int | None] = Counter()
+        to_come = len(batches)
+        while to_come:
+            for _ in range(to_start):
+                actor = actor_class.remote()
+                under_way[actor.load.remote(spec, str(Path.cwd()))] = (actor, None)
+            to_start = 0
+            [ready], _ = ray.wait(list(under_way), num_returns=1)
+            actor, number = under_way.pop(ready)
+            try:
+                outcome = ray.get(ready)
+            except ray.exceptions.RayError as error:
+                if _is_mistake(error):
+                    raise
+                losses[number] += 1
+                if number is None and losses[None] == TRIES + actors:
+                    raise BackendError(
+                        f"Actors ended repeatedly while loading {excerpt(spec.model)}, usually for lack of "
+                        "memory. Use fewer actors, more memory or a smaller dtype. All machines need the "
+                        "same selfreflect, extras and models."
+                    ) from None
+                if number is not None:
+                    if losses[number] == TRIES:
+                        raise BackendError(
+                            f"{TRIES} actors in a row ended while working on the same questions, "
+                            "usually for lack of memory."
+                        ) from None
+                    waiting.appendleft(number)
+                to_start = 1
+                continue
+            if number is None:
+                losses[None] = 0
+            else:
+                to_come -= 1
+                yield outcome
+            if waiting:
+                number = waiting.popleft()
+                under_way[actor.work.remote(batches[number])] = (actor, number)
+
+
+def _is_mistake(error: Exception) -> bool:
+    """Whether an actor raised this error itself, unlike what Ray raises when it loses one."""
+    import ray
+
+    return isinstance(error, ray.exceptions.RayTaskError) and not isinstance(
+        error.cause, ray.exceptions.RayError
+    )
 
 
 @contextmanager
@@ -196,8 +163,7 @@ def _ray_errors() -> Iterator[None]:
     try:
         yield
     except ray.exceptions.RayError as error:
-        in_actor = isinstance(error, ray.exceptions.RayTaskError)
-        if in_actor and not isinstance(error.cause, ray.exceptions.RayError):
+        if _is_mistake(error):
             raise
         cause = str(error).strip().rpartition("\n")[2]  # behind ids and traceback
         raise BackendError(

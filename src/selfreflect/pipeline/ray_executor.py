@@ -19,7 +19,7 @@ from typing import Any
 
 from selfreflect.errors import BackendError, SelfReflectError, rebuild_error
 from selfreflect.pipeline.stages import StageSpec, StageTask
-from selfreflect.pipeline.wire import Outcome, each_once
+from selfreflect.pipeline.wire import Outcome
 
 SECONDS_TO_END = 30
 """Time for a driver to end its actors, and the cluster that it started."""
@@ -61,8 +61,7 @@ class RayExecutor:
         try:
             with suppress(OSError):  # _receive() reports a driver that has ended
                 self._connection.send((spec, tasks))
-            batches = self._receive()
-            yield from each_once(iter(self._receive, None), batches)
+            yield from iter(self._receive, None)
             is_complete = True
         finally:
             if not is_complete:  # after an error or an interrupt, nothing waits for the batches under way
@@ -91,8 +90,8 @@ class RayExecutor:
 def drive(connection: Connection, address: str | None) -> None:
     """Run in the driver's process: join or start a cluster, then answer each stage that is received.
 
-    The answers are the number of batches, their outcomes, and None at the end; or class and message of an
-    expected error. The process ends when the experiment closes the connection or is killed.
+    The answers are the outcomes of its batches, and None at the end; or class and message of an expected
+    error. The process ends when the experiment closes the connection or is killed.
     """
     ending = threading.Event()
 
@@ -110,16 +109,16 @@ def drive(connection: Connection, address: str | None) -> None:
     driver: Driver | None = None
     try:
         driver = Driver(address)
-        connection.send(0)
+        connection.send(None)
         while True:
             spec, tasks = stages.get()
-            for message in driver.run(spec, tasks):
-                connection.send(message)
+            for outcome in driver.run(spec, tasks):
+                connection.send(outcome)
             connection.send(None)
     except SelfReflectError as error:
         with suppress(OSError):
             connection.send((type(error).__name__, str(error)))
-    except (BrokenPipeError, ConnectionResetError):  # the experiment has ended
+    except (BrokenPipeError, ConnectionResetError, KeyboardInterrupt):  # the experiment has ended
         pass
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is ending already

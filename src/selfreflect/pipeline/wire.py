@@ -1,32 +1,23 @@
-"""What travels between the experiment and workers in other processes: numbered batches and their outcomes."""
+"""What travels between the experiment and workers in other processes, and what these do."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from selfreflect.errors import BackendError, SelfReflectError, rebuild_error
+from selfreflect.errors import SelfReflectError, rebuild_error
 from selfreflect.pipeline.models import ConfiguredModels, load_stage_model
 from selfreflect.pipeline.options import Quiet
 from selfreflect.pipeline.stages import Result, StageSpec, StageTask, stage_fn
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Tasks for one worker."""
-
-    number: int
-    tasks: Sequence[StageTask]
-
-
-@dataclass(frozen=True)
 class Outcome:
     """All results of a batch, or those before an error that ends the run."""
 
-    number: int
     results: Sequence[Result] = ()
     facts: dict[str, Any] | None = None
     """What a manifest says about the worker's model; None if it could not be loaded."""
@@ -41,29 +32,14 @@ class Outcome:
             raise rebuild_error(*self.error)
 
 
-def split_into_batches(tasks: Sequence[StageTask], workers: int, at_most: int) -> list[Batch]:
+def split_into_batches(tasks: Sequence[StageTask], workers: int, at_most: int) -> list[Sequence[StageTask]]:
     """Split tasks into batches of even size, up to ``at_most`` each.
 
     There are enough batches to give every worker one, as far as the tasks go.
     """
     count = max(math.ceil(len(tasks) / at_most), min(workers, len(tasks)))
     bounds = [len(tasks) * number // count for number in range(count + 1)]
-    return [Batch(number, tasks[start:end]) for number, (start, end) in enumerate(pairwise(bounds))]
-
-
-def each_once(outcomes: Iterable[Outcome], count: int) -> Iterator[Outcome]:
-    """Drop the repetitions that come from retried batches.
-
-    Raises:
-        BackendError: at the end, some of the ``count`` batches are missing.
-    """
-    missing = set(range(count))
-    for outcome in outcomes:
-        if outcome.number in missing:
-            missing.remove(outcome.number)
-            yield outcome
-    if missing:
-        raise BackendError(f"The workers gave back {count - len(missing)} of {count} batches.")
+    return [tasks[start:end] for start, end in pairwise(bounds)]
 
 
 class StageWorker:
@@ -83,17 +59,16 @@ class StageWorker:
         except SelfReflectError as error:
             self._error = error
 
-    def __call__(self, batch: Batch) -> Outcome:
+    def __call__(self, tasks: Sequence[StageTask]) -> Outcome:
         results: list[Result] = []
         error = self._error
         if error is None:
             try:
-                for group in self._work(batch.tasks):
+                for group in self._work(tasks):
                     results += group
             except SelfReflectError as raised:
                 error = raised
         return Outcome(
-            batch.number,
             results,
             facts=self._facts,
             notes=self._notes.take(),

@@ -112,51 +112,35 @@ def _operations(rows: int, matrices: Sequence[Matrix]) -> int:
     return 2 * rows * sum(inner * outer for inner, outer in matrices)
 
 
-class Rates(NamedTuple):
-    """Operations per second."""
-
-    decoder: float
-    """Over the matrices of one layer, each as often as it occurs."""
-    head: float
-
-    def seconds(self, flops: Flops) -> float:
-        """How long the operations take at these rates; attention counts as matrix products."""
-        return flops.decoder / self.decoder + flops.head / self.head
-
-
-class Peak(NamedTuple):
-    """How fast this machine multiplies matrices of the model's shapes: the most an engine can reach."""
-
-    best: Rates
-    """Each shape with its fastest kernel."""
-    torch_gemm: Rates
-    """Each shape with the kernel that torch chooses."""
-
-
 @torch.inference_mode()
-def measure_peak(shape: Shape, rows: int, dtype: torch.dtype, device: torch.device) -> Peak:
-    """Time products for ``rows`` tokens a pass. The fastest repetition of each shape counts."""
+def peak_seconds(
+    flops: Flops, shape: Shape, rows: int, dtype: torch.dtype, device: torch.device
+) -> tuple[float, float]:
+    """How long this machine needs for the operations at the rate of its matrix products, the most an engine
+    can reach; attention counts as matrix products. The products have ``rows`` tokens.
+
+    Returns:
+        Seconds with the fastest kernel for each shape of matrix, and with the kernel that torch chooses.
+    """
     layer = [*shape.key_value, *shape.rest]
-    seconds = {matrix: _time_product(rows, matrix, dtype, device) for matrix in set(layer)}
+    times = {matrix: _time_product(rows, matrix, dtype, device) for matrix in set(layer)}
     head_rows = ROWS_OF_LOGITS if device.type == "cpu" else 16 * ROWS_OF_LOGITS  # as the engine does it
-    head_seconds = _time_product(head_rows, shape.head, dtype, device)
-
-    def rates(choose: Callable[[tuple[float, float]], float]) -> Rates:
-        decoder = _operations(rows, layer) / sum(choose(seconds[matrix]) for matrix in layer)
-        return Rates(decoder, _operations(head_rows, [shape.head]) / choose(head_seconds))
-
-    return Peak(best=rates(min), torch_gemm=rates(lambda pair: pair[0]))
+    layer_times = np.sum([times[matrix] for matrix in layer], axis=0)
+    head_times = np.array(_time_product(head_rows, shape.head, dtype, device))
+    decoder = flops.decoder / _operations(rows, layer) * layer_times
+    best, by_torch = decoder + flops.head / _operations(head_rows, [shape.head]) * head_times
+    return float(best), float(by_torch)
 
 
 def _time_product(rows: int, matrix: Matrix, dtype: torch.dtype, device: torch.device) -> tuple[float, float]:
-    """Seconds of ``rows`` tokens times a weight stored as in a linear layer: with torch's choice of a kernel,
-    and with ours."""
+    """Seconds of ``rows`` tokens times a weight stored as in a linear layer: with the faster of torch's and
+    our kernel, and with torch's."""
     inner, outer = matrix
     x = torch.randn(rows, inner, device=device).to(dtype)
     weight = torch.randn(outer, inner, device=device).to(dtype)
     out = torch.empty(rows, outer, device=device, dtype=dtype)
     by_torch = _fastest(lambda: torch.mm(x, weight.t(), out=out), device)
-    return by_torch, _fastest(lambda: linear(x, weight), device)
+    return min(by_torch, _fastest(lambda: linear(x, weight), device)), by_torch
 
 
 def _fastest(product: Callable[[], torch.Tensor], device: torch.device) -> float:

@@ -18,9 +18,7 @@ import torch
 from selfreflect.metric.engine.native import native
 from selfreflect.models.judge import Judge
 
-_STATUS = Path("/proc/self/status")
 _RESET = Path("/proc/self/clear_refs")
-_CONTROL_GROUP = Path("/sys/fs/cgroup")
 
 
 def describe_machine(judge: Judge) -> dict[str, Any]:
@@ -79,22 +77,15 @@ def peak(device: torch.device) -> int:
     """Most bytes in use since :func:`reset_peak`."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    match = re.search(r"^VmHWM:\s*(\d+) kB$", _STATUS.read_text(encoding="ascii"), re.MULTILINE)
+    match = re.search(
+        r"^VmHWM:\s*(\d+) kB$", Path("/proc/self/status").read_text(encoding="ascii"), re.MULTILINE
+    )
     assert match is not None
     return 1024 * int(match[1])
 
 
 def available(device: torch.device) -> int:
-    """Bytes that are still free on the GPU, or in the machine and in the container's limit."""
+    """Bytes that are still free on the GPU or in the machine."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    free = int(psutil.virtual_memory().available)
-    try:
-        limit = int((_CONTROL_GROUP / "memory.max").read_text())
-        used = int((_CONTROL_GROUP / "memory.current").read_text())
-        details = (_CONTROL_GROUP / "memory.stat").read_text()
-    except (OSError, ValueError):  # no control group, or no limit ("max")
-        return free
-    cached = re.search(r"^inactive_file (\d+)$", details, re.MULTILINE)
-    reclaimable = int(cached[1]) if cached else 0
-    return max(0, min(free, limit - used + reclaimable))
+    return int(psutil.virtual_memory().available)

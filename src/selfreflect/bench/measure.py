@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import torch
 
-from selfreflect.bench.flops import count_flops, measure_peak, read_shape, synchronise
+from selfreflect.bench.flops import count_flops, peak_seconds, read_shape, synchronise
 from selfreflect.bench.machine import allocated, available, describe_machine, peak, reset_peak
 from selfreflect.bench.result import SCHEDULES, Figures, Result
 from selfreflect.bench.schedules import Distances, batched, longest, one_by_one, requests, token_bytes
@@ -107,14 +106,9 @@ class Bench:
             too_large = size >= largest or size * sequence_bytes > available(self.device) / 2
             if trials and too_large:
                 break
-            try:
-                start = self._now()
-                batched(self.judge, contexts, self.metric.temperature, size)
-                trials[size] = self._now() - start
-            except torch.OutOfMemoryError:
-                if not trials:
-                    raise
-                break
+            start = self._now()
+            batched(self.judge, contexts, self.metric.temperature, size)
+            trials[size] = self._now() - start
             if trials[size] > min(trials.values()):
                 break
         self.result.batch_size = min(trials, key=trials.__getitem__)
@@ -147,20 +141,20 @@ class Bench:
         watching = reset_peak(self.device)
         with counted_tokens(self.judge) as tokens:
             start = self._now()
-            distances = self._run_schedule(letter, item)
+            if letter == "c":
+                distances = score(self.metric, item)
+            else:
+                contexts = encode(self.judge, item)
+                if letter == "a":
+                    distances = one_by_one(self.judge, contexts, self.metric.temperature)
+                else:
+                    size = self.result.batch_size or 1
+                    distances = batched(self.judge, contexts, self.metric.temperature, size)
             figures[f"seconds_{name}"] = self._now() - start
         figures[f"tokens_{name}"] = sum(tokens)
         memory = max(0, peak(self.device) - self.loaded) if watching else None
         figures[f"memory_{name}_bytes"] = memory
         return np.concatenate(distances)
-
-    def _run_schedule(self, letter: str, item: Item) -> Distances:
-        if letter == "c":
-            return score(self.metric, item)
-        contexts = encode(self.judge, item)
-        if letter == "a":
-            return one_by_one(self.judge, contexts, self.metric.temperature)
-        return batched(self.judge, contexts, self.metric.temperature, self.result.batch_size or 1)
 
     def _engine_figures(self, work: Work, figures: Figures) -> Figures:
         """How much faster the engine is than the other schedules, and its share of the machine's peak."""
@@ -182,15 +176,15 @@ class Bench:
         if shape is None:
             return engine
         flops = count_flops(work.trees, shape)
-        rates = measure_peak(shape, getattr(self.metric.engine, "max_rows", ROWS), self.dtype, self.device)
-        peak_seconds = rates.best.seconds(flops)
+        rows = getattr(self.metric.engine, "max_rows", ROWS)
+        best_seconds, torch_seconds = peak_seconds(flops, shape, rows, self.dtype, self.device)
         return engine | {
             "flops": flops.total,
-            "efficiency_of_gemm_peak": peak_seconds / model_seconds,
-            "efficiency_with_text": peak_seconds / seconds,
+            "efficiency_of_gemm_peak": best_seconds / model_seconds,
+            "efficiency_with_text": best_seconds / seconds,
             "flop_per_second_engine": flops.total / model_seconds,
-            "flop_per_second_gemm_peak": flops.total / peak_seconds,
-            "flop_per_second_torch_gemm": flops.total / rates.torch_gemm.seconds(flops),
+            "flop_per_second_gemm_peak": flops.total / best_seconds,
+            "flop_per_second_torch_gemm": flops.total / torch_seconds,
         }
 
     def _time_trees(self, work: Work) -> float:

@@ -57,7 +57,7 @@ def asked_runs(root: Path) -> set[Path]:
 
 def test_a_question_becomes_answers_summaries_scores_and_a_run(client: Client, root: Path) -> None:
     before = asked_runs(root)
-    job = client.ask(strategies=["greedy", "basic"], num_answers=3)
+    job = client.ask(strategies=["greedy", "basic"], num_answers=5)
     events = client.events(job)
     assert [number for number, _, _ in events] == list(range(1, len(events) + 1))
     kinds = [kind for _, kind, _ in events]
@@ -72,7 +72,7 @@ def test_a_question_becomes_answers_summaries_scores_and_a_run(client: Client, r
     stored = Run.load(folder)
     [answers] = stored.answers.values()
     assert list(answers.answers) == drawn
-    assert len(drawn) == 6
+    assert len(drawn) == 10
     assert {name for _, name in stored.scores} == {"greedy", "basic"}
     view = client.get(f"/api/runs/{end['run']}/questions/0").json()
     assert view["answers"] == drawn

@@ -9,7 +9,7 @@ import pytest
 from app_server import ANSWERS
 
 from selfreflect.app.jobs import Job, StopRequested
-from selfreflect.app.work import FIRST_BATCH, LARGEST_BATCH, JobProgress, Streaming, batches
+from selfreflect.app.work import BATCH, JobProgress, Streaming
 from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling
 from selfreflect.models.scripted import Scripted
 
@@ -39,15 +39,14 @@ def test_scoring_stops_at_the_next_pass_and_works_again_afterwards(
 
 
 def test_small_batches_give_the_texts_in_order_and_stop_at_a_refusal() -> None:
-    assert list(batches(50)) == [(0, 2), (2, 4), (6, 8), (14, 16), (30, 16), (46, 4)]
-    assert list(batches(1)) == [(0, 1)]
-    assert max(count for _, count in batches(400)) == LARGEST_BATCH > FIRST_BATCH
     shown: list[Reply] = []
-    request = Request(messages=(Message(role="user", content="?"),), sampling=Sampling(), n=5, seed=10)
+    request = Request(
+        messages=(Message(role="user", content="?"),), sampling=Sampling(), n=2 * BATCH + 1, seed=10
+    )
     inner = Inner(lambda request: [f"{request.seed + i}" for i in range(request.n)])
     [reply] = Streaming(inner, shown.append, lambda: None).generate([request])
     assert isinstance(reply, Reply)
-    assert [one.text for one in reply.completions] == ["10", "11", "12", "13", "14"]
-    assert [len(one.completions) for one in shown] == [2, 3]
+    assert [one.text for one in reply.completions] == [str(10 + i) for i in range(2 * BATCH + 1)]
+    assert [len(one.completions) for one in shown] == [BATCH, BATCH, 1]
     refusal = Refusal(kind="too_long", message="no")
     assert Streaming(Inner(lambda _: refusal), shown.append, lambda: None).generate([request]) == [refusal]

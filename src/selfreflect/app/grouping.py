@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from importlib.util import find_spec
-
-from anyio import CapacityLimiter, to_thread
 
 from selfreflect.errors import DataError
 from selfreflect.grouping import group_indices
@@ -28,6 +27,7 @@ class Meaning:
 
     def __init__(self, load: Callable[[], Grouping] = MeaningGroups) -> None:
         self._load = load
+        self._lock = asyncio.Lock()
 
     @property
     def installed(self) -> bool:
@@ -42,11 +42,8 @@ class Meaning:
             MissingExtraError: the extra ``embed`` is not installed.
             DataError: there are too many different answers.
         """
-        return await to_thread.run_sync(self._group, answers, limiter=self._limiter)
-
-    @cached_property  # a limiter belongs to the event loop that runs on first use
-    def _limiter(self) -> CapacityLimiter:
-        return CapacityLimiter(1)
+        async with self._lock:
+            return await asyncio.to_thread(self._group, answers)
 
     @cached_property
     def _grouping(self) -> Grouping:

@@ -101,14 +101,14 @@ class Job:
         self.events = EventLog()
         self.over = False
         """Whether the last event is in the log. It is set after ``status``, so readers miss no event."""
-        self._stop = threading.Event()
+        self._stopped = False
 
     def stop(self) -> None:
-        self._stop.set()
+        self._stopped = True
 
     def check(self) -> None:
         """Raise StopRequested if the job was cancelled."""
-        if self._stop.is_set():
+        if self._stopped:
             raise StopRequested
 
     def end(self, status: Status, error: dict[str, str] | None = None) -> None:
@@ -133,8 +133,8 @@ class JobQueue:
         self._thread = threading.Thread(target=self._loop, name="jobs", daemon=True)
         self._thread.start()
 
-    def submit(self, job: Job) -> None:
-        """Put a job at the end of the queue.
+    def submit(self, job: Job) -> Job:
+        """Put a job at the end of the queue, and return it.
 
         Raises:
             QueueFullError: too many jobs wait, or the queue is closed.
@@ -148,6 +148,7 @@ class JobQueue:
             self._waiting.append(job)
             self._announce_places()
             self._changed.notify()
+            return job
 
     def get(self, id_: str) -> Job | None:
         with self._changed:

@@ -33,9 +33,8 @@ _MAX_ENTRIES = 20_000
 _MAX_OPENED = 400_000_000
 """Bytes of records that are read into memory for the page."""
 
-_MAX_FIRST_QUESTION = 100_000
 _MAX_COUNTED = 50_000_000
-"""Bytes of the first question, and of all questions, that a listing reads."""
+"""Bytes of questions that a listing reads."""
 
 _HELD_RUNS = 2
 """Runs whose records stay in memory."""
@@ -99,7 +98,7 @@ class Library:
         try:
             _refuse_special_files(directory)
             manifest = Run.load(directory.path).manifest
-            entry.question, entry.questions = _first_and_count(directory.path / "questions.jsonl")
+            entry.question, entry.questions = _first_and_count(directory)
         except SelfReflectError as error:
             entry.problem = without_paths(str(error))
             return entry
@@ -176,18 +175,17 @@ def _read_records(path: Path, label: str, version: object) -> RunRecords:
     return run_records(Run.load(path), label)
 
 
-def _first_and_count(path: Path) -> tuple[str | None, int | None]:
-    if not path.exists():
+def _first_and_count(directory: RunDirectory) -> tuple[str | None, int | None]:
+    """The first question and the number of questions, None where that would take too long."""
+    name = "questions.jsonl"
+    if name not in directory.files:
         return None, 0
-    with store_errors(path), path.open("rb") as file:
-        line = file.readline(_MAX_FIRST_QUESTION)
-        first = _question_text(line) if line.endswith(b"\n") else None
-        count = line.count(b"\n")
-        while block := file.read(1 << 20):
-            if file.tell() > _MAX_COUNTED:
-                return first, None
-            count += block.count(b"\n")
-    return first, count
+    if directory.files[name].st_size > _MAX_COUNTED:
+        return None, None
+    path = directory.path / name
+    with store_errors(path):
+        first, *others = path.read_bytes().split(b"\n")
+    return _question_text(first), len(others)
 
 
 def _question_text(line: bytes) -> str | None:

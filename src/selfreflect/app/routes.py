@@ -46,9 +46,6 @@ from selfreflect.strategies import STRATEGIES
 _POLL = 0.1
 """Seconds between two looks for new events of a job."""
 
-_HEARTBEAT = 15.0
-"""Seconds without an event after which the stream sends a comment, to keep the connection open."""
-
 
 @dataclass(frozen=True)
 class Services:
@@ -101,39 +98,53 @@ def options(services: Shared) -> OptionsAnswer:
     )
 
 
-@job_routes.post("/ask", status_code=202, responses=_SUBMITTED, summary="Ask a question")
-def ask(body: AskBody, services: Shared) -> JobAnswer:
+@job_routes.post(
+    "/ask", response_model=JobAnswer, status_code=202, responses=_SUBMITTED, summary="Ask a question"
+)
+def ask(body: AskBody, services: Shared) -> Any:
     services.models.resolve(body.model)
     services.models.resolve(body.judge)
     for name in body.strategies:
         if name not in STRATEGIES:  # the name of a user's own strategy would be code to import
             raise ConfigError(f"unknown strategy {name!r}. Known: {', '.join(STRATEGIES)}")
-    return _submit(services, Job(body, "ask", body.question))
-
-
-@job_routes.post("/score", status_code=202, responses=_SUBMITTED, summary="Score summaries of given answers")
-def score(body: ScoreBody, services: Shared) -> JobAnswer:
-    services.models.resolve(body.judge)
-    return _submit(services, Job(body, "score", body.question))
-
-
-@job_routes.get("/jobs", summary="List waiting, running and recently finished jobs")
-def jobs(services: Shared) -> JobsAnswer:
-    return JobsAnswer(jobs=[_answer(job) for job in services.queue.all()])
-
-
-@job_routes.get("/jobs/{id}", responses=_UNKNOWN, summary="Show one job")
-def job(id: Id, services: Shared) -> JobAnswer:
-    return _answer(_find_job(services, id))
+    return services.queue.submit(Job(body, "ask", body.question))
 
 
 @job_routes.post(
-    "/jobs/{id}/cancel", status_code=202, responses={**_UNKNOWN, **_BAD_BODY}, summary="Cancel a job"
+    "/score",
+    response_model=JobAnswer,
+    status_code=202,
+    responses=_SUBMITTED,
+    summary="Score summaries of given answers",
 )
-def cancel(id: Id, services: Shared) -> JobAnswer:
+def score(body: ScoreBody, services: Shared) -> Any:
+    services.models.resolve(body.judge)
+    return services.queue.submit(Job(body, "score", body.question))
+
+
+@job_routes.get(
+    "/jobs", response_model=JobsAnswer, summary="List waiting, running and recently finished jobs"
+)
+def jobs(services: Shared) -> Any:
+    return {"jobs": services.queue.all()}
+
+
+@job_routes.get("/jobs/{id}", response_model=JobAnswer, responses=_UNKNOWN, summary="Show one job")
+def job(id: Id, services: Shared) -> Any:
+    return _find_job(services, id)
+
+
+@job_routes.post(
+    "/jobs/{id}/cancel",
+    response_model=JobAnswer,
+    status_code=202,
+    responses={**_UNKNOWN, **_BAD_BODY},
+    summary="Cancel a job",
+)
+def cancel(id: Id, services: Shared) -> Any:
     job = _find_job(services, id)
     services.queue.cancel(job)
-    return _answer(job)
+    return job
 
 
 @job_routes.get(
@@ -157,11 +168,6 @@ async def job_groups(id: Id, services: Shared) -> GroupsAnswer:
     return GroupsAnswer(answers=count, groups=grouped)
 
 
-def _submit(services: Services, job: Job) -> JobAnswer:
-    services.queue.submit(job)
-    return _answer(job)
-
-
 def _find_job(services: Services, id_: str) -> Job:
     job = services.queue.get(id_)
     if job is None:
@@ -171,26 +177,16 @@ def _find_job(services: Services, id_: str) -> Job:
     return job
 
 
-def _answer(job: Job) -> JobAnswer:
-    return JobAnswer.model_validate(job, from_attributes=True)
-
-
 async def _stream(job: Job, after: int) -> AsyncIterator[str]:
     """Yield the job's events that follow number ``after``, until its last one."""
-    silent = 0.0
     while True:
         over = job.over
         for number, kind, data in job.events.after(after):
             after = number
-            silent = 0.0
             yield f"id: {number}\nevent: {kind}\ndata: {data}\n\n"
         if over:
             return
         await asyncio.sleep(_POLL)
-        silent += _POLL
-        if silent >= _HEARTBEAT:
-            silent = 0.0
-            yield ": waiting\n\n"
 
 
 @run_routes.get("/runs", summary="List the run directories under the root, latest first")
@@ -230,7 +226,20 @@ def run(
 
 @run_routes.get("/runs/{id}/questions/{index}", responses=_UNKNOWN, summary="Show one question in full")
 def question(id: Id, index: Index, services: Shared) -> dict[str, Any]:
-    return _view(*_find_question(services, id, index))
+    """Guesses are not part of it; they are fetched answer by answer."""
+    records, question = _find_question(services, id, index)
+    outcomes = []
+    for outcome in records.outcomes(question.id):
+        if outcome.failure is not None:
+            message = without_paths(outcome.failure.message)
+            outcome = outcome._replace(failure=replace(outcome.failure, message=message))
+        outcomes.append(outcome)
+    view: dict[str, Any] = question_view(question, records.answers.get(question.id), outcomes, guesses=False)
+    view["problems"] = []
+    for failure in records.failures:
+        if failure.question_id == question.id and not failure.name:
+            view["problems"].append(f"{failure.kind}: {without_paths(failure.message)}")
+    return view
 
 
 @run_routes.get(
@@ -315,19 +324,3 @@ def _question_entry(records: RunRecords, index: int, question: Question) -> Ques
     scores = [records.scores.get((question.id, name)) for name in records.strategies]
     values = [score.value if score else None for score in scores]
     return QuestionEntry(index=index, question=question.text[:TITLE], scores=values)
-
-
-def _view(records: RunRecords, question: Question) -> dict[str, Any]:
-    """What the page shows of one question; guesses are fetched answer by answer."""
-    outcomes = []
-    for outcome in records.outcomes(question.id):
-        if outcome.failure is not None:
-            message = without_paths(outcome.failure.message)
-            outcome = outcome._replace(failure=replace(outcome.failure, message=message))
-        outcomes.append(outcome)
-    view: dict[str, Any] = question_view(question, records.answers.get(question.id), outcomes, guesses=False)
-    view["problems"] = []
-    for failure in records.failures:
-        if failure.question_id == question.id and not failure.name:
-            view["problems"].append(f"{failure.kind}: {without_paths(failure.message)}")
-    return view

@@ -43,13 +43,11 @@ class AskBody(RequestBody):
         Field(min_length=1, max_length=MAX_SUMMARIES),
         AfterValidator(_unique),
     ] = ["sample_and_summarize"]
-    num_answers: Annotated[
-        int, Field(ge=1, le=MAX_ANSWERS, description="Answers per half; twice as many are drawn.")
-    ] = 10
-    brief: Annotated[bool, Field(description="Ask for answers of a few words, with the demo's prompts.")] = (
-        False
+    num_answers: int = Field(
+        default=10, ge=1, le=MAX_ANSWERS, description="Answers per half; twice as many are drawn."
     )
-    seed: Annotated[int, Field(ge=0, lt=2**53)] = 0
+    brief: bool = Field(default=False, description="Ask for answers of a few words, with the demo's prompts.")
+    seed: int = Field(default=0, ge=0, lt=2**53)
 
 
 class ScoreBody(RequestBody):
@@ -85,10 +83,10 @@ class JobAnswer(BaseModel):
     kind: Kind
     question: str
     status: Status
-    place: Annotated[int, Field(description="Number of jobs before it.")]
-    run: Annotated[str | None, Field(description="Id of the run with its records, once the job has started.")]
+    place: int = Field(description="Number of jobs before it.")
+    run: str | None = Field(description="Id of the run with its records, once the job has started.")
     error: Problem | None
-    created: Annotated[float, Field(description="Seconds since 1970.")]
+    created: float = Field(description="Seconds since 1970.")
 
 
 class JobsAnswer(BaseModel):
@@ -106,9 +104,9 @@ class OptionsAnswer(BaseModel):
     version: str
     models: list[ModelChoice]
     strategies: list[str]
-    meaning: Annotated[
-        bool, Field(description="Whether answers can be grouped by meaning, which needs the extra embed.")
-    ]
+    meaning: bool = Field(
+        description="Whether answers can be grouped by meaning, which needs the extra embed."
+    )
     defaults: AskBody | None = None
     limits: dict[str, int]
 
@@ -116,24 +114,21 @@ class OptionsAnswer(BaseModel):
 class RunEntry(BaseModel):
     id: str
     name: str
-    changed: Annotated[float, Field(description="Time of the last change, in seconds since 1970.")]
-    question: Annotated[str | None, Field(description="The first question, shortened.")]
-    questions: Annotated[int | None, Field(description="Their number, unless there are too many.")]
+    changed: float = Field(description="Time of the last change, in seconds since 1970.")
+    question: str | None = Field(description="The first question, shortened.")
+    questions: int | None = Field(description="Their number, unless there are too many.")
     models: list[str]
-    problem: Annotated[str | None, Field(description="Why the run cannot be opened.")]
+    problem: str | None = Field(description="Why the run cannot be opened.")
 
 
 class RunsAnswer(BaseModel):
     runs: list[RunEntry]
-    more: Annotated[bool, Field(description="Whether there are more runs.")]
+    more: bool = Field(description="Whether there are more runs.")
 
 
 class GroupsAnswer(BaseModel):
-    answers: Annotated[int, Field(description="Number of answers that were grouped.")]
-    groups: Annotated[
-        list[list[int]],
-        Field(description="Indices of answers with the same meaning, the most typical first."),
-    ]
+    answers: int = Field(description="Number of answers that were grouped.")
+    groups: list[list[int]] = Field(description="Indices of answers of one meaning, the most typical first.")
 
 
 class StrategyEntry(BaseModel):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import socket
 from collections.abc import Callable
 from http import HTTPStatus
@@ -139,21 +140,16 @@ def listen(host: str, port: int) -> socket.socket:
     """
     try:
         choices = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = choices[0]
-        bound = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"--host {host}: {error}") from None
+    family, *_, address = choices[0]
     try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-        bound.listen()
+        return socket.create_server(address, family=family, dualstack_ipv6=family == socket.AF_INET6)
     except OSError as error:
-        bound.close()
         raise ConfigError(
-            f"cannot listen on {host}, port {port}: {error.strerror}. Is the app running already? Choose "
-            "another port with --port, or a free one with --port 0."
+            f"cannot listen on {host}, port {port}: {os.strerror(error.errno or 0)}. Is the app running "
+            "already? Choose another port with --port, or a free one with --port 0."
         ) from None
-    return bound
 
 
 def access(host: str, token: str | None) -> Access:

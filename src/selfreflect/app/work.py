@@ -38,9 +38,8 @@ _MOST_GUESSED = 400_000
 """Characters of masked-out answers times summaries, up to which guesses are kept. They take about a hundred
 times as many bytes on disk."""
 
-FIRST_BATCH = 2
-LARGEST_BATCH = 16
-"""Answers drawn together: few at first, to show something soon, then more, which is faster."""
+BATCH = 8
+"""Answers drawn together: few enough to show the first ones soon."""
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 
@@ -162,10 +161,11 @@ def _item(body: ScoreBody) -> Item:
 class JobProgress:
     """The :class:`~selfreflect.pipeline.options.Progress` of a job."""
 
+    run: Run
+    """The job's run directory, set before any stage begins."""
+
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.run: Run | None = None
-        """The job's run directory, once it is open."""
         self._groups: dict[str, int] = {}
         self._shown: set[tuple[str, str]] = set()
         self.hooks = ExitStack()
@@ -205,15 +205,15 @@ class JobProgress:
 
     def show_records(self) -> None:
         """Show the summaries and scores that are new in the run directory."""
-        for (_, name), summary in self._opened().summaries.items():
+        for (_, name), summary in self.run.summaries.items():
             if self._is_new("summary", name):
                 self.job.events.add("summary", name=name, text=summary.text)
-        for (_, name), score in self._opened().scores.items():
+        for (_, name), score in self.run.scores.items():
             if self._is_new("score", name):
                 self.job.events.add("score", name=name, value=score.value, stderr=score.stderr)
 
     def show_failures(self) -> None:
-        for failure in self._opened().failures:
+        for failure in self.run.failures:
             if self._is_new(f"{failure.stage} failure", failure.name):
                 message = without_paths(failure.message)
                 self.job.events.add(
@@ -224,10 +224,6 @@ class JobProgress:
         is_new = (kind, name) not in self._shown
         self._shown.add((kind, name))
         return is_new
-
-    def _opened(self) -> Run:
-        assert self.run is not None  # set before any stage begins
-        return self.run
 
 
 class JobModels:
@@ -274,8 +270,9 @@ class Streaming:
 
     def _reply(self, request: Request) -> Reply | Refusal:
         replies: list[Reply] = []
-        for first, count in batches(request.n):
+        for first in range(0, request.n, BATCH):
             self._check()
+            count = min(BATCH, request.n - first)
             [reply] = self._generator.generate([replace(request, n=count, seed=request.seed + first)])
             if isinstance(reply, Refusal):
                 return reply
@@ -283,13 +280,3 @@ class Streaming:
             self._show(reply)
         completions = tuple(completion for reply in replies for completion in reply.completions)
         return Reply(completions=completions, prompt_tokens=replies[0].prompt_tokens)
-
-
-def batches(total: int) -> Iterator[tuple[int, int]]:
-    """(first, count) of batches that grow from ``FIRST_BATCH`` to ``LARGEST_BATCH``."""
-    first = 0
-    count = FIRST_BATCH
-    while first < total:
-        yield first, min(count, total - first)
-        first += count
-        count = min(2 * count, LARGEST_BATCH)

@@ -49,7 +49,7 @@ TORCH = {
     ),
     *(f"metric.engine.{name}" for name in "sequences reference_cache native".split()),
     *(f"models.{name}" for name in "judge smollm2 linear".split()),
-    *(f"models.local.{name}" for name in "loading source threads generator decode device_map".split()),
+    *(f"models.local.{name}" for name in "loading threads generator decode device_map".split()),
     "models.vllm.judge",
     *(f"bench.{name}" for name in "schedules flops machine measure random_model".split()),
 }

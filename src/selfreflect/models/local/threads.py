@@ -8,8 +8,6 @@ import sys
 from collections.abc import Set
 from pathlib import Path
 
-_ROOT = Path("/")
-
 
 def set_library_defaults() -> None:
     """Set environment variables for OpenMP and oneDNN that the user has not set.
@@ -27,23 +25,18 @@ def set_library_defaults() -> None:
     os.environ.setdefault("LRU_CACHE_CAPACITY", "64")
 
 
-def limit_threads() -> str:
-    """Lower torch's number of threads to :func:`usable_threads`; a lower one stays. Say how many, and why."""
+def limit_threads() -> int:
+    """Lower torch's number of threads to :func:`usable_threads`; a lower one stays. Return the number."""
     import torch
 
-    count, reason = usable_threads()
-    current = torch.get_num_threads()
-    if current < count:
-        count, reason = current, "as set for torch"
-    torch.set_num_threads(count)
-    return f"{count} {'thread' if count == 1 else 'threads'} ({reason})"
+    threads = min(torch.get_num_threads(), usable_threads())
+    torch.set_num_threads(threads)
+    return threads
 
 
-def usable_threads(root: Path = _ROOT, allowed: Set[int] | None = None) -> tuple[int, str]:
-    """The number of threads to compute with, and the reason. ``OMP_NUM_THREADS`` wins.
-
-    Else it is one for each physical core of the process's affinity, at most as many as its CPU quota pays
-    for: OpenMP threads meet at a barrier after every operation, so one without a core holds up all of them.
+def usable_threads(root: Path = Path("/"), allowed: Set[int] | None = None) -> int:
+    """``OMP_NUM_THREADS``, else the physical cores of the process's affinity, or fewer if its CPU quota pays
+    for fewer: OpenMP threads meet at a barrier after every operation, and one without a core holds up all.
 
     Args:
         root: where ``sys`` is.
@@ -51,14 +44,10 @@ def usable_threads(root: Path = _ROOT, allowed: Set[int] | None = None) -> tuple
     """
     explicit = os.environ.get("OMP_NUM_THREADS", "").strip()
     if explicit.isdecimal() and int(explicit) > 0:
-        return int(explicit), "OMP_NUM_THREADS"
+        return int(explicit)
     cores = _cores(root, _affinity() if allowed is None else allowed)
-    reason = f"{cores} {'core' if cores == 1 else 'cores'} allowed"
-    quota = _quota(root)
-    if quota >= cores:
-        return cores, reason
     # A fraction of a core is used too: a quota stops all threads at once, so that none waits for another.
-    return math.ceil(quota), f"{reason}, a quota of {quota:g}"
+    return math.ceil(min(cores, _quota(root)))
 
 
 def _affinity() -> Set[int]:

@@ -10,7 +10,7 @@ from selfreflect.errors import BackendError
 from selfreflect.models.base import Refusal, Reply, Request
 from selfreflect.models.openai.client import Connection, ServerClient, body_of, together
 from selfreflect.models.openai.endpoint import Endpoint, endpoint
-from selfreflect.models.openai.protocol import Dialect, ParsedResponse, join, parse_response
+from selfreflect.models.openai.protocol import Dialect, ParsedResponse, parse_response
 from selfreflect.models.openai.retry import APIError, RetryPolicy
 from selfreflect.models.spec import ModelSpec
 
@@ -124,7 +124,10 @@ class OpenAIGenerator:
             self._draw(connection, request, start, min(size, end - start))
             for start in range(first + size, end, size)
         ]
-        return join([response, *await together(rest)])
+        for further in await together(rest):
+            response.completions += further.completions
+            response.prompt_tokens += further.prompt_tokens
+        return response
 
     async def _call(self, connection: Connection, request: Request, first: int, count: int) -> ParsedResponse:
         """One call in the dialect that the server takes."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -110,12 +109,12 @@ class ParsedCompletion(NamedTuple):
     """Whether it ends a reasoning trace that the prompt began, which no server reports."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class ParsedResponse:
     """Completions of one request. Each may show whether the chat template began a trace in all of them."""
 
-    completions: tuple[ParsedCompletion, ...]
-    prompt_tokens: int = 0
+    completions: list[ParsedCompletion]
+    prompt_tokens: int
 
     @property
     def opens_trace(self) -> bool | None:
@@ -155,15 +154,7 @@ def parse_response(data: bytes, count: int) -> ParsedResponse:
     # A server counts the tokens of a call, not of each completion: they are shared out evenly.
     share, rest = divmod(_count(usage.get("completion_tokens")), len(choices))
     completions = [_parse(choice, share + (index < rest)) for index, choice in enumerate(choices)]
-    return ParsedResponse(tuple(completions), prompt_tokens=_count(usage.get("prompt_tokens")))
-
-
-def join(responses: Sequence[ParsedResponse]) -> ParsedResponse:
-    """The completions of several calls for one request."""
-    completions: list[ParsedCompletion] = []
-    for response in responses:
-        completions += response.completions
-    return ParsedResponse(tuple(completions), sum(response.prompt_tokens for response in responses))
+    return ParsedResponse(completions, _count(usage.get("prompt_tokens")))
 
 
 def error_text(data: bytes) -> str:

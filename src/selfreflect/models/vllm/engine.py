@@ -13,7 +13,7 @@ import numpy as np
 from selfreflect.errors import BackendError, JudgeError, MissingExtraError, excerpt
 from selfreflect.models.base import Refusal, Reply, Request
 from selfreflect.models.chat import ChatTokenizer, ends_in_trace, refusal_for
-from selfreflect.models.local.source import ModelSource, locate
+from selfreflect.models.local.loading import ModelSource, locate
 from selfreflect.models.spec import ModelSpec
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ import torch
 
 from selfreflect.errors import JudgeError, excerpt
 from selfreflect.models.judge import Judge
-from selfreflect.models.local.loading import CausalLM, accumulate_in_float32
-from selfreflect.models.local.source import ModelSource, locate
+from selfreflect.models.local.loading import CausalLM, ModelSource, accumulate_in_float32, locate
 from selfreflect.models.local.threads import limit_threads, set_library_defaults
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.spec import Compat, DType, ModelSpec

@@ -34,7 +34,7 @@ AT_FIRST = RetryPolicy(tries=3)
 
 class _Vector(msgspec.Struct):
     index: int
-    embedding: str | list[float]
+    embedding: str
 
 
 class _Vectors(msgspec.Struct):
@@ -163,10 +163,8 @@ def _states(body: bytes, count: int) -> list[Floats]:
     return [_row(vector.embedding) for vector in vectors]
 
 
-def _row(embedding: str | list[float]) -> Floats:
-    """One state, from base64 of its float32 numbers or from a list of them."""
-    if isinstance(embedding, list):
-        return np.array(embedding, dtype=np.float32)
+def _row(embedding: str) -> Floats:
+    """One state, from base64 of its float32 numbers."""
     try:
         return np.frombuffer(b64decode(embedding, validate=True), dtype="<f4").astype(np.float32)
     except (binascii.Error, ValueError):

@@ -15,7 +15,6 @@ from selfreflect.validate.study import (
     joined,
     listing,
     make_table,
-    one_judge,
     values_by_metric,
     with_interval,
 )
@@ -56,11 +55,10 @@ def test_values_are_sorted_by_metric_and_undefined_ones_left_out():
     assert values_by_metric(values) == {"a": {("i", "s"): 1.0}, "b": {("i", "s"): 2.0}}
 
 
-def test_two_models_of_one_metric_are_refused_or_told_apart():
+def test_two_models_of_one_metric_are_refused():
     values = [value("a", "x"), value("b", "y"), value("a", "z")]
     with pytest.raises(ConfigError, match="a has values by 'x' and by 'z'"):
         values_by_metric(values)
-    assert one_judge(values) == (values[:2], ["z"])
 
 
 def test_only_estimates_with_a_mean_become_dots():

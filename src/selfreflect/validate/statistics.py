@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from selfreflect.errors import MissingExtraError
-from selfreflect.stats import Estimate, Floats, mean_interval
+from selfreflect.stats import Estimate, Floats, clear_sign, mean_interval, sign_flip_p
 
 Kind = Literal["spearman", "pearson"]
 Numbers = Sequence[float] | Floats
@@ -20,8 +21,11 @@ Indices = NDArray[np.intp]
 
 ALPHA, POWER = 0.05, 0.8
 RESAMPLES = 2_000
-FEWEST = 5
+FEWEST_RESAMPLED = 5
 """Fewer units allow no bootstrap: four have only 35 different resamples."""
+FEWEST_TESTED = 6
+"""On fewer items no sign-flip test can reach p < 0.05: the most extreme of 2^5 patterns and its mirror have
+2/32."""
 _RELATIVE_DIGITS = 9
 """Smaller parts of the largest value are taken to be rounding."""
 
@@ -63,6 +67,23 @@ def side_of_chance(rate: Estimate) -> int:
     """1 if a win rate is clearly above one half, -1 if clearly below, else 0. So few wins as a coin could
     have won are never clear."""
     return 0 if detectable_rate(rate.n) is None else rate.side_of(0.5)
+
+
+@dataclass(frozen=True)
+class Worsening:
+    """Changes in :meth:`MetricInfo.badness`, one for each item that has both values, of ``total`` items."""
+
+    changes: Sequence[float]
+    total: int
+
+    @cached_property
+    def mean(self) -> Estimate:
+        return mean_interval(self.changes, self.total)
+
+    @cached_property
+    def direction(self) -> int:
+        """1 if the change is clearly for the worse, -1 if clearly for the better, else 0."""
+        return clear_sign(self.mean, sign_flip_p(self.changes) if self.changes else None)
 
 
 def mcnemar(only_a: int, only_b: int) -> float | None:
@@ -202,13 +223,13 @@ def bootstrap(
     13).
 
     Percentiles suit correlations because they commute with any monotone transform, so that no end lies beyond
-    1. There is no interval for fewer than ``FEWEST`` units, or if more than one in twenty resamples leaves
-    the statistic undefined (``scipy.stats.bootstrap`` would give NaN if a single one does).
+    1. There is no interval for fewer than ``FEWEST_RESAMPLED`` units, or if more than one in twenty resamples
+    leaves the statistic undefined (``scipy.stats.bootstrap`` would give NaN if a single one does).
 
     Args:
         statistic: of the units drawn with replacement, given as indices.
     """
-    if n < FEWEST:
+    if n < FEWEST_RESAMPLED:
         return None, None
     rng = np.random.default_rng(seed)
     resampled = [statistic(rng.integers(0, n, n)) for _ in range(RESAMPLES)]

@@ -95,15 +95,6 @@ def values_by_metric(values: Sequence[Value]) -> ByMetric:
     return numbers
 
 
-def one_judge(values: Sequence[Value]) -> tuple[list[Value], list[str]]:
-    """Keep the values of each metric by the first model that it was computed with; name the other models."""
-    first: dict[str, str] = {}
-    for value in values:
-        first.setdefault(value.metric, value.by)
-    others = {value.by for value in values if value.by != first[value.metric]}
-    return [value for value in values if value.by == first[value.metric]], sorted(others)
-
-
 def dot_plot(
     name: str, title: str, label: str, estimates: Sequence[tuple[str, Estimate]], against: float
 ) -> tuple[Plot, ...]:

@@ -32,7 +32,7 @@ from selfreflect.validate.convergence.study import Convergence
 from selfreflect.validate.measure import measure
 from selfreflect.validate.metrics.infos import MASKED
 from selfreflect.validate.metrics.masked import Masked
-from selfreflect.validate.worsening import FEWEST
+from selfreflect.validate.statistics import FEWEST_TESTED
 
 LOWER = MetricInfo(name="selfreflect", better="lower", group="selfreflect", about="")
 HIGHER = MetricInfo(name="rouge_l", better="higher", group="competitor", about="")
@@ -211,7 +211,7 @@ def test_stable_is_what_stays_stable_with_more(shares, expected):
 
 
 @pytest.mark.parametrize(
-    ("effect", "expected"), [(0.5, 32), (0.2, 197), (0.1, 785), (-0.1, 785), (5.0, FEWEST)]
+    ("effect", "expected"), [(0.5, 32), (0.2, 197), (0.1, 785), (-0.1, 785), (5.0, FEWEST_TESTED)]
 )
 def test_questions_needed_are_those_of_the_closed_form(effect, expected):
     """(1.959964 + 0.841621)^2 = 7.848880, over the squared effect."""
@@ -221,7 +221,7 @@ def test_questions_needed_are_those_of_the_closed_form(effect, expected):
 def test_no_number_of_questions_finds_a_difference_of_zero():
     assert questions_needed(0.0, 0.1) is None
     assert questions_needed(5e-324, 0.1) is None  # more than a float holds
-    assert questions_needed(0.1, 0.0) == FEWEST
+    assert questions_needed(0.1, 0.0) == FEWEST_TESTED
 
 
 def test_so_many_questions_do_separate_in_four_of_five_experiments():
@@ -471,7 +471,7 @@ def test_fewer_conditioning_answers_are_compared_on_the_same_questions():
 
 
 def test_few_questions_give_no_advice_however_alike_they_are():
-    study = Convergence([made(number) for number in range(FEWEST - 1)])
+    study = Convergence([made(number) for number in range(FEWEST_TESTED - 1)])
     values = [
         value(item.id, name, 0.1 * place) for item in study.items for place, name in enumerate(item.summaries)
     ]

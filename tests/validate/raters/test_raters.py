@@ -504,15 +504,6 @@ def test_ratings_that_compare_nothing_are_refused(ratings):
         HumanAgreement(ITEMS, said_by(ratings))
 
 
-def test_a_second_judge_is_named_and_passed_over():
-    values = scores("selfreflect", (0.1, 0.2, 0.3))
-    found = HumanAgreement(ITEMS, AGREED).finding(
-        [*values, *scores("selfreflect", (3, 2, 1), by="another")], [LOWER]
-    )
-    assert row(found, "selfreflect")["majority"][0] == 1
-    assert "Ignored values by 'another'" in found.says[-1]
-
-
 def test_raters_by_chance_are_not_taken_for_a_standard():
     chance = np.random.default_rng(7)
     ratings = said_by(

@@ -17,8 +17,7 @@ import numpy as np
 
 from selfreflect.stats import Estimate, Floats, clustered_mean, mean_interval
 from selfreflect.validate.base import MetricInfo, Parts, Value
-from selfreflect.validate.statistics import Indices
-from selfreflect.validate.worsening import FEWEST
+from selfreflect.validate.statistics import FEWEST_TESTED, Indices
 
 DRAWS = 500
 STABLE = 0.95
@@ -217,13 +216,13 @@ def questions_needed(difference: float, sd: float) -> int | None:
     ((z_.975 + z_.8) sd / |d|)^2.
 
     The normal approximation of a paired test (Cohen, Statistical Power Analysis, 2nd ed. 1988, chapter 2), at
-    least ``FEWEST``. None if there is no difference to find.
+    least ``FEWEST_TESTED``. None if there is no difference to find.
     """
     if not difference:
         return None
     z = NormalDist().inv_cdf(0.975) + NormalDist().inv_cdf(0.8)
     count = (z * sd / difference) ** 2
-    return max(FEWEST, math.ceil(count)) if math.isfinite(count) else None
+    return max(FEWEST_TESTED, math.ceil(count)) if math.isfinite(count) else None
 
 
 def strategy_pairs(ranking: Ranking, seed: int) -> list[StrategyPair]:

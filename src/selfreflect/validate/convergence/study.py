@@ -33,6 +33,7 @@ from selfreflect.validate.convergence.resampling import (
     stable_from,
     strategy_pairs,
 )
+from selfreflect.validate.statistics import FEWEST_TESTED
 from selfreflect.validate.study import (
     Curve,
     Finding,
@@ -42,7 +43,6 @@ from selfreflect.validate.study import (
     values_by_metric,
     with_interval,
 )
-from selfreflect.validate.worsening import FEWEST
 
 MAIN = "selfreflect"
 """The metric whose values have parts."""
@@ -62,11 +62,11 @@ _RANKING_NOTES = (
     f"share of {DRAWS} draws of this many questions, with replacement, that rank all strategies as all "
     "questions do; strategies with the same mean are not ranked",
     f"stable from: the number from which on that share is at least {STABLE:.0%}; a dash for fewer than "
-    f"{FEWEST} questions",
+    f"{FEWEST_TESTED} questions",
 )
 _PAIR_NOTES = (
     "difference: how much worse, paired over questions; intervals: 95% BCa bootstrap over questions",
-    f"questions needed: ((1.96 + 0.84) sd / difference)^2, at least {FEWEST}: the 95% interval then "
+    f"questions needed: ((1.96 + 0.84) sd / difference)^2, at least {FEWEST_TESTED}: the 95% interval then "
     "excludes 0 with 80% power, if the difference is as large as observed; with the masked-out answers each "
     f"question has, and with {ANSWERS} of them",
     "sd of a question: of its difference, with the answers it has; between questions: what more masked-out "
@@ -261,7 +261,7 @@ def _ranking_table(rankings: Sequence[Ranking], steps: Mapping[str, Sequence[Ste
         same = {step.count: step.same for step in steps[ranking.metric.name]}
         row: dict[str, Cell] = {"metric": ranking.metric.name}
         row |= {str(count): same.get(count) for count in counts}
-        row["stable from"] = stable_from(same) if len(ranking.values) >= FEWEST else None
+        row["stable from"] = stable_from(same) if len(ranking.values) >= FEWEST_TESTED else None
         row["ranking, best first"] = " > ".join(ranking.strategies[index] for index in ranking.order)
         rows.append(row)
     title = "Same ranking by number of questions"
@@ -309,7 +309,7 @@ def _advice(pair: StrategyPair) -> str:
     if count is None:
         return f"{better} and {worse} have the same mean score: no number of questions separates them."
     size = f"which differ by {with_interval(difference, '.4f')} on {difference.n} questions"
-    if difference.n < FEWEST:
+    if difference.n < FEWEST_TESTED:
         return f"Too few questions for advice on {better} and {worse}, {size}."
     if difference.side_of(0) < 1:
         return (
@@ -360,7 +360,7 @@ class _Axis:
     def sentence(self) -> str:
         stable = stable_from({step.count: step.same for step in self.steps})
         most = self.steps[-1].count
-        if self.questions < FEWEST:
+        if self.questions < FEWEST_TESTED:
             verdict = "too few questions to tell"
         elif stable is None:
             verdict = f"not stable even with {most}"

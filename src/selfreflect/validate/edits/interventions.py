@@ -30,7 +30,7 @@ from selfreflect.validate.edits.statements import (
     other_possibilities,
     statements,
 )
-from selfreflect.validate.statistics import bounded_mean, detectable_rate
+from selfreflect.validate.statistics import FEWEST_TESTED, Worsening, bounded_mean, detectable_rate
 from selfreflect.validate.study import (
     Finding,
     Plot,
@@ -42,7 +42,6 @@ from selfreflect.validate.study import (
     percent,
     values_by_metric,
 )
-from selfreflect.validate.worsening import FEWEST, Worsening
 
 BASE, QUESTION = "template", "repeat the question"
 OWN = " (own summaries)"
@@ -237,8 +236,8 @@ _VERDICTS = {1: "clearly marks down:", 0: "shows no clear response to:", -1: "cl
 
 
 def _verdict(change: Worsening) -> str:
-    if change.mean.n < FEWEST:
-        return f"has values for fewer than {FEWEST} items, too few to judge, of:"
+    if change.mean.n < FEWEST_TESTED:
+        return f"has values for fewer than {FEWEST_TESTED} items, too few to judge, of:"
     return _VERDICTS[change.direction]
 
 

@@ -35,6 +35,8 @@ from selfreflect.validate.edits.statements import (
 )
 from selfreflect.validate.statistics import (
     ALPHA,
+    FEWEST_TESTED,
+    Worsening,
     bounded_mean,
     column_shuffle_p,
     correlation_interval,
@@ -54,7 +56,6 @@ from selfreflect.validate.study import (
     values_by_metric,
     with_interval,
 )
-from selfreflect.validate.worsening import FEWEST, Worsening
 
 _CORRELATION = "+z.2f"
 _VERDICTS = {
@@ -217,7 +218,7 @@ class ShiftedPercentages:
             "n open": len(of_open),
         }
         verdict = f"cannot be judged by {counted(correlation.n, 'item')}"
-        if correlation.n >= FEWEST:
+        if correlation.n >= FEWEST_TESTED:
             verdict = _VERDICTS[clear_sign(correlation, sign_flip_p(list(by_item.values())))]
         size = with_interval(correlation, _CORRELATION)
         of = f"{correlation.n} of {counted(total, 'item')}"

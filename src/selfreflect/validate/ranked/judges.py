@@ -14,7 +14,7 @@ from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate, mean_interval
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.statistics import (
-    FEWEST,
+    FEWEST_RESAMPLED,
     Indices,
     bootstrap,
     bounded_mean,
@@ -174,7 +174,7 @@ def _curves(points: Points) -> tuple[Curve, ...]:
 
 
 def _verdict(share: Estimate, tau: Estimate) -> str:
-    if share.n < FEWEST:
+    if share.n < FEWEST_RESAMPLED:
         return f"{counted(share.n, 'item')} with two summaries is too small a number for any conclusion."
     chance = ", which cannot be told from a coin" if share.low is not None and share.low <= 0.5 else ""
     return (

@@ -9,7 +9,7 @@ from selfreflect.render.table import Cell
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
 from selfreflect.validate.base import MetricInfo, Value
-from selfreflect.validate.statistics import FEWEST, bounded_mean, correlation_interval, somers
+from selfreflect.validate.statistics import FEWEST_RESAMPLED, bounded_mean, correlation_interval, somers
 from selfreflect.validate.study import (
     Finding,
     by_side,
@@ -61,7 +61,9 @@ class LengthStudy:
         for metric in metrics:
             within, overall = self._preference(metric, numbers.get(metric.name, {}))
             preferences.append((metric.name, within))
-            sides[metric.name] = within.side_of(0) if within.n >= FEWEST else 0 if within.n else None
+            sides[metric.name] = (
+                within.side_of(0) if within.n >= FEWEST_RESAMPLED else 0 if within.n else None
+            )
             row = {"metric": metric.name, **interval("within items", within), "items": within.n}
             row |= interval("over all", overall, "over all low", "over all high")
             rows.append({**row, "summaries": overall.n, "undefined": total - overall.n})
@@ -70,7 +72,7 @@ class LengthStudy:
         plots = dot_plot("length", title, "Somers' D (0: no preference)", preferences, against=0)
         says = [f"Summaries: {total}, of {counted(len(self.items), 'item')}."]
         items = max((preference.n for _, preference in preferences), default=0)
-        if items < FEWEST:
+        if items < FEWEST_RESAMPLED:
             which = f"{counted(items, 'item')} with values for summaries of different length"
             says.append(f"{which} is too small a number for any conclusion.")
         else:

@@ -15,13 +15,17 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from statistics import fmean
 
+from selfreflect.render.table import Cell
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
 from selfreflect.validate.base import MetricInfo
 from selfreflect.validate.ranked.order import Pair, Relation
 from selfreflect.validate.statistics import ALPHA, bounded_mean, holm, mcnemar
+from selfreflect.validate.study import interval
 
+ADJUSTED_P = "p (Holm)"
 ALIKE = 1.25
 """Two summaries are about equally long if the longer has at most this many times the words of the other."""
 FEWEST_PAIRS = 5
@@ -121,37 +125,40 @@ def decide_pairs(
     return MetricResult(metric, wins)
 
 
-@dataclass(frozen=True)
-class PairedTest:
-    """McNemar's test of two metrics on the pairs of one kind that both have values for."""
+def paired_tests(
+    sides: Iterable[tuple[MetricResult, MetricResult]], kind: Relation, *, winner_first: bool = False
+) -> list[dict[str, Cell]]:
+    """McNemar's test of each two metrics on the pairs of one kind that both have values for. Each is one row,
+    with p adjusted for all of them.
 
-    one: str
-    other: str
-    kind: Relation
-    differences: tuple[int, ...]
-    """For each pair 1 if only one wins it, -1 if only the other does, else 0."""
-    p: float | None
-    adjusted_p: float | None = None
-    """Adjusted for all tests that were made together (Holm)."""
-
-    @property
-    def clear(self) -> bool:
-        return self.adjusted_p is not None and self.adjusted_p <= ALPHA
-
-    def swapped(self) -> PairedTest:
-        differences = tuple(-difference for difference in self.differences)
-        return replace(self, one=self.other, other=self.one, differences=differences)
-
-
-def paired_tests(sides: Iterable[tuple[MetricResult, MetricResult]], kind: Relation) -> list[PairedTest]:
-    """Test each two metrics on pairs of one kind, adjusted for all of these tests."""
-    tests = []
+    Args:
+        winner_first: of two metrics name the one that wins more often first, without an interval.
+    """
+    rows: list[dict[str, Cell]] = []
+    p_values = []
     for one, other in sides:
         differences = []
         for pair, win in one.decided.items():
             if pair.kind == kind and pair in other.decided:
                 differences.append(win - other.decided[pair])
-        p = mcnemar(differences.count(1), differences.count(-1))
-        tests.append(PairedTest(one.metric.name, other.metric.name, kind, tuple(differences), p))
-    adjusted = holm([test.p for test in tests])
-    return [replace(test, adjusted_p=p) for test, p in zip(tests, adjusted, strict=True)]
+        names = [one.metric.name, other.metric.name]
+        if winner_first and sum(differences) < 0:
+            names.reverse()
+            differences = [-difference for difference in differences]
+        only_one, only_other = differences.count(1), differences.count(-1)
+        p_values.append(mcnemar(only_one, only_other))
+        row: dict[str, Cell] = {"metric": names[0], "other": names[1], "better": kind[0], "worse": kind[1]}
+        if winner_first:
+            row["difference"] = fmean(differences) if differences else None
+        else:
+            row |= interval("difference", bounded_mean(differences, -1, 1))
+        rows.append({**row, "n": len(differences), "only metric": only_one, "only other": only_other})
+    for row, p, adjusted_p in zip(rows, p_values, holm(p_values), strict=True):
+        row |= {"p": p, ADJUSTED_P: adjusted_p}
+    return rows
+
+
+def is_clear(row: Mapping[str, Cell]) -> bool:
+    """Whether a row of :func:`paired_tests` shows a difference."""
+    p = row[ADJUSTED_P]
+    return isinstance(p, float) and p <= ALPHA

@@ -16,17 +16,17 @@ from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.ranked.order import Pair, Relation, known_order
 from selfreflect.validate.ranked.padding import filler_table, pad_items
 from selfreflect.validate.ranked.results import (
+    ADJUSTED_P,
     ALIKE,
     FEWEST_PAIRS,
     Lengths,
     MetricResult,
-    PairedTest,
     compare_lengths,
     decide_pairs,
+    is_clear,
     paired_tests,
 )
 from selfreflect.validate.statistics import (
-    bounded_mean,
     detectable_difference,
     detectable_rate,
     side_of_chance,
@@ -46,7 +46,7 @@ from selfreflect.validate.study import (
 QUESTION, EMPTY = "control: question repeated", "control: empty"
 
 _RATE, _DIFFERENCE = ".1%", "+z.1%"
-_P_FORMS = {"p": ".2g", "p (Holm)": ".2g"}
+_P_FORMS = {"p": ".2g", ADJUSTED_P: ".2g"}
 TIES = "ties are losses; pairs with an undefined value are counted and left out of n"
 INTERVALS = "intervals: 95% BCa bootstrap over items; exact (Clopper-Pearson) where all items agree"
 _FEW = f"a dash for fewer than {FEWEST_PAIRS}"
@@ -125,7 +125,7 @@ class RankedSets:
             metrics = [result.metric for result in results]
             padded = [decide_pairs(one, numbers.get(one.name, {}), self.padding.names) for one in metrics]
             filler_tables.append(filler_table(self.padding, metrics, numbers))
-        tests: list[PairedTest] = []
+        tests: list[dict[str, Cell]] = []
         for reference in results:
             if reference.metric.group == "selfreflect":
                 sides = [(reference, result) for result in results if result is not reference]
@@ -153,7 +153,7 @@ class RankedSets:
         filled = [(result.metric.name, result.rate) for result in padded]
         says += _against_chance("All pairs, padded to equal length with neutral filler", filled)
         if tests:
-            unclear = sum(not test.clear for test in tests)
+            unclear = sum(not is_clear(test) for test in tests)
             says.append(
                 "Comparisons with SelfReflect that show no clear difference, which is no proof of equality: "
                 f"{unclear} of {len(tests)}."
@@ -284,7 +284,7 @@ def _matching_tables(
     yield table("balanced", BALANCED, results, lambda result: result.balanced_rate(lengths))
 
 
-def _test_table(tests: Sequence[PairedTest]) -> Table:
+def _test_table(tests: Sequence[dict[str, Cell]]) -> Table:
     notes = (
         "difference in win rate on the pairs that both have values for; p: exact McNemar test, a dash where "
         "both win the same pairs",
@@ -292,19 +292,15 @@ def _test_table(tests: Sequence[PairedTest]) -> Table:
         INTERVALS,
     )
     title = "SelfReflect against the other metrics on the same pairs"
-    return make_table(title, [_test_row(test) for test in tests], _DIFFERENCE, notes, _P_FORMS)
+    return make_table(title, tests, _DIFFERENCE, notes, _P_FORMS)
 
 
 def _clear_difference_table(results: Sequence[MetricResult], kinds: Sequence[Relation]) -> Iterator[Table]:
     """Only differences that are clear, if any: of 14 metrics there would be 91 rows for each kind of pair."""
     sides = list(combinations(results, 2))
-    rows = []
+    rows: list[dict[str, Cell]] = []
     for kind in kinds:
-        for test in paired_tests(sides, kind):
-            if test.clear:
-                row = _test_row(test if sum(test.differences) > 0 else test.swapped())
-                del row["95% low"], row["95% high"]
-                rows.append(row)
+        rows += filter(is_clear, paired_tests(sides, kind, winner_first=True))
     notes = (
         f"of the {len(sides)} pairs of metrics on each kind of pair, those with a clear difference, the one "
         "that wins more often first; all others show none, which is no proof of equality",
@@ -314,15 +310,6 @@ def _clear_difference_table(results: Sequence[MetricResult], kinds: Sequence[Rel
     if rows:
         title = "All metrics against each other on the same pairs"
         yield make_table(title, rows, _DIFFERENCE, notes, _P_FORMS)
-
-
-def _test_row(test: PairedTest) -> dict[str, Cell]:
-    row: dict[str, Cell] = {"metric": test.one, "other": test.other}
-    row |= {"better": test.kind[0], "worse": test.kind[1]}
-    row |= interval("difference", bounded_mean(test.differences, -1, 1))
-    only_one, only_other = test.differences.count(1), test.differences.count(-1)
-    row |= {"n": len(test.differences), "only metric": only_one, "only other": only_other}
-    return row | {"p": test.p, "p (Holm)": test.adjusted_p}
 
 
 def _against_chance(pairs: str, rates: Sequence[tuple[str, Estimate]]) -> Iterator[str]:

@@ -17,19 +17,17 @@ from numpy.typing import NDArray
 
 from selfreflect.errors import DataError, MissingExtraError
 from selfreflect.render.table import Cell, Table
-from selfreflect.sources.files import listed
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.raters.ratings import Pair, Ratings, summary_orders
-from selfreflect.validate.statistics import FEWEST, Indices, bootstrap, bounded_mean, side_of_chance
+from selfreflect.validate.statistics import FEWEST_RESAMPLED, Indices, bootstrap, bounded_mean, side_of_chance
 from selfreflect.validate.study import (
     Finding,
     by_side,
     dot_plot,
     interval,
     make_table,
-    one_judge,
     values_by_metric,
     with_interval,
 )
@@ -37,8 +35,8 @@ from selfreflect.validate.study import (
 _ALPHA = "+z.3f"
 RATER_NOTES = (
     "Krippendorff's alpha: 1 is perfect agreement, 0 chance; intervals: 95% percentile bootstrap over items",
-    f"there is no interval with fewer than {FEWEST} items; ratings that take very many different values have "
-    "none either, or no alpha",
+    f"there is no interval with fewer than {FEWEST_RESAMPLED} items; ratings that take very many different "
+    "values have none either, or no alpha",
     "order of two summaries: which of the two a rater puts first, or neither, whatever the rater's scale; "
     "two opposite orders disagree four times as much as a tie and a preference",
 )
@@ -104,7 +102,6 @@ class HumanAgreement:
         self._texts = {item.id: item.summaries for item in self.items}
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
-        values, other_judges = one_judge(values)
         numbers = values_by_metric(values)
         raters = [self._comparable(orders) for orders in self._ratings.orders.values()]
         majority = _majority(raters)
@@ -135,8 +132,6 @@ class HumanAgreement:
         )
         sides = {name: side_of_chance(share) if share.n else None for name, share in agreements}
         says = [self._data(raters, majority), _among_raters(orders), *by_side(sides, _VERDICTS)]
-        if other_judges:
-            says.append(f"Ignored values by {listed(other_judges)}: this study is about one judge at a time.")
         title = "Agreement with the majority of raters"
         plots = dot_plot("raters", title, "share of pairs (0.5: chance)", agreements, against=0.5)
         return Finding(self.name, tables, tuple(says), plots)

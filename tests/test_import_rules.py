@@ -43,11 +43,8 @@ GENERATORS = (
 )
 TORCH = {
     "metric.distance",
-    *(
-        f"metric.engine.{name}"
-        for name in "tree_engine logits choose decoder attention kernels arena".split()
-    ),
-    *(f"metric.engine.{name}" for name in "sequences reference_cache native".split()),
+    *(f"metric.engine.{name}" for name in "engines logits decoder attention kernels arena".split()),
+    *(f"metric.engine.{name}" for name in "reference native".split()),
     *(f"models.{name}" for name in "judge smollm2 linear".split()),
     *(f"models.local.{name}" for name in "loading threads generator decode device_map".split()),
     "models.vllm.judge",
@@ -135,7 +132,7 @@ def test_the_walk_sees_the_package() -> None:
     assert {
         "records",
         "cli.score_command",
-        "metric.engine.tree_engine",
+        "metric.engine.engines",
         "models.local.generator",
         "report.overview",
     } <= MODULES.keys()

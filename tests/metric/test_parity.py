@@ -11,7 +11,7 @@ import oracle
 import pytest
 import torch
 
-from selfreflect.metric.engine.tree_engine import TreeEngine
+from selfreflect.metric.engine.engines import TreeEngine
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.judge import Judge
 from selfreflect.records import Score

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.metric.aggregate import Aggregate, exact, finite
-from selfreflect.metric.engine.choose import engine_for
-from selfreflect.metric.engine.reference import Reference
+from selfreflect.metric.engine.engines import engine_for
+from selfreflect.metric.engine.reference import Reference, ReferenceCache, judge_key
 from selfreflect.metric.engine.tree import Prompt, build_tree
 from selfreflect.metric.prompts import CannotScoreError, QuestionPrompts, prepare, summary_prompts
 from selfreflect.metric.tasks import JUDGE_TEMPERATURE
@@ -30,7 +30,6 @@ from selfreflect.records import (
 
 if TYPE_CHECKING:
     from selfreflect.metric.engine.logits import Guesses
-    from selfreflect.metric.engine.reference_cache import ReferenceCache
     from selfreflect.metric.sampling.limits import Limits
     from selfreflect.models.judge import Judge
 
@@ -95,8 +94,6 @@ class SelfReflect:
         self.engine = engine_for(judge)
         self.cache: ReferenceCache | None = None
         if cache is not None:
-            from selfreflect.metric.engine.reference_cache import ReferenceCache, judge_key
-
             self.cache = ReferenceCache(cache, judge_key(judge, self.engine.head), warn=warn)
 
     def score(

@@ -20,7 +20,6 @@ from selfreflect.strategies.builtin import (
     sample_and_summarize,
     twostep_cot,
 )
-from selfreflect.strategies.run import guarded
 from selfreflect.strategies.task import Strategy, StrategyFunction, Task, draw_samples
 
 __all__ = ["STRATEGIES", "Strategy", "StrategyFunction", "Task", "draw_samples", "load_strategy"]
@@ -53,12 +52,11 @@ def load_strategy(name: str) -> StrategyFunction:
     if here not in sys.path:
         # a console script, unlike `python -m`, does not import from the current directory
         sys.path.append(here)
-    imported = guarded(lambda: import_module(module))
-    if isinstance(imported, Exception):
-        reason = f"{type(imported).__name__}: {excerpt(str(imported), 200)}"
-        raise ConfigError(
-            f"strategy {excerpt(name)}: cannot import {excerpt(module)}: {reason}"
-        ) from imported
+    try:
+        imported = import_module(module)
+    except Exception as error:  # arbitrary code
+        reason = f"{type(error).__name__}: {excerpt(str(error), 200)}"
+        raise ConfigError(f"strategy {excerpt(name)}: cannot import {excerpt(module)}: {reason}") from error
     function: StrategyFunction | None = getattr(imported, attribute, None)
     if function is None:
         raise ConfigError(f"strategy {excerpt(name)}: {excerpt(module)} has no function {excerpt(attribute)}")

@@ -9,7 +9,7 @@ from engine_items import PARENTS, assert_same, expected, scored, tree_of
 from selfreflect.metric.engine import kernels
 from selfreflect.metric.engine import native as native_module
 from selfreflect.metric.engine.attention import TreeAttention
-from selfreflect.metric.engine.choose import choose_engine
+from selfreflect.metric.engine.engines import choose_engine
 from selfreflect.metric.engine.kernels import Extras
 from selfreflect.metric.engine.packing import pack
 from selfreflect.metric.engine.tree import PrefixTree

@@ -10,7 +10,7 @@ import torch
 
 from selfreflect.metric.distance import total_variation
 from selfreflect.metric.engine import logits as logits_module
-from selfreflect.metric.engine.logits import distances
+from selfreflect.metric.engine.logits import SummaryStates
 
 
 def test_distances_are_those_of_each_pair():
@@ -18,9 +18,8 @@ def test_distances_are_those_of_each_pair():
     states, reference, weight = torch.randn(9, 5), torch.randn(200, 5), torch.randn(30, 5)
     pairs = np.array([(i % 9, i * 7 % 200) for i in range(150)])  # more than are projected at once
     others = [(states, pairs), (states[:3], pairs[:0]), (states[:3], pairs % 3)]
-    for found, (rows, which) in zip(
-        distances(lambda rows: rows @ weight.T, reference, others, 5.0), others, strict=True
-    ):
+    states = SummaryStates(lambda rows: rows @ weight.T, reference, others)
+    for found, (rows, which) in zip(states.distances(5.0), others, strict=True):
         truth = [
             total_variation((rows[i] @ weight.T)[None], (reference[j] @ weight.T)[None], 5.0).item()
             for i, j in which
@@ -36,7 +35,7 @@ def test_tasks_of_all_contexts_fill_blocks_together():
         return rows @ weight.T
 
     others = [(torch.randn(9, 5), np.array([(i % 9, i) for i in range(90)])) for _ in range(3)]
-    distances(head, reference, others, 5.0)
+    SummaryStates(head, reference, others).distances(5.0)
     # rows of the reference, then blocks of the 3 * 64 and 3 * 26 tasks that need them
     assert projected == [64, 64, 64, 64, 36, 64, 14]
 

@@ -21,9 +21,8 @@ from transformers import AutoModelForCausalLM
 
 from selfreflect.errors import BackendError, JudgeError
 from selfreflect.metric.engine.decoder import FusedDecoder, HFDecoder
-from selfreflect.metric.engine.sequences import RotaryLimitEngine, SequenceEngine
+from selfreflect.metric.engine.engines import RotaryLimitEngine, SequenceEngine, TreeEngine
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
-from selfreflect.metric.engine.tree_engine import TreeEngine
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.base import Message, Reply, Request, Sampling
 from selfreflect.models.judge import Judge

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from selfreflect.metric.distance import hellinger, total_variation
-from selfreflect.metric.engine.logits import distances
+from selfreflect.metric.engine.logits import SummaryStates
 from selfreflect.metric.engine.tree import PrefixTree
 from selfreflect.metric.tasks import (
     Context,
@@ -312,9 +312,9 @@ def test_several_distances_share_the_projections():
         return rows @ weight.T
 
     others = [(states, pairs), (states[:3], pairs[:0]), (states[:3], pairs % 3)]
-    plain = distances(head, reference, others, 5.0)
+    plain = SummaryStates(head, reference, others).distances(5.0)
     alone = projected.copy()
-    both = distances(head, reference, others, 5.0, [total_variation, hellinger])
+    both = SummaryStates(head, reference, others).distances(5.0, [total_variation, hellinger])
     assert projected == alone + alone
     for one, two, (rows, which) in zip(plain, both, others, strict=True):
         assert two.shape == (len(which), 2)

@@ -33,40 +33,78 @@ ROWS_IN_CACHE = 16
 """Rows whose probabilities are taken at a time on a CPU, so that they stay in its caches."""
 
 
-@torch.inference_mode()
-def distances(
-    head: Head,
-    reference: torch.Tensor,
-    contexts: Sequence[PairedStates],
-    temperature: float,
-    formulas: Sequence[Formula] | None = None,
-) -> list[Floats]:
-    """Distances between what several contexts and the reference predict: for each context shape (tasks, K).
+@dataclass(frozen=True)
+class Guesses:
+    """What two contexts hold likely for each of some token tasks."""
 
-    Args:
-        reference: states of the reference context, shape (R, width).
-        formulas: K distances that share the projections; by default the total variation.
-    """
-    device = reference.device
-    # A formula that is not compiled into one kernel writes several more arrays of full vocabularies.
-    size = ROWS_OF_LOGITS if device.type == "cpu" or formulas else 16 * ROWS_OF_LOGITS
-    formulas = formulas or (_total_variation_on(device),)
-    states = torch.cat([own for own, _ in contexts])
-    pairs = np.concatenate([tasks for _, tasks in contexts])
-    rows = [len(own) for own, _ in contexts]
-    counts = [len(tasks) for _, tasks in contexts]
-    pairs[:, 0] += np.repeat(np.cumsum(rows) - rows, counts)
-    result = np.zeros((len(pairs), len(formulas)))
-    # The tasks of all contexts that need the same rows of the reference fill blocks together: blocks of one
-    # size, one after another, fit into the same memory, and products of many rows are faster.
-    for start in range(0, len(reference), size):
-        expected = head(reference[start : start + size])
-        (tasks,) = np.nonzero((start <= pairs[:, 1]) & (pairs[:, 1] < start + size))
-        for first in range(0, len(tasks), size):
-            block = tasks[first : first + size]
-            own, other = torch.from_numpy(pairs[block].T).to(device)
-            result[block] = _compare(head(states[own]), expected, other - start, temperature, formulas)
-    return np.split(result, np.cumsum(counts)[:-1])
+    tokens: Ints
+    """Shape (tasks, K), the likeliest of either context first."""
+    probabilities: Floats
+    """Shape (tasks, K, 4), the last as the numbers of a :class:`~selfreflect.records.Guess`."""
+
+
+@dataclass(frozen=True)
+class SummaryStates:
+    """Token tasks of some summaries, each paired with the reference's; equal ones are compared once."""
+
+    head: Head
+    reference: torch.Tensor
+    """States of the reference context, shape (R, width)."""
+    contexts: Sequence[PairedStates]
+    tasks: Sequence[list[Ints]] = ()
+    """For each summary and each of its words the indices of its token tasks among the distinct ones."""
+
+    @torch.inference_mode()
+    def distances(self, temperature: float, formulas: Sequence[Formula] | None = None) -> list[Floats]:
+        """For each summary a row for each distinct token task and a column for each formula, by default the
+        total variation. Formulas share the projections."""
+        device = self.reference.device
+        # A formula that is not compiled into one kernel writes several more arrays of full vocabularies.
+        size = ROWS_OF_LOGITS if device.type == "cpu" or formulas else 16 * ROWS_OF_LOGITS
+        formulas = formulas or (_total_variation_on(device),)
+        states = torch.cat([own for own, _ in self.contexts])
+        pairs = np.concatenate([tasks for _, tasks in self.contexts])
+        rows = [len(own) for own, _ in self.contexts]
+        counts = [len(tasks) for _, tasks in self.contexts]
+        pairs[:, 0] += np.repeat(np.cumsum(rows) - rows, counts)
+        result = np.zeros((len(pairs), len(formulas)))
+        # The tasks of all contexts that need the same rows of the reference fill blocks together: blocks of
+        # one size, one after another, fit into the same memory, and products of many rows are faster.
+        for start in range(0, len(self.reference), size):
+            expected = self.head(self.reference[start : start + size])
+            (tasks,) = np.nonzero((start <= pairs[:, 1]) & (pairs[:, 1] < start + size))
+            for first in range(0, len(tasks), size):
+                block = tasks[first : first + size]
+                own, other = torch.from_numpy(pairs[block].T).to(device)
+                # computed in the call, so that these logits are freed before the next ones come
+                result[block] = _compare(
+                    self.head(states[own]), expected, other - start, temperature, formulas
+                )
+        return np.split(result, np.cumsum(counts)[:-1])
+
+    @torch.inference_mode()
+    def guesses(self, temperature: float, count: int) -> list[Guesses]:
+        """For each summary the ``count`` likeliest tokens of both contexts for every distinct token task. A
+        token that is among the likeliest of both is there twice. The projections are computed again: people
+        look at few questions."""
+        result = []
+        for states, pairs in self.contexts:
+            tokens, probabilities = [], []
+            for rows in torch.split(torch.from_numpy(pairs).to(states.device), ROWS_OF_LOGITS):
+                own = self.head(states[rows[:, 0]])
+                other = self.head(self.reference[rows[:, 1].to(self.reference.device)])
+                top = min(count, own.shape[1])
+                likely = torch.cat([own.topk(top, dim=1).indices, other.topk(top, dim=1).indices], dim=1)
+                columns = [
+                    torch.softmax(logits / t, dim=1).gather(1, likely)
+                    for logits, t in ((own, 1.0), (own, temperature), (other, 1.0), (other, temperature))
+                ]
+                order = torch.maximum(columns[0], columns[2]).argsort(dim=1, descending=True, stable=True)
+                tokens.append(likely.gather(1, order).cpu().numpy())
+                ordered = [column.gather(1, order) for column in columns]
+                probabilities.append(torch.stack(ordered, dim=2).double().cpu().numpy())
+            result.append(Guesses(np.concatenate(tokens), np.concatenate(probabilities)))
+        return result
 
 
 def _compare(
@@ -76,8 +114,7 @@ def _compare(
     temperature: float,
     formulas: Sequence[Formula],
 ) -> Floats:
-    """Row i of ``logits`` against row ``rows[i]`` of ``expected``: shape (rows, K). A function, so that these
-    logits are freed before the next ones come."""
+    """Row i of ``logits`` against row ``rows[i]`` of ``expected``: shape (rows, K)."""
     size = ROWS_IN_CACHE if logits.device.type == "cpu" else len(logits)
     parts = []
     for start in range(0, len(logits), size):
@@ -120,42 +157,4 @@ def log_probabilities(head: Head, states: torch.Tensor, tokens: Ints) -> Floats:
         rows, ids = pairs[:, 0] - start, pairs[:, 1]
         logs = logits[rows, ids] - logits.logsumexp(dim=-1)[rows]
         result[block] = logs.double().cpu().numpy()
-    return result
-
-
-@dataclass(frozen=True)
-class Guesses:
-    """What two contexts hold likely for each of some token tasks."""
-
-    tokens: Ints
-    """Shape (tasks, K), the likeliest of either context first."""
-    probabilities: Floats
-    """Shape (tasks, K, 4), the last as the numbers of a :class:`~selfreflect.records.Guess`."""
-
-
-@torch.inference_mode()
-def guesses(
-    head: Head, reference: torch.Tensor, contexts: Sequence[PairedStates], temperature: float, count: int
-) -> list[Guesses]:
-    """The ``count`` likeliest tokens of each context for every token task, with their probabilities in both.
-
-    Arguments as for :func:`distances`, whose projections are computed again: people look at few questions. A
-    token that is among the likeliest of both contexts is there twice.
-    """
-    result = []
-    for states, pairs in contexts:
-        tokens, probabilities = [], []
-        for rows in torch.split(torch.from_numpy(pairs).to(states.device), ROWS_OF_LOGITS):
-            own, other = head(states[rows[:, 0]]), head(reference[rows[:, 1].to(reference.device)])
-            top = min(count, own.shape[1])
-            likely = torch.cat([own.topk(top, dim=1).indices, other.topk(top, dim=1).indices], dim=1)
-            columns = [
-                torch.softmax(logits / t, dim=1).gather(1, likely)
-                for logits, t in ((own, 1.0), (own, temperature), (other, 1.0), (other, temperature))
-            ]
-            order = torch.maximum(columns[0], columns[2]).argsort(dim=1, descending=True, stable=True)
-            tokens.append(likely.gather(1, order).cpu().numpy())
-            ordered = [column.gather(1, order) for column in columns]
-            probabilities.append(torch.stack(ordered, dim=2).double().cpu().numpy())
-        result.append(Guesses(np.concatenate(tokens), np.concatenate(probabilities)))
     return result

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from selfreflect.metric.engine.choose import Engine, engine_for
+from selfreflect.metric.engine.engines import Engine, engine_for
 from selfreflect.metric.engine.logits import log_probabilities
 from selfreflect.metric.engine.tree import Prompt, build_tree
 from selfreflect.metric.prompts import CannotScoreError, encode

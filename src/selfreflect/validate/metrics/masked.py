@@ -13,7 +13,7 @@ import msgspec
 
 from selfreflect.metric import distance
 from selfreflect.metric.distance import Formula
-from selfreflect.metric.engine.choose import engine_for
+from selfreflect.metric.engine.engines import engine_for
 from selfreflect.metric.engine.reference import Reference
 from selfreflect.metric.engine.tree import build_tree
 from selfreflect.metric.prompts import CannotScoreError, QuestionPrompts, encode, prepare, summary_prompts

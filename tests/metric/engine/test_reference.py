@@ -14,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreflect.metric.engine.reference_cache import ReferenceCache, judge_key
+from selfreflect.metric.engine.reference import ReferenceCache, judge_key
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.metric.tasks import masked_words, reference_context

@@ -1,0 +1,275 @@
+"""Engines that run a judge over prefix trees, and the choice of the fastest one that is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+
+from selfreflect.metric.engine.arena import mapped_empty
+from selfreflect.metric.engine.attention import TreeAttention
+from selfreflect.metric.engine.decoder import Decoder, FusedDecoder, HFDecoder, windowed
+from selfreflect.metric.engine.logits import Head
+from selfreflect.metric.engine.packing import pack
+from selfreflect.metric.engine.tree import Ints, PrefixTree, Prompt, build_tree
+from selfreflect.models.local.device_map import input_device, output_device
+
+if TYPE_CHECKING:
+    from selfreflect.models.judge import Judge, LastStates
+
+
+class Engine(Protocol):
+    """Computes what a judge predicts at the output nodes of prefix trees."""
+
+    @property
+    def head(self) -> Head: ...
+
+    def states(self, trees: Sequence[PrefixTree]) -> list[torch.Tensor]:
+        """For each tree one row per output node, shape (W, width), to be given to ``head``."""
+
+
+class TreeEngine:
+    """Keeps of each context the final hidden states at its token tasks, a few KB each.
+
+    Args:
+        device: where ``head`` wants its states.
+        max_rows: rows per forward pass.
+        block, fused: see :class:`~selfreflect.metric.engine.attention.TreeAttention`.
+
+    Attributes:
+        windows: the sliding windows that the layers have asked for so far.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        head: Head,
+        device: torch.device,
+        *,
+        max_rows: int | None = None,
+        block: int = 64,
+        fused: bool = True,
+    ) -> None:
+        self.decoder = decoder
+        self.head = head
+        self.device = device
+        self.max_rows = max_rows or (1024 if device.type == "cpu" else 8192)
+        self.block = block
+        self.fused = fused
+        self.windows: set[int] = set()
+
+    @torch.inference_mode()
+    def states(self, trees: Sequence[PrefixTree]) -> list[torch.Tensor]:
+        """Final normed hidden states at the output nodes, shape (W, hidden) for each tree."""
+        attention = TreeAttention(block=self.block, fused=self.fused)
+        counts = [len(tree.outputs) for tree in trees]
+        states: torch.Tensor | None = None
+        filled = 0
+        for batch in pack(trees, self.max_rows):
+            attention.begin(batch)
+            rows = self.decoder.run(batch, attention)
+            if states is None:
+                states = mapped_empty((sum(counts), rows.shape[1]), rows)
+            states[filled : filled + len(rows)] = rows
+            filled += len(rows)
+        self.windows |= attention.windows
+        assert states is not None  # a tree has at least one node
+        return list(torch.split(states.to(self.device), counts))
+
+
+class SequenceEngine:
+    """Runs each root-to-leaf path as an ordinary sequence, padded on the right, which a causal model ignores.
+
+    Args:
+        forward: token ids (rows, length) -> states (rows, length, width).
+        device: where ``forward`` wants its token ids.
+        max_rows: tokens per batch, unless a single sequence has more.
+    """
+
+    def __init__(
+        self,
+        forward: Callable[[torch.Tensor], torch.Tensor],
+        head: Head,
+        device: torch.device,
+        *,
+        max_rows: int = 4096,
+    ) -> None:
+        self.forward = forward
+        self.head = head
+        self.device = device
+        self.max_rows = max_rows
+
+    @torch.inference_mode()
+    def states(self, trees: Sequence[PrefixTree]) -> list[torch.Tensor]:
+        return [self._states(tree) for tree in trees]
+
+    def _states(self, tree: PrefixTree) -> torch.Tensor:
+        outputs = set(tree.outputs.tolist())
+        rows: dict[int, torch.Tensor] = {}
+        for paths in self._batches(tree):
+            states = self._run(tree, paths)
+            for i, path in enumerate(paths):
+                for depth, node in enumerate(path.tolist()):
+                    if node in outputs and node not in rows:
+                        rows[node] = states[i, len(tree.prefix) + depth].clone()
+        return torch.stack([rows[node] for node in tree.outputs.tolist()])
+
+    def _batches(self, tree: PrefixTree) -> Iterator[list[Ints]]:
+        """The paths to all leaves, those of similar length together."""
+        leaves = np.flatnonzero(tree.end == np.arange(1, len(tree.end) + 1))
+        paths = sorted(map(tree.path, leaves.tolist()), key=len, reverse=True)
+        batch: list[Ints] = []
+        for path in paths:
+            if batch and (len(batch) + 1) * (len(tree.prefix) + len(batch[0])) > self.max_rows:
+                yield batch
+                batch = []
+            batch.append(path)
+        yield batch
+
+    def _run(self, tree: PrefixTree, paths: Sequence[Ints]) -> torch.Tensor:
+        length = len(tree.prefix) + len(paths[0])  # the first is the longest
+        ids = np.zeros((len(paths), length), dtype=np.int64)
+        for row, path in zip(ids, paths, strict=True):
+            sequence = [*tree.prefix, *tree.tokens[path]]
+            row[: len(sequence)] = sequence
+        return self.forward(torch.from_numpy(ids).to(self.device))
+
+
+class RotaryLimitEngine:
+    """For rotary frequencies that change at all positions once a sequence exceeds ``limit`` (Phi-3's
+    longrope): trees up to there, beyond it one sequence at a time, since no two lengths may share keys.
+    """
+
+    def __init__(self, tree: TreeEngine, sequences: SequenceEngine, limit: int) -> None:
+        self.tree = tree
+        self.sequences = sequences
+        self.sequences.max_rows = 1
+        self.head = tree.head
+        self.limit = limit
+
+    def states(self, trees: Sequence[PrefixTree]) -> list[torch.Tensor]:
+        states = []
+        for tree in trees:
+            engine = self.tree if tree.longest <= self.limit else self.sequences
+            states += engine.states([tree])
+        return states
+
+
+class RemoteEngine:
+    """Asks a decoder that runs elsewhere for the state after each output node.
+
+    Each tree's prefix goes first, so that a prefix cache has it when prompts follow in depth-first order.
+    """
+
+    def __init__(self, last_states: LastStates, head: Head) -> None:
+        self.last_states = last_states
+        self.head = head
+
+    def states(self, trees: Sequence[PrefixTree]) -> list[torch.Tensor]:
+        return [self._states(tree) for tree in trees]
+
+    def _states(self, tree: PrefixTree) -> torch.Tensor:
+        if tree.prefix:
+            self.last_states([tree.prefix])
+        paths = [tree.tokens[tree.path(node)].tolist() for node in tree.outputs.tolist()]
+        return self.last_states([(*tree.prefix, *path) for path in paths])
+
+
+def engine_for(judge: Judge) -> Engine:
+    """The engine of a judge, wherever its decoder runs."""
+    if judge.last_states is not None:
+        return RemoteEngine(judge.last_states, judge.head)
+    return choose_engine(judge.lm.model, judge.decoder, judge.head)
+
+
+@torch.inference_mode()
+def choose_engine(model: Any, decoder: Any, head: Head) -> Engine:
+    """Tree attention if it reproduces the model's logits, else ordinary sequences.
+
+    The check catches every architecture whose attention cannot be replaced, or whose logits are rescaled in
+    a way that ``head`` does not know. What only shows in longer texts is read from the configuration.
+    """
+    device = output_device(model)
+    probe = _Probe(model)
+    config = decoder.config.get_text_config()
+    tree = next(filter(probe.passes, _tree_engines(decoder, head, device)), None)
+    if tree is not None and _hides_window(config, tree):
+        tree = None
+    limit = _rotary_limit(config)
+    if tree is not None and limit is None:
+        return tree
+
+    def states(ids: torch.Tensor) -> torch.Tensor:
+        hidden: torch.Tensor = decoder(input_ids=ids, use_cache=False).last_hidden_state
+        return hidden.to(device)
+
+    def logits(ids: torch.Tensor) -> torch.Tensor:
+        rows: torch.Tensor = model(input_ids=ids, use_cache=False).logits
+        return rows.to(device)
+
+    sequences = SequenceEngine(states, head, input_device(decoder))
+    if tree is not None and limit is not None:
+        return RotaryLimitEngine(tree, sequences, limit)
+    if probe.passes(sequences):
+        return sequences
+    return SequenceEngine(logits, torch.Tensor.float, input_device(model))
+
+
+def _tree_engines(decoder: Any, head: Head, device: torch.device) -> list[TreeEngine]:
+    """From the fastest to the most general."""
+    decoders: list[Decoder] = [HFDecoder(decoder)]
+    if FusedDecoder.serves(decoder):
+        decoders.insert(0, FusedDecoder(decoder))
+    engines = [TreeEngine(one, head, device) for one in decoders]
+    return engines + [TreeEngine(one, head, device, fused=False) for one in decoders]
+
+
+class _Probe:
+    """A small tree that branches twice, and the model's own logits for its token tasks."""
+
+    def __init__(self, model: Any) -> None:
+        stem = (3, 5, 7, 9, 11)  # token ids below 16 exist in every vocabulary
+        branches = ((8, 10, 12), (8, 10, 13), (8, 14, 12, 9), (2, 5))
+        prompts = [Prompt((*stem, *branch, 6, 4), 5 + len(branch)) for branch in branches]
+        self.tree = build_tree(prompts)
+        # padded on the right, which a causal model does not look at
+        ids = torch.zeros(len(prompts), max(len(prompt.ids) for prompt in prompts), dtype=torch.long)
+        for row, prompt in zip(ids, prompts, strict=True):
+            row[: len(prompt.ids)] = torch.tensor(prompt.ids)
+        logits = model(input_ids=ids.to(input_device(model)), use_cache=False).logits
+        targets = [
+            row[prompt.first - 1 : len(prompt.ids) - 1] for row, prompt in zip(logits, prompts, strict=True)
+        ]
+        self.expected = torch.cat(targets).float().to(output_device(model))
+        self.tolerance = 2e-3 if next(model.parameters()).dtype == torch.float32 else 5e-2
+
+    def passes(self, engine: Engine) -> bool:
+        """Whether its logits are equal up to rounding, measured against the spread of the expected ones over
+        the vocabulary."""
+        try:
+            logits = engine.head(*engine.states([self.tree]))
+            order = np.concatenate([np.asarray(rows) for rows in self.tree.rows])
+            targets = logits[torch.from_numpy(order).to(logits.device)]
+            difference = torch.linalg.vector_norm(targets - self.expected)
+        except (TypeError, KeyError, AttributeError, RuntimeError, ValueError):
+            return False  # an architecture that this engine cannot run
+        spread = torch.linalg.vector_norm(self.expected - self.expected.mean(dim=-1, keepdim=True))
+        return bool(difference <= self.tolerance * spread)
+
+
+def _hides_window(config: Any, tree: TreeEngine) -> bool:
+    """Whether a window longer than the probe is applied through the mask alone, which tree attention does not
+    look at."""
+    if "chunked_attention" in (getattr(config, "layer_types", None) or ()):
+        return True
+    return windowed(config) and not tree.windows
+
+
+def _rotary_limit(config: Any) -> int | None:
+    """The length beyond which longrope uses its second set of frequencies."""
+    ropes = getattr(config, "rope_parameters", None) or {}
+    by_layer_type = [rope for rope in ropes.values() if isinstance(rope, dict)] or [ropes]
+    longropes = [rope for rope in by_layer_type if rope.get("rope_type") == "longrope"]
+    return min((rope["original_max_position_embeddings"] for rope in longropes), default=None)

@@ -244,7 +244,6 @@ def test_only_the_experiment_joins_settings_and_disk() -> None:
         "options",
         "models",
         "stages",
-        "wire",
         "executors",
         "process_executor",
         "ray_executor",

@@ -23,7 +23,7 @@ from selfreflect.pipeline.experiment import Experiment, open_experiment
 from selfreflect.pipeline.models import ConfiguredModels
 from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet
 from selfreflect.pipeline.settings import stage_settings
-from selfreflect.pipeline.wire import Outcome
+from selfreflect.pipeline.stages import Outcome
 from selfreflect.prompts import load_prompts
 from selfreflect.records import STAGES, AnswerSet, Question
 from selfreflect.store.run import Run

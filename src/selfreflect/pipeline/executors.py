@@ -12,8 +12,7 @@ from typing import Protocol
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.pipeline.models import ModelProvider, load_stage_model
 from selfreflect.pipeline.options import ExecutionOptions, Progress
-from selfreflect.pipeline.stages import StageSpec, StageTask, stage_fn
-from selfreflect.pipeline.wire import Outcome
+from selfreflect.pipeline.stages import Outcome, StageSpec, StageTask, stage_fn
 from selfreflect.text import without_credentials
 
 

@@ -21,9 +21,8 @@ from selfreflect.pipeline.executors import Executors
 from selfreflect.pipeline.models import ConfiguredModels, ModelProvider
 from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet
 from selfreflect.pipeline.settings import PROMPTED, check_model, check_settings, stage_settings
-from selfreflect.pipeline.stages import ModelStage, StageSpec, StageTask, strategy_names
+from selfreflect.pipeline.stages import ModelStage, Outcome, StageSpec, StageTask, strategy_names
 from selfreflect.pipeline.todo import has_all_questions, missing_answers, missing_scores, missing_summaries
-from selfreflect.pipeline.wire import Outcome
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.records import Failure, Stage
 from selfreflect.sources.questions import load_questions

@@ -19,8 +19,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from selfreflect.errors import BackendError
-from selfreflect.pipeline.stages import StageSpec, StageTask
-from selfreflect.pipeline.wire import Outcome, StageWorker, split_into_batches
+from selfreflect.pipeline.stages import Outcome, StageSpec, StageTask, StageWorker, split_into_batches
 
 
 class ProcessExecutor:

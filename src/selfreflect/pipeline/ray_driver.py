@@ -16,8 +16,7 @@ from msgspec.structs import replace
 
 from selfreflect.config import Placement
 from selfreflect.errors import BackendError, ConfigError, MissingExtraError, excerpt
-from selfreflect.pipeline.stages import StageSpec, StageTask
-from selfreflect.pipeline.wire import Outcome, StageWorker, split_into_batches
+from selfreflect.pipeline.stages import Outcome, StageSpec, StageTask, StageWorker, split_into_batches
 
 TRIES = 4
 """Attempts at a batch, or at loading a model, before the run ends."""
@@ -32,7 +31,7 @@ _TOKEN_ADVICE = (
 
 
 class Actor:
-    """A :class:`~selfreflect.pipeline.wire.StageWorker` on some machine of the cluster."""
+    """A :class:`~selfreflect.pipeline.stages.StageWorker` on some machine of the cluster."""
 
     def load(self, spec: StageSpec, directory: str) -> None:
         with suppress(OSError):  # another machine may not have it

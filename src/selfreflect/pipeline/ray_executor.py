@@ -18,8 +18,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from selfreflect.errors import BackendError, SelfReflectError, rebuild_error
-from selfreflect.pipeline.stages import StageSpec, StageTask
-from selfreflect.pipeline.wire import Outcome
+from selfreflect.pipeline.stages import Outcome, StageSpec, StageTask
 
 SECONDS_TO_END = 30
 """Time for a driver to end its actors, and the cluster that it started."""

@@ -1,28 +1,32 @@
-"""The work of each stage, wherever it runs: a model and tasks in, records out.
+"""The work of each stage, wherever it runs: a model and tasks in, records out. What travels to workers.
 
 Nothing here knows the run directory. The experiment decides what is to do and stores the records.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec.structs import replace
 
 from selfreflect.answers import draw_answers
+from selfreflect.errors import SelfReflectError, rebuild_error
 from selfreflect.models.base import Generator, Sampling
 from selfreflect.models.spec import Kind, kind_of
-from selfreflect.pipeline.models import load_metric
-from selfreflect.pipeline.options import ExecutionOptions, Progress
+from selfreflect.pipeline.models import ConfiguredModels, load_metric, load_stage_model
+from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet
 from selfreflect.prompts import Prompts
 from selfreflect.records import AnswerSet, Failure, Question, Record, Score, Summary
 from selfreflect.strategies.driver import Named, summarize
 from selfreflect.strategies.task import GREEDY, THINKING
 
 if TYPE_CHECKING:
-    from selfreflect.config import AnswersConfig, Config, SummariesConfig
+    from selfreflect.config import Config
     from selfreflect.metric.scorer import SelfReflect
 
 ModelStage = Literal["answers", "summaries", "scores"]
@@ -87,80 +91,137 @@ StageFn: TypeAlias = Callable[[Sequence[StageTask]], Iterator[list[Result]]]
 
 def stage_fn(spec: StageSpec, model: Any, progress: Progress) -> StageFn:
     """The work of a stage with its loaded generator or judge."""
-    if spec.stage == "answers":
-        return _answers_fn(spec, model)
-    if spec.stage == "summaries":
-        return _summaries_fn(spec, model)
-    return _scores_fn(load_metric(model, spec.config, spec.options, progress))
+    if spec.stage == "scores":
+        return partial(_score, load_metric(model, spec.config, spec.options, progress))
+    return partial(_draw_answers if spec.stage == "answers" else _summarise, spec, model)
 
 
-def _answers_fn(spec: StageSpec, generator: Generator) -> StageFn:
+def _draw_answers(
+    spec: StageSpec, generator: Generator, tasks: Sequence[StageTask]
+) -> Iterator[list[Result]]:
     config = spec.config.answers
+    sampling = Sampling(
+        temperature=config.temperature, top_p=config.top_p, max_new_tokens=config.max_new_tokens
+    )
+    results = draw_answers(
+        [task.question for task in tasks],
+        generator,
+        num_answers=config.num_answers,
+        prompts=spec.prompts,
+        sampling=sampling,
+        seed=config.seed,
+        thinking=config.thinking,
+        batch_questions=spec.batch_size,
+    )
+    return ([result] for result in results)
 
-    def draw(tasks: Sequence[StageTask]) -> Iterator[list[Result]]:
-        results = draw_answers(
-            [task.question for task in tasks],
-            generator,
-            num_answers=config.num_answers,
-            prompts=spec.prompts,
-            sampling=answer_sampling(config),
-            seed=config.seed,
-            thinking=config.thinking,
-            batch_questions=spec.batch_size,
-        )
-        return ([result] for result in results)
 
-    return draw
-
-
-def _summaries_fn(spec: StageSpec, generator: Generator) -> StageFn:
+def _summarise(spec: StageSpec, generator: Generator, tasks: Sequence[StageTask]) -> Iterator[list[Result]]:
     config = spec.config.summaries
     names = strategy_names(spec.strategies)
+    finished: set[tuple[str, str]] = set()
+    for task in tasks:
+        finished.update((task.question.id, name) for name in names if name not in task.strategies)
+    results = summarize(
+        [task.question for task in tasks],
+        spec.strategies,
+        generator,
+        prompts=spec.prompts,
+        sampling=replace(THINKING if config.thinking else GREEDY, max_new_tokens=config.max_new_tokens),
+        sample_sampling=Sampling(max_new_tokens=config.sample_max_new_tokens),
+        num_samples=config.num_samples,
+        seed=config.seed,
+        thinking=config.thinking,
+        batch_questions=spec.batch_size,
+        done=finished,
+    )
+    return ([result] for result in results)
 
-    def summarise(tasks: Sequence[StageTask]) -> Iterator[list[Result]]:
-        finished: set[tuple[str, str]] = set()
-        for task in tasks:
-            finished.update((task.question.id, name) for name in names if name not in task.strategies)
-        results = summarize(
-            [task.question for task in tasks],
-            spec.strategies,
-            generator,
-            prompts=spec.prompts,
-            sampling=summary_sampling(config),
-            sample_sampling=Sampling(max_new_tokens=config.sample_max_new_tokens),
-            num_samples=config.num_samples,
-            seed=config.seed,
-            thinking=config.thinking,
-            batch_questions=spec.batch_size,
-            done=finished,
+
+def _score(metric: SelfReflect, tasks: Sequence[StageTask]) -> Iterator[list[Result]]:
+    for task in tasks:
+        assert task.answers is not None  # a question without answers is not scored
+        yield list(
+            metric.score_records(task.question, task.answers, task.summaries, earlier=task.earlier_scores)
         )
-        return ([result] for result in results)
-
-    return summarise
-
-
-def _scores_fn(metric: SelfReflect) -> StageFn:
-    def score(tasks: Sequence[StageTask]) -> Iterator[list[Result]]:
-        for task in tasks:
-            assert task.answers is not None  # a question without answers is not scored
-            yield [
-                *metric.score_records(
-                    task.question, task.answers, task.summaries, earlier=task.earlier_scores
-                )
-            ]
-
-    return score
-
-
-def answer_sampling(config: AnswersConfig) -> Sampling:
-    """How an answer is drawn."""
-    return Sampling(temperature=config.temperature, top_p=config.top_p, max_new_tokens=config.max_new_tokens)
-
-
-def summary_sampling(config: SummariesConfig) -> Sampling:
-    """How a summary is drawn."""
-    return replace(THINKING if config.thinking else GREEDY, max_new_tokens=config.max_new_tokens)
 
 
 def strategy_names(strategies: Sequence[Named]) -> list[str]:
     return [strategy if isinstance(strategy, str) else strategy[0] for strategy in strategies]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All results of a batch, or those before an error that ends the run."""
+
+    results: Sequence[Result] = ()
+    facts: dict[str, Any] | None = None
+    """What a manifest says about the worker's model; None if it could not be loaded."""
+    notes: Sequence[str] = ()
+    """Lines for people."""
+    error: tuple[str, str] | None = None
+    """Class and message of a SelfReflectError; not every exception can be pickled."""
+
+    def raise_error(self) -> None:
+        """Raise the worker's error, if it had one, as the worker did."""
+        if self.error is not None:
+            raise rebuild_error(*self.error)
+
+
+def split_into_batches(tasks: Sequence[StageTask], workers: int, at_most: int) -> list[Sequence[StageTask]]:
+    """Split tasks into batches of even size, up to ``at_most`` each.
+
+    There are enough batches to give every worker one, as far as the tasks go.
+    """
+    count = max(math.ceil(len(tasks) / at_most), min(workers, len(tasks)))
+    bounds = [len(tasks) * number // count for number in range(count + 1)]
+    return [tasks[start:end] for start, end in pairwise(bounds)]
+
+
+class StageWorker:
+    """Loads the model of a stage once, then turns batches into outcomes.
+
+    An expected error travels in the outcome, so that it is raised where the command runs.
+    """
+
+    def __init__(self, spec: StageSpec) -> None:
+        self._notes = _Notes()
+        self._facts: dict[str, Any] | None = None
+        self._error: SelfReflectError | None = None
+        try:
+            model = load_stage_model(spec.stage, ConfiguredModels(spec.config, spec.options, self._notes))
+            self._work = stage_fn(spec, model, self._notes)
+            self._facts = model.facts
+        except SelfReflectError as error:
+            self._error = error
+
+    def __call__(self, tasks: Sequence[StageTask]) -> Outcome:
+        results: list[Result] = []
+        error = self._error
+        if error is None:
+            try:
+                for group in self._work(tasks):
+                    results += group
+            except SelfReflectError as raised:
+                error = raised
+        return Outcome(
+            results,
+            facts=self._facts,
+            notes=self._notes.take(),
+            error=None if error is None else (type(error).__name__, str(error)),
+        )
+
+
+class _Notes(Quiet):
+    """Keeps what a worker says until the next outcome."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def note(self, line: str) -> None:
+        self._lines.append(line)
+
+    def take(self) -> list[str]:
+        lines = self._lines
+        self._lines = []
+        return lines

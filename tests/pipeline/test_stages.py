@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from selfreflect.config import load_config
 from selfreflect.errors import BackendError, MissingExtraError
 from selfreflect.pipeline.options import ExecutionOptions
-from selfreflect.pipeline.stages import StageSpec, StageTask
-from selfreflect.pipeline.wire import Outcome, StageWorker, split_into_batches
+from selfreflect.pipeline.stages import Outcome, StageSpec, StageTask, StageWorker, split_into_batches
 from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSet, Failure, Question, Score, Summary, WordDistance
 

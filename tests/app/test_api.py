@@ -19,9 +19,9 @@ import tiny
 from app_server import ANSWERS, Client, by_first_letter, process, serving
 from command import run
 
-from selfreflect.app import grouping as app_meaning
-from selfreflect.app.grouping import Meaning
+from selfreflect.app import routes as app_meaning
 from selfreflect.app.jobs import WAITING, Job
+from selfreflect.app.routes import Meaning
 from selfreflect.app.schemas import AskBody, ScoreBody
 from selfreflect.app.work import GUESSES, guesses_for
 from selfreflect.errors import DataError

@@ -20,8 +20,8 @@ from finished_run import write_run
 from hostile import PAYLOADS, flat
 from hostile import shown as label
 
-from selfreflect.app.grouping import Meaning
 from selfreflect.app.jobs import Job
+from selfreflect.app.routes import Meaning
 from selfreflect.records import AnswerSet, Guess, Question, Score, Summary, WordDistance
 from selfreflect.render.text import printable
 from selfreflect.store.run import Run

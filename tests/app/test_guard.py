@@ -11,8 +11,7 @@ from collections.abc import Iterator
 import pytest
 from app_server import Client, serving
 
-from selfreflect.app.guard import MAX_BODY, POLICY, Access, host_name
-from selfreflect.app.safe import without_paths
+from selfreflect.app.guard import MAX_BODY, POLICY, Access, host_name, without_paths
 from selfreflect.app.server import access, url
 
 TOKEN = "a-token-that-nobody-guesses"

@@ -17,11 +17,10 @@ import httpx2
 import uvicorn
 from command import COMMAND, environment
 
-from selfreflect.app.grouping import Meaning
 from selfreflect.app.guard import LOCAL, Access
 from selfreflect.app.jobs import Job, JobQueue
 from selfreflect.app.library import Library
-from selfreflect.app.routes import Services
+from selfreflect.app.routes import Meaning, Services
 from selfreflect.app.server import application, listen
 from selfreflect.app.work import JobRunner, ModelChoices
 from selfreflect.grouping import ordered_groups

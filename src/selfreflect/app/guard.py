@@ -1,5 +1,6 @@
 """Checks every request before the application sees it: the host name, the site it comes from, the token and
-the size of the body. Adds security headers to every response.
+the size of the body. Adds security headers to every response, and keeps this machine's paths out of what
+clients are told of errors.
 
 A page of another site can make a browser send requests here, and can point its own host name at 127.0.0.1
 (DNS rebinding). ``Origin`` and ``Sec-Fetch-Site`` expose the first, ``Host`` the second.
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import re
 from dataclasses import dataclass
 from http import HTTPStatus
 from secrets import compare_digest
@@ -18,7 +20,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from selfreflect.render.text import one_line
+from selfreflect.errors import SelfReflectError
+from selfreflect.render.text import one_line, printable
 
 MAX_BODY = 1_000_000
 """Bytes of a request's body."""
@@ -164,3 +167,52 @@ def _finishing(scope: Scope, send: Send) -> Send:
         await send(message)
 
     return finish
+
+
+_START = (
+    r"(?:file:[/\\]+|~(?:[A-Za-z_][\w.-]{0,63})?[/\\]+|[A-Za-z]:[/\\]+"
+    r"|\.{1,2}[/\\]+|/+|\\{2,}|\\(?=[\w.$-]+\\))"
+)
+"""Start of a path: a file URL, a home, a drive, a relative path with dots, the root, a Windows share, a
+drive's root."""
+
+_PART = r"[^\s/\\'\"`,:;()<>|]+"
+
+_PATH = re.compile(
+    rf"(?P<url>\b(?!file:)[A-Za-z][A-Za-z0-9+.-]{{1,15}}://\S*)"
+    rf"|(?<=(?P<quote>['\"])){_START}[^'\"\n]+(?=(?P=quote))"
+    rf"|(?<![\w.<…/\\]){_START}(?:{_PART}(?: {_PART})*[/\\]+)*{_PART}[/\\]*"
+)
+"""Matches a web address, which stays; a quoted path, whatever it contains; and a bare path. A path contains a
+blank only where another of its parts follows."""
+
+_LONGEST = 2000
+"""Characters of a message."""
+
+
+def without_paths(message: str) -> str:
+    """Shorten paths in ``message`` to ``…/name``, escape control characters, and cut long messages.
+
+    A relative path without dots, such as ``runs/mine``, stays: it looks like the name of a model, and does
+    not tell where anything is.
+    """
+    shown = printable(_PATH.sub(_shorten, message))
+    if len(shown) > _LONGEST:
+        return shown[: _LONGEST - 1] + "…"
+    return shown
+
+
+def _shorten(match: re.Match[str]) -> str:
+    if match["url"]:
+        return match[0]
+    name = re.split(r"[/\\]", match[0].rstrip("/\\"))[-1]
+    return f"…/{name}"
+
+
+def problem(error: BaseException) -> dict[str, str]:
+    """Describe an error as ``kind`` and ``message``; of an unexpected one, clients learn no details."""
+    if isinstance(error, SelfReflectError):
+        kind = type(error).__name__.removesuffix("Error").lower()
+        return {"kind": kind, "message": without_paths(str(error))}
+    message = "Something went wrong. See the terminal in which the app was started."
+    return {"kind": "internal", "message": message}

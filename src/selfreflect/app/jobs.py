@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-from selfreflect.app.safe import problem
+from selfreflect.app.guard import problem
 from selfreflect.errors import SelfReflectError
 
 Kind = Literal["ask", "score"]

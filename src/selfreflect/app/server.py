@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Callable
 from http import HTTPStatus
 from importlib import resources
 from pathlib import Path, PurePosixPath
@@ -22,12 +21,10 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from selfreflect import __version__
-from selfreflect.app.grouping import Meaning
-from selfreflect.app.guard import LOCAL, Access, Guard
+from selfreflect.app.guard import LOCAL, Access, Guard, problem, without_paths
 from selfreflect.app.jobs import JobQueue, QueueFullError
 from selfreflect.app.library import Library, UnknownRunError
-from selfreflect.app.routes import Services, job_routes, run_routes
-from selfreflect.app.safe import problem, without_paths
+from selfreflect.app.routes import Meaning, Services, job_routes, run_routes
 from selfreflect.app.schemas import ErrorAnswer
 from selfreflect.app.work import JobRunner, ModelChoices
 from selfreflect.errors import ConfigError, SelfReflectError
@@ -176,10 +173,8 @@ def serve(
     models: ModelChoices,
     options: ExecutionOptions,
     allowed: Access,
-    ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM, which also stop the running job. ``ready`` is called when the server
-    answers requests."""
+    """Serve until SIGINT or SIGTERM, which also stop the running job."""
     _log_to_stderr()
     library = Library(root)
     queue = JobQueue(JobRunner(library, models, options))
@@ -197,7 +192,6 @@ def serve(
             timeout_graceful_shutdown=1,
         ),
         queue,
-        ready,
     )
     try:
         server.run([bound])
@@ -206,14 +200,9 @@ def serve(
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, queue: JobQueue, ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, queue: JobQueue) -> None:
         super().__init__(config)
         self._queue = queue
-        self._ready = ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)

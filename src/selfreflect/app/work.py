@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
+from selfreflect.app.guard import without_paths
 from selfreflect.app.jobs import Job
 from selfreflect.app.library import Library
-from selfreflect.app.safe import without_paths
 from selfreflect.app.schemas import AskBody, ScoreBody
 from selfreflect.config import load_config
 from selfreflect.errors import ConfigError, excerpt

@@ -53,15 +53,13 @@ def app_command(
     token = _token(host, allow_remote)
     socket = listen(host, port)
     address = url(host, socket.getsockname()[1], token)
-
-    def announce() -> None:
+    models, options = ModelChoices(model), overrides.execution
+    try:
+        # the socket listens already, so that the page can be opened before the server answers
         say(f"selfreflect is at {address}\nRuns are kept in {root}. Stop with Ctrl-C.")
         if browser:
             webbrowser.open(address)
-
-    models, options = ModelChoices(model), overrides.execution
-    try:
-        serve(socket, root, models=models, options=options, allowed=access(host, token), ready=announce)
+        serve(socket, root, models=models, options=options, allowed=access(host, token))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     finally:

@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 from selfreflect.errors import DataError
 from selfreflect.render.table import to_csv, to_markdown
 from selfreflect.sources.items import Item
-from selfreflect.stats import mean_interval
 from selfreflect.validate.base import MetricInfo, Undefined, Value
 from selfreflect.validate.convergence.resampling import (
     DRAWS,
-    StrategyPair,
     Tasks,
     counts_up_to,
     fewer_questions,
@@ -231,25 +229,18 @@ def test_so_many_questions_do_separate_in_four_of_five_experiments():
     assert np.mean(lower > 0) == pytest.approx(0.8, abs=0.02)
 
 
-def separated(differences, by_answer=()):
-    """How two strategies with these differences differ."""
-    estimate = mean_interval(differences, len(differences))
-    return StrategyPair("good", "bad", estimate, *spreads(differences, by_answer), None)
-
-
 def test_spreads_between_and_within_questions_are_told_apart():
     rng = np.random.default_rng(11)
     effects = 0.05 + rng.normal(0, 0.03, 1500)
     tokens = effects[:, None] + rng.normal(0, 0.1, (1500, 8))
-    rows = [[[one] for one in row] for row in tokens.tolist()]
-    found = separated(tokens.mean(axis=1).tolist(), rows)
-    assert found.between == pytest.approx(0.03, rel=0.08)
-    assert found.within == pytest.approx(0.1, rel=0.05)
-    assert found.sd == pytest.approx(math.hypot(0.03, 0.1 / math.sqrt(8)), rel=0.05)
+    differences = tokens.mean(axis=1).tolist()
+    sd, between, within = spreads(differences, [[[one] for one in row] for row in tokens.tolist()])
+    assert between == pytest.approx(0.03, rel=0.08)
+    assert within == pytest.approx(0.1, rel=0.05)
+    assert sd == pytest.approx(math.hypot(0.03, 0.1 / math.sqrt(8)), rel=0.05)
     for answers in (1, 3):  # what only so many answers would have shown
         spread = stdev(tokens[:, :answers].mean(axis=1))
-        expected = questions_needed(found.difference.mean, spread)
-        assert found.questions(answers) == pytest.approx(expected, rel=0.17)
+        assert math.hypot(between, within / math.sqrt(answers)) == pytest.approx(spread, rel=0.08)
 
 
 def test_noise_of_answers_alone_leaves_no_spread_between_questions():
@@ -260,10 +251,10 @@ def test_noise_of_answers_alone_leaves_no_spread_between_questions():
 
 
 def test_without_parts_the_spread_is_known_for_the_answers_at_hand_only():
-    found = separated([0.1, 0.3, 0.2])
-    assert found.questions() == questions_needed(0.2, 0.1)
-    assert found.questions(10) is None
-    assert separated([0.1]).questions() is None
+    sd, between, within = spreads([0.1, 0.3, 0.2], [])
+    assert (sd, between, within) == (pytest.approx(0.1), None, None)
+    assert spreads([0.1], []) == (None, None, None)
+    assert questions_needed(0.1, None) is None
 
 
 def test_a_single_answer_tells_nothing_of_the_noise_of_answers():
@@ -404,7 +395,7 @@ def test_identical_summaries_are_not_ranked():
         for name in item.summaries
     ]
     found = study.finding(values, [LOWER])
-    assert "have the same mean score: no number of questions separates them" in found.says[1]
+    assert found.says[1] == "'one' and 'other' have the same mean score, which no questions separate."
     assert table(found, "Same ranking").rows[0][1:-1] == (None, None, None, None)
 
 

@@ -22,7 +22,6 @@ from selfreflect.validate.edits.percentages import (
     SHIFTS,
     MultipleChoice,
     ShiftedPercentages,
-    evenly,
     shapes,
     total_variation,
 )
@@ -150,12 +149,6 @@ def test_total_variation_is_half_of_what_differs():
     assert total_variation([1, 1], [2, 0]) == 0.5
     assert total_variation([3, 0], [0, 3]) == 1
     assert total_variation([2, 3], [2, 3]) == 0
-
-
-def test_chosen_shapes_run_from_the_first_to_the_last():
-    numbers = [(number,) for number in range(10)]
-    assert evenly(numbers, 4) == [(0,), (3,), (6,), (9,)]
-    assert evenly(numbers[:3], 3) == numbers[:3]
 
 
 def test_the_true_distance_correlates_fully_and_a_constant_not_at_all():

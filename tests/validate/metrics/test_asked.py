@@ -112,9 +112,9 @@ def test_each_summary_has_its_own_mark_and_its_own_failure():
         Refusal(kind="too_long", message="window"),
         Refusal(kind="backend", message="HTTP 500"),
     ]
-    replies += [reply("", "unclosed_reasoning"), reply("7 because", "length"), Reply(completions=())]
+    replies += [reply("", "unclosed_reasoning"), reply("7 because", "length")]
     model = Scripted(replies)
-    values = Rated(model, RATED).score(item(**{name: f"Summary {name}." for name in "abcdefg"}, blank=" "))
+    values = Rated(model, RATED).score(item(**{name: f"Summary {name}." for name in "abcdef"}, blank=" "))
     told = [value.value if value.undefined is None else value.undefined.reason for value in values]
     assert told == [
         9.0,
@@ -123,7 +123,6 @@ def test_each_summary_has_its_own_mark_and_its_own_failure():
         "backend",
         "unclosed_reasoning",
         "cut_off",
-        "backend",
         "blank",
     ]
     assert "no idea what you mean" in values[1].undefined.message

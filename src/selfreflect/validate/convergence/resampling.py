@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, combinations
+from itertools import chain
 from statistics import NormalDist, fmean, variance
 
 import numpy as np
 
-from selfreflect.stats import Estimate, Floats, clustered_mean, mean_interval
+from selfreflect.stats import Floats, clustered_mean
 from selfreflect.validate.base import MetricInfo, Parts, Value
 from selfreflect.validate.statistics import FEWEST_TESTED, Indices
 
@@ -181,85 +181,41 @@ def fewer_units(questions: Sequence[tuple[Floats, Indices]], counts: Sequence[in
     return [Step(count, of_count, reference) for count, of_count in zip(counts, draws, strict=True)]
 
 
-@dataclass(frozen=True)
-class StrategyPair:
-    """How two strategies differ, question by question."""
-
-    better: str
-    worse: str
-    difference: Estimate
-    """Mean over questions."""
-    sd: float | None
-    """Standard deviation of a question's difference, with the answers it has. None for a single question."""
-    between: float | None
-    """The same with endlessly many masked-out answers per question; None if token tasks are unknown."""
-    within: float | None
-    """Standard deviation of a question's difference from one single answer."""
-    same_order: float | None
-    """Share of draws of as many questions, with replacement, that order the two alike."""
-
-    def questions(self, answers: int | None = None) -> int | None:
-        """Questions that separate the two, with ``answers`` masked-out answers each; by default with those
-        they have. None if unknown, see :func:`questions_needed`."""
-        sd = self.sd
-        if answers is not None:
-            if self.between is None or self.within is None:
-                return None
-            sd = math.hypot(self.between, self.within / math.sqrt(answers))
-        if self.difference.mean is None or sd is None:
-            return None
-        return questions_needed(self.difference.mean, sd)
-
-
-def questions_needed(difference: float, sd: float) -> int | None:
+def questions_needed(difference: float | None, sd: float | None) -> int | None:
     """Paired questions with which the 95% interval of their mean difference excludes 0 with 80% power:
     ((z_.975 + z_.8) sd / |d|)^2.
 
     The normal approximation of a paired test (Cohen, Statistical Power Analysis, 2nd ed. 1988, chapter 2), at
     least ``FEWEST_TESTED``. None if there is no difference to find.
     """
-    if not difference:
+    if not difference or sd is None:
         return None
     z = NormalDist().inv_cdf(0.975) + NormalDist().inv_cdf(0.8)
     count = (z * sd / difference) ** 2
     return max(FEWEST_TESTED, math.ceil(count)) if math.isfinite(count) else None
 
 
-def strategy_pairs(ranking: Ranking, seed: int) -> list[StrategyPair]:
-    """All pairs of strategies in the order of the ranking, for a metric of which lower values are better."""
-    values = ranking.table
-    pairs = []
-    for better, worse in combinations(ranking.order, 2):
-        differences = (values[:, worse] - values[:, better]).tolist()
-        by_answer = []
-        for tasks in ranking.tasks.values():
-            gaps = tasks.distances[:, worse] - tasks.distances[:, better]
-            by_answer.append([gaps[tasks.answers == answer].tolist() for answer in np.unique(tasks.answers)])
-        sd, between, within = spreads(differences, by_answer)
-        pair = StrategyPair(
-            ranking.strategies[better],
-            ranking.strategies[worse],
-            mean_interval(differences, len(differences), seed=seed),
-            sd,
-            between,
-            within,
-            fewer_questions(values[:, [better, worse]], len(values), seed).same,
-        )
-        pairs.append(pair)
-    return pairs
+def answer_differences(ranking: Ranking, better: int, worse: int) -> list[list[list[float]]]:
+    """For each question and masked-out answer the differences of its token tasks between two strategies."""
+    by_question = []
+    for tasks in ranking.tasks.values():
+        gaps = tasks.distances[:, worse] - tasks.distances[:, better]
+        by_question.append([gaps[tasks.answers == answer].tolist() for answer in np.unique(tasks.answers)])
+    return by_question
 
 
 def spreads(
     differences: Sequence[float], by_answer: Sequence[Sequence[Sequence[float]]]
 ) -> tuple[float | None, float | None, float | None]:
-    """The standard deviations ``sd``, ``between`` and ``within`` of :class:`StrategyPair`.
+    """Standard deviations of a question's difference: with the answers it has, with endlessly many masked-out
+    answers, and from one single answer. The first is None for one question, the others without token tasks.
 
-    The variance between questions is the observed one less the mean squared standard error of a question's
+    The variance with endlessly many is the observed one less the mean squared standard error of a question's
     difference (a ratio with answers as clusters, see :func:`selfreflect.stats.clustered_mean`), at least 0. A
     question with one answer says nothing about that error and is left out of its mean.
 
     Args:
-        by_answer: for each question and masked-out answer the differences of its token tasks.
+        by_answer: see :func:`answer_differences`.
     """
     if len(differences) < 2:
         return None, None, None

@@ -7,9 +7,10 @@ answers, or another order of them, change what the judge reads, so variants of t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, pairwise
+from itertools import combinations
 from statistics import fmean
 
 import msgspec
@@ -19,19 +20,21 @@ from selfreflect.errors import DataError, excerpt
 from selfreflect.render.table import Approximate, Cell, Table
 from selfreflect.sources.files import listed
 from selfreflect.sources.items import Item
+from selfreflect.stats import mean_interval
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.convergence.resampling import (
     DRAWS,
     STABLE,
     Ranking,
     Step,
-    StrategyPair,
+    answer_differences,
     counts_up_to,
     fewer_questions,
     fewer_units,
+    questions_needed,
     rank,
+    spreads,
     stable_from,
-    strategy_pairs,
 )
 from selfreflect.validate.statistics import FEWEST_TESTED
 from selfreflect.validate.study import (
@@ -66,15 +69,9 @@ _RANKING_NOTES = (
 )
 _PAIR_NOTES = (
     "difference: how much worse, paired over questions; intervals: 95% BCa bootstrap over questions",
-    f"questions needed: ((1.96 + 0.84) sd / difference)^2, at least {FEWEST_TESTED}: the 95% interval then "
-    "excludes 0 with 80% power, if the difference is as large as observed; with the masked-out answers each "
-    f"question has, and with {ANSWERS} of them",
-    "sd of a question: of its difference, with the answers it has; between questions: what more masked-out "
-    "answers would leave of it",
-)
-_ORDER_NOTES = (
-    "changes: absolute, of one value; order changed: share of pairs of summaries of one question that "
-    "are ordered otherwise",
+    f"questions needed: ((1.96 + 0.84) sd / difference)^2, at least {FEWEST_TESTED}, for 80% power if the "
+    f"difference is as large as observed; with the masked-out answers a question has, and with {ANSWERS}",
+    "between questions: what more masked-out answers would leave of the sd of a question's difference",
 )
 _RESAMPLED = "questions drawn with replacement"
 _SUBSAMPLED = "drawn without replacement from each question; compared with the ranking by all of them"
@@ -139,11 +136,15 @@ class Convergence:
         if main is None:
             says.append(f"There is no advice: {MAIN} did not score every strategy on two questions or more.")
         else:
-            pairs = strategy_pairs(main, self._seed)
-            tables.append(_pair_table(pairs))
-            # separating any two neighbours in the ranking gives the whole ranking
-            neighbours = set(pairwise(self._strategies[index] for index in main.order))
-            says += [_advice(pair) for pair in pairs if (pair.better, pair.worse) in neighbours]
+            pairs: list[dict[str, Cell]] = []
+            for (place, better), (other_place, worse) in combinations(enumerate(main.order), 2):
+                row, advice = self._pair(main, better, worse)
+                pairs.append(row)
+                if other_place == place + 1:  # separating any two neighbours gives the whole ranking
+                    says.append(advice)
+            title = f"What separates two strategies ({MAIN})"
+            forms = {"same order": ".0%", "questions needed": ".0f", _NEEDED: ".0f"}
+            tables.append(make_table(title, pairs, ".4f", _PAIR_NOTES, forms))
             for axis in (
                 _Axis("questions", steps[MAIN], _RESAMPLED, len(main.values)),
                 *self._axes(main, values),
@@ -154,6 +155,40 @@ class Convergence:
         if self._variants:
             tables.append(self._order_table(values, metrics))
         return Finding(self.name, tuple(tables), tuple(says), tuple(plots))
+
+    def _pair(self, main: Ranking, better: int, worse: int) -> tuple[dict[str, Cell], str]:
+        """What separates two strategies: a row, and how many questions do in words."""
+        values = main.table
+        differences = (values[:, worse] - values[:, better]).tolist()
+        difference = mean_interval(differences, len(differences), seed=self._seed)
+        sd, between, within = spreads(differences, answer_differences(main, better, worse))
+        unit, count = "questions", questions_needed(difference.mean, sd)
+        row: dict[str, Cell] = {
+            "better": main.strategies[better],
+            "worse": main.strategies[worse],
+            **interval("difference", difference),
+            "sd of a question": sd,
+            "between questions": between,
+            "within, one answer": within,
+            "same order": fewer_questions(values[:, [better, worse]], len(values), self._seed).same,
+            "questions needed": None if count is None else Approximate(count),
+            _NEEDED: None,
+            "n": len(differences),
+        }
+        if between is not None and within is not None:
+            sd_with_answers = math.hypot(between, within / math.sqrt(ANSWERS))
+            unit, count = f"questions x {ANSWERS} answers", questions_needed(difference.mean, sd_with_answers)
+            row[_NEEDED] = None if count is None else Approximate(count)
+        names = [excerpt(main.strategies[index]) for index in (better, worse)]
+        if count is None:
+            return row, f"{names[0]} and {names[1]} have the same mean score, which no questions separate."
+        size = f"which differ by {with_interval(difference, '.4f')} on {difference.n} questions"
+        if difference.n < FEWEST_TESTED:
+            return row, f"Too few questions for advice on {names[0]} and {names[1]}, {size}."
+        if difference.side_of(0) < 1:
+            start = f"These questions do not separate {names[0]} from {names[1]}, {size}."
+            return row, f"{start} About {count} {unit} would, if the difference is as large as observed."
+        return row, f"With this judge, about {count} {unit} separate {names[0]} from {names[1]}, {size}."
 
     def _axes(self, main: Ranking, values: Sequence[Value]) -> Iterator[_Axis]:
         steps, questions = self._fewer_conditioning(main, values)
@@ -233,7 +268,7 @@ class Convergence:
                 rows.append(row)
         questions = {original.id for original, _ in self._variants}
         notes = (
-            *_ORDER_NOTES,
+            "changes: absolute, of one value; order changed: share of pairs of summaries that change places",
             "other orders and fewer conditioning answers were scored on the first "
             f"{len(questions)} questions only ({len(self._variants)} more items)",
         )
@@ -277,46 +312,6 @@ def _ranking_plot(steps: Mapping[str, Sequence[Step]]) -> Plot:
             curves.append(Curve(metric, x, y))
     title = "Same ranking of all strategies"
     return Plot("convergence_ranking", title, "questions", "share of draws", tuple(curves))
-
-
-def _pair_table(pairs: Sequence[StrategyPair]) -> Table:
-    rows: list[dict[str, Cell]] = []
-    for pair in pairs:
-        needed, with_answers = pair.questions(), pair.questions(ANSWERS)
-        row: dict[str, Cell] = {
-            "better": pair.better,
-            "worse": pair.worse,
-            **interval("difference", pair.difference),
-            "sd of a question": pair.sd,
-            "between questions": pair.between,
-            "within, one answer": pair.within,
-            "same order": pair.same_order,
-            "questions needed": None if needed is None else Approximate(needed),
-            _NEEDED: None if with_answers is None else Approximate(with_answers),
-            "n": pair.difference.n,
-        }
-        rows.append(row)
-    forms = {"same order": ".0%", "questions needed": ".0f", _NEEDED: ".0f"}
-    return make_table(f"What separates two strategies ({MAIN})", rows, ".4f", _PAIR_NOTES, forms)
-
-
-def _advice(pair: StrategyPair) -> str:
-    """How many questions separate two strategies."""
-    unit, count = "questions", pair.questions()
-    if pair.within is not None:
-        unit, count = f"questions x {ANSWERS} answers", pair.questions(ANSWERS)
-    better, worse, difference = excerpt(pair.better), excerpt(pair.worse), pair.difference
-    if count is None:
-        return f"{better} and {worse} have the same mean score: no number of questions separates them."
-    size = f"which differ by {with_interval(difference, '.4f')} on {difference.n} questions"
-    if difference.n < FEWEST_TESTED:
-        return f"Too few questions for advice on {better} and {worse}, {size}."
-    if difference.side_of(0) < 1:
-        return (
-            f"These questions do not separate {better} from {worse}, {size}. About {count} {unit} would, if "
-            "the difference is as large as observed."
-        )
-    return f"With this judge, about {count} {unit} separate {better} from {worse}, {size}."
 
 
 @dataclass(frozen=True)

@@ -47,19 +47,13 @@ BASE, QUESTION = "template", "repeat the question"
 OWN = " (own summaries)"
 _ORDER = (*STATEMENT_EDITS, PAD, QUESTION, *(edit + OWN for edit in TEXT_EDITS))
 _NOT_MADE = "Edits that could not be made"
-_LONGEST = 60
-"""Words of a writer's sentence. A longer one would drown the edits."""
-
 Edit = Callable[[Material], str]
 """Makes the edited text of a summary."""
 
-NOTES = (
-    "worse: share of items in which the metric finds the edited summary worse than the one before; a tie is "
-    "a loss",
-    "change: mean change of the value, its sign turned where higher is better, so that above 0 is worse for "
-    "every metric",
-    "of: items that have the edit, n: those with a value for both; several own summaries of one item count "
-    "as one, by their mean",
+_NOTES = (
+    "worse: share of items in which the metric finds the edited summary worse; a tie is a loss",
+    "change: mean change of the value, its sign turned where higher is better, so that above 0 is worse",
+    "of: items that have the edit; several own summaries of one item count as one, by their mean",
     "intervals: 95% BCa bootstrap over items; if all items agree, the share's is exact",
 )
 
@@ -185,7 +179,7 @@ class Interventions:
             label = "share of items (0.5: chance)"
             plots += dot_plot(f"interventions-{metric.name}", title, label, dots, against=0.5)
         forms = dict.fromkeys(("worse", "worse low", "worse high"), ".0%")
-        tables = [make_table("Interventions", rows, "+z.4f", NOTES, forms), self._example()]
+        tables = [make_table("Interventions", rows, "+z.4f", _NOTES, forms), self._example()]
         if self.skipped:
             reasons: list[dict[str, Cell]] = []
             for (edit, why), count in sorted(self.skipped.items()):
@@ -283,6 +277,4 @@ def _frame(reply: Reply | Refusal) -> str | Undefined:
     text = reply.text.strip()
     if text.count(LIST) != 1:
         return Undefined(reason="unparsed", message=f"the writer's reply does not hold {LIST} once")
-    if len(text.split()) > _LONGEST:
-        return Undefined(reason="unparsed", message=f"the writer's reply has more than {_LONGEST} words")
     return text

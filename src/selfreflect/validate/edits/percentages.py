@@ -68,19 +68,16 @@ _VERDICTS = {
 SHIFTS = (10, 20, 30, 40, 50)
 """Percentage points."""
 _RESPONSE_NOTES = (
-    "rank correlation: mean over items of Spearman's correlation, within the item, of the shift with the "
-    "value, its sign turned where higher is better: 1 if every larger shift is worse; undefined if all "
-    "values of an item are equal; n: items that have one, of those with at least two shifts",
+    "rank correlation: mean over items of Spearman's correlation of the shift with the value, its sign "
+    "turned where higher is better: 1 if every larger shift is worse; n: items that have one",
     "rises at every step: share of items in which each larger shift is worse than the one before",
     "open items: the mean among items with a masked word that only the two percentages can tell; in the "
     "others the rest of the answer gives it away, so even a perfect reader of masked words need not respond",
     "intervals: 95% BCa bootstrap over items; exact where all items agree",
 )
 _CHANGE_NOTES = (
-    "change: mean change against the unshifted statement, its sign turned where higher is better, so that "
-    "above 0 is worse for every metric",
-    "each value is the mean of two statements, one with each of the two possibilities in front; items whose "
-    "most frequent possibility has fewer points do not have the shift",
+    "mean change against the unshifted statement, above 0 if worse, of the mean of two statements, one with "
+    "each of the two possibilities in front; of: items whose most frequent possibility has as many points",
 )
 _DOSE_LIMITS = (
     "No clear response may also come from a judge that is too weak to read percentages, or too few items. A "
@@ -286,11 +283,9 @@ _NET_NOTES = (
     "correlation of the value, its sign turned where higher is better, with the total variation between the "
     "true and the stated distribution; 1 is best. The mean of each statement and of each true distribution "
     "is subtracted from both: a judge may like some numbers better, and that is no reading",
-    "p: share of random exchanges of statements within a question that give a rank correlation at least as "
-    "far from 0; the interval is too narrow if a statement is liked with some true distributions only",
+    "p: share of random exchanges of statements within a question that give a correlation as far from 0",
     "form: share of the differences between statements about one true distribution that is the same whatever "
-    "is true",
-    "n: statements that have a value; intervals: 95% percentile bootstrap over true distributions",
+    "is true; n: statements with a value; intervals: 95% percentile bootstrap over true distributions",
 )
 _WITHIN_NOTES = (
     "mean over true distributions of the correlation among what is stated of each; it still holds what a "
@@ -306,9 +301,9 @@ _CHOICE_LIMITS = (
 class MultipleChoice:
     """A few distributions over the options of each question. Each is true once, and stated of every true one.
 
-    Both halves of the answers have the same composition. Every statement names all options in their order, so
-    that only its percentages differ. A judge may like the form of some percentages better (round, even),
-    whatever they say. As each statement is right once and wrong otherwise, this can be subtracted.
+    Every statement names all options in their order, so that only its percentages differ. A judge may like
+    the form of some percentages better (round, even), whatever they say. As each statement is right once and
+    wrong otherwise, this can be subtracted.
 
     Args:
         grid: distributions of each question, from certain to even; fewer if so few answers have fewer.
@@ -330,7 +325,8 @@ class MultipleChoice:
             raise ConfigError(f"a multiple-choice study needs 2 answers or more in each half, not {answers}")
         self.points: list[Point] = []
         self.items: list[Item] = []
-        chosen = evenly(possible, min(grid, len(possible)))
+        count = min(grid, len(possible))
+        chosen = [possible[index * (len(possible) - 1) // (count - 1)] for index in range(count)]
         for question in QUESTIONS:
             self._add(question, chosen, random.Random(seed_for(seed, question)))
 
@@ -428,11 +424,6 @@ def _correlation_row(
         "n": n,
         "of": of,
     }
-
-
-def evenly(shapes: Sequence[tuple[int, ...]], count: int) -> list[tuple[int, ...]]:
-    """``count`` of the shapes, at least two, from the first to the last."""
-    return [shapes[index * (len(shapes) - 1) // (count - 1)] for index in range(count)]
 
 
 def total_variation(a: Sequence[int], b: Sequence[int]) -> float:

@@ -213,12 +213,10 @@ def unparsed(reply: str, request: str) -> Undefined:
 def _text(reply: Reply | Refusal) -> str | Undefined:
     if isinstance(reply, Refusal):
         return Undefined(reason=reply.kind, message=reply.message)
-    if len(reply.completions) != 1:
-        message = f"the generator gave {len(reply.completions)} completions instead of 1"
-        return Undefined(reason="backend", message=message)
-    if reply.completions[0].finish == "unclosed_reasoning":
+    finish = reply.completions[0].finish
+    if finish == "unclosed_reasoning":
         return Undefined(reason="unclosed_reasoning", message="the reply never ended its reasoning trace")
-    if reply.completions[0].finish == "length":
+    if finish == "length":
         message = f"the token limit was reached after {excerpt(reply.text, 200)}"
         return Undefined(reason="cut_off", message=message)
     return reply.text

@@ -17,34 +17,19 @@ _SELFREFLECT = (
     "Total variation between the judge's predictions of masked words after the summary and after the "
     "answers, at temperature 5."
 )
-_P_TRUE = (
-    "How far the judge's belief that a masked-out answer is possible, after the summary, is from its belief "
-    "after the answers."
-)
-_PMI = (
-    "Pointwise mutual information of summary and masked-out answer: log p(a | s, q) - log p(a | q), in nats "
-    "per answer."
-)
-_LLM_JUDGE = "How faithful a language model finds the summary to the listed answers, from 0 to 10."
+_P_TRUE = "How far the judge's belief in masked-out answers after the summary is from that after the answers."
+_PMI = "Pointwise mutual information, log p(answer | summary) - log p(answer), in nats per answer."
 _PRECISION = "Share of the summary's claims that the answers support; a language model lists and checks them."
 _RECALL = "Share of the answers' claims that the summary supports; a language model lists and checks them."
 _COSINE = "Mean cosine distance between the embeddings of the summary and of each answer."
-_TRANSPORT = (
-    "Optimal transport between the embeddings of the answers and of the summary's sentences, over cosine "
-    "distances."
-)
-_ROUGE_L = (
-    "Mean F-measure of ROUGE-L between the summary and each answer: the longest common subsequence of their "
-    "words."
-)
+_TRANSPORT = "Optimal transport between the embeddings of the answers and of the summary's sentences."
+_ROUGE_L = "Mean F-measure of ROUGE-L, the longest common subsequence of words, between summary and answers."
 _LENGTH = "Words of the summary. Good summaries are longer than bad ones, so this control often wins."
 
 MASKED = (
     MetricInfo(name="selfreflect", better="lower", group="selfreflect", about=_SELFREFLECT, needs=("judge",)),
     _ablation("tv_t1", "SelfReflect at judge temperature 1, where synonyms of a masked word hardly count."),
-    _ablation(
-        "kl", "SelfReflect with the Kullback-Leibler divergence of the summary from the answers, in nats."
-    ),
+    _ablation("kl", "SelfReflect with the Kullback-Leibler divergence from the answers, in nats."),
     _ablation("jensen_shannon", "SelfReflect with the Jensen-Shannon divergence, in bits."),
     _ablation("hellinger", "SelfReflect with the Hellinger distance."),
     _ablation("top1", "SelfReflect with the share of tokens whose likeliest prediction differs."),
@@ -52,7 +37,9 @@ MASKED = (
     _ablation("all_words", "SelfReflect with stopwords masked as well."),
 )
 LIKELIHOOD = (_ablation("p_true", _P_TRUE), _ablation("pmi", _PMI, better="higher"))
-RATED = (_competitor("llm_judge", _LLM_JUDGE, "generator"),)
+RATED = (
+    _competitor("llm_judge", "How faithful a language model finds the summary, from 0 to 10.", "generator"),
+)
 CLAIMS = (
     _competitor("claims_precision", _PRECISION, "generator"),
     _competitor("claims_recall", _RECALL, "generator"),

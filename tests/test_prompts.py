@@ -42,11 +42,11 @@ def overlay(tmp_path):
 def test_plain_answers_are_asked_for_as_the_metric_prescribes():
     prompts = load_prompts()
     assert (
-        prompts.answers.system
+        prompts.answers["system"]
         == "You are a friendly chatbot who always responds with short and concise answers.\n"
     )
     assert prompts.messages(Question(id="q", text="Who?")) == (
-        Message(role="system", content=prompts.answers.system),
+        Message(role="system", content=prompts.answers["system"]),
         Message(role="user", content="Question: Who?"),
     )
 
@@ -54,19 +54,19 @@ def test_plain_answers_are_asked_for_as_the_metric_prescribes():
 def test_every_default_prompt_is_compact_and_shows_the_question():
     prompts = load_prompts()
     first_turns = [
-        prompts.basic.user,
-        prompts.cot.user,
-        prompts.twostep_cot.possibilities,
-        prompts.sample_and_summarize.user,
+        prompts.basic["user"],
+        prompts.cot["user"],
+        prompts.twostep_cot["possibilities"],
+        prompts.sample_and_summarize["user"],
     ]
     assert all(template.count("{question}") == 1 for template in first_turns)
-    assert all(len(template.split()) < 100 for template in [*first_turns, prompts.twostep_cot.distil])
+    assert all(len(template.split()) < 100 for template in [*first_turns, prompts.twostep_cot["distil"]])
     assert not any(template.startswith("\n") for template in first_turns)
 
 
 def test_an_overlay_changes_only_what_it_names(overlay):
     changed = overlay('[basic]\nuser = "Guess: {question}"\n')
-    assert changed.basic.user == "Guess: {question}"
+    assert changed.basic["user"] == "Guess: {question}"
     assert changed.cot == load_prompts().cot
 
 
@@ -79,7 +79,7 @@ def test_the_hash_follows_the_texts_and_not_the_file(overlay):
     default = load_prompts()
     assert re.fullmatch("[0-9a-f]{64}", default.hash)
     assert overlay("# nothing\n").hash == default.hash
-    assert overlay(f"[cot]\nmarker = {json.dumps(default.cot.marker)}\n").hash == default.hash
+    assert overlay(f"[cot]\nmarker = {json.dumps(default.cot['marker'])}\n").hash == default.hash
     assert overlay('[cot]\nmarker = "Verdict:"\n').hash != default.hash
 
 
@@ -119,7 +119,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
 def test_a_byte_order_mark_is_no_error(tmp_path):
     path = tmp_path / "bom.toml"
     path.write_bytes(b'\xef\xbb\xbf[cot]\nmarker = "Verdict:"\n')
-    assert load_prompts(path).cot.marker == "Verdict:"
+    assert load_prompts(path).cot["marker"] == "Verdict:"
 
 
 @given(

@@ -12,11 +12,11 @@ from typing import Annotated, Any, get_type_hints
 
 import msgspec
 
-from selfreflect.errors import ConfigError, excerpt, nearest
+from selfreflect.errors import ConfigError, excerpt
 from selfreflect.metric.sampling.limits import Limits
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.spec import JUDGES, LOCAL_NAMES, kind_of
-from selfreflect.prompts import read_toml
+from selfreflect.prompts import check_known, read_toml
 from selfreflect.records import STAGES, Record
 from selfreflect.sources.shards import parse_shard
 
@@ -326,10 +326,7 @@ def _check_keys(path: Path, name: str, table: Any, settings: type[Record]) -> No
     """Check that a table, and the tables in it, have all keys that a settings class needs, and no others."""
     fields = {field.name: field for field in msgspec.structs.fields(settings)}
     for key, value in _table(path, name, table).items():
-        if key not in fields:
-            kind = f"key in [{name}]" if name else "section"
-            names = f"Known: {', '.join(fields)}.{nearest(key, list(fields))}"
-            raise ConfigError(f"{path}: unknown {kind}: {excerpt(key)}. {names}")
+        check_known(path, f"key in [{name}]" if name else "section", key, fields)
         inner = f"{name}.{key}" if name else key
         section = fields[key].type
         if key == "prices":

@@ -7,7 +7,6 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 _SYMMETRIC = "\"'`*_”’»"
 _PAIRS = {"()", "[]", "{}", "“”", "‘’", "„“", "«»", "‹›", "「」", "『』", *(2 * mark for mark in _SYMMETRIC)}
@@ -17,27 +16,9 @@ _ARTICLE = re.compile(r"\A(?:an?|the) (?=.)")
 _NESTING = 4  # quotes within brackets within emphasis; deeper nesting is no packaging of an answer
 
 
-@dataclass(frozen=True)
-class AnswerGroup:
-    """Answers with the same normal form. ``text`` is their most common spelling (see :func:`most_common`)."""
-
-    text: str
-    count: int
-    members: tuple[str, ...]
-    """The answers as sampled, sorted."""
-
-
-def answer_groups(answers: Sequence[str]) -> list[AnswerGroup]:
-    """Group answers by :func:`normal_form`, the largest group first; their order makes no difference."""
-    groups = []
-    for indices in group_indices(answers):
-        members = [answers[index] for index in indices]
-        groups.append(AnswerGroup(members[0], len(members), tuple(sorted(members))))
-    return groups
-
-
 def group_indices(answers: Sequence[str]) -> list[list[int]]:
-    """Group answers like :func:`answer_groups`, as indices into ``answers``, a most common spelling first."""
+    """Group answers by :func:`normal_form`, as indices into ``answers``: the largest group first, and in each
+    group a most common spelling first."""
     members = defaultdict(list)
     for index, answer in enumerate(answers):
         members[normal_form(answer)].append(index)

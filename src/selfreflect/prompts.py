@@ -8,69 +8,43 @@ import tomllib
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeAlias
-
-import msgspec
+from typing import Any
 
 from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.models.base import Message
-from selfreflect.records import Question, Record, from_plain
+from selfreflect.records import Question, Record
 from selfreflect.text import PLACEHOLDER, fill, normalise_question
-
-Tables: TypeAlias = Mapping[str, Mapping[str, str]]
-
-
-class AnswerPrompts(Record, frozen=True, kw_only=True):
-    """How a question is asked. An empty ``system`` means no system message."""
-
-    system: str
-    user: str
-
-
-class BasicPrompts(Record, frozen=True, kw_only=True):
-    user: str
-
-
-class CotPrompts(Record, frozen=True, kw_only=True):
-    user: str
-    marker: str
-    """Separates the reasoning from the final part of a reply."""
-
-
-class TwostepPrompts(Record, frozen=True, kw_only=True):
-    possibilities: str
-    distil: str
-
-
-class SamplePrompts(Record, frozen=True, kw_only=True):
-    user: str
 
 
 class Prompts(Record, frozen=True, kw_only=True):
-    """One table of texts per strategy that prompts for a summary, and ``answers`` for plain answers."""
+    """Texts by name: one table per strategy that prompts for a summary, and ``answers`` for plain answers.
 
-    answers: AnswerPrompts
-    basic: BasicPrompts
-    cot: CotPrompts
-    twostep_cot: TwostepPrompts
-    sample_and_summarize: SamplePrompts
+    The tables and names are those of ``data/prompts.toml``, which says what each text is for.
+    """
+
+    answers: Mapping[str, str]
+    basic: Mapping[str, str]
+    cot: Mapping[str, str]
+    twostep_cot: Mapping[str, str]
+    sample_and_summarize: Mapping[str, str]
 
     @property
     def hash(self) -> str:
         """SHA-256 (hex) of all texts in effect."""
-        canonical = json.dumps(msgspec.to_builtins(self), sort_keys=True, separators=(",", ":"))
+        tables = {name: getattr(self, name) for name in self.__struct_fields__}
+        canonical = json.dumps(tables, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     def messages(self, question: Question, template: str | None = None, **values: str) -> tuple[Message, ...]:
-        """Open a conversation about a question: the system message, then ``template`` (default: the plain
-        question) filled with ``values``."""
+        """Open a conversation about a question: the system message, if there is one, then ``template``
+        (default: the plain question) filled with ``values``."""
         if template is None:
-            template = self.answers.user
+            template = self.answers["user"]
         content = fill(template, {"question": normalise_question(question.text), **values})
         user = Message(role="user", content=content)
-        if not self.answers.system:
+        if not self.answers["system"]:
             return (user,)
-        return Message(role="system", content=self.answers.system), user
+        return Message(role="system", content=self.answers["system"]), user
 
 
 def load_prompts(path: Path | None = None) -> Prompts:
@@ -81,17 +55,16 @@ def load_prompts(path: Path | None = None) -> Prompts:
             or a prompt whose placeholders differ from the default's.
     """
     bundled = resources.files("selfreflect") / "data" / "prompts.toml"
-    defaults: Tables = tomllib.loads(bundled.read_text(encoding="utf-8"))
-    merged = {table: dict(texts) for table, texts in defaults.items()}
+    tables: dict[str, dict[str, str]] = tomllib.loads(bundled.read_text(encoding="utf-8"))
     overrides = read_toml(path) if path else {}
     for table, texts in overrides.items():
-        _check_name(path, "table", table, defaults)
+        check_known(path, "table", table, tables)
         if not isinstance(texts, dict):
             raise ConfigError(f"{path}: {table} must be a table of texts, not {excerpt(texts)}")
         for key, text in texts.items():
-            _check_name(path, f"key in [{table}]", key, defaults[table])
-            merged[table][key] = _checked_text(f"{path}: {table}.{key}", key, text, defaults[table][key])
-    return from_plain(Prompts, merged)
+            check_known(path, f"key in [{table}]", key, tables[table])
+            tables[table][key] = _checked_text(f"{path}: {table}.{key}", key, text, tables[table][key])
+    return Prompts(**tables)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -108,10 +81,12 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: is not a TOML file: {error}") from error
 
 
-def _check_name(path: Path | None, what: str, name: str, known: Mapping[str, object]) -> None:
+def check_known(path: Path | None, what: str, name: str, known: Mapping[str, object]) -> None:
+    """Raise ConfigError for a name in a TOML file that is not among those known."""
     if name not in known:
+        names = ", ".join(known)
         raise ConfigError(
-            f"{path}: unknown {what}: {excerpt(name)}. Known: {', '.join(known)}.{nearest(name, list(known))}"
+            f"{path}: unknown {what}: {excerpt(name)}. Known: {names}.{nearest(name, list(known))}"
         )
 
 

@@ -342,7 +342,7 @@ def test_existing_file_of_an_unknown_suffix(tmp_path):
 
 
 def test_name_that_the_system_refuses_to_look_up():
-    with pytest.raises(DataError, match="cannot be read: File name too long"):
+    with pytest.raises(DataError, match="neither a known source nor an existing file"):
         load_questions("x" * 5000)
 
 

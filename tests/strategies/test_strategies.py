@@ -25,7 +25,7 @@ QUESTIONS = [
     Question(id="b", text="Moons of Saturn?"),
     Question(id="c", text="Who?\n"),
 ]
-SYSTEM = Message(role="system", content=PROMPTS.answers.system)
+SYSTEM = Message(role="system", content=PROMPTS.answers["system"])
 
 
 def user(content: str) -> Message:
@@ -66,14 +66,14 @@ def test_basic_asks_once_for_everything():
     assert outcome.text == "Canberra, maybe Sydney."
     assert request.messages == (
         SYSTEM,
-        user(PROMPTS.basic.user.replace("{question}", "Question: Capital of Australia?")),
+        user(PROMPTS.basic["user"].replace("{question}", "Question: Capital of Australia?")),
     )
 
 
 def test_cot_names_the_marker_and_keeps_what_follows_it():
     outcome, [request] = one("cot", "Could be Sydney.\n\n**Final answer:** Most likely Canberra.")
     assert outcome.text == "Most likely Canberra."
-    assert f'"{PROMPTS.cot.marker}"' in request.messages[-1].content
+    assert f'"{PROMPTS.cot["marker"]}"' in request.messages[-1].content
 
 
 def test_cot_goes_by_the_marker_of_the_prompts_in_effect(tmp_path):
@@ -126,11 +126,11 @@ def test_twostep_continues_its_own_conversation():
     )
     opening = (
         SYSTEM,
-        user(PROMPTS.twostep_cot.possibilities.replace("{question}", "Question: Capital of Australia?")),
+        user(PROMPTS.twostep_cot["possibilities"].replace("{question}", "Question: Capital of Australia?")),
     )
     assert requests[0].messages == opening
     listed = Message(role="assistant", content="Sydney\nCanberra")
-    assert requests[1].messages == (*opening, listed, user(PROMPTS.twostep_cot.distil))
+    assert requests[1].messages == (*opening, listed, user(PROMPTS.twostep_cot["distil"]))
     assert requests[0].seed != requests[1].seed
     assert (outcome.text, outcome.tokens, outcome.calls) == ("Canberra.", 6, 2)
 

@@ -72,7 +72,7 @@ def ask_command(
 
 
 def _emit_question(records: RunRecords, id_: str) -> None:
-    from selfreflect.report.detail import grouped_answers
+    from selfreflect.cli.show import grouped_answers
 
     summaries = []
     for strategy, summary, score, failure in records.outcomes(id_):
@@ -85,7 +85,7 @@ def _emit_question(records: RunRecords, id_: str) -> None:
             "failure": failure and to_builtins(failure),
         }
         summaries.append(line)
-    answers = [{"text": group.text, "count": group.count} for group in grouped_answers(records, id_)]
+    answers = [{"text": text, "count": count} for text, count in grouped_answers(records, id_)]
     emit({"question": records.questions[id_].text, "answers": answers, "summaries": summaries})
 
 

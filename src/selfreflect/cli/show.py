@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
 from rich.text import Text
 
 from selfreflect.cli.console import emit, print_table, stdout
+from selfreflect.grouping import group_indices, most_common, normal_form
+from selfreflect.records import Score, WordDistance
 from selfreflect.render.text import one_line
-from selfreflect.report.detail import grouped_answers, score_text, worst_words
-from selfreflect.report.overview import failure_table, overview, strategy_results
+from selfreflect.report.overview import estimated_from, failure_table, overview, strategy_results
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.stats import CONFIDENCE
 
@@ -42,16 +47,23 @@ def show_results(records: RunRecords, json: bool) -> None:
         emit(line)
 
 
+def grouped_answers(records: RunRecords, question_id: str) -> list[tuple[str, int]]:
+    """List the most common spelling of each group of sampled answers with its size, the largest first."""
+    answer_set = records.answers.get(question_id)
+    answers = answer_set.answers if answer_set else ()
+    return [(answers[group[0]], len(group)) for group in group_indices(answers)]
+
+
 def print_question(records: RunRecords, question_id: str, *, answers: int = 5) -> None:
     """Print a question with its most frequent answers, and each summary with its score and worst words."""
     question = records.question(question_id)
     groups = grouped_answers(records, question_id)
     stdout.print(Text(f"\n{one_line(question.text)}", style="bold"))
-    total = sum(group.count for group in groups)
+    total = sum(count for _, count in groups)
     plural = "" if len(groups) == 1 else "s"
     _print_dim(f"{total} sampled answers of {len(groups)} kind{plural}, the most frequent first:")
-    for group in groups[:answers]:
-        stdout.print(Text(f"  {group.count:3d} x  {_cut(group.text, _WIDTH)}"), soft_wrap=True)
+    for text, count in groups[:answers]:
+        stdout.print(Text(f"  {count:3d} x  {_cut(text, _WIDTH)}"), soft_wrap=True)
     if len(groups) > answers:
         _print_dim(f"   … and {len(groups) - answers} more")
     if records.strategies:
@@ -72,7 +84,7 @@ def _print_summary(outcome: SummaryOutcome) -> None:
         stdout.print(Text(f"    {_cut(outcome.summary.text, 3 * _WIDTH)}"))
     worst = worst_words(outcome.score.words, 3) if outcome.score else []
     if worst:
-        words = ", ".join(f"{one_line(word.text)} ({word.mean:.3f})" for word in worst)
+        words = ", ".join(f"{one_line(word)} ({mean:.3f})" for word, mean in worst)
         _print_dim(f"    predicted worst: {words}")
 
 
@@ -83,3 +95,27 @@ def _print_dim(text: str) -> None:
 def _cut(text: str, limit: int) -> str:
     line = one_line(text) or "(blank)"
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def score_text(score: Score) -> str:
+    """Format as ``0.0954 ± 0.0025``, or ``≈0.0954 ± 0.0025 (estimated from 120 of 840 words)``."""
+    text = f"{score.value:.4f}"
+    if score.stderr is not None:
+        text += f" ± {score.stderr:.4f}"
+    source = estimated_from(score)
+    return f"≈{text} (estimated from {source})" if source else text
+
+
+def worst_words(words: Sequence[WordDistance], limit: int) -> list[tuple[str, float]]:
+    """Find the ``limit`` words whose occurrences have the largest mean distance; case and punctuation make no
+    difference."""
+    occurrences = defaultdict(list)
+    for word in words:
+        if word.distances:
+            occurrences[normal_form(word.text)].append(word)
+    means = []
+    for same in occurrences.values():
+        mean = math.fsum(word.mean for word in same) / len(same)
+        means.append((most_common(word.text for word in same), mean))
+    means.sort(key=lambda pair: (-pair[1], pair[0]))
+    return means[:limit]

@@ -1,6 +1,1 @@
-"""Show numbers and untrusted text safely.
-
-:mod:`~selfreflect.render.text` escapes text, :mod:`~selfreflect.render.table` renders a ``Table`` as
-Markdown, CSV or for the terminal, and :mod:`~selfreflect.render.charts` draws SVG figures in the style of
-:mod:`~selfreflect.render.plots`.
-"""
+"""Show numbers and untrusted text safely: as text, tables and figures."""

@@ -5,24 +5,29 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
+from textwrap import fill
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from xml.etree import ElementTree
 
 from selfreflect.errors import MissingExtraError
 from selfreflect.render.text import one_line
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Style = Literal["paper", "page"]
 
-WIDTH: dict[Style, float] = {"paper": 6.3, "page": 5.2}
+_WIDTH: dict[Style, float] = {"paper": 6.3, "page": 5.2}
 """Inches: the text width of a one-column paper; what a phone shows without scaling."""
-SIZE: dict[Style, float] = {"paper": 8, "page": 11}
+_SIZE: dict[Style, float] = {"paper": 8, "page": 11}
 """Font size in points."""
-_NAME_LENGTH = 32
+_TICKS: dict[Style, int] = {"paper": 8, "page": 5}
+_FONTS: dict[Style, str] = {"paper": "path", "page": "none"}
+"""A paper's figure looks the same everywhere; a page's figure uses the page's fonts and can be searched."""
 
 INK = "#1b1e23"
 QUIET = "#5a626d"
@@ -30,6 +35,10 @@ LINE = "#dfe2e6"
 MARK = "#0b57a4"
 _CLASSES = {INK: "ink", QUIET: "muted", LINE: "line", MARK: "mark"}
 """On a page these colours become classes, so that its style sheet can set them for light and dark mode."""
+_COLOURS = (MARK, "#b5533c", "#c99a2e", "#2f7d5b", "#7a4fa0", "#4f5761")
+_MARKERS = ("o", "s", "^", "D", "v", "P")
+_DASHES = ("-", "--", ":")
+"""From the seventh curve on, colours and markers repeat with another line style."""
 
 _LOOK: dict[str, Any] = {
     "font.family": "sans-serif",
@@ -54,21 +63,60 @@ _LOOK: dict[str, Any] = {
     "figure.facecolor": "none",
     "axes.facecolor": "none",
 }
-_FONTS: dict[Style, str] = {"paper": "path", "page": "none"}
-"""A paper's figure looks the same everywhere; a page's figure uses the page's fonts and can be searched."""
 
 DOT = 3
 """Diameter in points of a dot among many."""
 _DENSE = 20
 """On a page, more markers than this become one path."""
-_REFERENCE = re.compile(r"#(\w+)")
-_NUMERIC = ("d", "x", "y", "width", "height")
-_NUMBER = re.compile(r"-?\d+\.\d+")
+_TITLE_LENGTH = 90
+_Y_LABEL_LENGTH = 44
+"""Characters that fit along the y axis."""
 
+_REFERENCE = re.compile(r"#(\w+)")
+_NUMBER = re.compile(r"-?\d+\.\d+")
 _XLINK = "http://www.w3.org/1999/xlink"
 
 
-def short_name(strategy: str, label: str = "", limit: int = _NAME_LENGTH) -> str:
+class Interval(NamedTuple):
+    """One line of :func:`intervals_figure`. The name may be untrusted."""
+
+    name: str
+    mean: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of a figure. ``low`` and ``high`` are the ends of intervals, both empty without intervals; all
+    have the length of ``x``."""
+
+    label: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Curves on common axes. ``name`` is the file's; ``points`` draws dots without a line. Every text may be
+    untrusted.
+
+    With ``against`` each curve is a single number, labelled with its name, and a line marks that value, such
+    as chance.
+    """
+
+    name: str
+    title: str
+    x_label: str
+    y_label: str
+    curves: tuple[Curve, ...]
+    points: bool = False
+    against: float | None = None
+
+
+def short_name(strategy: str, label: str = "", limit: int = 32) -> str:
     """Shorten untrusted names to one short line."""
     if label:
         strategy = f"{strategy} ({label})"
@@ -92,7 +140,7 @@ def drawing(name: str, style: Style, height: float) -> Iterator[Figure]:
         raise MissingExtraError("Drawing figures", "plots") from None
     settings = {
         **_LOOK,
-        "font.size": SIZE[style],
+        "font.size": _SIZE[style],
         "svg.fonttype": _FONTS[style],
         "svg.hashsalt": name,
         "svg.id": name,
@@ -100,7 +148,95 @@ def drawing(name: str, style: Style, height: float) -> Iterator[Figure]:
     with matplotlib.rc_context(settings), warnings.catch_warnings():
         # names may be in any script, and browsers have the fonts
         warnings.filterwarnings("ignore", message="Glyph .* missing")
-        yield Figure(figsize=(WIDTH[style], height), layout="constrained")
+        yield Figure(figsize=(_WIDTH[style], height), layout="constrained")
+
+
+def intervals_figure(
+    name: str,
+    intervals: Sequence[Interval],
+    axis: str,
+    style: Style = "paper",
+    *,
+    mark: float | None = None,
+    title: str = "",
+) -> str:
+    """Draw a dot with its interval on each line, the first on top, and a line across them at ``mark``.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    height = _SIZE[style] * (0.075 + 0.034 * max(1, len(intervals)))
+    with drawing(name, style, height) as figure:
+        axes = figure.subplots()
+        if title:
+            figure.suptitle(short_name(title, limit=_TITLE_LENGTH))
+        for y, (_, mean, low, high) in enumerate(intervals):
+            if low is not None and high is not None:
+                axes.plot([low, high], [y, y], color=MARK, linewidth=1.6, solid_capstyle="butt")
+            if mean is not None:
+                axes.plot([mean], [y], "o", color=MARK, markersize=4.5)
+        if mark is not None:
+            axes.axvline(mark, color=QUIET, linewidth=0.8)
+        axes.set_yticks(range(len(intervals)), [short_name(interval.name) for interval in intervals])
+        axes.set_ylim(len(intervals) - 0.4, -0.6)
+        axes.tick_params(axis="y", length=0)
+        axes.locator_params(axis="x", nbins=_TICKS[style])
+        axes.spines["left"].set_visible(False)
+        axes.grid(axis="x", color=LINE, linewidth=0.6)
+        axes.set_axisbelow(True)
+        axes.margins(x=0.08)
+        figure.supxlabel(axis)
+        return svg(figure, style)
+
+
+def plot_figure(name: str, plot: Plot) -> str:
+    """Draw a plot in the style of a paper.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    if plot.against is not None:
+        rows = []
+        for curve in plot.curves:
+            low, high = (curve.low[0], curve.high[0]) if curve.low else (None, None)
+            rows.append(Interval(curve.label, curve.y[0], low, high))
+        return intervals_figure(name, rows, plot.y_label, mark=plot.against, title=plot.title)
+    legend = len(plot.curves) > 1
+    height = max(2.8, 0.6 + 0.17 * len(plot.curves)) if legend else 2.8
+    with drawing(name, "paper", height) as figure:
+        axes = figure.subplots()
+        for index, curve in enumerate(plot.curves):
+            _draw_curve(axes, curve, index, plot.points)
+        axes.set_title(short_name(plot.title, limit=_TITLE_LENGTH))
+        axes.set_xlabel(short_name(plot.x_label, limit=_TITLE_LENGTH))
+        axes.set_ylabel(fill(short_name(plot.y_label, limit=3 * _Y_LABEL_LENGTH), _Y_LABEL_LENGTH))
+        axes.grid(color=LINE, linewidth=0.6)
+        axes.set_axisbelow(True)
+        if legend:  # outside the axes, because there may be any number of names
+            figure.legend(loc="outside right upper", frameon=False)
+        return svg(figure, "paper")
+
+
+def _draw_curve(axes: Axes, curve: Curve, index: int, points: bool) -> None:
+    colour = _COLOURS[index % len(_COLOURS)]
+    line = _DASHES[index // len(_COLOURS) % len(_DASHES)]
+    axes.plot(
+        curve.x,
+        curve.y,
+        linestyle="none" if points else line,
+        linewidth=1.2,
+        marker=_MARKERS[index % len(_MARKERS)],
+        markersize=DOT if points else 1.2 * DOT,
+        markeredgewidth=0,
+        color=colour,
+        label=short_name(curve.label),
+    )
+    if not curve.low:
+        return
+    if points:
+        axes.vlines(curve.x, curve.low, curve.high, color=colour, linewidth=0.8)
+    else:
+        axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.15, linewidth=0)
 
 
 def svg(figure: Figure, style: Style) -> str:
@@ -151,9 +287,8 @@ def _restyle(node: ElementTree.Element) -> None:
             node.set(name, value)
     if classes:
         node.set("class", " ".join(classes))
-    for name in _NUMERIC:
-        if name in node.attrib:
-            node.set(name, _NUMBER.sub(_rounded, " ".join(node.attrib[name].split())))
+    for name in node.attrib.keys() & {"d", "x", "y", "width", "height"}:
+        node.set(name, _NUMBER.sub(_rounded, " ".join(node.attrib[name].split())))
     if node.get("transform", "").startswith("rotate(-0 "):
         del node.attrib["transform"]
 
@@ -167,11 +302,5 @@ def _as_one_path(group: ElementTree.Element) -> None:
     path = "".join(f"M{use.get('x')} {use.get('y')}h0" for use in group)
     for use in list(group):
         group.remove(use)
-    attributes = {
-        "d": path,
-        "class": "mark-stroke",
-        "fill": "none",
-        "stroke-linecap": "round",
-        "stroke-width": str(DOT),
-    }
-    ElementTree.SubElement(group, "path", attributes)
+    attributes = {"d": path, "class": "mark-stroke", "fill": "none", "stroke-linecap": "round"}
+    ElementTree.SubElement(group, "path", attributes, **{"stroke-width": str(DOT)})

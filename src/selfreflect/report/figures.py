@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from selfreflect.render.charts import Interval, intervals_figure
-from selfreflect.render.plots import DOT, MARK, Style, drawing, short_name, svg
+from selfreflect.render.plots import DOT, MARK, Interval, Style, drawing, intervals_figure, short_name, svg
 from selfreflect.render.table import Cell, Table, to_csv
 from selfreflect.report.comparison import comparison, contenders
 from selfreflect.report.length import Points, length_audit, length_correlation, point_table

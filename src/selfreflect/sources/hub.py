@@ -100,25 +100,19 @@ def load_hub(name: str, subset: str | None, split: str | None) -> Any:
     except ImportError:
         raise MissingExtraError("loading questions from the Hugging Face hub", "datasets") from None
     try:
-        return datasets.load_dataset(name, subset, split=split or _only_split(name, subset))
+        if split is None:
+            splits = datasets.get_dataset_split_names(name, subset)
+            if len(splits) != 1:
+                names = ", ".join(map(excerpt, splits))
+                raise DataError(f"the data set {excerpt(name)} has the splits {names}; choose one with split")
+            [split] = splits
+        return datasets.load_dataset(name, subset, split=split)
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError, HTTPError) as error:
         raise DataError(
             f"the data set {excerpt(name)} (subset {excerpt(subset or 'default')}, split "
             f"{excerpt(split or 'the only one')}) could not be loaded: {excerpt(str(error), 200)}. Check "
             "these names, the network, and whether HF_HUB_OFFLINE is set although it is not cached yet."
         ) from None
-
-
-def _only_split(name: str, subset: str | None) -> str:
-    import datasets
-
-    splits: list[str] = datasets.get_dataset_split_names(name, subset)
-    if len(splits) != 1:
-        raise DataError(
-            f"the data set {excerpt(name)} has the splits {', '.join(map(excerpt, splits))}; choose one "
-            "with split"
-        )
-    return splits[0]
 
 
 def revision_of(dataset: Any) -> str:

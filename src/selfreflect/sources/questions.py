@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 from importlib import resources
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -131,10 +132,9 @@ def load_questions(
 
 
 def _exists(source: str) -> bool:
-    try:
+    with suppress(OSError):  # such as a name that is too long
         return Path(source).exists()
-    except OSError:  # it exists but may not be looked at: reading it will say why
-        return True
+    return False
 
 
 def _refuse(source: str, **options: str | None) -> None:

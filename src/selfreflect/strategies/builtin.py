@@ -17,27 +17,27 @@ def greedy(task: Task) -> Strategy:
 
 def basic(task: Task) -> Strategy:
     """Ask with one prompt for everything the model considers possible."""
-    [reply] = yield task.request(task.messages(task.prompts.basic.user), "summary")
+    [reply] = yield task.request(task.messages(task.prompts.basic["user"]), "summary")
     return reply.text
 
 
 def cot(task: Task) -> Strategy:
     """Reason about the possibilities first; the text after the marker is the summary."""
     prompts = task.prompts.cot
-    [reply] = yield task.request(task.messages(prompts.user, marker=prompts.marker), "summary")
-    return final_part(reply.text, prompts.marker, cut=reply.completions[0].finish == "length")
+    [reply] = yield task.request(task.messages(prompts["user"], marker=prompts["marker"]), "summary")
+    return final_part(reply.text, prompts["marker"], cut=reply.completions[0].finish == "length")
 
 
 def twostep_cot(task: Task) -> Strategy:
     """List the possibilities in a first turn, distil them into one answer in a second."""
     prompts = task.prompts.twostep_cot
-    conversation = task.messages(prompts.possibilities)
+    conversation = task.messages(prompts["possibilities"])
     [possibilities] = yield task.request(conversation, "possibilities")
     if not possibilities.text.strip():
         return ""  # nothing to distil, and chat templates treat an empty turn differently
     conversation += (
         Message(role="assistant", content=possibilities.text),
-        Message(role="user", content=prompts.distil),
+        Message(role="user", content=prompts["distil"]),
     )
     [reply] = yield task.request(conversation, "distil")
     return reply.text
@@ -48,7 +48,7 @@ def sample_and_summarize(task: Task) -> Strategy:
     samples = yield from draw_samples(task)
     if not samples:
         return ""
-    template = task.prompts.sample_and_summarize.user
+    template = task.prompts.sample_and_summarize["user"]
     conversation = task.messages(template, n=str(len(samples)), answers=numbered(samples))
     [reply] = yield task.request(conversation, "summary")
     return reply.text

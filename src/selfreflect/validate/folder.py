@@ -13,13 +13,13 @@ from typing import Any
 
 from selfreflect.errors import StoreError
 from selfreflect.records import dump_line
-from selfreflect.render.charts import Interval, curves_figure, intervals_figure
+from selfreflect.render.plots import plot_figure
 from selfreflect.render.table import Cell, Table, to_csv, to_markdown
 from selfreflect.render.text import markdown_text
 from selfreflect.store.journal import Journal, lock, store_errors
 from selfreflect.validate.base import Value
 from selfreflect.validate.measure import VALUES, journal
-from selfreflect.validate.study import Finding, Plot
+from selfreflect.validate.study import Finding
 
 _LOCK, _MANIFEST = ".lock", "manifest.json"
 _NAME_LENGTH = 48
@@ -88,19 +88,9 @@ def draw(finding: Finding, folder: Path) -> None:
         StoreError: the system refuses.
     """
     for name, plot in zip(_file_names([plot.name for plot in finding.plots]), finding.plots, strict=True):
-        text = _svg(name, plot)
+        text = plot_figure(name, plot)
         with store_errors(folder):
             _write(folder / f"{name}.svg", text)
-
-
-def _svg(name: str, plot: Plot) -> str:
-    if plot.against is None:
-        return curves_figure(name, plot.title, plot.x_label, plot.y_label, plot.curves, points=plot.points)
-    rows = []
-    for curve in plot.curves:
-        low, high = (curve.low[0], curve.high[0]) if curve.low else (None, None)
-        rows.append(Interval(curve.label, curve.y[0], low, high))
-    return intervals_figure(name, rows, plot.y_label, mark=plot.against, title=plot.title)
 
 
 def to_lines(finding: Finding) -> Iterator[dict[str, Any]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from selfreflect.errors import ConfigError, excerpt
+from selfreflect.render.plots import Curve, Plot
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
@@ -28,35 +29,6 @@ class Study(Protocol):
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
         """Turn values into tables and sentences, in the order of ``metrics``. Values of other items are
         ignored."""
-
-
-@dataclass(frozen=True)
-class Curve:
-    """One line of a figure. ``low`` and ``high`` are the ends of intervals, both empty without intervals; all
-    have the length of ``x``."""
-
-    label: str
-    x: tuple[float, ...]
-    y: tuple[float, ...]
-    low: tuple[float, ...] = ()
-    high: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True)
-class Plot:
-    """Curves on common axes. ``name`` is the file's; ``points`` draws dots without a line.
-
-    With ``against`` each curve is a single number, labelled with its name, and a line marks that value, such
-    as chance.
-    """
-
-    name: str
-    title: str
-    x_label: str
-    y_label: str
-    curves: tuple[Curve, ...]
-    points: bool = False
-    against: float | None = None
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from synthetic import synthetic_run
 
 from selfreflect.errors import DataError, MissingExtraError
-from selfreflect.grouping import answer_groups, group_indices, spread
+from selfreflect.grouping import spread
 from selfreflect.records import AnswerSet, Failure, Guess, Question, Sampled, Score, Summary, WordDistance
 from selfreflect.render.plots import DOT
 from selfreflect.report.figures import paper_figures
@@ -132,16 +132,6 @@ def test_a_failure_is_shown_in_place_of_a_score():
         (),
         [],
     )
-
-
-@given(st.lists(st.text(alphabet="aAb. ", max_size=4), max_size=12))
-def test_groups_of_indices_are_the_groups_of_texts(answers):
-    indices, groups = group_indices(answers), answer_groups(answers)
-    assert sorted(index for group in indices for index in group) == list(range(len(answers)))
-    assert [answers[group[0]] for group in indices] == [group.text for group in groups]
-    assert [tuple(sorted(answers[index] for index in group)) for group in indices] == [
-        group.members for group in groups
-    ]
 
 
 def test_spread_counts_kinds_by_how_even_they_are():

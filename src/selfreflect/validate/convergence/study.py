@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from selfreflect.errors import DataError, excerpt
+from selfreflect.render.plots import Curve, Plot
 from selfreflect.render.table import Approximate, Cell, Table
 from selfreflect.sources.files import listed
 from selfreflect.sources.items import Item
@@ -38,9 +39,7 @@ from selfreflect.validate.convergence.resampling import (
 )
 from selfreflect.validate.statistics import FEWEST_TESTED
 from selfreflect.validate.study import (
-    Curve,
     Finding,
-    Plot,
     interval,
     make_table,
     values_by_metric,

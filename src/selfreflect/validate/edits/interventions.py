@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from selfreflect.errors import DataError
 from selfreflect.grouping import group_indices
 from selfreflect.models.base import Generator, Message, Refusal, Reply, Request, Sampling, seed_for
+from selfreflect.render.plots import Plot
 from selfreflect.render.table import Cell, Table
 from selfreflect.sources.items import Item
 from selfreflect.text import normalise_question
@@ -33,7 +34,6 @@ from selfreflect.validate.edits.statements import (
 from selfreflect.validate.statistics import FEWEST_TESTED, Worsening, bounded_mean, detectable_rate
 from selfreflect.validate.study import (
     Finding,
-    Plot,
     counted,
     dot_plot,
     interval,

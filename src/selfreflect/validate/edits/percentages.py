@@ -16,6 +16,7 @@ from selfreflect.errors import ConfigError, DataError
 from selfreflect.grouping import group_indices
 from selfreflect.metric.tasks import masked_words
 from selfreflect.models.base import seed_for
+from selfreflect.render.plots import Curve, Plot
 from selfreflect.render.table import Cell
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate, clear_sign, sign_flip_p
@@ -46,9 +47,7 @@ from selfreflect.validate.statistics import (
     spearman,
 )
 from selfreflect.validate.study import (
-    Curve,
     Finding,
-    Plot,
     counted,
     interval,
     make_table,

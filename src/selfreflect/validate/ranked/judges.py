@@ -9,6 +9,7 @@ from itertools import combinations
 import numpy as np
 
 from selfreflect.errors import ConfigError
+from selfreflect.render.plots import Curve, Plot
 from selfreflect.render.table import Cell, Table
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate, mean_interval
@@ -22,9 +23,7 @@ from selfreflect.validate.statistics import (
     kendall,
 )
 from selfreflect.validate.study import (
-    Curve,
     Finding,
-    Plot,
     counted,
     interval,
     listing,

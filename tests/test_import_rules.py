@@ -60,7 +60,6 @@ OPTIONAL = (
     "vllm",
     "rouge_score",
     "ot",
-    "krippendorff",
     "scipy",
     "ray",
 )

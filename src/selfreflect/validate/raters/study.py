@@ -10,18 +10,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from selfreflect.errors import DataError, MissingExtraError
+from selfreflect.errors import DataError
 from selfreflect.render.table import Cell, Table
 from selfreflect.sources.items import Item
-from selfreflect.stats import Estimate
+from selfreflect.stats import Estimate, Floats
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.raters.ratings import Pair, Ratings, summary_orders
-from selfreflect.validate.statistics import FEWEST_RESAMPLED, Indices, bootstrap, bounded_mean, side_of_chance
+from selfreflect.validate.statistics import (
+    FEWEST_RESAMPLED,
+    Indices,
+    bootstrap,
+    bounded_mean,
+    scipy_stats,
+    side_of_chance,
+)
 from selfreflect.validate.study import (
     Finding,
     by_side,
@@ -35,8 +41,7 @@ from selfreflect.validate.study import (
 _ALPHA = "+z.3f"
 RATER_NOTES = (
     "Krippendorff's alpha: 1 is perfect agreement, 0 chance; intervals: 95% percentile bootstrap over items",
-    f"there is no interval with fewer than {FEWEST_RESAMPLED} items; ratings that take very many different "
-    "values have none either, or no alpha",
+    f"there is no interval with fewer than {FEWEST_RESAMPLED} items",
     "order of two summaries: which of the two a rater puts first, or neither, whatever the rater's scale; "
     "two opposite orders disagree four times as much as a tie and a preference",
 )
@@ -61,17 +66,10 @@ _VERDICTS: dict[int | None, str] = {
     0: "Not shown, with this number of items, to agree more often than a coin",
 }
 
-_AFFORDABLE = 500_000
-"""Largest array, in numbers, for which alpha is computed two thousand times for a bootstrap."""
-_POSSIBLE = 20_000_000
-"""And once: the package holds units x values x values, 8 bytes each, several times."""
-
-Level = Literal["nominal", "ordinal", "interval"]
+Level = Literal["interval", "ordinal"]
 LEVELS: tuple[Level, ...] = ("interval", "ordinal")
 """How ratings are read: as numbers, or as an order only."""
 Orders = Mapping[Pair, int]
-Counts = NDArray[np.int64]
-"""(units, values): how many raters gave each of the values to each unit."""
 Units = list[tuple[str, list[float]]]
 """What is rated: the item it belongs to, and the values that raters gave it."""
 
@@ -81,13 +79,11 @@ class HumanAgreement:
 
     Raises:
         DataError: none of the items is rated.
-        MissingExtraError: the package for alpha is not installed.
     """
 
     name = "raters"
 
     def __init__(self, items: Sequence[Item], ratings: Ratings, seed: int = 0) -> None:
-        _krippendorff_package()
         self._ratings = ratings
         self._seed = seed
         item_ids: set[str] = set()
@@ -205,63 +201,46 @@ def _among_raters(orders: Estimate) -> str:
     return f"Among raters alpha is {alpha}.{hint}"
 
 
-def _krippendorff_package() -> Any:
-    try:
-        import krippendorff
-    except ImportError:
-        raise MissingExtraError("agreement with raters (Krippendorff's alpha)", "validate") from None
-    return krippendorff
+def alpha(ratings: Floats, sizes: Indices, level: Level) -> float | None:
+    """Krippendorff's alpha; None if all ratings are equal.
 
+    Both levels compare squared differences, of ratings or of ranks, so that sums of squares suffice.
 
-def alpha(counts: Counts, values: Sequence[float], level: Level) -> float | None:
-    """Krippendorff's alpha; None if no unit has two ratings, or all that can be compared are equal."""
-    counts = counts[counts.sum(axis=1) > 1]
-    in_use = counts.any(axis=0)
-    if in_use.sum() < 2:
+    Args:
+        ratings: those of each unit, one unit after the other.
+        sizes: how many ratings each unit has, two or more.
+    """
+    if ratings.min() == ratings.max():
         return None
-    domain = np.asarray(values, dtype=np.float64)[in_use]
-    return float(
-        _krippendorff_package().alpha(
-            value_counts=counts[:, in_use], value_domain=domain, level_of_measurement=level
-        )
-    )
+    scale = scipy_stats().rankdata(ratings) if level == "ordinal" else ratings
+    scale = scale - scale.mean()
+    starts = np.cumsum(sizes) - sizes
+    sums, squares = np.add.reduceat(scale, starts), np.add.reduceat(scale**2, starts)
+    observed = float(((sizes * squares - sums**2) / (sizes - 1)).sum()) / len(scale)
+    expected = float(squares.sum()) / (len(scale) - 1)
+    return 1 - observed / expected
 
 
 def alpha_estimate(units: Units, level: Level, *, seed: int = 0) -> Estimate:
-    """Alpha with a percentile interval over items, whose units depend on each other.
-
-    There is no interval if :func:`selfreflect.validate.statistics.bootstrap` has none or would take minutes,
-    and no alpha if it would take gigabytes. ``n`` counts the items with a unit that two have rated.
-    """
+    """Alpha with a percentile interval over items, whose units depend on each other. ``n`` counts the items
+    with a unit that two have rated."""
     by_item: dict[str, list[list[float]]] = {}
     for item, ratings in units:
         if len(ratings) > 1:
             by_item.setdefault(item, []).append(ratings)
-    values: set[float] = set()
-    for item_units in by_item.values():
-        values.update(*item_units)
     n, total = len(by_item), len({item for item, _ in units})
-    size = sum(map(len, by_item.values())) * len(values) ** 2
-    if not 0 < size <= _POSSIBLE:
+    if not by_item:
         return Estimate(None, None, None, n, total)
-    domain = sorted(values)
-    counts = [_counts(item_units, domain) for item_units in by_item.values()]
-    mean = alpha(np.concatenate(counts), domain, level)
-    if mean is None or size > _AFFORDABLE:
-        return Estimate(mean, None, None, n, total)
+    values = [np.concatenate(item_units) for item_units in by_item.values()]
+    sizes = [np.asarray(list(map(len, item_units))) for item_units in by_item.values()]
 
-    def resampled(resample: Indices) -> float | None:
-        return alpha(np.concatenate([counts[index] for index in resample]), domain, level)
+    def of_items(items: Indices) -> float | None:
+        ratings = np.concatenate([values[item] for item in items])
+        return alpha(ratings, np.concatenate([sizes[item] for item in items]), level)
 
-    low, high = bootstrap(resampled, n, seed=seed)
+    mean = of_items(np.arange(n))
+    low, high = (None, None) if mean is None else bootstrap(of_items, n, seed=seed)
     return Estimate(mean, low, high, n, total)
-
-
-def _counts(units: Sequence[Sequence[float]], domain: Sequence[float]) -> Counts:
-    counts = np.zeros((len(units), len(domain)), dtype=np.int64)
-    for row, ratings in enumerate(units):
-        np.add.at(counts[row], np.searchsorted(domain, ratings), 1)
-    return counts
 
 
 def rating_units(raters: Sequence[Mapping[tuple[str, str], float]]) -> Units:

@@ -22,7 +22,6 @@ from selfreflect.models.scripted import Scripted
 from selfreflect.pipeline.experiment import Experiment, open_experiment
 from selfreflect.pipeline.models import ConfiguredModels
 from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet
-from selfreflect.pipeline.settings import stage_settings
 from selfreflect.pipeline.stages import Outcome
 from selfreflect.prompts import load_prompts
 from selfreflect.records import STAGES, AnswerSet, Question
@@ -238,8 +237,7 @@ class Workers:
 def answers_by(workers: Workers, run: Run, progress: Progress) -> None:
     """The answers stage of an experiment with other executors."""
     options, prompts = ExecutionOptions(), load_prompts()
-    settings = stage_settings(Config(), ["answers"], prompts)
-    Experiment(run, Config(), settings, prompts, options, progress, workers).answers()  # type: ignore[arg-type]
+    Experiment(run, Config(), prompts, options, progress, workers).answers()  # type: ignore[arg-type]
 
 
 def test_workers_must_have_one_model_wherever_it_runs(tmp_path: Path) -> None:

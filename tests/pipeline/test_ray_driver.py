@@ -10,11 +10,11 @@ import pytest
 from command import run, written
 
 from selfreflect.config import Config, Placement, load_config
-from selfreflect.errors import BackendError, ConfigError
+from selfreflect.errors import ConfigError
 from selfreflect.pipeline.executors import Executors
 from selfreflect.pipeline.models import ConfiguredModels
 from selfreflect.pipeline.options import ExecutionOptions, Quiet
-from selfreflect.pipeline.ray_driver import _ray_errors, place_actors
+from selfreflect.pipeline.ray_driver import place_actors
 from selfreflect.pipeline.stages import StageSpec
 from selfreflect.prompts import load_prompts
 
@@ -232,20 +232,3 @@ def test_a_rehearsal_needs_no_cluster(tmp_path: Path, monkeypatch: pytest.Monkey
     )
     assert counted.code == 0, counted.stderr
     assert counted.json
-
-
-def test_what_ray_loses_is_told_and_mistakes_keep_their_traceback() -> None:
-    from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayTaskError
-
-    away = ActorUnavailableError("the machine is busy", None)
-    for lost in (
-        GetTimeoutError("no answer\nthe machine is busy"),
-        RayTaskError("begin", "...\nthe machine is busy", away),
-    ):
-        with (
-            pytest.raises(BackendError, match="Ray lost workers or their results: 'the machine is busy'"),
-            _ray_errors(),
-        ):
-            raise lost
-    with pytest.raises(RayTaskError), _ray_errors():
-        raise RayTaskError("begin", "Traceback ...", KeyError("a mistake"))

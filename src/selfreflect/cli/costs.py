@@ -28,18 +28,17 @@ def show_costs(dry_run: DryRun, json: bool) -> None:
     stages: list[dict[str, Any]] = []
     totals: dict[str, Amount] = {}
     for cost in dry_run.costs:
-        amounts = {name: getattr(cost, name) for name in AMOUNTS}
-        if cost.money is None:
-            del amounts["money"]
         for name in ("seconds", "money"):
-            if name in amounts:
-                totals[name] = totals[name] + amounts[name] if name in totals else amounts[name]
-        stages.append({"stage": cost.stage, "model": cost.model, "to_do": cost.to_do, **_rounded(amounts)})
-    line = {"dry_run": stages, "total": _rounded(totals), "notes": dry_run.notes}
+            if name in cost.amounts:
+                amount = cost.amounts[name]
+                totals[name] = totals[name] + amount if name in totals else amount
+        line = {"stage": cost.stage, "model": cost.model, "to_do": cost.to_do, **_rounded(cost.amounts)}
+        stages.append(line)
+    total = _rounded(totals)
     if json:
-        emit(line)
+        emit({"dry_run": stages, "total": total, "notes": dry_run.notes})
         return
-    print_table(_table(line))
+    print_table(_table(stages, total))
     for note in dry_run.notes:
         say(one_line(note))
     say("dry run: nothing was written, and no server was asked.")
@@ -56,16 +55,16 @@ def _rounded(amounts: dict[str, Amount]) -> dict[str, dict[str, float | None]]:
     return rounded
 
 
-def _table(line: dict[str, Any]) -> Table:
+def _table(stages: list[dict[str, Any]], total: dict[str, Any]) -> Table:
     """One row per amount of a stage, then the time and money of all stages."""
     rows: list[tuple[Cell, ...]] = []
-    for stage in line["dry_run"]:
+    for stage in stages:
         rows.append((stage["stage"], "to do", stage["to_do"], stage["to_do"]))
         if stage["to_do"]:
             rows.append(("", f"with {stage['model']}", "", ""))
             rows += _amount_rows("", stage)
-    if len(line["dry_run"]) > 1:
-        rows += _amount_rows("all", line["total"])
+    if len(stages) > 1:
+        rows += _amount_rows("all", total)
     columns = (Column("stage"), Column("what"), Column("expected", ",.0f"), Column("at most", ",.0f"))
     notes = ("a dash: not known yet",)
     return Table(title="What is left to do", columns=columns, rows=tuple(rows), notes=notes)

@@ -28,14 +28,11 @@ from selfreflect.pipeline.settings import check_model, check_settings, stage_set
 from selfreflect.pipeline.stages import StageSpec, StageTask, stage_fn
 from selfreflect.pipeline.todo import has_all_questions, missing_answers, missing_scores, missing_summaries
 from selfreflect.prompts import Prompts, load_prompts
-from selfreflect.records import AnswerSet, Failure, Question, Record, Stage
+from selfreflect.records import AnswerSet, Failure, Question, Stage
 from selfreflect.sources.items import Item
 from selfreflect.sources.questions import load_questions
 from selfreflect.store.journal import store_errors
 from selfreflect.store.run import MANIFEST, Run, check_run_directory
-from selfreflect.strategies import load_strategy
-from selfreflect.strategies.driver import Named
-from selfreflect.strategies.task import Strategy, StrategyFunction, Task
 
 if TYPE_CHECKING:
     from selfreflect.models.chat import ChatTokenizer
@@ -43,7 +40,7 @@ if TYPE_CHECKING:
     from selfreflect.models.local.generator import HFGenerator
 
 MOST_STEPS = 20
-"""Steps after which a strategy is stopped: with placeholders for replies it may never end."""
+"""Steps after which strategies are stopped: with placeholders for replies they may never end."""
 
 _NUMBERS = count()
 _PLACEHOLDER = re.compile(r"⟦reply \d+ of (\d{1,9}) tokens⟧")
@@ -73,7 +70,13 @@ NOTHING = Amount(0, 0)
 UNKNOWN = Amount(None, None)
 
 
-class StageCost(Record, frozen=True, kw_only=True):
+AMOUNTS = ("calls", "completions", "prompt_tokens", "completion_tokens", "judge_tokens", "seconds")
+"""Calls are conversations to send, at most one per completion, for servers that give one at a time; judge
+tokens are nodes of prefix trees."""
+
+
+@dataclass(frozen=True)
+class StageCost:
     """What one stage would still take."""
 
     stage: Stage
@@ -81,16 +84,8 @@ class StageCost(Record, frozen=True, kw_only=True):
     """Its name, and where it is served, without credentials."""
     to_do: int
     """Answer sets, summaries or scores."""
-    calls: Amount = NOTHING
-    """Conversations to send; at most one per completion, for servers that give one at a time."""
-    completions: Amount = NOTHING
-    prompt_tokens: Amount = NOTHING
-    completion_tokens: Amount = NOTHING
-    judge_tokens: Amount = NOTHING
-    """Nodes of prefix trees."""
-    seconds: Amount = NOTHING
-    money: Amount | None = None
-    """In the currency of the prices; None without prices."""
+    amounts: dict[str, Amount]
+    """All of ``AMOUNTS``, and ``money`` in the currency of the prices, if there is one for the model."""
 
 
 def dry_run_directory(
@@ -160,21 +155,17 @@ class DryRun:
 
     def summaries(self, strategies: Sequence[str]) -> None:
         """Count what the missing summaries take, by following the strategies with placeholders."""
-        followed = [(name, _stopped(load_strategy(name))) for name in strategies]
-        self._count("summaries", missing_summaries(self._run, strategies), followed)
+        self._count("summaries", missing_summaries(self._run, strategies), strategies)
 
     def scores(self) -> None:
         """Count the judge's work."""
         tasks = missing_scores(self._run)
         to_do = sum(task.size for task in tasks)
-        cost = StageCost(
-            stage="scores",
-            model=self._config.scores.judge,
-            to_do=to_do,
-            judge_tokens=self._judge_tokens(tasks) if tasks else NOTHING,
-            seconds=self._seconds("scores", to_do, len(self._run.scores)),
-        )
-        self.costs.append(cost)
+        amounts = dict.fromkeys(AMOUNTS, NOTHING)
+        if tasks:
+            amounts["judge_tokens"] = self._judge_tokens(tasks)
+        amounts["seconds"] = self._seconds("scores", to_do, len(self._run.scores))
+        self.costs.append(StageCost("scores", self._config.scores.judge, to_do, amounts))
 
     def _judge_tokens(self, tasks: Sequence[StageTask]) -> Amount:
         if kind_of(self._config.scores.judge) == "vllm+http":
@@ -201,7 +192,7 @@ class DryRun:
         self,
         stage: Literal["answers", "summaries"],
         tasks: Sequence[StageTask],
-        strategies: Sequence[Named] = (),
+        strategies: Sequence[str] = (),
     ) -> None:
         """Run a stage with placeholders for replies."""
         spec = StageSpec(stage, self._config, self._prompts, self._options, tuple(strategies))
@@ -219,33 +210,35 @@ class DryRun:
             self._note("at most: each text to come has as many tokens as allowed, and the judge masks each")
         earlier_tokens, earlier_completions = self._earlier(stage)
         counter = RequestCounter(spec.model, chat)
-        for results in stage_fn(spec, counter, Quiet())(tasks):
-            self._run.add_in_memory(results)
-            for result in results:
-                if isinstance(result, Failure):
-                    self._note(f"{result.name} could not be followed to its end: {result.message}")
+        work = stage_fn(spec, counter, Quiet())
+        for start in range(0, len(tasks), spec.batch_size):
+            counter.steps = 0
+            for results in work(tasks[start : start + spec.batch_size]):
+                self._run.add_in_memory(results)
+                for result in results:
+                    if isinstance(result, Failure):
+                        self._note(f"{result.name} could not be followed to its end: {result.message}")
         completion_tokens = Amount(None, counter.most_completion_tokens)
         if earlier_tokens or not tasks:
             mean = earlier_tokens / max(1, earlier_completions)
             expected = min(counter.completions * mean, counter.most_completion_tokens)
             completion_tokens = Amount(expected, counter.most_completion_tokens)
-        money = None
+        amounts = {
+            "calls": counter.calls,
+            "completions": Amount(counter.completions, counter.completions),
+            "prompt_tokens": counter.prompt_tokens,
+            "completion_tokens": completion_tokens,
+            "judge_tokens": NOTHING,
+            "seconds": self._seconds(stage, counter.completions, earlier_completions),
+        }
         price = self._config.prices.get(spec.model)
         if price is not None:
-            money = counter.prompt_tokens * (price.input_per_million / 1e6)
-            money += completion_tokens * (price.output_per_million / 1e6)
-        cost = StageCost(
-            stage=stage,
-            model=_model_and_place(spec),
-            to_do=sum(task.size for task in tasks),
-            calls=counter.calls,
-            completions=Amount(counter.completions, counter.completions),
-            prompt_tokens=counter.prompt_tokens,
-            completion_tokens=completion_tokens,
-            seconds=self._seconds(stage, counter.completions, earlier_completions),
-            money=money,
-        )
-        self.costs.append(cost)
+            paid = (
+                counter.prompt_tokens * price.input_per_million + completion_tokens * price.output_per_million
+            )
+            amounts["money"] = paid * 1e-6
+        to_do = sum(task.size for task in tasks)
+        self.costs.append(StageCost(stage, _model_and_place(spec), to_do, amounts))
 
     def _earlier(self, stage: Literal["answers", "summaries"]) -> tuple[int, int]:
         """Tokens and number of the stage's completions that the directory holds."""
@@ -283,22 +276,6 @@ def _model_and_place(spec: StageSpec) -> str:
         return spec.model
     base_url = getattr(spec.config, spec.stage).base_url
     return f"{spec.model} at {endpoint(base_url).url}"
-
-
-def _stopped(function: StrategyFunction) -> StrategyFunction:
-    """The strategy, stopped after ``MOST_STEPS`` steps."""
-
-    def strategy(task: Task) -> Strategy:
-        steps = function(task)
-        try:
-            request = next(steps)
-            for _ in range(MOST_STEPS):
-                request = steps.send((yield request))
-        except StopIteration as end:
-            return cast(str, end.value)
-        raise RuntimeError(f"more than {MOST_STEPS} steps")
-
-    return strategy
 
 
 def _placeholder(limit: int) -> str:
@@ -352,9 +329,14 @@ class RequestCounter:
         self.completions = 0
         self.prompt_tokens = NOTHING
         self.most_completion_tokens = 0
+        self.steps = 0
+        """Of the current strategies."""
         self._chat = chat
 
     def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
+        self.steps += 1
+        if self.steps > MOST_STEPS:
+            return [Refusal(kind="strategy", message=f"more than {MOST_STEPS} steps") for _ in requests]
         return [self._reply(request) for request in requests]
 
     def _reply(self, request: Request) -> Reply:

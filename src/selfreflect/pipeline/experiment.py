@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -55,11 +55,10 @@ def open_experiment(
     options = options or ExecutionOptions()
     progress = progress or Quiet()
     prompts = load_prompts(options.prompts)
-    settings = stage_settings(config, stages, prompts)
     executors = Executors(options, models or ConfiguredModels(config, options, progress), progress)
     with Run.open(path, {}, fresh=fresh) as run, closing(executors):
-        check_settings(run.manifest, settings, path)
-        yield Experiment(run, config, settings, prompts, options, progress, executors)
+        check_settings(run.manifest, stage_settings(config, stages, prompts), path)
+        yield Experiment(run, config, prompts, options, progress, executors)
 
 
 class Experiment:
@@ -72,7 +71,6 @@ class Experiment:
         self,
         run: Run,
         config: Config,
-        settings: Mapping[Stage, dict[str, Any]],
         prompts: Prompts,
         options: ExecutionOptions,
         progress: Progress,
@@ -80,7 +78,6 @@ class Experiment:
     ) -> None:
         self.run = run
         self._config = config
-        self._settings = settings
         self._prompts = prompts
         self._options = options
         self._progress = progress
@@ -174,7 +171,8 @@ class Experiment:
         Args:
             facts: of its ``models`` or ``sources``.
         """
-        sections: dict[str, Any] = {"config": self._settings[stage], **facts}
+        settings = stage_settings(self._config, [stage], self._prompts)
+        sections: dict[str, Any] = {"config": settings[stage], **facts}
         if stage in PROMPTED:
             sections["prompts"] = self._prompts.hash
         entries: dict[str, Any] = {name: {stage: value} for name, value in sections.items()}

@@ -88,12 +88,12 @@ class Driver:
             ConfigError: an actor fits on no machine.
             BackendError: workers are lost.
         """
-        with _ray_errors():
-            placement = place_actors(spec, [node["Resources"] for node in self._ray.nodes() if node["Alive"]])
-            if not placement.gpus and spec.options.device == "auto":
-                # Ray does not hide the GPUs that others use
-                spec = replace_field(spec, options=replace(spec.options, device="cpu"))
-            yield from self._outcomes(spec, tasks, placement)
+        machines = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        placement = place_actors(spec, machines)
+        if not placement.gpus and spec.options.device == "auto":
+            # Ray does not hide the GPUs that others use
+            spec = replace_field(spec, options=replace(spec.options, device="cpu"))
+        yield from self._outcomes(spec, tasks, placement)
 
     def _outcomes(
         self, spec: StageSpec, tasks: Sequence[StageTask], placement: Placement
@@ -117,8 +117,9 @@ class Driver:
             try:
                 outcome = ray.get(ready)
             except ray.exceptions.RayError as error:
-                if _is_mistake(error):
-                    raise
+                in_actor = isinstance(error, ray.exceptions.RayTaskError)
+                if in_actor and not isinstance(error.cause, ray.exceptions.RayError):
+                    raise  # a bug, which keeps its traceback
                 losses[number] += 1
                 if number is None and losses[None] == TRIES + actors:
                     raise BackendError(
@@ -143,33 +144,6 @@ class Driver:
             if waiting:
                 number = waiting.popleft()
                 under_way[actor.work.remote(batches[number])] = (actor, number)
-
-
-def _is_mistake(error: Exception) -> bool:
-    """Whether an actor raised this error itself, unlike what Ray raises when it loses one."""
-    import ray
-
-    return isinstance(error, ray.exceptions.RayTaskError) and not isinstance(
-        error.cause, ray.exceptions.RayError
-    )
-
-
-@contextmanager
-def _ray_errors() -> Iterator[None]:
-    """Raise Ray's own errors as BackendError. Any other error is a bug and keeps its traceback."""
-    import ray
-
-    try:
-        yield
-    except ray.exceptions.RayError as error:
-        if _is_mistake(error):
-            raise
-        cause = str(error).strip().rpartition("\n")[2]  # behind ids and traceback
-        raise BackendError(
-            f"Ray lost workers or their results: {excerpt(cause, 300)}. Its machines need the same "
-            "selfreflect, "
-            "extras and models."
-        ) from None
 
 
 @contextmanager

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scripted import Scripted
 
 from selfreflect.answers import draw_answers
 from selfreflect.errors import BackendError
 from selfreflect.models.base import Completion, Refusal, Reply, Request, Sampling
-from selfreflect.models.scripted import Scripted
 from selfreflect.prompts import load_prompts
 from selfreflect.records import AnswerSet, Failure, Question
 

@@ -38,7 +38,6 @@ GENERATORS = (
     "models.local.generator",
     "models.openai",
     "models.vllm",
-    "models.scripted",
     "models.local.decode",
 )
 TORCH = {

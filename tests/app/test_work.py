@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 from app_server import ANSWERS
+from scripted import Scripted
 
 from selfreflect.app.jobs import Job, StopRequested
 from selfreflect.app.work import BATCH, JobProgress, Streaming
 from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling
-from selfreflect.models.scripted import Scripted
 
 if TYPE_CHECKING:
     from selfreflect.metric.scorer import SelfReflect

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 from command import COMMAND, environment, run, small, written
+from scripted import Scripted
 
 from selfreflect.config import Config, load_config
 from selfreflect.errors import BackendError, StoreError
 from selfreflect.models.local import loading
-from selfreflect.models.scripted import Scripted
 from selfreflect.pipeline.experiment import Experiment, open_experiment
 from selfreflect.pipeline.models import ConfiguredModels
 from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet

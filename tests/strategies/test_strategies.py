@@ -7,10 +7,10 @@ import sys
 from itertools import islice
 
 import pytest
+from scripted import Scripted
 
 from selfreflect.errors import BackendError, ConfigError
 from selfreflect.models.base import Completion, Message, Refusal, Reply, Request, Sampling
-from selfreflect.models.scripted import Scripted
 from selfreflect.prompts import load_prompts
 from selfreflect.records import Failure, Question, Summary
 from selfreflect.strategies import STRATEGIES, Task, draw_samples, load_strategy

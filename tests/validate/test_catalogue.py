@@ -7,9 +7,9 @@ import subprocess
 import sys
 
 import pytest
+from scripted import Scripted
 
 from selfreflect.errors import ConfigError
-from selfreflect.models.scripted import Scripted
 from selfreflect.sources.items import Item
 from selfreflect.validate import catalogue
 from selfreflect.validate.catalogue import METRICS, families, metric

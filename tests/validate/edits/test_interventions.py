@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scripted import Scripted
 
 from selfreflect.errors import DataError
 from selfreflect.grouping import group_indices, normal_form
 from selfreflect.models.base import Refusal
-from selfreflect.models.scripted import Scripted
 from selfreflect.render.table import Table, to_csv, to_markdown
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import MetricInfo, Undefined, Value, digest

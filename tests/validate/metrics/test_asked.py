@@ -9,10 +9,10 @@ import pytest
 from hostile import PAYLOADS
 from hypothesis import given
 from hypothesis import strategies as st
+from scripted import Scripted
 
 from selfreflect.errors import BackendError
 from selfreflect.models.base import Completion, Refusal, Reply
-from selfreflect.models.scripted import Scripted
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import Undefined
 from selfreflect.validate.metrics.asked import (

@@ -1,4 +1,4 @@
-"""A generator that replies from a script, for tests and to try out strategies and backends."""
+"""A generator that replies from a script, to test strategies and whatever calls a model."""
 
 from __future__ import annotations
 

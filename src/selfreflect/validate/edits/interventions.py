@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from statistics import fmean
 
-from msgspec.structs import replace
+import msgspec
 
 from selfreflect.errors import DataError
 from selfreflect.grouping import group_indices
@@ -27,9 +28,8 @@ from selfreflect.validate.edits.statements import (
     CannotEditError,
     Grouping,
     Material,
-    Statement,
     other_possibilities,
-    statements,
+    stated,
 )
 from selfreflect.validate.statistics import FEWEST_TESTED, Worsening, bounded_mean, detectable_rate
 from selfreflect.validate.study import (
@@ -68,7 +68,7 @@ class Interventions:
             statement.
 
     Raises:
-        DataError: there are no items, two have the same id, or nothing can be edited.
+        DataError: nothing can be edited.
     """
 
     name = "interventions"
@@ -81,7 +81,7 @@ class Interventions:
         writer: Generator | None = None,
     ) -> None:
         self._seed = seed
-        self._statements = statements(items, grouping)
+        self._statements = {item.id: stated(item, grouping) for item in items}
         self._frames: dict[str, str | Undefined] = {}
         if writer is not None:
             stating = [item for item in items if self._statements[item.id]]
@@ -90,7 +90,7 @@ class Interventions:
         """By edit: an item, and the names of its summaries before and after."""
         self.skipped: Counter[tuple[str, str]] = Counter()
         """(edit, why it could not be made) -> how often."""
-        edited = [replace(item, summaries=self._summaries(item), order=()) for item in items]
+        edited = [msgspec.structs.replace(item, summaries=self._summaries(item), order=()) for item in items]
         self.items = [item for item in edited if item.summaries]
         if not self.items:
             reasons = ", ".join(sorted({reason for _, reason in self.skipped}))
@@ -109,12 +109,13 @@ class Interventions:
         elif isinstance(frame, Undefined):
             self.skipped[BASE, f"writer: {frame.reason}: {frame.message}"] += 1
         else:
-            text = statement.text(frame)
+            statement = replace(statement, frame=frame)
+            text = statement.text()
             edits: dict[str, Edit] = {}
             for edit, change in STATEMENT_EDITS.items():
-                edits[edit] = partial(_restate, change, statement, frame)
+                edits[edit] = partial(change, statement)
             edits[PAD] = partial(TEXT_EDITS[PAD], text)
-            edits[QUESTION] = partial(_repeat_question, item)
+            edits[QUESTION] = lambda _: item.question.strip()
             summaries |= self._edited(item, BASE, text, edits)
         for name, text in item.summaries.items():
             if {name, *(f"{name}: {edit}" for edit in TEXT_EDITS)} & summaries.keys():
@@ -122,7 +123,7 @@ class Interventions:
             elif not text.strip():
                 self.skipped["all" + OWN, "it is blank"] += 1
             else:
-                edits = {edit: partial(change, text) for edit, change in TEXT_EDITS.items()}
+                edits = {edit: partial(edit_text, text) for edit, edit_text in TEXT_EDITS.items()}
                 summaries |= self._edited(item, name, text, edits, OWN)
         return summaries
 
@@ -136,7 +137,7 @@ class Interventions:
             rng = random.Random(seed_for(self._seed, item.id, name, edit))
             try:
                 edited = change(Material(item.masked_out + item.conditioning, others, rng))
-                if edited == text:
+                if edited in ("", text):
                     raise CannotEditError("it would change nothing")
             except CannotEditError as error:
                 self.skipped[edit + label, str(error)] += 1
@@ -233,18 +234,6 @@ def _verdict(change: Worsening) -> str:
     if change.mean.n < FEWEST_TESTED:
         return f"has values for fewer than {FEWEST_TESTED} items, too few to judge, of:"
     return _VERDICTS[change.direction]
-
-
-def _restate(
-    change: Callable[[Statement, Material], Statement], statement: Statement, frame: str, material: Material
-) -> str:
-    return change(statement, material).text(frame)
-
-
-def _repeat_question(item: Item, material: Material) -> str:
-    if not item.question.strip():
-        raise CannotEditError("the question is blank")
-    return item.question.strip()
 
 
 def write_frames(items: Sequence[Item], writer: Generator, seed: int) -> dict[str, str | Undefined]:

@@ -32,7 +32,7 @@ from selfreflect.validate.edits.statements import (
     badness,
     correlations,
     other_possibilities,
-    statements,
+    stated,
 )
 from selfreflect.validate.statistics import (
     ALPHA,
@@ -95,13 +95,13 @@ class ShiftedPercentages:
     the mean counts: else a judge that likes a small number in front would seem to like the shift.
 
     Raises:
-        DataError: there are no items, two have the same id, or none has a possibility of 10% or more.
+        DataError: no item has a possibility of 10% or more.
     """
 
     name = "shifted_percentages"
 
     def __init__(self, items: Sequence[Item], seed: int = 0, grouping: Grouping = group_indices) -> None:
-        self._statements = statements(items, grouping)
+        self._statements = {item.id: stated(item, grouping) for item in items}
         self._seed = seed
         self.skipped: Counter[str] = Counter()
         """Why an item has no shifts -> how often."""
@@ -344,8 +344,8 @@ class MultipleChoice:
             summaries[name] = Statement(tuple(map(Possibility, options, others))).text()
         for shape, true in zip(chosen, distributions, strict=True):
             id_ = f"choice-{question}-{'-'.join(map(str, shape))}"
-            for name, stated in zip(summaries, distributions, strict=True):
-                self.points.append(Point(id_, total_variation(true, stated), (name,), question))
+            for name, other in zip(summaries, distributions, strict=True):
+                self.points.append(Point(id_, total_variation(true, other), (name,), question))
             answers: list[str] = []
             for option, count in zip(options, true, strict=True):
                 answers += [option] * count

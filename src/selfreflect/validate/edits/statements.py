@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from selfreflect.errors import DataError, excerpt
 from selfreflect.grouping import normal_form
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import MetricInfo
@@ -45,13 +44,15 @@ class Statement:
     named: tuple[Possibility, ...]
     rest: int = 0
     """The weight of everything that is not named."""
+    frame: str = FRAME
+    """Holds :data:`LIST` once."""
 
     @property
     def percentages(self) -> tuple[int, ...]:
         """Of the named possibilities, then of the rest; they sum to 100."""
         return apportioned([*(possibility.weight for possibility in self.named), self.rest], 100)
 
-    def text(self, frame: str = FRAME) -> str:
+    def text(self) -> str:
         """``I would say “Paris” (60%), “Lyon” (30%) or something else (10%).`` Texts are quoted unchanged."""
         *shares, rest = self.percentages
         parts = []
@@ -61,7 +62,7 @@ class Statement:
             parts.append(f"something else ({rest}%)")
         if len(parts) > 1:
             parts = [", ".join(parts[:-1]), parts[-1]]
-        return frame.replace(LIST, " or ".join(parts))
+        return self.frame.replace(LIST, " or ".join(parts))
 
 
 def apportioned(weights: Sequence[int], total: int) -> tuple[int, ...]:
@@ -73,22 +74,6 @@ def apportioned(weights: Sequence[int], total: int) -> tuple[int, ...]:
     for index in by_remainder[: total - sum(parts)]:
         parts[index] += 1
     return tuple(parts)
-
-
-def statements(items: Sequence[Item], grouping: Grouping) -> dict[str, Statement | None]:
-    """Map each item's id to what its answers say, see :func:`stated`.
-
-    Raises:
-        DataError: there are no items, or two have the same id.
-    """
-    if not items:
-        raise DataError("there are no items to study")
-    by_item: dict[str, Statement | None] = {}
-    for item in items:
-        if item.id in by_item:
-            raise DataError(f"two items have the id {excerpt(item.id)}; give each its own")
-        by_item[item.id] = stated(item, grouping)
-    return by_item
 
 
 def stated(item: Item, grouping: Grouping) -> Statement | None:
@@ -201,11 +186,7 @@ class Material:
     rng: random.Random
 
     def new_possibility(self) -> str:
-        """A possibility that no answer gives, not even in part.
-
-        Raises:
-            CannotEditError: the answers give all of them.
-        """
+        """A possibility that no answer gives, not even in part; CannotEditError if there is none."""
         answers = list(filter(None, map(_words, self.answers)))
         for text in (*self._shuffled(), _NEW):
             words = _words(text)
@@ -214,11 +195,7 @@ class Material:
         raise CannotEditError("every possibility at hand was given")
 
     def replace_detail(self, text: str) -> str:
-        """Change one number or name in ``text`` to one that the item does not have.
-
-        Raises:
-            CannotEditError: there is none, or none to replace it.
-        """
+        """Change one number or name to one that the item does not have; CannotEditError if that cannot be."""
         matches = _details(text)
         old = _words(text).union(*map(_words, self.answers))
         for match in self.rng.sample(matches, len(matches)):
@@ -274,30 +251,30 @@ def _words(text: str) -> set[str]:
     return set(_WORD.findall(text.casefold()))
 
 
-def _drop_most_frequent(statement: Statement, material: Material) -> Statement:
-    return replace(statement, named=_uneven(statement)[1:])
+def _drop_most_frequent(statement: Statement, material: Material) -> str:
+    return replace(statement, named=_uneven(statement)[1:]).text()
 
 
-def _drop_least_frequent(statement: Statement, material: Material) -> Statement:
-    return replace(statement, named=_uneven(statement)[:-1])
+def _drop_least_frequent(statement: Statement, material: Material) -> str:
+    return replace(statement, named=_uneven(statement)[:-1]).text()
 
 
-def _swap_two_frequencies(statement: Statement, material: Material) -> Statement:
+def _swap_two_frequencies(statement: Statement, material: Material) -> str:
     """Of the most and the least frequent possibility. They stay in place, so that only two numbers differ."""
     first, *middle, last = _uneven(statement)
     swapped = replace(first, weight=last.weight), *middle, replace(last, weight=first.weight)
-    return replace(statement, named=swapped)
+    return replace(statement, named=swapped).text()
 
 
-def _add_a_possibility(statement: Statement, material: Material) -> Statement:
+def _add_a_possibility(statement: Statement, material: Material) -> str:
     """One that nobody gave, at 20%; the others keep their proportions."""
     total = sum(possibility.weight for possibility in statement.named) + statement.rest
     scaled = [replace(possibility, weight=possibility.weight * _SCALE) for possibility in statement.named]
     added = Possibility(material.new_possibility(), total)
-    return Statement((*scaled, added), statement.rest * _SCALE)
+    return replace(statement, named=(*scaled, added), rest=statement.rest * _SCALE).text()
 
 
-def _replace_a_detail(statement: Statement, material: Material) -> Statement:
+def _replace_a_detail(statement: Statement, material: Material) -> str:
     """In the most frequent possibility that has one."""
     named = list(statement.named)
     for index, possibility in enumerate(named):
@@ -306,14 +283,15 @@ def _replace_a_detail(statement: Statement, material: Material) -> Statement:
         except CannotEditError as error:
             reason = error
         else:
-            return replace(statement, named=tuple(named))
+            return replace(statement, named=tuple(named)).text()
     raise reason
 
 
-def _cut_to_the_majority(statement: Statement, material: Material) -> Statement:
-    if len(statement.named) > 1 and statement.named[0].weight == statement.named[1].weight:
+def _cut_to_the_majority(statement: Statement, material: Material) -> str:
+    first, second, *_ = _several(statement)
+    if first.weight == second.weight:
         raise CannotEditError("no possibility is more frequent than all others")
-    return Statement(_several(statement)[:1])
+    return replace(statement, named=(first,), rest=0).text()
 
 
 def _several(statement: Statement) -> tuple[Possibility, ...]:
@@ -329,7 +307,7 @@ def _uneven(statement: Statement) -> tuple[Possibility, ...]:
     return named
 
 
-STATEMENT_EDITS: Mapping[str, Callable[[Statement, Material], Statement]] = {
+STATEMENT_EDITS: Mapping[str, Callable[[Statement, Material], str]] = {
     "drop most frequent": _drop_most_frequent,
     "drop least frequent": _drop_least_frequent,
     "swap two frequencies": _swap_two_frequencies,

@@ -159,11 +159,6 @@ def test_the_error_with_answers_is_never_below_that_of_words_alone(made):
         assert found.stderr >= found.sampling_error * (1 - 1e-9)
 
 
-def test_no_word_is_no_mean():
-    with pytest.raises(ValueError, match="no word was sampled"):
-        sampled_mean([WordSample(3, 2, 1, (), ())])
-
-
 def test_the_interval_of_a_sample_covers_the_exact_mean():
     """Words of a skewed population, a third of them drawn: about 95 % of the intervals of two standard errors
     hold the truth."""

@@ -13,7 +13,7 @@ from itertools import chain
 import numpy as np
 
 from selfreflect.records import Sampled, WordDistance
-from selfreflect.stats import Floats, clustered_mean, finite_array
+from selfreflect.stats import Floats, clustered_mean
 
 
 @dataclass(frozen=True)
@@ -101,14 +101,9 @@ def sampled_mean(answers: Sequence[WordSample]) -> SampledMean:
     overstates them (9A.3).
 
     Args:
-        answers: in the order in which answers are sampled.
-
-    Raises:
-        ValueError: no word was sampled, or a value is not finite.
+        answers: in the order in which answers are sampled; with at least one word, and finite values.
     """
-    rates = finite_array(list(chain.from_iterable(answer.rates for answer in answers)))
-    if not len(rates):
-        raise ValueError("no word was sampled: an estimate needs at least one")
+    rates = np.array(list(chain.from_iterable(answer.rates for answer in answers)))
     token_tasks = sum(answer.weight for answer in answers)
     spread = float(rates.var(ddof=1)) if len(rates) > 1 else None
     if not all(answer.values for answer in answers):

@@ -29,24 +29,16 @@ def total_variation(logits: torch.Tensor, reference: torch.Tensor, temperature: 
 
 
 def kl_divergence(logits: torch.Tensor, reference: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Kullback-Leibler divergence of the summary from the reference, KL(q || p) = ``sum_v q(v) ln(q(v) /
-    p(v))``, in nats, at least 0.
-
-    In this direction it is what a reader of the summary loses in log-likelihood when words come from the
-    reference (Kullback and Leibler 1951, Ann. Math. Stat. 22, 79-86). Unbounded; infinite where the reference
-    expects what the summary rules out.
-    """
+    """Kullback-Leibler divergence KL(q || p) = ``sum_v q(v) ln(q(v) / p(v))``, in nats, 0 to infinity: what a
+    reader of the summary loses in log-likelihood when words come from the reference (Kullback and Leibler
+    1951, Ann. Math. Stat. 22, 79-86)."""
     log_p, log_q = _log_softmax(logits, temperature), _log_softmax(reference, temperature)
     return _expected(log_q, log_q - log_p).clamp_(min=0.0)
 
 
 def jensen_shannon(logits: torch.Tensor, reference: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Jensen-Shannon divergence ``KL(p || m) / 2 + KL(q || m) / 2`` with m = (p + q) / 2, in bits, so that it
-    lies in [0, 1].
-
-    The divergence, not its square root, which is the distance (Lin 1991, IEEE Trans. Inf. Theory 37,
-    145-151).
-    """
+    """Jensen-Shannon divergence ``KL(p || m) / 2 + KL(q || m) / 2`` with m = (p + q) / 2, in bits, in [0, 1].
+    Its square root is the distance (Lin 1991, IEEE Trans. Inf. Theory 37, 145-151)."""
     log_p, log_q = _log_softmax(logits, temperature), _log_softmax(reference, temperature)
     nats = (_to_middle(log_p, log_q) + _to_middle(log_q, log_p)) / 2
     return nats.div_(math.log(2)).clamp_(0.0, 1.0)
@@ -60,15 +52,11 @@ def _to_middle(log_p: torch.Tensor, log_q: torch.Tensor) -> torch.Tensor:
 
 
 def hellinger(logits: torch.Tensor, reference: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Hellinger distance ``sqrt(1/2 * sum_v (sqrt(p(v)) - sqrt(q(v)))^2)``, in [0, 1].
-
-    With H^2 <= TV <= sqrt(2) * H (Le Cam and Yang, Asymptotics in Statistics, 2nd ed. 2000, chapter 3).
-    Written as a sum of squares, since one minus the overlap of two nearly equal distributions would cancel.
-    """
-    root_p, root_q = (
-        _log_softmax(logits, temperature).div_(2).exp_(),
-        _log_softmax(reference, temperature).div_(2).exp_(),
-    )
+    """Hellinger distance ``sqrt(1/2 * sum_v (sqrt(p(v)) - sqrt(q(v)))^2)``, in [0, 1], with H^2 <= TV <=
+    sqrt(2) * H (Le Cam and Yang, Asymptotics in Statistics, 2nd ed. 2000, chapter 3)."""
+    # a sum of squares, since one minus the overlap of two nearly equal distributions would cancel
+    root_p = _log_softmax(logits, temperature).div_(2).exp_()
+    root_q = _log_softmax(reference, temperature).div_(2).exp_()
     return root_p.sub_(root_q).square_().sum(dim=-1).div_(2).sqrt_().clamp_(max=1.0)
 
 

@@ -56,11 +56,10 @@ class CannotScoreError(Exception):
 
 
 def prepare(judge: Judge, question: Question, answers: AnswerSet) -> QuestionPrompts:
-    """Mask the words of a question's answers and encode their prompts in the reference context.
+    """Mask the words of a question's answers and encode their prompts after the conditioning answers.
 
     Raises:
-        CannotScoreError: there is nothing to mask or to condition on, or the conditioning answers do not fit
-            the judge's window.
+        CannotScoreError: there is nothing to mask or to condition on, or it does not fit the judge's window.
     """
     if not answers.conditioning:
         raise CannotScoreError("no_answers", "there are no conditioning answers")
@@ -90,8 +89,7 @@ def summary_prompts(judge: Judge, question: QuestionPrompts, summary: str) -> li
     """Encode one prompt for each word of the question, after a summary.
 
     Raises:
-        CannotScoreError: the summary does not fit the judge's window, or makes it split a word into other
-            tokens.
+        CannotScoreError: it does not fit the judge's window, or makes it split a word into other tokens.
     """
     context = summary_context(question.question.text, summary)
     prompts = _encode_words(judge, context, question.words, "the summary")
@@ -112,14 +110,10 @@ def _encode_words(judge: Judge, context: Context, words: Sequence[MaskedWord], w
 def encode(
     judge: Judge, conversations: Sequence[Sequence[Message]], words: Sequence[str], what: str
 ) -> list[Prompt]:
-    """Encode each conversation continued by its word; there is at least one.
-
-    Args:
-        what: names the texts in messages, such as ``"the summary with a masked-out task"``.
+    """Encode each conversation continued by its word; there is at least one. ``what`` names them in messages.
 
     Raises:
-        CannotScoreError: one does not fit the judge's window, or the judge's tokenizer or template cannot
-            take it.
+        CannotScoreError: one does not fit the judge's window, or its tokenizer or template cannot take it.
     """
     lengths = []
     for turns, word in zip(conversations, words, strict=True):

@@ -24,8 +24,7 @@ STOPWORDS = frozenset(
         "what there at from an he one do about all will me by your any we so has"
     ).split()
 )
-"""The 44 words whose mean TF-IDF over 20 Newsgroups exceeds 0.012. One-letter words and contractions are not
-among them, by definition."""
+"""The 44 words, no single letters or contractions, whose mean TF-IDF over 20 Newsgroups exceeds 0.012."""
 
 
 class MaskedWord(Record, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -60,13 +60,17 @@ def summarize(
         done: pairs (question id, strategy name) to leave out.
 
     Raises:
-        ConfigError: at once, for an unknown or repeated strategy or a count below 1.
+        ConfigError: at once, for an unknown or repeated strategy.
         BackendError: while iterating, if the generator breaks its contract or gives up.
     """
-    functions = _functions(strategies)
-    for option, count in (("num_samples", num_samples), ("batch_questions", batch_questions)):
-        if count < 1:
-            raise ConfigError(f"{option} must be at least 1, not {count}")
+    functions: dict[str, StrategyFunction] = {}
+    for strategy in strategies:
+        name, function = strategy if isinstance(strategy, tuple) else (strategy, load_strategy(strategy))
+        if name in functions:
+            raise ConfigError(
+                f"strategy {excerpt(name)} is given twice; its name must identify its summaries"
+            )
+        functions[name] = function
     task = partial(
         Task,
         prompts=prompts or load_prompts(),
@@ -89,25 +93,8 @@ def summarize(
     return outcomes()
 
 
-def _functions(strategies: Iterable[Named]) -> dict[str, StrategyFunction]:
-    functions: dict[str, StrategyFunction] = {}
-    for strategy in strategies:
-        if isinstance(strategy, str):
-            name = strategy
-            function = load_strategy(strategy)
-        else:
-            name, function = strategy
-        if name in functions:
-            raise ConfigError(
-                f"strategy {excerpt(name)} is given twice; its name must identify its summaries"
-            )
-        functions[name] = function
-    return functions
-
-
 def _lock_step(runs: Sequence[StrategyRun], generator: Generator) -> Iterator[StrategyOutcome]:
-    """Repeat rounds of one generator call for all waiting runs. In the first round no run has requests
-    yet."""
+    """Repeat rounds of one generator call for all waiting runs. In the first no run has requests yet."""
     current = list(runs)
     try:
         while current:
@@ -143,20 +130,14 @@ def _round(
     replies: dict[Request, Reply | Refusal] = {}
     for index, reply in as_done(generator, requests):
         request = requests[index]
-        replies[request] = _complete(request, reply)
+        if isinstance(reply, Reply) and len(reply.completions) != request.n:
+            count = f"{len(reply.completions)} completions instead of {request.n}"
+            reply = Refusal(kind="backend", message=f"the generator gave {count}")
+        replies[request] = reply
         for number in users[request]:
             missing[number] -= 1
             if not missing[number]:
                 yield runs[number], [replies[needed] for needed in needs[number]]
-
-
-def _complete(request: Request, reply: Reply | Refusal) -> Reply | Refusal:
-    if isinstance(reply, Refusal) or len(reply.completions) == request.n:
-        return reply
-    return Refusal(
-        kind="backend",
-        message=f"the generator gave {len(reply.completions)} completions instead of {request.n}",
-    )
 
 
 class StrategyRun:

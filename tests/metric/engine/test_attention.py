@@ -6,6 +6,7 @@ import pytest
 import torch
 from engine_items import PARENTS, assert_same, expected, scored, tree_of
 
+from selfreflect.metric.engine import attention as attention_module
 from selfreflect.metric.engine import kernels
 from selfreflect.metric.engine import native as native_module
 from selfreflect.metric.engine.attention import TreeAttention
@@ -42,14 +43,15 @@ def by_loops(tree: PrefixTree, q, k, v, extras: Extras) -> torch.Tensor:
 @pytest.mark.parametrize("extras", EXTRAS, ids=str)
 @pytest.mark.parametrize("block", [1, 3, 64])
 @pytest.mark.parametrize("max_rows", [1, 4, 10, 11, 100])
-def test_tree_attention_over_several_contexts_agrees_with_loops(max_rows, block, extras, fused):
+def test_tree_attention_over_several_contexts_agrees_with_loops(max_rows, block, extras, fused, monkeypatch):
+    monkeypatch.setattr(attention_module, "BLOCK", block)
     torch.manual_seed(0)
     layers, heads, size = 2, 4, 8
     trees = [tree_of(prefix, PARENTS, [1, 2, 7]) for prefix in (6, 0, 2)]
     data = [[torch.randn(len(tree.prefix) + len(PARENTS), n, size) for n in (heads, 2, 2)] for tree in trees]
     found = [[torch.zeros_like(q) for q, _, _ in data] for _ in range(layers)]
     outputs = [[] for _ in trees]
-    attention = TreeAttention(block=block, fused=fused)
+    attention = TreeAttention(fused=fused)
     for batch in pack(trees, max_rows):
         attention.begin(batch)
         rows = [
@@ -101,7 +103,8 @@ def test_the_path_of_a_gpu_meets_what_its_kernel_asks_for(tiny_judge, monkeypatc
     assert engine.fused
     metric = SelfReflect(judge)
     metric.engine = engine
-    engine.max_rows, engine.block = 40, 7
+    engine.max_rows = 40
+    monkeypatch.setattr(attention_module, "BLOCK", 7)
     name = "unicode and words of many tokens"
     assert_same(scored(metric, name), expected(metric, name), 1e-5)
 

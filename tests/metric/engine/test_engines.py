@@ -161,7 +161,8 @@ def test_prefixes_lie_together_by_context_and_states_in_one_piece(tiny_judge, mo
     assert pieces[0] != pieces[1]
     monkeypatch.setattr(engine_module, "mapped_empty", noted)
     judge = tiny_judge("llama")
-    engine = TreeEngine(FusedDecoder(judge.decoder), judge.head, torch.device("cpu"), max_rows=6)
+    engine = TreeEngine(FusedDecoder(judge.decoder), judge.head, torch.device("cpu"))
+    engine.max_rows = 6
     pieces = {states.untyped_storage().data_ptr() for states in engine.states(trees)}
     assert pieces == {states.untyped_storage().data_ptr() for states in made}
     assert len(made) == 1

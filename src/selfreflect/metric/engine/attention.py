@@ -1,8 +1,7 @@
 """Attention over prefix trees, layer by layer and batch by batch.
 
-Every node attends to the keys of its context's prefix, computed once, and to its ancestors, most of which
-neighbours share. Shapes as in :mod:`~selfreflect.metric.engine.packing`; H query heads, KV key heads, head
-dimension D, P rows of a prefix.
+Shapes as in :mod:`~selfreflect.metric.engine.packing`; H query heads, KV key heads, head dimension D, P rows
+of a prefix.
 """
 
 from __future__ import annotations
@@ -21,20 +20,18 @@ from selfreflect.metric.engine.kernels import (
 )
 from selfreflect.metric.engine.packing import PackedBatch
 
+BLOCK = 64
+"""Tree nodes that share one look at their ancestors, in torch."""
+
 
 class TreeAttention:
     """Attention of all layers over consecutive batches, with the keys and values that later batches need.
 
     Call :meth:`begin` before each batch, then :meth:`attend` once for each layer. Layers may lie on several
     devices: what a layer needs and keeps is where its queries are.
-
-    Args:
-        block: tree nodes that share one look at their ancestors, in torch.
-        fused: use the device's fused kernels, if it has any.
     """
 
-    def __init__(self, *, block: int = 64, fused: bool = True) -> None:
-        self.block = block
+    def __init__(self, *, fused: bool = True) -> None:
         self.fused = fused
         self.prefixes: dict[int, dict[int, KeyValue]] = {}
         """Layer -> context -> keys and values of the shared prefix, each (KV, P, D)."""
@@ -74,9 +71,6 @@ class TreeAttention:
             query: (T, H, D), or (W, H, D) of the output rows if ``last``.
             key, value: (T, KV, D), with rotary embedding applied.
             last: only the output rows are needed, because no later layer looks at the others.
-
-        Returns:
-            The shape of ``query``. Unless ``last``, rows of prefixes see the prefix up to themselves.
         """
         if extras.window is not None:
             self.windows.add(extras.window)
@@ -98,7 +92,7 @@ class TreeAttention:
                 out[rows] = attend_in_prefix(query[rows], prefixes[segment.context], scale, extras)
         kind = query.device, query.dtype, group, last
         if kind not in self._blocks:
-            self._blocks[kind] = cut_blocks(self.batch, self.block, group, query, outputs_only=last)
+            self._blocks[kind] = cut_blocks(self.batch, BLOCK, group, query, outputs_only=last)
         blocks = self._blocks[kind]
         if blocks.real.numel():
             nodes = attend_in_blocks(query, local, prefixes, blocks, scale, extras, fused=self.fused)

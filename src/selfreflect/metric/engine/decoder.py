@@ -18,8 +18,6 @@ from selfreflect.models.local.device_map import input_device
 FUSED = frozenset(("LlamaModel", "MistralModel", "Qwen2Model", "Qwen3Model"))
 """Decoders that :class:`FusedDecoder` knows."""
 
-_SILU = frozenset(("SiLU", "SiLUActivation"))
-
 Rotary = tuple[torch.Tensor, torch.Tensor]
 """Cosines, (rows, 1, D), and sines, (rows, 1, D / 2), of each row's angles."""
 
@@ -54,7 +52,7 @@ class FusedDecoder:
                 return False
             if name.endswith("_proj") and type(module) is not torch.nn.Linear:
                 return False
-        return not windowed(decoder.config)
+        return decoder.config.hidden_act == "silu" and not windowed(decoder.config)
 
     def run(self, batch: PackedBatch, attention: TreeAttention) -> torch.Tensor:
         decoder = self.decoder
@@ -91,10 +89,7 @@ class FusedDecoder:
         values = attention.attend(attn.layer_idx, query, key, value, attn.scaling, Extras(), last=last)
         _add_linear(x, attn.o_proj, values.flatten(1))
         h = _norm(layer.post_attention_layernorm, x)
-        silu = type(mlp.act_fn).__name__ in _SILU
-        gate = _linear(mlp.gate_proj, h, silu=silu)
-        if not silu:
-            gate = mlp.act_fn(gate)
+        gate = _linear(mlp.gate_proj, h, silu=True)
         _add_linear(x, mlp.down_proj, gate.mul_(_linear(mlp.up_proj, h)))
         return x
 

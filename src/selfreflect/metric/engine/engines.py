@@ -33,37 +33,22 @@ class Engine(Protocol):
 class TreeEngine:
     """Keeps of each context the final hidden states at its token tasks, a few KB each.
 
-    Args:
-        device: where ``head`` wants its states.
-        max_rows: rows per forward pass.
-        block, fused: see :class:`~selfreflect.metric.engine.attention.TreeAttention`.
-
-    Attributes:
-        windows: the sliding windows that the layers have asked for so far.
+    ``device`` is where ``head`` wants its states. ``fused``: use the device's own attention, if it has any.
     """
 
-    def __init__(
-        self,
-        decoder: Decoder,
-        head: Head,
-        device: torch.device,
-        *,
-        max_rows: int | None = None,
-        block: int = 64,
-        fused: bool = True,
-    ) -> None:
+    def __init__(self, decoder: Decoder, head: Head, device: torch.device, *, fused: bool = True) -> None:
         self.decoder = decoder
         self.head = head
         self.device = device
-        self.max_rows = max_rows or (1024 if device.type == "cpu" else 8192)
-        self.block = block
+        self.max_rows = 1024 if device.type == "cpu" else 8192
+        """Rows per forward pass."""
         self.fused = fused
         self.windows: set[int] = set()
+        """The sliding windows that the layers have asked for so far."""
 
     @torch.inference_mode()
     def states(self, trees: Sequence[PrefixTree]) -> list[torch.Tensor]:
-        """Final normed hidden states at the output nodes, shape (W, hidden) for each tree."""
-        attention = TreeAttention(block=self.block, fused=self.fused)
+        attention = TreeAttention(fused=self.fused)
         counts = [len(tree.outputs) for tree in trees]
         states: torch.Tensor | None = None
         filled = 0
@@ -85,21 +70,16 @@ class SequenceEngine:
     Args:
         forward: token ids (rows, length) -> states (rows, length, width).
         device: where ``forward`` wants its token ids.
-        max_rows: tokens per batch, unless a single sequence has more.
     """
 
     def __init__(
-        self,
-        forward: Callable[[torch.Tensor], torch.Tensor],
-        head: Head,
-        device: torch.device,
-        *,
-        max_rows: int = 4096,
+        self, forward: Callable[[torch.Tensor], torch.Tensor], head: Head, device: torch.device
     ) -> None:
         self.forward = forward
         self.head = head
         self.device = device
-        self.max_rows = max_rows
+        self.max_rows = 4096
+        """Tokens per batch, unless a single sequence has more."""
 
     @torch.inference_mode()
     def states(self, trees: Sequence[PrefixTree]) -> list[torch.Tensor]:

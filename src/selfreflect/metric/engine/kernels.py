@@ -130,16 +130,12 @@ def attend_in_blocks(
     *,
     fused: bool,
 ) -> torch.Tensor:
-    """Attention of every node to its prefix and its path.
+    """Attention of every node to its prefix and its path: (B, R, H, D); rows of padding are undefined.
 
     Args:
         query: shape (rows, H, D).
         local: keys and values that ``blocks.keys`` counts, each (keys, KV, D).
         prefixes: by context, each (KV, P, D); none where it is empty.
-        fused: use the device's kernel, if it has one that serves ``extras``.
-
-    Returns:
-        Shape (B, R, H, D); rows of padding are undefined.
     """
     if fused and extras.plain and query.device.type in FUSED_KERNELS:
         return _fused(query, local, prefixes, blocks, scale)
@@ -181,9 +177,6 @@ def plain_attention(
         query: (batch, H, rows, D).
         pairs: keys and values, each (batch or 1, KV, keys, D), attended to as if concatenated.
         visible: broadcasts to (batch, H, rows, all keys).
-
-    Returns:
-        The shape and dtype of ``query``.
     """
     batch, heads, rows, size = query.shape
     kv = pairs[0][0].shape[1]

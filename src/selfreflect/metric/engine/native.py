@@ -81,15 +81,12 @@ class Native:
         tiles: Tiles,
         scale: float,
     ) -> torch.Tensor:
-        """What every query of the tiles takes from the keys that it may see.
+        """What every query of the tiles takes from the keys that it may see; other rows are undefined.
 
         Args:
             query: shape (rows, H, D).
             local: keys and values that ``tiles.keys`` counts, each (keys, KV, D).
             prefixes: by context, each (KV, P, D), contiguous; none where it is empty.
-
-        Returns:
-            The shape of ``query``; rows that no tile has are undefined.
         """
         query, key, value = query.contiguous(), local[0].contiguous(), local[1].contiguous()
         out = torch.empty_like(query)

@@ -46,9 +46,7 @@ _CHECKSUM = 32
 class Reference:
     """The states after the conditioning answers: computed with the first summaries, kept for later ones.
 
-    Args:
-        tree: of the prompts after the conditioning answers.
-        cache: keeps the states on disk, and may have them.
+    ``tree`` is of the prompts after the conditioning answers; ``cache`` keeps its states on disk.
     """
 
     def __init__(self, engine: Engine, tree: PrefixTree, cache: ReferenceCache | None = None) -> None:
@@ -58,11 +56,7 @@ class Reference:
         self._states: torch.Tensor | None = None
 
     def compare(self, trees: Sequence[PrefixTree]) -> SummaryStates:
-        """Run the judge for the contexts of some summaries.
-
-        Args:
-            trees: at least one, each with the words of the reference in their order.
-        """
+        """Run the judge for summaries' trees, at least one, each with the words of the reference in order."""
         if self._states is None and self._cache is not None:
             self._states = self._cache.get(self._tree)
         if self._states is None:
@@ -87,11 +81,8 @@ class ReferenceCache:
     """A directory of reference states of one judge. It never fails: it warns once of files that cannot be
     read, whose states are computed again, and once of a directory that cannot be written.
 
-    Args:
-        root: created when first needed, for its owner only, because the states derive from the answers.
-        judge_key: see :func:`judge_key`.
-        max_bytes: the least recently used files are removed above it.
-        warn: gets a sentence for people.
+    ``root`` is created when first needed, for its owner only, because the states derive from the answers.
+    Above ``max_bytes`` the least recently used files are removed. ``warn`` gets a sentence for people.
     """
 
     def __init__(

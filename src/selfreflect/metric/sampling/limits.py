@@ -21,17 +21,17 @@ class Limits:
     """
 
     budget: str | None = None
-    """As the user wrote it; :attr:`tokens` or :attr:`seconds` is what it means."""
+    """As the user wrote it."""
     tokens: int | None = None
-    """Judge tokens per question, counted as nodes of the prefix trees of the reference and of all summaries;
-    never exceeded. A judge that tree attention does not serve computes more for the same nodes."""
+    """Judge tokens per question, counted as nodes of all prefix trees; never exceeded. A judge without tree
+    attention computes more for the same nodes."""
     seconds: float | None = None
     """Time per question, kept approximately; another run may score other words."""
     standard_error: float | None = None
     """Stop when every summary's standard error against its exact score is at most this."""
     race: float | None = None
     """Stop scoring a summary when its order to every other one is certain at this confidence, for all pairs
-    of the question together, so that only close summaries cost more."""
+    of the question together."""
     seed: int = 0
     """Decides, with the question's id, which words come first."""
 

@@ -41,11 +41,8 @@ class _Stratum:
 
 
 class Population:
-    """The masked words of one question in strata, and the order in which they are drawn.
-
-    Args:
-        sizes: the token tasks of each word.
-        seed, question_id: what the order derives from, and nothing else.
+    """The masked words of one question in strata, and the order in which they are drawn, which derives from
+    the seed and the question's id alone. ``sizes`` are the token tasks of each word.
 
     Attributes:
         words, tokens: how many words and token tasks there are, copies counted.

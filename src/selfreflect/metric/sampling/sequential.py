@@ -67,10 +67,8 @@ class OverBudgetError(Exception):
 class SequentialScoring:
     """Scores one question in rounds.
 
-    Args:
-        reference, summaries: the prompts of each context.
-        max_words: scored words that no summary may exceed, copies counted.
-        clock: seconds.
+    ``reference`` and ``summaries`` are the prompts of each context. No summary gets more than ``max_words``
+    scored words, copies counted.
     """
 
     def __init__(

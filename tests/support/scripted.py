@@ -35,11 +35,7 @@ class Scripted:
         return [request for batch in self.batches for request in batch]
 
     def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
-        """Reply to each request, in order.
-
-        Raises:
-            BackendError: the list of replies is used up, or no key of the mapping occurs in the message.
-        """
+        """Reply to each request, in order. Raises BackendError if the list is used up, or no key occurs."""
         self.batches.append(tuple(requests))
         return [_reply(self._line(request), request.n) for request in requests]
 

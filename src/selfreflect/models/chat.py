@@ -21,11 +21,8 @@ class ChatTokenizer:
     """Renders and tokenises conversations for one model, and reads what it generated.
 
     Args:
-        tokenizer: a transformers tokenizer with a fast (Rust) backend.
+        tokenizer: a transformers tokenizer. Its fast (Rust) backend keeps untrusted text apart from markers.
         published_bos: add a BOS to a text that already holds one, as the published scorer does.
-
-    Raises:
-        JudgeError: the tokenizer has no fast backend, which keeps untrusted text apart from markers.
     """
 
     def __init__(self, tokenizer: Any, *, published_bos: bool = False) -> None:
@@ -45,10 +42,8 @@ class ChatTokenizer:
         """The conversation as one string that ends where the assistant's next turn begins.
 
         Without ``thinking`` a reasoning block that the template leaves open is closed. Markers in the
-        messages become private stand-ins, which :meth:`encode` turns back into plain text.
-
-        Raises:
-            JudgeError: the model's chat template cannot render these turns.
+        messages become private stand-ins, which :meth:`encode` turns back into plain text. Raises JudgeError
+        where the template cannot render these turns.
         """
         [text] = self.render_all([messages], thinking=thinking)
         return text
@@ -92,12 +87,8 @@ class ChatTokenizer:
         return encoded
 
     def completion(self, tokens: Sequence[int], *, in_trace: bool, stopped: bool) -> Completion:
-        """What the model generated, without reasoning trace and special tokens.
-
-        Args:
-            in_trace: whether the prompt ends inside a reasoning trace.
-            stopped: whether the model ended by itself.
-        """
+        """What the model generated, without reasoning trace and special tokens. ``in_trace``: the prompt ends
+        inside a trace. ``stopped``: the model ended by itself."""
         raw = self.tokenizer.decode(tokens, skip_special_tokens=False)
         try:
             visible = split_reasoning(raw, in_trace).visible

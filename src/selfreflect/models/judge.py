@@ -24,9 +24,7 @@ _VOCABULARY_AT_ONCE = 16384
 
 class Judge:
     """What the metric needs of a language model: token ids of conversations, decoder, vocabulary projection.
-
-    Make one with :meth:`load`.
-    """
+    Make one with :meth:`load`."""
 
     last_states: LastStates | None = None
     """Asks a decoder that runs elsewhere; None where it runs here."""
@@ -53,6 +51,7 @@ class Judge:
 
         Raises:
             JudgeError: the model cannot be loaded, does not fit, or cannot be a judge.
+            MissingExtraError: its optional package is not installed.
         """
         spec = ModelSpec.of(model, **fields)
         if spec.kind not in JUDGES:

@@ -116,12 +116,7 @@ def load_generator(
 def load_judge(
     spec: ModelSpec, *, compat: Compat = "", progress: Callable[[str], None] | None = None
 ) -> Judge:
-    """The judge that ``spec`` names; see :meth:`selfreflect.models.judge.Judge.load`.
-
-    Raises:
-        JudgeError: the model cannot be loaded or cannot be a judge.
-        MissingExtraError: its optional package is not installed.
-    """
+    """Load the judge that ``spec`` names. Raises as :meth:`selfreflect.models.judge.Judge.load`."""
     if progress:
         progress(f"loading judge {spec.name}")
     judge: Judge = load_class(JUDGES["local"]).load(spec, compat=compat, progress=progress)

@@ -338,7 +338,7 @@ def test_people_are_told_that_states_of_a_server_are_not_checked(tiny_judge: Tin
 def test_a_key_that_was_not_sent_is_told(tiny_judge: TinyJudge, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-theirs")
     said = refusal(tiny_judge("llama"), lambda call: status(401, "no"))
-    assert "put the key of this server into SELFREFLECT_API_KEY" in said
+    assert "set SELFREFLECT_API_KEY" in said
     assert "sk-theirs" not in said
 
 

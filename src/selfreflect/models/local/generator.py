@@ -13,12 +13,8 @@ from selfreflect.models.spec import ModelSpec
 
 
 class HFGenerator:
-    """Answers requests with one local model.
-
-    Args:
-        batch_size: sequences decoded together, which does not change the texts; None for 64 on a CPU and 256
-            on a GPU.
-    """
+    """Answers requests with one local model. ``batch_size`` sequences are decoded together, which does not
+    change the texts; None for 64 on a CPU and 256 on a GPU."""
 
     def __init__(self, lm: CausalLM, *, batch_size: int | None = None) -> None:
         self.lm = lm

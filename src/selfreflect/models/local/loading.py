@@ -96,11 +96,8 @@ class ModelSource:
 
 
 def locate(spec: ModelSpec, progress: Callable[[str], None] | None) -> ModelSource:
-    """Where to load a model from; the embedded model is fetched and converted first if necessary.
-
-    Raises:
-        BackendError: no such device, precision or directory.
-    """
+    """Where to load a model from; the embedded model is fetched and converted first if necessary. Raises
+    BackendError for an unknown device, precision or directory."""
     device = pick_device(spec.device)
     dtype = pick_dtype(spec.dtype, device)
     name = spec.bare_name
@@ -133,8 +130,6 @@ class CausalLM:
 
 def load_causal_lm(spec: ModelSpec, progress: Callable[[str], None] | None = None) -> CausalLM:
     """Load a local model. The two that were used last are kept, so generator and judge can share one.
-
-    On a CPU this limits torch's threads, see :func:`~selfreflect.models.local.threads.limit_threads`.
 
     Raises:
         BackendError: no such model, no safetensors weights, weights that this installation cannot load, or no
@@ -271,11 +266,7 @@ def _explanation(name: str, path: str, error: Exception) -> str:
 
 
 def pick_device(device: Device) -> str:
-    """The device itself, and for ``auto`` the fastest there is.
-
-    Raises:
-        BackendError: this machine has no such device.
-    """
+    """The device itself, and for ``auto`` the fastest there is. Raises BackendError if there is none such."""
     if device not in get_args(Device):
         raise BackendError(f"unknown device {excerpt(device)}; there are {', '.join(get_args(Device))}")
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()

@@ -10,11 +10,8 @@ from pathlib import Path
 
 
 def set_library_defaults() -> None:
-    """Set environment variables for OpenMP and oneDNN that the user has not set.
-
-    Best called before torch is imported, which is when OpenMP reads its variable. The cache sizes are read at
-    the first oneDNN product.
-    """
+    """Set environment variables for OpenMP and oneDNN that the user has not set. OpenMP reads its own when
+    torch is imported, oneDNN at the first product."""
     if "torch" not in sys.modules:
         # Idle OpenMP threads spin by default, so two busy processes starve each other of their cores.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -37,11 +34,7 @@ def limit_threads() -> int:
 def usable_threads(root: Path = Path("/"), allowed: Set[int] | None = None) -> int:
     """``OMP_NUM_THREADS``, else the physical cores of the process's affinity, or fewer if its CPU quota pays
     for fewer: OpenMP threads meet at a barrier after every operation, and one without a core holds up all.
-
-    Args:
-        root: where ``sys`` is.
-        allowed: CPU numbers that the process may run on, by default its affinity.
-    """
+    ``root`` is where ``sys`` is, ``allowed`` the CPU numbers of the affinity."""
     explicit = os.environ.get("OMP_NUM_THREADS", "").strip()
     if explicit.isdecimal() and int(explicit) > 0:
         return int(explicit)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from selfreflect.errors import BackendError, MissingExtraError, excerpt
 from selfreflect.models.openai.endpoint import Endpoint
 from selfreflect.models.openai.protocol import error_text
-from selfreflect.models.openai.retry import (
-    APIError,
-    RetryPolicy,
-    call_with_retries,
-    retry_after,
-    status_error,
-)
+from selfreflect.models.openai.retry import APIError, RetryPolicy, retry_after, status_error, transport_error
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -49,14 +43,11 @@ class ServerClient:
     """Calls to one server, with retries, and errors in words without secrets.
 
     Args:
-        purpose: what it is needed for, as an error names it.
+        purpose: what needs the ``openai`` extra, should it be missing.
         max_connections: simultaneous calls, those that wait for another try included.
         timeout: seconds for one try; a call with all its tries and waits takes three times that at most.
         url_option: the flag of the server's address, as errors name it.
         progress: called when the server has to be asked again.
-
-    Raises:
-        MissingExtraError: the OpenAI client is not installed.
     """
 
     def __init__(
@@ -87,9 +78,6 @@ class ServerClient:
 
         The event loop has its own thread, so this also works inside another loop. Closing the iterator early
         cancels the tasks, as does the first error of one, which is raised.
-
-        Raises:
-            BackendError: the proxy that the environment names cannot be used.
         """
         queue: SimpleQueue[tuple[int, T] | BaseException | None] = SimpleQueue()
         runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
@@ -135,15 +123,44 @@ class ServerClient:
         retries: RetryPolicy,
         adapt: Callable[[APIError], bool] | None = None,
     ) -> T:
-        """Await ``send(client)``, again after failures that may pass. Raises as :func:`call_with_retries`."""
+        """Await ``send(client)`` until it succeeds, is refused for good, or has used up its tries or time.
+
+        Args:
+            adapt: changes a call that the server rejected and says whether it did; the next try then comes at
+                once and is not counted.
+
+        Raises:
+            APIError: the last failure.
+        """
+        import anyio
+        import httpx2
+        import openai
+
+        # anything else that a call raises is a mistake of ours
+        http_errors = (httpx2.HTTPError, httpx2.InvalidURL, anyio.EndOfStream)
+        expected = (APIError, OSError, openai.OpenAIError, *http_errors)
+        clock = asyncio.get_running_loop().time
         async with connection.slots:
-            return await call_with_retries(
-                partial(send, connection.client),
-                retries,
-                self._timeout,
-                on_retry=lambda error: self.note(f"{self.describe(error)}; trying again"),
-                adapt=adapt,
-            )
+            deadline = clock() + 3 * self._timeout
+            tries = 1
+            while True:
+                try:
+                    async with asyncio.timeout(min(self._timeout, deadline - clock())):
+                        return await send(connection.client)
+                except expected as exception:
+                    error = transport_error(exception)
+                if adapt is not None and adapt(error):
+                    continue
+                if not error.retryable:
+                    raise error
+                wait = retries.wait(tries, error.wait, random.random())
+                if wait is None or clock() + wait > deadline:
+                    asks = "" if error.wait is None else f", asks to wait {error.wait:.0f} s"
+                    count = "1 try" if tries == 1 else f"{tries} tries"
+                    raise replace(error, message=f"{error}{asks} ({count})")
+                self.note(f"{self.describe(error)}; trying again")
+                tries += 1
+                await retries.sleep(wait)
 
     @property
     def headers(self) -> Any:
@@ -164,7 +181,7 @@ class ServerClient:
         server_text = self.server.redacted(" ".join(error.server_text.split()))
         if server_text:
             message += f": {excerpt(server_text, 300)}"
-        return (message + self.server.advice(str(error))).replace("--base-url", self._url_option)
+        return message.replace("--base-url", self._url_option)
 
     def _connected(self) -> AsyncOpenAI:
         import httpx2
@@ -201,11 +218,7 @@ async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 async def body_of(response: Any) -> bytes:
-    """The JSON of a response with HTTP 200.
-
-    Raises:
-        APIError: it is something else, or too large.
-    """
+    """The JSON of a response with HTTP 200. Raises APIError if it is something else, or too large."""
     content_type = response.headers.get("content-type", "")
     if "json" not in content_type:
         raise APIError(

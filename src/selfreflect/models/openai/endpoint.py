@@ -29,13 +29,6 @@ class Endpoint:
     authorization: str = field(default="", repr=False)
     """The header of that name: the credentials of the base URL, else the key."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    withheld: str = ""
-    """Advice for people whose key was not sent, because it is for another server."""
-
-    def advice(self, message: str) -> str:
-        """What to do about an HTTP error that a withheld key may explain; empty for others."""
-        keyless = "HTTP 401" in message or "HTTP 403" in message  # which of the two depends on the server
-        return f". {self.withheld}" if self.withheld and keyless else ""
 
     def redacted(self, text: str) -> str:
         """``text`` without key and credentials, which a server may send back in an error."""
@@ -66,16 +59,10 @@ def endpoint(base_url: str | None, environment: Mapping[str, str] | None = None)
     authorization = f"Bearer {key}" if key else ""
     if basic:
         authorization = f"Basic {basic}"
-    withheld = ""
-    if openai_key and not authorization:
-        withheld = (
-            f"{KEYS[1]} is sent to https://{_OPENAI_HOST} alone: put the key of this server into {KEYS[0]}"
-        )
-
     secrets = {own_key, openai_key, basic, password or user, *_proxy_secrets(environment)}
     # Longest first: one may be part of another. A single letter is no secret and would spoil messages.
     redacted = sorted((secret for secret in secrets if len(secret) > 1), key=len, reverse=True)
-    return Endpoint(url, authorization, tuple(redacted), withheld)
+    return Endpoint(url, authorization, tuple(redacted))
 
 
 def _basic(user: str, password: str) -> str:

@@ -62,9 +62,7 @@ class OpenAIGenerator:
     def load(cls, spec: ModelSpec, progress: Callable[[str], None] | None = None) -> OpenAIGenerator:
         """The model ``openai:NAME`` at ``base_url`` (default: OpenAI). Nothing is sent yet.
 
-        Raises:
-            ConfigError: no name, a wrong address, or a key that cannot be sent.
-            MissingExtraError: the client is not installed.
+        Raises ConfigError for a wrong address or key, MissingExtraError without the client.
         """
         return cls(
             spec.bare_name,

@@ -53,10 +53,7 @@ class Dialect:
 
     def body(self, model: str, request: Request, first: int, count: int) -> dict[str, Any]:
         """The call for completions ``first`` to ``first + count`` of a request; a server may give fewer.
-
-        Raises:
-            APIError: the request needs a field that the server does not take.
-        """
+        Raises APIError if the request needs a field that the server does not take."""
         sampling = request.sampling
         extra = {
             **_NEUTRAL,
@@ -136,11 +133,7 @@ class ParsedResponse:
 
 
 def parse_response(data: bytes, count: int) -> ParsedResponse:
-    """Read 1 to ``count`` completions from the body of a response.
-
-    Raises:
-        APIError: it holds an error instead, no completion, or is no such response.
-    """
+    """Read 1 to ``count`` completions from the body of a response. Raises APIError if it holds none."""
     try:
         body = msgspec.json.decode(data, type=_Body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -1,14 +1,13 @@
-"""Calls to a server: what a failure means, whether to call again, and how long to wait before."""
+"""What the failure of a call to a server means, whether to call again, and how long to wait before."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-import random
 import re
 import ssl
 from collections.abc import Awaitable, Callable
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from typing import TypeVar
 
 from selfreflect.errors import excerpt
@@ -52,7 +51,10 @@ def status_error(status: int, server_text: str, wait: float | None = None) -> AP
     http = f"HTTP {status}"
     fatal = ""
     if status == 401:
-        fatal = f"the server does not accept the key; set {' or '.join(KEYS)} in the environment"
+        fatal = (
+            f"the server does not accept the key; set {KEYS[0]} or {KEYS[1]} in the environment, of which "
+            "the second is sent to https://api.openai.com alone"
+        )
     elif status == 402 or (status == 429 and "insufficient_quota" in server_text):
         fatal = "the account has no credit left"
     elif status == 404:
@@ -125,50 +127,3 @@ def retry_after(value: str | None) -> float | None:
     except ValueError:
         return None
     return None if math.isnan(seconds) else max(0.0, seconds)
-
-
-async def call_with_retries(
-    call: Callable[[], Awaitable[T]],
-    policy: RetryPolicy,
-    timeout: float,
-    *,
-    on_retry: Callable[[APIError], None],
-    adapt: Callable[[APIError], bool] | None = None,
-) -> T:
-    """Await ``call()`` until it succeeds, is refused for good, or has used up its tries or its time.
-
-    Args:
-        timeout: seconds for one try; all tries and waits together take three times that at most.
-        on_retry: called before each wait.
-        adapt: changes a call that the server rejected and says whether it did; the next try then comes at
-            once and is not counted.
-
-    Raises:
-        APIError: the last failure.
-    """
-    import anyio
-    import httpx2
-    import openai
-
-    # anything else that a call raises is a mistake of ours
-    expected = (APIError, OSError, openai.OpenAIError, httpx2.HTTPError, httpx2.InvalidURL, anyio.EndOfStream)
-    clock = asyncio.get_running_loop().time
-    deadline = clock() + 3 * timeout
-    tries = 1
-    while True:
-        try:
-            async with asyncio.timeout(min(timeout, deadline - clock())):
-                return await call()
-        except expected as exception:
-            error = transport_error(exception)
-        if adapt is not None and adapt(error):
-            continue
-        if not error.retryable:
-            raise error
-        wait = policy.wait(tries, error.wait, random.random())
-        if wait is None or clock() + wait > deadline:
-            asks = "" if error.wait is None else f", asks to wait {error.wait:.0f} s"
-            raise replace(error, message=f"{error}{asks} ({tries} {'try' if tries == 1 else 'tries'})")
-        on_retry(error)
-        tries += 1
-        await policy.sleep(wait)

@@ -70,13 +70,8 @@ class VLLMGenerator:
 
     @classmethod
     def load(cls, spec: ModelSpec, progress: Callable[[str], None] | None = None) -> VLLMGenerator:
-        """Load ``vllm:NAME``: an alias, a hub name or a local directory.
-
-        Raises:
-            MissingExtraError: vLLM is not installed.
-            BackendError: no such model, or vLLM cannot run it.
-            ConfigError: no name.
-        """
+        """Load ``vllm:NAME``: an alias, a hub name or a local directory. Raises BackendError if vLLM cannot
+        run it, MissingExtraError without vLLM."""
         check_installed("A model vllm:NAME")
         source = locate(spec, progress)
         with source.explain_errors():
@@ -84,11 +79,7 @@ class VLLMGenerator:
         return cls(_start(source), tokenizer, {**source.facts, "name": spec.name})
 
     def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
-        """One reply or refusal per request, in order.
-
-        Raises:
-            BackendError: vLLM has stopped working.
-        """
+        """One reply or refusal per request, in order. Raises BackendError if vLLM stops working."""
         rendered = [self.chat.render(request.messages, thinking=request.thinking) for request in requests]
         prompts = self.chat.encode(rendered)
         refusals = [refusal_for(prompt, self._window, self.name) for prompt in prompts]

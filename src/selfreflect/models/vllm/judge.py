@@ -36,11 +36,8 @@ SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
 class PooledJudge(Judge):
-    """A judge with its own tokenizer and projection, and with hidden states from ``pool``.
-
-    Args:
-        lm: from :func:`load_lm_head`, in the dtype of the decoder elsewhere.
-    """
+    """A judge with the tokenizer and projection of :func:`load_lm_head`, in the dtype of the decoder, and
+    hidden states from ``pool``."""
 
     def __init__(self, lm: CausalLM, pool: PoolingLLM | PoolingServer, *, compat: Compat = "") -> None:
         super().__init__(lm, compat=compat)

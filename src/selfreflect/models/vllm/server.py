@@ -81,11 +81,8 @@ class PoolingServer:
         )
 
     def longest(self) -> int | None:
-        """Tokens of the longest prompt that the server takes, None where it does not say.
-
-        Raises:
-            JudgeError: it cannot be reached, or does not serve the model.
-        """
+        """Tokens of the longest prompt that the server takes, None where it does not say. Raises JudgeError
+        if it cannot be reached, or does not serve the model."""
         [body] = self._call_all([self._list_models], AT_FIRST)
         models = _decoded(body, _Models, "a list of models").data
         for model in models:
@@ -98,11 +95,8 @@ class PoolingServer:
         )
 
     def last_states(self, prompts: Sequence[Sequence[int]]) -> Floats:
-        """The final normed hidden state of the last token of each prompt, shape (prompts, width).
-
-        Raises:
-            JudgeError: the server fails, or sends something else.
-        """
+        """The final normed hidden state of the last token of each prompt, shape (prompts, width). Raises
+        JudgeError if the server fails, or sends something else."""
         starts = range(0, len(prompts), PROMPTS_PER_CALL)
         batches = [prompts[start : start + PROMPTS_PER_CALL] for start in starts]
         bodies = self._call_all([partial(self._embed, batch) for batch in batches], self._retries)
@@ -128,11 +122,7 @@ class PoolingServer:
             return await body_of(response)
 
     def _call_all(self, calls: Sequence[Send], retries: RetryPolicy) -> list[bytes]:
-        """The response to each call, in order.
-
-        Raises:
-            JudgeError: one of them fails for good.
-        """
+        """The response to each call, in order. Raises JudgeError if one fails for good."""
 
         def task_of(send: Send) -> Task[bytes]:
             return lambda connection: self._client.call(connection, send, retries)

@@ -69,8 +69,8 @@ def application(services: Services, access: Access) -> Guard:
     app.include_router(_page_routes())
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _invalid_request)
-    app.add_exception_handler(SelfReflectError, _expected_error)
-    app.add_exception_handler(Exception, _unexpected_error)
+    app.add_exception_handler(SelfReflectError, _failure)
+    app.add_exception_handler(Exception, _failure)
     return Guard(app, access)
 
 
@@ -118,15 +118,12 @@ def _invalid_request(_: Request, error: Any) -> JSONResponse:
     return _respond(422, {"kind": "invalid", "message": without_paths("; ".join(lines))})
 
 
-def _expected_error(_: Request, error: Any) -> JSONResponse:
+def _failure(_: Request, error: Any) -> JSONResponse:
     if isinstance(error, QueueFullError):
         return _respond(429, {"kind": "busy", "message": str(error)}, {"Retry-After": "10"})
-    status = 404 if isinstance(error, UnknownRunError) else 422
-    return _respond(status, problem(error))
-
-
-def _unexpected_error(_: Request, error: Any) -> JSONResponse:
-    return _respond(500, problem(error))
+    if isinstance(error, UnknownRunError):
+        return _respond(404, problem(error))
+    return _respond(422 if isinstance(error, SelfReflectError) else 500, problem(error))
 
 
 def listen(host: str, port: int) -> socket.socket:

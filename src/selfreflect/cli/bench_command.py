@@ -4,17 +4,29 @@ from __future__ import annotations
 
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
+from selfreflect.bench.result import (
+    SCHEDULES,
+    Result,
+    agreement,
+    draw_scaling,
+    item_table,
+    scaling_table,
+    to_json,
+    work_table,
+)
+from selfreflect.bench.work import scaling_points
 from selfreflect.cli import settings as o
+from selfreflect.cli.console import Watcher, emit, make_folder, print_table, say, where, write_file
 from selfreflect.cli.settings import Overrides, option, takes
-from selfreflect.errors import ConfigError
-
-if TYPE_CHECKING:
-    from selfreflect.bench.result import Result
-    from selfreflect.sources.items import Item
+from selfreflect.errors import ConfigError, MissingExtraError
+from selfreflect.models.spec import kind_of
+from selfreflect.pipeline.models import ConfiguredModels
+from selfreflect.records import dump_line
+from selfreflect.render.table import to_csv
+from selfreflect.sources.items import Item, read_items
 
 
 @takes(
@@ -50,10 +62,6 @@ def bench_command(
     machine's peak speed, the memory, and how cost grows. Exits with 1 if the distances differ. Run it on an
     idle machine.
     """
-    from selfreflect.bench.result import SCHEDULES
-    from selfreflect.cli.console import Watcher, make_folder, say
-    from selfreflect.models.spec import kind_of
-
     letters = [letter.strip() for letter in only.split(",")]
     for letter in letters:
         if letter not in SCHEDULES:
@@ -67,10 +75,8 @@ def bench_command(
     if output is not None:
         make_folder(output)
     watcher = Watcher()
-    # imported only now: torch takes seconds, and a wrong option should not wait for it
+    # what imports torch is imported only now: it takes seconds, and a wrong option should not wait for it
     if random_model is None:
-        from selfreflect.pipeline.models import ConfiguredModels
-
         judge = ConfiguredModels(config, options, watcher).judge()
     else:
         from selfreflect.bench.random_model import random_judge
@@ -81,7 +87,6 @@ def bench_command(
             dtype=config.scores.dtype,  # type: ignore[arg-type]  # load_config has checked it
         )
     from selfreflect.bench.measure import Bench
-    from selfreflect.bench.work import scaling_points
 
     points = list(scaling_points(_items(None, None, None))) if scaling else []
     bench = Bench(judge, timed_items, points, [letter for letter in SCHEDULES if letter in letters])
@@ -105,8 +110,6 @@ def bench_command(
 
 
 def _items(source: str | None, limit: int | None, num_answers: int | None) -> list[Item]:
-    from selfreflect.sources.items import read_items
-
     if source is not None:
         return read_items(source, limit=limit, num_answers=num_answers)
     with resources.as_file(resources.files("selfreflect") / "data" / "bench_items.json") as bundled:
@@ -114,9 +117,6 @@ def _items(source: str | None, limit: int | None, num_answers: int | None) -> li
 
 
 def _show(result: Result, json: bool) -> None:
-    from selfreflect.bench.result import agreement, item_table, scaling_table, to_json, work_table
-    from selfreflect.cli.console import emit, print_table, say
-
     if json:
         emit(to_json(result))
     else:
@@ -129,11 +129,6 @@ def _show(result: Result, json: bool) -> None:
 
 
 def _write(result: Result, folder: Path) -> None:
-    from selfreflect.bench.result import draw_scaling, scaling_table
-    from selfreflect.cli.console import say, where, write_file
-    from selfreflect.errors import MissingExtraError
-    from selfreflect.render.table import to_csv
-
     _write_json(result, folder)
     say(f"wrote {where(folder / 'bench.json')}")
     if not result.scaling:
@@ -149,7 +144,4 @@ def _write(result: Result, folder: Path) -> None:
 
 def _write_json(result: Result, folder: Path) -> None:
     """Write all figures so far. After each item, so that hours of timing survive a crash."""
-    from selfreflect.bench.result import to_json
-    from selfreflect.records import dump_line
-
     (folder / "bench.json").write_text(dump_line(to_json(result)) + "\n", encoding="utf-8")

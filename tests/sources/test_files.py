@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from command import piped
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -125,15 +126,16 @@ def test_byte_order_mark_is_no_part_of_the_data(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    ("piped", "suffix"),
+    ("data", "suffix"),
     [
         (b'\xef\xbb\xbf\n [{"question": "Why?"}]', ".json"),
         (b' {"question": "Why?"}\n', ".jsonl"),
         (b'Why?\n"How?"\n', ".txt"),
     ],
 )
-def test_standard_input_is_recognised_by_its_start(piped, suffix):
-    content = read_content("-", io.BytesIO(piped))
+def test_standard_input_is_recognised_by_its_start(data, suffix):
+    with piped(data):
+        content = read_content("-")
     assert (content.name, content.suffix) == ("standard input", suffix)
     assert parse_rows(content)[0].fields == {"question": "Why?"}
 

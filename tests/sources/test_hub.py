@@ -4,9 +4,10 @@ ones."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import datasets
 import huggingface_hub.constants
@@ -196,9 +197,13 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 
 def load(root: Path, source: str, **options: Any) -> QuestionSet:
-    return load_questions(
-        source, hub=lambda name, subset, split: load_hub(str(root / name), subset, split), **options
-    )
+    return loaded(source, lambda name, subset, split: load_hub(str(root / name), subset, split), **options)
+
+
+def loaded(source: str, hub: Callable[..., Any], **options: Any) -> QuestionSet:
+    """The questions of a source when ``hub`` loads its data set."""
+    with mock.patch("selfreflect.sources.questions.load_hub", hub):
+        return load_questions(source, **options)
 
 
 def test_natural_questions(published):
@@ -236,7 +241,7 @@ def test_web_pages_of_natural_questions_are_never_read(published):
             reads.append(names)
             return self._dataset.select_columns(names)
 
-    got = load_questions(
+    got = loaded(
         "natural_questions",
         limit=2,
         hub=lambda name, subset, split: Watched(load_hub(str(published / name), subset, split)),
@@ -325,7 +330,7 @@ def test_unknown_column_is_named_with_the_nearest(published):
 
 def test_schema_that_changed_is_reported(tmp_path):
     with pytest.raises(DataError, match="'basicv8vc/SimpleQA' has no column 'problem'"):
-        load_questions("simpleqa", hub=lambda *_: Dataset.from_list([{"metadata": "m", "answer": "a"}]))
+        loaded("simpleqa", lambda *_: Dataset.from_list([{"metadata": "m", "answer": "a"}]))
 
 
 @pytest.mark.parametrize("source", ["hf:nobody/nothing", "cais/mmlu"])
@@ -356,7 +361,7 @@ def test_without_datasets_the_extra_is_named(monkeypatch):
 
 def test_empty_set():
     with pytest.raises(DataError, match="'any/set' holds no records"):
-        load_questions("hf:any/set", hub=lambda *_: Dataset.from_dict({"question": []}))
+        loaded("hf:any/set", lambda *_: Dataset.from_dict({"question": []}))
 
 
 def test_hf_without_a_name():
@@ -371,7 +376,7 @@ def test_revision_is_the_commit_in_the_addresses():
     dataset.info.download_checksums = {
         f"hf://datasets/cais/mmlu@{commit}/all/{part}.parquet": {} for part in "ab"
     }
-    assert load_questions("hf:any/set", hub=lambda *_: dataset).revision == commit
+    assert loaded("hf:any/set", lambda *_: dataset).revision == commit
 
 
 @pytest.mark.parametrize("choices", [None, [], "ABCD", ["x"] * 27])

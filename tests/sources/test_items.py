@@ -3,11 +3,11 @@ record as a failure."""
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
 import pytest
+from command import piped
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +21,8 @@ PLAIN = {"question": "Why?", "answers": ["a", "b", "c"], "summaries": {"mine": "
 
 
 def read(*values: object, **options: int) -> list[Item]:
-    return read_items("-", stdin=io.BytesIO(json.dumps(list(values)).encode()), **options)
+    with piped(json.dumps(list(values)).encode()):
+        return read_items("-", **options)
 
 
 def refused(*values: object) -> str:
@@ -63,7 +64,8 @@ def test_jsonl_file(tmp_path):
 
 
 def test_jsonl_on_standard_input():
-    assert len(read_items("-", stdin=io.BytesIO(json.dumps(PLAIN).encode()))) == 1
+    with piped(json.dumps(PLAIN).encode()):
+        assert len(read_items("-")) == 1
 
 
 def test_notes_in_an_item_are_ignored():
@@ -166,8 +168,8 @@ def test_repeated_id_names_both_records():
 
 def test_two_summaries_of_one_name_are_refused():
     data = json.dumps([PLAIN]).replace('"mine": "s"', '"mine": "s", "mine": "t"')
-    with pytest.raises(DataError, match="the key 'mine' more than once"):
-        read_items("-", stdin=io.BytesIO(data.encode()))
+    with piped(data.encode()), pytest.raises(DataError, match="the key 'mine' more than once"):
+        read_items("-")
 
 
 @pytest.mark.parametrize("name", ["items.csv", "items.txt"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import io
 import json
 import re
 from collections import Counter
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command import piped
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,7 +34,8 @@ WITHOUT_GOLD = {"open opinion", "underspecified", "unanswerable"}
 
 
 def read(*values: object, **options: Any) -> QuestionSet:
-    return load_questions("-", stdin=io.BytesIO(json.dumps(list(values)).encode()), **options)
+    with piped(json.dumps(list(values)).encode()):
+        return load_questions("-", **options)
 
 
 def refused(*values: object, **options: Any) -> str:
@@ -179,7 +180,8 @@ def test_file_with_every_field(tmp_path):
 
 
 def test_plain_lines_on_standard_input():
-    got = load_questions("-", stdin=io.BytesIO(b"Why?\nHow?\n"))
+    with piped(b"Why?\nHow?\n"):
+        got = load_questions("-")
     assert [question.text for question in got.questions] == ["Why?", "How?"]
     assert got.sha256 == hashlib.sha256(b"Why?\nHow?\n").hexdigest()
 

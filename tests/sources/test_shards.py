@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
 import pytest
-from command import run, small, written
+from command import piped, run, small, written
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +20,8 @@ TEXTS = ["What first?", "Who is it?", "Which pot?", "Why not?", "How deep?"]
 
 
 def read(texts: list[str], **options: object) -> QuestionSet:
-    return load_questions("-", stdin=io.BytesIO(json.dumps(texts).encode()), **options)
+    with piped(json.dumps(texts).encode()):
+        return load_questions("-", **options)
 
 
 @given(

@@ -3,14 +3,17 @@ process is the point."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from typer.main import get_command
@@ -76,6 +79,13 @@ def process(*arguments: object, cwd: Path | None = None, before: Callable[[], No
         timeout=120,
     )
     return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+@contextmanager
+def piped(data: bytes) -> Iterator[None]:
+    """Make ``data`` the standard input of this process."""
+    with mock.patch("sys.stdin", io.TextIOWrapper(io.BytesIO(data))):
+        yield
 
 
 def small(model: Path, out: Path, questions: Path, *, strategies: str = "greedy,basic") -> list[str]:

@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from selfreflect.errors import DataError, MissingExtraError, excerpt
 from selfreflect.records import question_id
@@ -103,17 +103,14 @@ class Content(NamedTuple):
         return hashlib.sha256(self.data).hexdigest()
 
 
-def read_content(source: str | Path, stdin: BinaryIO | None = None) -> Content:
+def read_content(source: str | Path) -> Content:
     """Read a .json, .jsonl, .csv, .parquet or .txt file, or standard input for ``"-"``.
-
-    Args:
-        stdin: read instead of the process's standard input.
 
     Raises:
         DataError: the source cannot be read, is empty, or has an unknown suffix.
     """
     if str(source) == "-":
-        data = (stdin or sys.stdin.buffer).read()
+        data = sys.stdin.buffer.read()
         content = Content("standard input", _guess_suffix(data), data)
     else:
         content = _read_file(Path(source))

@@ -10,9 +10,6 @@ from typing import Any, NamedTuple
 from selfreflect.errors import DataError, MissingExtraError, excerpt
 from selfreflect.sources.files import Row
 
-HubLoader = Callable[[str, str | None, str | None], Any]
-"""Loads a ``datasets.Dataset`` from (name, subset, split)."""
-
 
 class Columns(NamedTuple):
     """The columns to read; an empty name means no column. The id is always in ``id``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
@@ -91,13 +91,7 @@ def items_from_records(
     return items
 
 
-def read_items(
-    source: str | Path,
-    *,
-    limit: int | None = None,
-    num_answers: int | None = None,
-    stdin: BinaryIO | None = None,
-) -> list[Item]:
+def read_items(source: str | Path, *, limit: int | None = None, num_answers: int | None = None) -> list[Item]:
     """Read items from a JSON list, a JSONL file, or standard input (``"-"``).
 
     One list ``answers`` is halved; with fewer than two answers the first half is empty. Unknown keys are
@@ -106,7 +100,6 @@ def read_items(
     Args:
         limit: keep only the first items. The whole file is checked nevertheless.
         num_answers: keep only the first answers of each half.
-        stdin: read instead of the process's standard input.
 
     Raises:
         DataError: the file or a record in it is malformed.
@@ -115,7 +108,7 @@ def read_items(
     for name, value in (("limit", limit), ("num_answers", num_answers)):
         if value is not None and value < 1:
             raise ConfigError(f"{name} must be at least 1, not {value}")
-    content = read_content(source, stdin)
+    content = read_content(source)
     if content.suffix not in (".json", ".jsonl"):
         raise DataError(
             f"{content.name}: write items as a JSON list (.json) or as one object per line (.jsonl)"

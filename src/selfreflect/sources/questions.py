@@ -7,7 +7,7 @@ from contextlib import suppress
 from importlib import resources
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from selfreflect.errors import ConfigError, DataError, excerpt, nearest
 from selfreflect.models.base import seed_for
@@ -22,7 +22,7 @@ from selfreflect.sources.files import (
     read_content,
     type_name,
 )
-from selfreflect.sources.hub import HUB_SETS, Columns, HubLoader, HubSet, find_hub_set, load_hub, revision_of
+from selfreflect.sources.hub import HUB_SETS, Columns, HubSet, find_hub_set, load_hub, revision_of
 from selfreflect.sources.shards import parse_shard
 
 BUNDLED = "bundled"
@@ -78,8 +78,6 @@ def load_questions(
     subset: str | None = None,
     question_column: str | None = None,
     part: str | None = None,
-    stdin: BinaryIO | None = None,
-    hub: HubLoader = load_hub,
 ) -> QuestionSet:
     """Load questions from a name in :data:`SOURCES`, a hub data set (``hf:NAME``), a file, or standard input
     (``-``).
@@ -89,7 +87,6 @@ def load_questions(
             smaller sample is a subset of a larger one. From the bundled set it is even over all kinds.
         question_column: may name a field inside an object column, as in ``"question.text"``.
         part: a shard such as ``"3/16"`` of the (sampled) questions; see :mod:`selfreflect.sources.shards`.
-        stdin: read instead of the process's standard input.
 
     Raises:
         DataError: the source is unknown or unreadable, a record in it is malformed, or the shard is empty.
@@ -101,13 +98,13 @@ def load_questions(
     shard = None if part is None else parse_shard(part)
     hub_set = find_hub_set(source)
     if hub_set:
-        table = _hub_table(hub_set, subset, split, question_column, hub)
+        table = _hub_table(hub_set, subset, split, question_column)
     elif source == BUNDLED:
         _refuse("the bundled questions", split=split, subset=subset, question_column=question_column)
         table = _bundled_table()
     elif source == "-" or Path(source).suffix.lower() in PARSERS or _exists(source):
         _refuse("a file", split=split, subset=subset)
-        table = _file_table(source, question_column, stdin)
+        table = _file_table(source, question_column)
     else:
         raise _unknown_source(source)
 
@@ -159,8 +156,8 @@ def _bundled_table() -> RowTable:
     return RowTable(rows, len(rows), BUNDLED_COLUMNS, {"sha256": content.sha256})
 
 
-def _file_table(source: str, question_column: str | None, stdin: BinaryIO | None) -> RowTable:
-    content = read_content(source, stdin)
+def _file_table(source: str, question_column: str | None) -> RowTable:
+    content = read_content(source)
     rows = parse_rows(content)
     names: dict[str, None] = {}
     for row in rows:
@@ -170,11 +167,11 @@ def _file_table(source: str, question_column: str | None, stdin: BinaryIO | None
 
 
 def _hub_table(
-    hub_set: HubSet, subset: str | None, split: str | None, question_column: str | None, hub: HubLoader
+    hub_set: HubSet, subset: str | None, split: str | None, question_column: str | None
 ) -> RowTable:
     name = excerpt(hub_set.name, 200)
     subset = subset or hub_set.subset
-    dataset = hub(hub_set.name, subset, split or hub_set.split)
+    dataset = load_hub(hub_set.name, subset, split or hub_set.split)
     if not len(dataset):
         raise DataError(f"{name} holds no records")
     available = dataset.column_names

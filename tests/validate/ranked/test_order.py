@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 
 import pytest
+from command import piped
 
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.sources.items import Item, read_items
@@ -97,7 +97,8 @@ def test_without_any_order_there_is_advice(items):
 
 def read(order: object) -> Item:
     plain = {"question": "Why?", "answers": ["a", "b"], "summaries": {"x": "1", "y": "2"}, "order": order}
-    return read_items("-", stdin=io.BytesIO(json.dumps([plain]).encode()))[0]
+    with piped(json.dumps([plain]).encode()):
+        return read_items("-")[0]
 
 
 def test_items_bring_their_order():

@@ -1,8 +1,5 @@
-"""Write files that survive a crash: whole or not at all.
-
-For files of this package only. A path that a user names may be a device or a link, which a rename would
-replace.
-"""
+"""Write files whole or not at all; for files of this package only, because a path that a user names may be a
+device or a link, which a rename would replace."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.spec import JUDGES, LOCAL_NAMES, kind_of
 from selfreflect.prompts import check_known, read_toml
 from selfreflect.records import STAGES, Record
-from selfreflect.sources.shards import parse_shard
+from selfreflect.sources.questions import parse_shard
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,5 @@
-"""Exceptions of this package: one base class, and one subclass per boundary.
-
-A message says what is wrong, where, and what to do. It never contains a secret, and it quotes text from files
-or models with :func:`excerpt`.
-"""
+"""Exceptions of this package. A message says what is wrong, where, and what to do. It never contains a
+secret, and it quotes text from files or models with :func:`excerpt`."""
 
 from __future__ import annotations
 

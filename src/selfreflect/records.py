@@ -1,8 +1,6 @@
-"""Frozen records that the stages exchange. The schema and its version are defined only here.
+"""Frozen records that the stages exchange: on disk one JSON object per line, with exactly these fields.
 
-Each record names the question it belongs to. On disk a record is one JSON object on one line, with exactly
-these fields. An undefined value is ``None`` and has a :class:`Failure` that says why; it is never NaN and
-never a guess.
+An undefined value is ``None`` and has a :class:`Failure` that says why; it is never NaN and never a guess.
 """
 
 from __future__ import annotations
@@ -36,8 +34,7 @@ FailureKind = Literal[
 ]
 
 RETRIED: tuple[FailureKind, ...] = ("backend", "empty", "strategy")
-"""Kinds that may succeed when tried again. The others follow from the texts and settings, which are fixed in
-a run directory."""
+"""Kinds that may succeed when tried again. The others follow from the texts and settings."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -98,10 +95,8 @@ class Summary(Record, frozen=True, kw_only=True):
 
 
 class Guess(msgspec.Struct, frozen=True, array_like=True):
-    """A likely token at a masked position, with its probability in both contexts at two temperatures.
-
-    Stored as a list of these five values, because there are many of them.
-    """
+    """A likely token at a masked position, with its probability in both contexts at two temperatures. Stored
+    as a list of these five values, because there are many of them."""
 
     token: str
     summary: float
@@ -124,8 +119,7 @@ class WordDistance(Record, frozen=True, kw_only=True, omit_defaults=True):
     distances: tuple[float, ...]
     """Total variation in [0, 1] for each judge token of the word; 0 is best."""
     guesses: tuple[tuple[Guess, ...], ...] = ()
-    """Likely tokens for each judge token, if the scorer kept them; the highest probability in
-    either context comes first."""
+    """Likely tokens for each judge token, if kept; the highest probability in either context comes first."""
 
     @property
     def mean(self) -> float:
@@ -141,14 +135,11 @@ class Sampled(Record, frozen=True, kw_only=True):
     """Token tasks in the scored words."""
     tokens_total: int
     stderr: float | None
-    """Standard error relative to the exact score, due to the choice of words alone. None if only one word was
-    scored."""
+    """Against the exact score, due to the choice of words alone. None if only one word was scored."""
     stopped: Literal["budget", "standard_error", "race", "paired"]
-    """The limit that was reached; ``"paired"`` if scoring stopped at as many words as earlier scores of the
-    question have."""
+    """The limit that was reached; ``"paired"`` is the number of words in the question's earlier scores."""
     budget: str | None = None
-    """Judge tokens or seconds per question, as written by the user. With seconds, the number of words depends
-    on the machine."""
+    """Judge tokens or seconds per question, as written by the user."""
     standard_error: float | None = None
     """The requested ``stderr`` for every summary of the question."""
     race: float | None = None
@@ -167,13 +158,9 @@ class Score(Record, frozen=True, kw_only=True):
     """The name of the summary (its strategy)."""
     value: float
     stderr: float | None
-    """Standard error over masked-out answers, the sampling unit (tokens of one answer are not independent).
-    None for a single answer.
-
-    For an estimate it covers both the answers and the choice of words.
-    """
+    """Standard error over masked-out answers, the sampling unit (tokens of one answer are not independent);
+    for an estimate it covers the choice of words too. None for a single answer."""
     token_tasks: int
-    """Number of scored token tasks."""
     judge: str
     judge_revision: str = ""
     judge_dtype: str = ""
@@ -181,14 +168,12 @@ class Score(Record, frozen=True, kw_only=True):
     compat: str = ""
     """``"published"`` if tokenised with the published scorer's extra BOS, else empty."""
     answer_means: tuple[float | None, ...] = ()
-    """Mean distance over the token tasks of each masked-out answer, in order; None without scored token
-    tasks."""
+    """Mean distance of each masked-out answer, in order; None without scored token tasks."""
     words: tuple[WordDistance, ...] = ()
     warnings: tuple[str, ...] = ()
     """Problems of the input, such as quotes in an answer that break the list shown to the judge."""
     estimate: Sampled | None = None
-    """Set if only some masked words were scored: then ``value`` is an estimate, and ``words`` holds only the
-    scored words."""
+    """Set if only some masked words were scored; ``words`` holds only these."""
 
 
 class Failure(Record, frozen=True, kw_only=True):

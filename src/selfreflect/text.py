@@ -1,5 +1,4 @@
-"""Helpers for strings and token sequences that several stages share: format questions and answers for a
-conversation, remove credentials, compare prefixes."""
+"""Helpers for strings and token sequences that several stages share."""
 
 from __future__ import annotations
 
@@ -28,8 +27,7 @@ def normalise_question(text: str) -> str:
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:
-    """Replace each ``{name}`` by its value, in one pass: braces in a value are literal. Names without a value
-    stay."""
+    """Replace each ``{name}`` that has a value, in one pass: braces in a value are literal."""
     return PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), template)
 
 

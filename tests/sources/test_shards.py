@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.records import Question, dump_line, from_plain
-from selfreflect.sources.questions import QuestionSet, load_questions
-from selfreflect.sources.shards import parse_shard
+from selfreflect.sources.questions import QuestionSet, load_questions, parse_shard
 from selfreflect.store.run import Run
 
 TEXTS = ["What first?", "Who is it?", "Which pot?", "Why not?", "How deep?"]

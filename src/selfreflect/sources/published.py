@@ -1,10 +1,5 @@
-"""Read and write the three JSON files of the published tool.
-
-Each is a list of objects with a ``question``, whose exact text joins them: ``questions.json`` has nothing
-else, ``test_answers.json`` has ``masked_out_task_answers`` and ``conditioning_answers``, and
-``summaries.json`` maps names to texts in ``summaries``. Names there often end in ``_summary``. The files hold
-no ids and no sampling settings.
-"""
+"""Read and write the three JSON files of the published tool: lists of objects that the exact text of their
+question joins. Names of summaries often end in ``_summary``."""
 
 from __future__ import annotations
 

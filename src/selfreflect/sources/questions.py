@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from importlib import resources
@@ -23,7 +24,8 @@ from selfreflect.sources.files import (
     type_name,
 )
 from selfreflect.sources.hub import HUB_SETS, Columns, HubSet, find_hub_set, load_hub, revision_of
-from selfreflect.sources.shards import parse_shard
+
+_SHARD = re.compile(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})", re.ASCII)
 
 BUNDLED = "bundled"
 SOURCES = (BUNDLED, *HUB_SETS)
@@ -69,6 +71,36 @@ class RowTable(NamedTuple):
     """Fields of :class:`QuestionSet` that say where the rows come from."""
 
 
+class Shard(NamedTuple):
+    """Every sixteenth question, starting at the third, for 3/16.
+
+    Shards go by position: sizes differ by at most one, and a source sorted by kind gives each shard some of
+    each. They are disjoint and complete only if all jobs read the same content, whose hash a run directory
+    records.
+    """
+
+    number: int
+    """From 1."""
+    of: int
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+
+def parse_shard(text: str) -> Shard:
+    """Parse ``"3/16"``.
+
+    Raises:
+        ConfigError: malformed, or K is larger than N.
+    """
+    match = _SHARD.fullmatch(text)
+    if match:
+        shard = Shard(int(match[1]), int(match[2]))
+        if shard.number <= shard.of:
+            return shard
+    raise ConfigError(f"write a shard as K/N with K from 1 to N, such as 3/16, not {excerpt(text)}")
+
+
 def load_questions(
     source: str,
     *,
@@ -86,7 +118,7 @@ def load_questions(
         limit: size of a random sample. It depends only on ``seed`` and on positions in the source, and a
             smaller sample is a subset of a larger one. From the bundled set it is even over all kinds.
         question_column: may name a field inside an object column, as in ``"question.text"``.
-        part: a shard such as ``"3/16"`` of the (sampled) questions; see :mod:`selfreflect.sources.shards`.
+        part: a shard such as ``"3/16"`` of the (sampled) questions.
 
     Raises:
         DataError: the source is unknown or unreadable, a record in it is malformed, or the shard is empty.
@@ -111,7 +143,7 @@ def load_questions(
     questions = tuple(_questions(table, _sample(table, limit, seed), lenient=hub_set is not None))
     if shard:
         count = len(questions)
-        questions = tuple(shard.select(questions))
+        questions = questions[shard.number - 1 :: shard.of]
         if not questions:
             raise DataError(
                 f"shard {shard} of {count} questions is empty. Use at most as many shards as questions."

@@ -16,7 +16,7 @@ from typing import Any
 from selfreflect.atomic import sync_directory
 from selfreflect.errors import StoreError
 from selfreflect.records import Question, Record, Score, dump_line
-from selfreflect.sources.shards import Shard, parse_shard
+from selfreflect.sources.questions import Shard, parse_shard
 from selfreflect.store.journal import store_errors
 from selfreflect.store.run import Manifest, Run, journals, merge_settings
 from selfreflect.store.trim import lean

@@ -310,7 +310,7 @@ def test_a_judge_without_a_name() -> None:
 def test_a_single_item_is_told_apart_from_evidence(model: Path, tmp_path: Path) -> None:
     outcome = validate(model, ITEMS[:1], tmp_path, "--no-controls", "--json")
     assert outcome.code == 0
-    assert any("1 item" in line["says"] for line in outcome.json if "says" in line)
+    assert any("items: 1" in line["says"] for line in outcome.json if "says" in line)
 
 
 def test_out_is_neither_a_run_nor_anything_else(model: Path, tmp_path: Path) -> None:

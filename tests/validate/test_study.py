@@ -15,6 +15,7 @@ from selfreflect.validate.study import (
     joined,
     listing,
     make_table,
+    tallied,
     values_by_metric,
     with_interval,
 )
@@ -79,3 +80,4 @@ def test_numbers_and_names_in_words():
     assert [counted(number, "item") for number in (0, 1, 2)] == ["0 items", "1 item", "2 items"]
     assert [joined(list(names)) for names in ("a", "ab", "abc")] == ["a", "a and b", "a, b and c"]
     assert [*listing("These fail:", ["{}", "b"]), *listing("Those:", [])] == ["These fail: {} and b."]
+    assert tallied({"Pairs": 9, "ties": 0, "items": 3}) == "Pairs: 9; items: 3."

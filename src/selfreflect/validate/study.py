@@ -131,17 +131,18 @@ def joined(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
+def listing(start: str, names: Sequence[str]) -> Iterator[str]:
+    """``start a, b and c.``; nothing without names."""
+    if names:
+        yield f"{start} {joined(names)}."
+
+
 def by_side(sides: Mapping[str, int | None], verdicts: Mapping[int | None, str]) -> Iterator[str]:
     """One sentence for each verdict on the names whose side it is about."""
     for side, verdict in verdicts.items():
         yield from listing(f"{verdict}:", [name for name, own in sides.items() if own == side])
 
 
-def percent(share: float) -> str:
-    return f"{share:.0%}"
-
-
-def listing(start: str, names: Sequence[str]) -> Iterator[str]:
-    """``start a, b and c.``; nothing without names."""
-    if names:
-        yield f"{start} {joined(names)}."
+def tallied(counts: Mapping[str, int]) -> str:
+    """``Pairs: 9; items: 3.``; without counts of zero."""
+    return "; ".join(f"{what}: {count}" for what, count in counts.items() if count) + "."

@@ -303,8 +303,8 @@ def test_identical_summaries_and_items_without_order_are_said_to_be_left_out():
     study = RankedSets([*items(6), item("same", good="a", bad="a"), item("none", x="a", y="b")])
     assert [one.id for one in study.items] == [f"i{number}" for number in range(6)]
     found = finding(study, selfreflect=right_in_first(3))
-    assert "Left out, because both texts are the same: 1 pair." in said(found)
-    assert "Left out, because no order is known: 1 item." in said(found)
+    assert "pairs left out because both texts are the same: 1;" in said(found)
+    assert "items left out because no order is known: 1." in said(found)
 
 
 def test_sets_without_an_order_or_with_an_unknown_name_are_refused_before_anything_is_measured():

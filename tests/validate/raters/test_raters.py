@@ -389,7 +389,7 @@ def test_pairs_without_a_majority_are_left_out_and_counted():
     )
     found = HumanAgreement(ITEMS, ratings).finding(scores("selfreflect", (0.1, 0.2, 0.3)), [LOWER])
     assert row(found, "selfreflect")["pairs"] == (16, 16)
-    assert "Pairs on which the raters have no majority: 8." in found.says[0]
+    assert "pairs on which the raters have no majority: 8." in found.says[0]
 
 
 def test_alpha_among_raters_is_that_of_their_ratings_and_of_their_orders():
@@ -462,7 +462,7 @@ def test_missing_values_are_shown_beside_the_pairs_that_raters_decided():
 def test_identical_summaries_are_left_out():
     items = [item(one.id, summaries={"good": "same", "mid": "same", "bad": "other"}) for one in ITEMS]
     found = HumanAgreement(items, AGREED).finding(scores("selfreflect", (0.1, 0.1, 0.3)), [LOWER])
-    assert "Pairs left out because both texts are the same: 8." in found.says[0]
+    assert "pairs left out because both texts are the same: 8." in found.says[0]
     assert row(found, "selfreflect")["majority"][0] == 1
     assert row(found, "selfreflect")["pairs"] == (16, 16)
 

@@ -39,7 +39,6 @@ from selfreflect.validate.study import (
     interval,
     joined,
     make_table,
-    percent,
     values_by_metric,
 )
 
@@ -218,7 +217,7 @@ class Interventions:
         rate = detectable_rate(max(map(self._item_count, self._pairs)))
         if rate is None:
             return f"{sentence} With so few items even an edit that is always noticed could be chance."
-        return f"{sentence} An edit must be noticed in {percent(rate)} of items to be told from chance."
+        return f"{sentence} An edit must be noticed in {rate:.0%} of items to be told from chance."
 
 
 _LIMITS = (

@@ -51,7 +51,6 @@ from selfreflect.validate.study import (
     counted,
     interval,
     make_table,
-    percent,
     values_by_metric,
     with_interval,
 )
@@ -409,7 +408,7 @@ class MultipleChoice:
             ),
         )
         form = _form(self.points, [point.distance for point in self.points]) or 0
-        limits = f"{_CHOICE_LIMITS} Of the true distance itself {percent(form)} is form."
+        limits = f"{_CHOICE_LIMITS} Of the true distance itself {form:.0%} is form."
         return Finding(self.name, tables, (*says, limits), tuple(plots))
 
 

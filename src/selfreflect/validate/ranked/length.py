@@ -17,6 +17,7 @@ from selfreflect.validate.study import (
     dot_plot,
     interval,
     make_table,
+    tallied,
     values_by_metric,
 )
 
@@ -70,7 +71,7 @@ class LengthStudy:
         table = make_table("Values against length of the summary", rows, "+z.2f", NOTES)
         title = "Longer summaries judged better within items"
         plots = dot_plot("length", title, "Somers' D (0: no preference)", preferences, against=0)
-        says = [f"Summaries: {total}, of {counted(len(self.items), 'item')}."]
+        says = [tallied({"Summaries": total, "items": len(self.items)})]
         items = max((preference.n for _, preference in preferences), default=0)
         if items < FEWEST_RESAMPLED:
             which = f"{counted(items, 'item')} with values for summaries of different length"

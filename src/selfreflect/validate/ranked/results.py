@@ -70,7 +70,7 @@ class MetricResult:
         return replace(self, wins={pair: win for pair, win in self.wins.items() if pair in pairs})
 
     def of_kind(self, kind: Relation) -> MetricResult:
-        return self.among([pair for pair in self.wins if pair.kind == kind])
+        return self.among({pair for pair in self.wins if pair.kind == kind})
 
     @cached_property
     def decided(self) -> dict[Pair, bool]:

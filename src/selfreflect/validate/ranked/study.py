@@ -39,7 +39,7 @@ from selfreflect.validate.study import (
     interval,
     listing,
     make_table,
-    percent,
+    tallied,
     values_by_metric,
 )
 
@@ -164,15 +164,13 @@ class RankedSets:
         return Finding(self.name, tuple(tables), tuple(says), plots)
 
     def _data(self) -> str:
-        items = counted(len({pair.item for pair in self.order.pairs}), "item")
-        sentences = [f"{counted(len(self.order.pairs), 'pair')} of summaries in a known order, from {items}."]
-        if self.order.identical:
-            pairs = counted(len(self.order.identical), "pair")
-            sentences.append(f"Left out, because both texts are the same: {pairs}.")
-        if self.order.without:
-            items = counted(len(self.order.without), "item")
-            sentences.append(f"Left out, because no order is known: {items}.")
-        return " ".join(sentences)
+        counts = {
+            "Pairs of summaries in a known order": len(self.order.pairs),
+            "items": len({pair.item for pair in self.order.pairs}),
+            "pairs left out because both texts are the same": len(self.order.identical),
+            "items left out because no order is known": len(self.order.without),
+        }
+        return tallied(counts)
 
     def _lengths(self, lengths: Lengths) -> str:
         in_order = lengths.comparable.intersection(self.order.pairs)
@@ -189,8 +187,8 @@ class RankedSets:
         if rate is None or difference is None:
             return f"{pairs} is too small a number: even if all were won, a coin could have done it."
         return (
-            f"With {pairs}, the most there are, a win rate has to be {percent(rate)} to be told from a coin "
-            f"with a power of 80%, and a difference between two metrics {percent(difference)}, even if the "
+            f"With {pairs}, the most there are, a win rate has to be {rate:.0%} to be told from a coin "
+            f"with a power of 80%, and a difference between two metrics {difference:.0%}, even if the "
             "worse one is never right alone."
         )
 

@@ -34,6 +34,7 @@ from selfreflect.validate.study import (
     dot_plot,
     interval,
     make_table,
+    tallied,
     values_by_metric,
     with_interval,
 )
@@ -159,16 +160,15 @@ class HumanAgreement:
         pairs = set().union(*raters)
         all_pairs = set().union(*self._ratings.orders.values())
         identical = len([pair for pair in all_pairs if pair[0] in self._texts]) - len(pairs)
-        summary = f"Raters: {len(self._ratings.raters)}; items: {len(self.items)}"
-        sentences = [f"{summary}; pairs of summaries compared: {len(pairs)}."]
-        for what, count in (
-            ("Ratings missing from the file", self._ratings.missing),
-            ("Pairs left out because both texts are the same", identical),
-            ("Pairs on which the raters have no majority", len(pairs) - len(majority)),
-        ):
-            if count:
-                sentences.append(f"{what}: {count}.")
-        return " ".join(sentences)
+        counts = {
+            "Raters": len(self._ratings.raters),
+            "items": len(self.items),
+            "pairs of summaries compared": len(pairs),
+            "ratings missing from the file": self._ratings.missing,
+            "pairs left out because both texts are the same": identical,
+            "pairs on which the raters have no majority": len(pairs) - len(majority),
+        }
+        return tallied(counts)
 
 
 def _majority(raters: Sequence[Orders]) -> dict[Pair, int]:

@@ -268,8 +268,9 @@ def test_every_item_is_there_itself_and_the_first_ones_in_variants():
     items = [made(number, answers=4) for number in range(4)]
     study = Convergence(items, rescored=2)
     assert list(study.items[:4]) == items
-    changes = ["1 conditioning", "2 conditioning", "conditioning order 1", "conditioning order 2"]
-    assert [item.id for item in study.items[4:]] == [f"q{n} [{change}]" for n in (0, 1) for change in changes]
+    shorter, shuffled = ("1 conditioning", "2 conditioning"), ("conditioning order 1", "conditioning order 2")
+    variants = [f"q{n} [{change}]" for changes in (shorter, shuffled) for n in (0, 1) for change in changes]
+    assert [item.id for item in study.items[4:]] == variants
     by_id = {item.id: item for item in study.items}
     assert by_id["q1 [2 conditioning]"].conditioning == ("shown 0", "shown 1")
     order = by_id["q1 [conditioning order 1]"].conditioning

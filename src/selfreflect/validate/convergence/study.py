@@ -42,7 +42,6 @@ from selfreflect.validate.study import (
     Finding,
     interval,
     make_table,
-    values_by_metric,
     with_interval,
 )
 
@@ -100,29 +99,28 @@ class Convergence:
                 f"{listed(self._strategies) or 'none'}"
             )
         self._left_out = len(items) - len(self._complete)
-        self._variants: list[tuple[Item, Item]] = []
-        """Items, and each with fewer conditioning answers or with these in another order."""
+        self._shorter: list[tuple[Item, Item]] = []
+        """Items, and each with fewer conditioning answers."""
+        self._shuffled: list[tuple[Item, Item]] = []
+        """Items, and each with its conditioning answers in another order."""
         for item in self._complete[:rescored]:
             for count in CONDITIONING:
                 if count < len(item.conditioning):
-                    self._vary(item, f"{count} conditioning", item.conditioning[:count])
+                    shorter = _variant(item, f"{count} conditioning", item.conditioning[:count])
+                    self._shorter.append((item, shorter))
             for number, order in enumerate(_other_orders(item, seed), 1):
-                self._vary(item, f"conditioning order {number}", order)
-
-    def _vary(self, item: Item, change: str, conditioning: tuple[str, ...]) -> None:
-        variant = msgspec.structs.replace(item, id=f"{item.id} [{change}]", conditioning=conditioning)
-        self._variants.append((item, variant))
+                self._shuffled.append((item, _variant(item, f"conditioning order {number}", order)))
 
     @property
     def items(self) -> Sequence[Item]:
-        """The items that hold all summaries, then the variants."""
-        return [*self._complete, *(variant for _, variant in self._variants)]
+        """The items that hold all summaries, then their variants."""
+        return [*self._complete, *(variant for _, variant in self._shorter + self._shuffled)]
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
         ids = [item.id for item in self._complete]
-        rankings = [rank(values, metric, ids, self._strategies) for metric in metrics]
-        says = [self._coverage(rankings)]
-        rankings = [ranking for ranking in rankings if len(ranking.values) > 1]
+        every = [rank(values, metric, ids, self._strategies) for metric in metrics]
+        says = [self._coverage(every)]
+        rankings = [ranking for ranking in every if len(ranking.values) > 1]
         steps: dict[str, list[Step]] = {}
         for ranking in rankings:
             counts = counts_up_to(len(ranking.values))
@@ -151,8 +149,8 @@ class Convergence:
                 tables.append(axis.table(main))
                 plots.append(axis.plot(main))
                 says.append(axis.sentence())
-        if self._variants:
-            tables.append(self._order_table(values, metrics))
+        if self._shuffled:
+            tables.append(self._order_table(every, values))
         return Finding(self.name, tuple(tables), tuple(says), tuple(plots))
 
     def _pair(self, main: Ranking, better: int, worse: int) -> tuple[dict[str, Cell], str]:
@@ -203,27 +201,26 @@ class Convergence:
     def _fewer_conditioning(self, main: Ranking, values: Sequence[Value]) -> tuple[list[Step], int]:
         """Steps by number of conditioning answers, each against the ranking of the same items by all of them,
         and the smallest number of items behind a step."""
-        numbers = values_by_metric(values)[MAIN]
-        rows: dict[int, dict[str, list[float]]] = {}
-        for original, item in self._variants:
-            row = [numbers[item.id, name] for name in self._strategies if (item.id, name) in numbers]
-            count = len(item.conditioning)
-            whole = original.id in main.values and len(row) == len(self._strategies)
-            if whole and count < len(original.conditioning):
-                rows.setdefault(count, {})[original.id] = row
-        by_count = [(count, rows[count]) for count in sorted(rows) if len(rows[count]) > 1]
-        if not by_count:
+        shorter = [item.id for _, item in self._shorter]
+        rows = rank(values, main.metric, shorter, self._strategies).values
+        by_count: dict[int, dict[str, list[float]]] = {}
+        for original, item in self._shorter:
+            if item.id in rows and original.id in main.values:
+                by_count.setdefault(len(item.conditioning), {})[original.id] = rows[item.id]
+        counts = sorted(count for count, by_question in by_count.items() if len(by_question) > 1)
+        if not counts:
             return [], 0
-        _, first = by_count[0]
+        first = by_count[counts[0]]
         most = max(len(item.conditioning) for item in self._complete if item.id in first)
-        by_count.append((most, {question: main.values[question] for question in first}))
+        by_count[most] = {question: main.values[question] for question in first}
         steps = []
-        for count, by_question in by_count:
+        for count in (*counts, most):
+            by_question = by_count[count]
             reference = np.mean([main.values[question] for question in by_question], axis=0)
             table = np.array(list(by_question.values()))
             step = fewer_questions(table, len(table), self._seed, reference)
             steps.append(replace(step, count=count))
-        return steps, min(len(by_question) for _, by_question in by_count)
+        return steps, min(len(by_count[count]) for count in counts)
 
     def _coverage(self, rankings: Sequence[Ranking]) -> str:
         total = len(self._complete)
@@ -236,43 +233,44 @@ class Convergence:
                 sentence += f" {ranking.metric.name} has values for {len(ranking.values)} of them."
         return sentence
 
-    def _order_table(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Table:
-        """How much a value changes when answers come in another order."""
-        by_metric = values_by_metric(values)
+    def _order_table(self, rankings: Sequence[Ranking], values: Sequence[Value]) -> Table:
+        """How much a value changes when the conditioning answers come in another order."""
+        shuffled = [item.id for _, item in self._shuffled]
+        first, second = np.triu_indices(len(self._strategies), 1)
         rows: list[dict[str, Cell]] = []
-        for metric in metrics:
-            numbers = by_metric.get(metric.name, {})
-            sizes = []
-            flips = []
-            for original, item in self._variants:
-                if len(item.conditioning) < len(original.conditioning):
-                    continue
-                pairs = []
-                for name in item.summaries:
-                    before, after = numbers.get((original.id, name)), numbers.get((item.id, name))
-                    if before is not None and after is not None:
-                        pairs.append((before, after))
-                        sizes.append(abs(after - before))
-                for (before, after), (other_before, other_after) in combinations(pairs, 2):
-                    flips.append(np.sign(before - other_before) != np.sign(after - other_after))
-            if sizes:
+        for ranking in rankings:
+            other_values = rank(values, ranking.metric, shuffled, self._strategies).values
+            changes: list[float] = []
+            flips: list[bool] = []
+            for original, item in self._shuffled:
+                if original.id in ranking.values and item.id in other_values:
+                    before, after = np.array([ranking.values[original.id], other_values[item.id]])
+                    changes += np.abs(after - before).tolist()
+                    orders = np.sign(before[first] - before[second]), np.sign(after[first] - after[second])
+                    flips += (orders[0] != orders[1]).tolist()
+            if changes:
                 row: dict[str, Cell] = {
-                    "metric": metric.name,
+                    "metric": ranking.metric.name,
                     "answers in another order": "conditioning",
-                    "mean change": fmean(sizes),
-                    "largest change": max(sizes),
-                    "order changed": fmean(flips) if flips else None,
-                    "n": len(sizes),
+                    "mean change": fmean(changes),
+                    "largest change": max(changes),
+                    "order changed": fmean(flips),
+                    "n": len(changes),
                 }
                 rows.append(row)
-        questions = {original.id for original, _ in self._variants}
+        questions = {original.id for original, _ in self._shuffled}
+        more = len(self._shorter) + len(self._shuffled)
         notes = (
             "changes: absolute, of one value; order changed: share of pairs of summaries that change places",
             "other orders and fewer conditioning answers were scored on the first "
-            f"{len(questions)} questions only ({len(self._variants)} more items)",
+            f"{len(questions)} questions only ({more} more items)",
         )
         title = "The same answers in another order"
         return make_table(title, rows, ".2g", notes, {"order changed": ".0%"})
+
+
+def _variant(item: Item, change: str, conditioning: tuple[str, ...]) -> Item:
+    return msgspec.structs.replace(item, id=f"{item.id} [{change}]", conditioning=conditioning)
 
 
 def _other_orders(item: Item, seed: int) -> list[tuple[str, ...]]:

@@ -245,7 +245,6 @@ def test_only_the_experiment_joins_settings_and_disk() -> None:
         "executors",
         "process_executor",
         "ray_executor",
-        "ray_driver",
     ],
 )
 def test_work_elsewhere_never_sees_the_run_directory(module: str) -> None:

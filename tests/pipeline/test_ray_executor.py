@@ -14,7 +14,7 @@ from selfreflect.errors import ConfigError
 from selfreflect.pipeline.executors import Executors
 from selfreflect.pipeline.models import ConfiguredModels
 from selfreflect.pipeline.options import ExecutionOptions, Quiet
-from selfreflect.pipeline.ray_driver import place_actors
+from selfreflect.pipeline.ray_executor import place_actors
 from selfreflect.pipeline.stages import StageSpec
 from selfreflect.prompts import load_prompts
 

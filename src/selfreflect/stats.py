@@ -89,16 +89,16 @@ def mean_interval(values: Sequence[float], total: int, *, resamples: int = 10_00
     Raises:
         ValueError: NaN or infinite values.
     """
-    ordered = np.sort(finite_array(values))
-    n = len(ordered)
+    ascending = np.sort(finite_array(values))
+    n = len(ascending)
     if n == 0:
         return Estimate(None, None, None, 0, total)
-    if ordered[0] == ordered[-1]:
-        mean = float(ordered[0])
+    if ascending[0] == ascending[-1]:
+        mean = float(ascending[0])
         low, high = (mean, mean) if n > 1 else (None, None)
         return Estimate(mean, low, high, n, total)
-    mean = math.fsum(ordered) / n
-    low, high = _bca(ordered - mean, resamples, seed)
+    mean = math.fsum(ascending) / n
+    low, high = _bca(ascending - mean, resamples, seed)
     return Estimate(mean, mean + low, mean + high, n, total)
 
 

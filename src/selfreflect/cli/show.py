@@ -93,8 +93,7 @@ def _print_dim(text: str) -> None:
 
 
 def _cut(text: str, limit: int) -> str:
-    line = one_line(text) or "(blank)"
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+    return one_line(text, limit) or "(blank)"
 
 
 def score_text(score: Score) -> str:

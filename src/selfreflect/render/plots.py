@@ -118,12 +118,7 @@ class Plot:
 
 def short_name(strategy: str, label: str = "", limit: int = 32) -> str:
     """Shorten untrusted names to one short line."""
-    if label:
-        strategy = f"{strategy} ({label})"
-    name = one_line(strategy) or "(blank)"
-    if len(name) > limit:
-        name = name[: limit - 1] + "…"
-    return name
+    return one_line(f"{strategy} ({label})" if label else strategy, limit) or "(blank)"
 
 
 @contextmanager

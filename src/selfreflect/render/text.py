@@ -29,9 +29,12 @@ def printable(text: str) -> str:
     return "".join(map(_visible, text.replace("\r\n", "\n")))
 
 
-def one_line(text: str) -> str:
-    """Make text :func:`printable` and collapse whitespace to single spaces."""
-    return " ".join(printable(text).split())
+def one_line(text: str, limit: int | None = None) -> str:
+    """Make text :func:`printable`, collapse whitespace to single spaces, and cut it at ``limit``."""
+    line = " ".join(printable(text).split())
+    if limit is not None and len(line) > limit:
+        return line[: limit - 1] + "…"
+    return line
 
 
 def markdown_text(text: str) -> str:

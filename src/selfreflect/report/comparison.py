@@ -97,13 +97,13 @@ def contenders(runs: Sequence[RunRecords], baseline: str | None) -> list[Contend
     sides = [Contender(run, name) for run in runs for name in run.strategies]
     if baseline is None:
         return sides if runs[0].strategies else []
-    known = list(runs[0].strategies)
-    if baseline not in known:
+    names = list(runs[0].strategies)
+    if baseline not in names:
         raise DataError(
-            f"run {excerpt(runs[0].label)} has no strategy {excerpt(baseline)}, only {', '.join(known)}."
-            f"{nearest(baseline, known)}"
+            f"run {excerpt(runs[0].label)} has no strategy {excerpt(baseline)}, only {', '.join(names)}."
+            f"{nearest(baseline, names)}"
         )
-    first = sides.pop(known.index(baseline))
+    first = sides.pop(names.index(baseline))
     return [first, *sides]
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from selfreflect.records import STAGES, Failure, Score
+from selfreflect.records import STAGES, Score
 from selfreflect.render.table import Approximate, Cell, Column, Table
 from selfreflect.render.text import one_line
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
@@ -50,7 +50,6 @@ FAILURE_COLUMNS = (
 )
 
 METHOD = "intervals: 95% BCa bootstrap over questions"
-_EXAMPLE_LENGTH = 160
 
 
 @dataclass(frozen=True)
@@ -75,14 +74,14 @@ def strategy_results(run: RunRecords) -> list[StrategyResult]:
     """Compute one result per strategy, in run order."""
     by_strategy = {name: run.strategy_scores(name) for name in run.strategies}
     failures = Counter(name for _, name in run.failures_by_score)
-    scored = [scores.keys() for scores in by_strategy.values() if scores]
-    shared = set.intersection(*map(set, scored)) if scored else set()
-    uneven = any(len(ids) > len(shared) for ids in scored)
+    question_sets = [set(scores) for scores in by_strategy.values() if scores]
+    common_ids = set.intersection(*question_sets) if question_sets else set()
+    uneven = any(ids != common_ids for ids in question_sets)
     total = len(run.questions)
     results = []
     for name, scores in by_strategy.items():
         score = mean_interval([one.value for one in scores.values()], total)
-        common = mean_interval([scores[id_].value for id_ in shared & scores.keys()], total)
+        common = mean_interval([scores[id_].value for id_ in common_ids & scores.keys()], total)
         summaries = [run.summaries.get((id_, name)) for id_ in run.questions]
         lengths = [len(summary.text.split()) for summary in summaries if summary]
         result = StrategyResult(
@@ -158,20 +157,14 @@ def _overview_notes(run: RunRecords, results: Sequence[StrategyResult]) -> list[
 def failure_table(run: RunRecords) -> Table:
     """Count failures by stage, strategy and kind, each with its first message as an example."""
     ranks = {name: rank for rank, name in enumerate(run.strategies)}
-
-    def order(failure: Failure) -> tuple[int, int, str, str]:
-        rank = ranks.get(failure.name, len(ranks))
-        return STAGES.index(failure.stage), rank, failure.name, failure.kind
-
-    groups: dict[tuple[int, int, str, str], list[Failure]] = {}
+    groups = defaultdict(list)
     for failure in run.failures:
-        groups.setdefault(order(failure), []).append(failure)
+        rank = ranks.get(failure.name, len(ranks))
+        groups[STAGES.index(failure.stage), rank, failure.name, failure.kind].append(failure)
     rows = []
     for _, failures in sorted(groups.items()):
         first = failures[0]
-        example = one_line(first.message)
-        if len(example) > _EXAMPLE_LENGTH:
-            example = example[: _EXAMPLE_LENGTH - 1] + "…"
+        example = one_line(first.message, 160)
         rows.append((first.stage, first.name or None, first.kind, len(failures), first.question_id, example))
     return Table("Failures", FAILURE_COLUMNS, tuple(rows))
 
@@ -235,11 +228,11 @@ def estimate_note(scores: Sequence[Score]) -> list[str]:
     estimates = [score.estimate for score in scores if score.estimate]
     if not estimates:
         return []
-    scored = sum(estimate.words_scored for estimate in estimates)
+    words = sum(estimate.words_scored for estimate in estimates)
     total = sum(estimate.words_total for estimate in estimates)
     return [
-        f"≈: {len(estimates)} of {len(scores)} scores are estimates from {scored} of their {total} masked "
-        f"words ({scored / total:.0%}), not exact scores"
+        f"≈: {len(estimates)} of {len(scores)} scores are estimates from {words} of their {total} masked "
+        f"words ({words / total:.0%}), not exact scores"
     ]
 
 

@@ -207,16 +207,16 @@ def _hub_table(
     if not len(dataset):
         raise DataError(f"{name} holds no records")
     available = dataset.column_names
-    needed = {"id"}
+    to_read = {"id"}
     rewrite = None
     if hub_set.columns and not question_column:
         columns = hub_set.columns
         _guess_columns(name, available, columns.question)
-        needed.update(hub_set.reads)
+        to_read.update(hub_set.reads)
         rewrite = hub_set.rewrite
     else:
         columns = _guess_columns(name, available, question_column)
-    needed.update(columns, [columns.question.partition(".")[0]])
+    to_read.update(columns, [columns.question.partition(".")[0]])
     origin = {
         "dataset": hub_set.name,
         "subset": subset or "",
@@ -224,7 +224,7 @@ def _hub_table(
         "revision": revision_of(dataset),
     }
     # other columns stay unread: one row of Natural Questions holds a whole web page
-    narrow = dataset.select_columns([column for column in available if column in needed])
+    narrow = dataset.select_columns([column for column in available if column in to_read])
     return RowTable(_hub_rows(name, narrow, rewrite), len(dataset), columns, origin)
 
 

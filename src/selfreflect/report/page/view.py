@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import gzip
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any
 
 from selfreflect.grouping import group_indices, spread
@@ -86,17 +87,17 @@ def question_view(
     """
     texts = answers.answers if answers else ()
     masked = [answer.split() for answer in answers.masked_out] if answers else []
-    measured = []
+    words_by_outcome = []
     places: list[set[int]] = [set() for _ in masked]
     for outcome in outcomes:
-        distances = _by_place(outcome.score.words if outcome.score else (), masked)
-        measured.append(distances)
-        for answer, word in distances:
+        words_by_place = _by_place(outcome.score.words if outcome.score else (), masked)
+        words_by_outcome.append(words_by_place)
+        for answer, word in words_by_place:
             places[answer].add(word)
     words = [sorted(indices) for indices in places]
     summaries = []
-    for outcome, distances in zip(outcomes, measured, strict=True):
-        summaries.append(_summary_view(outcome, distances, words, guesses))
+    for outcome, words_by_place in zip(outcomes, words_by_outcome, strict=True):
+        summaries.append(_summary_view(outcome, words_by_place, words, guesses))
     return {
         "id": question.id,
         "text": question.text,
@@ -130,14 +131,14 @@ def _by_place(words: Sequence[WordDistance], masked: Sequence[Sequence[str]]) ->
     file."""
     places = {}
     for word in words:
-        known = 0 <= word.answer < len(masked) and 0 <= word.word < len(masked[word.answer])
-        if known and word.distances:
+        inside = 0 <= word.answer < len(masked) and 0 <= word.word < len(masked[word.answer])
+        if inside and word.distances:
             places[word.answer, word.word] = word
     return places
 
 
 def _summary_view(
-    outcome: SummaryOutcome, measured: dict[_Place, WordDistance], words: list[list[int]], guesses: bool
+    outcome: SummaryOutcome, by_place: dict[_Place, WordDistance], words: list[list[int]], guesses: bool
 ) -> dict[str, Any]:
     score, failure = outcome.score, outcome.failure
     estimate = score.estimate if score else None
@@ -155,17 +156,17 @@ def _summary_view(
         "distances": None,
         "guesses": None,
     }
-    if not measured:
+    if not by_place:
         return view
     distances = []
     tokens = []
     for answer, indices in enumerate(words):
-        aligned = [measured.get((answer, index)) for index in indices]
+        aligned = [by_place.get((answer, index)) for index in indices]
         distances.append([word and _thousandths(word.mean) for word in aligned])
         if guesses:
             tokens.append([_tokens(word) for word in aligned])
     view["distances"] = distances
-    if any(word.guesses for word in measured.values()):
+    if any(word.guesses for word in by_place.values()):
         view["guesses"] = tokens if guesses else True
     return view
 
@@ -174,10 +175,8 @@ def _tokens(word: WordDistance | None) -> list[Any]:
     """List the distance and the guesses of each judge token of a word."""
     if word is None:
         return []
-    if not word.guesses:
-        return [(_thousandths(distance), []) for distance in word.distances]
     tokens = []
-    for distance, guesses in zip(word.distances, word.guesses, strict=False):
+    for distance, guesses in zip(word.distances, word.guesses or repeat(()), strict=False):
         rows = []
         for guess in guesses:
             chances = (guess.summary, guess.summary_flat, guess.reference, guess.reference_flat)

@@ -65,7 +65,6 @@ class WordSample:
 
     @property
     def weight(self) -> int:
-        """Token tasks in all copies."""
         return self.copies * self.total_size
 
     @property
@@ -153,9 +152,8 @@ def _draws(answer: WordSample) -> tuple[Floats, Floats]:
 def _sum_variances(
     answers: Sequence[WordSample], sums: Floats, spread: float | None
 ) -> tuple[Floats | None, float]:
-    """Variances of the :func:`drawn_sum` of each answer, and their joint degrees of freedom (Satterthwaite
-    1946, Biometrics Bull. 2, 110). None if an answer has to borrow the variance of all rates, ``spread``, and
-    there is none."""
+    """Variances of each answer's :func:`drawn_sum`, None if one has to borrow a ``spread`` that is None; and
+    their joint degrees of freedom (Satterthwaite 1946, Biometrics Bull. 2, 110)."""
     variances = np.zeros(len(answers))
     own_squares = 0.0
     borrowed = 0.0

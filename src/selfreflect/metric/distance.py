@@ -61,8 +61,7 @@ def hellinger(logits: torch.Tensor, reference: torch.Tensor, temperature: float)
 
 
 def top1_disagreement(logits: torch.Tensor, reference: torch.Tensor, temperature: float) -> torch.Tensor:
-    """1 where the likeliest token differs, else 0. The same at every temperature; of equally likely tokens
-    the first one counts."""
+    """1 where the likeliest token differs, else 0; of equally likely ones the first counts."""
     differs = (logits.argmax(dim=-1) != reference.argmax(dim=-1)).float()
     peaks = logits.amax(dim=-1) + reference.amax(dim=-1)
     return torch.where(peaks.isfinite(), differs, torch.nan)  # damaged logits have a likeliest token too
@@ -73,7 +72,6 @@ def _log_softmax(logits: torch.Tensor, temperature: float) -> torch.Tensor:
 
 
 def _expected(log_weights: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """``sum_v exp(log_weights) * values``, where tokens without weight count for nothing, however extreme
-    their value is."""
+    """``sum_v exp(log_weights) * values``, where tokens without weight count for nothing."""
     weights = log_weights.exp()
     return torch.where(weights == 0, 0.0, weights * values).sum(dim=-1)

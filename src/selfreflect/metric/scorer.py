@@ -75,8 +75,6 @@ class SelfReflect:
         cache: Path | None = None,
         warn: Callable[[str], object] = warnings.warn,
     ) -> None:
-        if guesses < 0:
-            raise ConfigError(f"the number of guesses to keep must be 0 or more, not {guesses}")
         if not temperature > 0:
             raise ConfigError(
                 f"the judge's temperature must be above 0, not {temperature}; "
@@ -239,7 +237,6 @@ class SelfReflect:
         contexts: Mapping[str, list[Prompt]],
         words: Sequence[int],
     ) -> dict[str, Words]:
-        """Distances of some words under every context."""
         if not contexts:
             return {}
         trees = [build_tree([context[word] for word in words]) for context in contexts.values()]

@@ -91,6 +91,5 @@ def reference_context(question: str, conditioning: Sequence[str]) -> Context:
 
 
 def count_list_breaks(conditioning: Sequence[str]) -> int:
-    """How many conditioning answers contain a quote or line end, which breaks the ``x_i = '…'`` list. It
-    stays so for parity, with a warning."""
+    """How many answers break the ``x_i = '…'`` list by a quote or line end, which stays so for parity."""
     return sum("'" in answer or "\n" in answer for answer in conditioning)

@@ -114,8 +114,7 @@ def _lock_step(runs: Sequence[StrategyRun], generator: Generator) -> Iterator[St
 def _round(
     runs: Sequence[StrategyRun], generator: Generator
 ) -> Iterator[tuple[StrategyRun, list[Reply | Refusal]]]:
-    """Yield each run with its replies, as soon as all have arrived. Equal requests are sent once and share
-    the reply."""
+    """Yield each run with its replies, as soon as all have arrived. Equal requests share a reply."""
     needs = [list(run.requests) for run in runs]  # copies, because an advanced run has new requests
     missing = [len(set(need)) for need in needs]
     users: dict[Request, list[int]] = {}
@@ -155,8 +154,7 @@ class StrategyRun:
         self._cut = False
 
     def advance(self, replies: Sequence[Reply | Refusal]) -> StrategyOutcome | None:
-        """Send the strategy a reply to each of ``requests``; return the outcome, or None if it has new
-        requests."""
+        """Send a reply to each of ``requests``; return the outcome, or None if there are new requests."""
         usable = []
         completions: list[Completion] = []
         for reply in replies:
@@ -231,8 +229,7 @@ class StrategyRun:
 
 
 def _unusable(replies: Sequence[Reply], ends: Counter[str]) -> tuple[FailureKind, str] | None:
-    """Say why the strategy cannot use its replies, if so. Among several samples a refusal is a valid
-    answer."""
+    """Say why the strategy cannot use its replies. Among several samples a refusal is a valid answer."""
     for kind, reason in UNUSABLE.items():
         if ends[kind]:
             return kind, f"{ends[kind]} of {ends.total()} completions {reason}"

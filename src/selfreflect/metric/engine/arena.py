@@ -18,14 +18,12 @@ COPIES_PER_MAPPING = 16
 
 
 class Arena:
-    """Keeps copies of tensors. A mapping lives as long as any copy in it, so copies in one arena should die
-    at about the same time."""
+    """Keeps contiguous copies of tensors that die at about the same time: a mapping outlives them all."""
 
     def __init__(self) -> None:
         self._free: dict[tuple[torch.Size, torch.dtype, torch.device], list[torch.Tensor]] = {}
 
     def copy(self, values: torch.Tensor) -> torch.Tensor:
-        """A contiguous copy."""
         free = self._free.setdefault((values.shape, values.dtype, values.device), [])
         if not free:
             count = COPIES_PER_MAPPING if _is_mapped(values) else 1

@@ -42,8 +42,7 @@ class FusedDecoder:
 
     @staticmethod
     def serves(decoder: Any) -> bool:
-        """Whether the decoder is of a known family, without windows, and unchanged: no adapters, no quantised
-        or absent weights."""
+        """Whether the family is known, without windows, adapters, quantised or absent weights."""
         cls = type(decoder)
         if cls.__name__ not in FUSED or not cls.__module__.startswith("transformers.models."):
             return False
@@ -87,16 +86,16 @@ class FusedDecoder:
         query = _heads(attn.q_proj, getattr(attn, "q_norm", None), h, rotary)
         last = outputs is not None
         values = attention.attend(attn.layer_idx, query, key, value, attn.scaling, Extras(), last=last)
-        _add_linear(x, attn.o_proj, values.flatten(1))
+        add_linear(x, values.flatten(1), attn.o_proj.weight, attn.o_proj.bias)
         h = _norm(layer.post_attention_layernorm, x)
         gate = _linear(mlp.gate_proj, h, silu=True)
-        _add_linear(x, mlp.down_proj, gate.mul_(_linear(mlp.up_proj, h)))
+        gate.mul_(_linear(mlp.up_proj, h))
+        add_linear(x, gate, mlp.down_proj.weight, mlp.down_proj.bias)
         return x
 
 
 def windowed(config: Any) -> bool:
-    """Whether some layers see only the neighbourhood of a token. Some config.json name a window that the
-    model never reads."""
+    """Whether some layers have a sliding window. Some config.json name one that the model never reads."""
     kinds = getattr(config, "layer_types", None)
     if kinds is not None:
         return any(kind != "full_attention" for kind in kinds)
@@ -141,10 +140,6 @@ def _split_heads(x: torch.Tensor, size: int) -> torch.Tensor:
 
 def _linear(module: torch.nn.Linear, h: torch.Tensor, *, silu: bool = False) -> torch.Tensor:
     return linear(h, module.weight, module.bias, silu=silu)
-
-
-def _add_linear(x: torch.Tensor, module: torch.nn.Linear, h: torch.Tensor) -> None:
-    add_linear(x, h, module.weight, module.bias)
 
 
 class HFDecoder:

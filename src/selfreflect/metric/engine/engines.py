@@ -226,8 +226,7 @@ class _Probe:
         self.tolerance = 2e-3 if next(model.parameters()).dtype == torch.float32 else 5e-2
 
     def passes(self, engine: Engine) -> bool:
-        """Whether its logits are equal up to rounding, measured against the spread of the expected ones over
-        the vocabulary."""
+        """Whether its logits are equal up to rounding, in units of their spread over the vocabulary."""
         try:
             logits = engine.head(*engine.states([self.tree]))
             order = np.concatenate([np.asarray(rows) for rows in self.tree.rows])
@@ -240,8 +239,7 @@ class _Probe:
 
 
 def _hides_window(config: Any, tree: TreeEngine) -> bool:
-    """Whether a window longer than the probe is applied through the mask alone, which tree attention does not
-    look at."""
+    """Whether a window longer than the probe is applied through the mask, which tree attention ignores."""
     if "chunked_attention" in (getattr(config, "layer_types", None) or ()):
         return True
     return windowed(config) and not tree.windows

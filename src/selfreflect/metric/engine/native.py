@@ -55,8 +55,6 @@ class Tiles:
 
 
 class Native:
-    """The compiled library."""
-
     def __init__(self, path: Path) -> None:
         library = ctypes.CDLL(str(path))
         self.lanes = int(library.tree_attention_lanes())

@@ -95,8 +95,7 @@ class PackedBatch:
 
 
 def pack(trees: Sequence[PrefixTree], max_rows: int) -> Iterator[PackedBatch]:
-    """Batches of nearly equal size that hold every prefix and every node once, in order; at most ``max_rows``
-    rows unless a single prefix is longer."""
+    """Batches of equal size, every node once, in order; at most ``max_rows`` unless a prefix is longer."""
     path = _NO_NODES
     for segments in _segments(trees, max_rows):
         carried = path

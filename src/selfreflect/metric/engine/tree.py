@@ -22,15 +22,13 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Prompt:
-    """One tokenised conversation. Tokens ``first:`` are the masked word, each predicted from all before
-    it."""
+    """One tokenised conversation. Tokens ``first:`` are the masked word, each of them a token task."""
 
     ids: tuple[int, ...]
     first: int
 
     @property
     def tasks(self) -> int:
-        """Token tasks: tokens of the masked word."""
         return len(self.ids) - self.first
 
 
@@ -59,7 +57,6 @@ class PrefixTree:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest sequence."""
         return len(self.prefix) + int(self.depth.max()) + 1
 
     def ancestors(self, node: int) -> Ints:
@@ -79,8 +76,7 @@ class PrefixTree:
 
 
 def build_tree(prompts: Sequence[Prompt]) -> PrefixTree:
-    """Merge prompts into their prefix tree. The last token of a word is predicted but never fed, so it is no
-    node.
+    """Merge prompts into their prefix tree. The last token of a word is never fed, so it is no node.
 
     Raises:
         ValueError: there are no prompts, or one of them has no token to predict.

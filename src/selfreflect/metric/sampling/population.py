@@ -27,8 +27,6 @@ class _Stratum:
 
     copies: tuple[tuple[int, ...], ...]
     """For each copy the indices of its words."""
-    answers: tuple[int, ...]
-    """For each copy its index among the masked-out answers."""
     sizes: tuple[int, ...]
     """Token tasks of each word of one copy."""
     order: tuple[int, ...]
@@ -36,7 +34,6 @@ class _Stratum:
 
     @property
     def weight(self) -> int:
-        """Token tasks of all copies."""
         return len(self.copies) * sum(self.sizes)
 
 
@@ -61,11 +58,11 @@ class Population:
             copies_of.setdefault(text, []).append(indices)
         self.strata: list[_Stratum] = []
         for copies in copies_of.values():
-            answers = tuple(words[indices[0]].answer for indices in copies)
             own_sizes = tuple(sizes[index] for index in copies[0])
             order = _random_order(own_sizes, rng)
-            self.strata.append(_Stratum(tuple(copies), answers, own_sizes, order))
+            self.strata.append(_Stratum(tuple(copies), own_sizes, order))
         self.stratum_order = _random_order([stratum.weight for stratum in self.strata], rng)
+        self._answers = [word.answer for word in words]
         self.words = len(words)
         self.tokens = sum(sizes)
         self.size = sum(len(stratum.sizes) for stratum in self.strata)
@@ -81,8 +78,7 @@ class Population:
         return [-index for _, index in sorted(shares, reverse=True)]
 
     def quotas(self, size: int) -> list[int]:
-        """Words of each stratum in the sample of ``size``. With fewer words than strata, the strata are drawn
-        too."""
+        """Words of each stratum in the sample of ``size``; with fewer words than strata, these are drawn."""
         quotas = [0] * len(self.strata)
         for index in self.stratum_order[:size]:
             quotas[index] = 1
@@ -130,7 +126,8 @@ class Population:
         for index, sample in zip(self.stratum_order, self.samples(size, values), strict=True):
             if sample.values:
                 mean = drawn_sum(sample) / sample.total_size
-                means.update(dict.fromkeys(self.strata[index].answers, mean))
+                for copy in self.strata[index].copies:
+                    means[self._answers[copy[0]]] = mean
         return means
 
 

@@ -123,8 +123,7 @@ class SequentialScoring:
         return self.results
 
     def aggregate(self, result: SequentialResult, names: Sequence[str]) -> Aggregate:
-        """The score of one summary: exact if all words were scored, else estimated. ``names`` are those of
-        all summaries."""
+        """The score of one summary: exact or estimated. ``names`` are those of all summaries."""
         words = result.words
         if result.size == self.population.size:
             return exact(words)
@@ -181,7 +180,6 @@ class SequentialScoring:
         return sum(cost.tokens(before, after) for cost in costs)
 
     def _drop_finished(self, size: int, live: list[int]) -> list[int]:
-        """The summaries that need more words."""
         if size == self.population.size or size < max(FIRST_ROUND, len(self.population.strata)):
             return live
         target = self.limits.standard_error

@@ -58,8 +58,7 @@ def words(text: str) -> float:
 
 def test_the_shorter_one_gets_filler_to_the_word_and_its_name_says_so():
     one = item("a", good="Most likely peas, or else beans.", mid="Perhaps peas", bad="No idea, sorry.")
-    made = pad_items([one], known_order([one]).pairs, seed=0)
-    [padded] = made.items
+    [padded], names = pad_items([one], known_order([one]).pairs, seed=0)
     assert list(padded.summaries)[3:] == [
         "mid: padded to 6 words",
         "bad: padded to 6 words",
@@ -69,8 +68,8 @@ def test_the_shorter_one_gets_filler_to_the_word_and_its_name_says_so():
         len(padded.summaries[name].split()) for name in ("mid: padded to 6 words", "bad: padded to 6 words")
     } == {6}
     assert padded.summaries["mid: padded to 3 words"].startswith("Perhaps peas. ")
-    assert made.names[Pair("a", "mid", "bad")] == ("mid: padded to 3 words", "bad")
-    assert made.padded[Pair("a", "good", "bad")] == ("bad", "bad: padded to 6 words")
+    assert names[Pair("a", "mid", "bad")] == ("mid: padded to 3 words", "bad")
+    assert names[Pair("a", "good", "bad")] == ("good", "bad: padded to 6 words")
 
 
 @given(st.text(min_size=1).filter(lambda text: bool(text.split())), st.integers(1, 300), st.integers(0, 99))
@@ -91,33 +90,30 @@ def test_the_seed_decides_on_the_filler_and_one_text_has_one_filler():
     one = item("a", good="x " * 30, mid="y " * 20, bad="no")
     pairs = known_order([one]).pairs
     assert pad_items([one], pairs, 1) == pad_items([one], pairs, 1)
-    texts = {
-        pad_items([one], pairs, seed).items[0].summaries["bad: padded to 20 words"] for seed in range(12)
-    }
+    texts = {pad_items([one], pairs, seed)[0][0].summaries["bad: padded to 20 words"] for seed in range(12)}
     assert len(texts) > 3
-    alone = pad_items(
+    [alone], _ = pad_items(
         [item("a", **{name: one.summaries[name] for name in ("good", "bad")})], [Pair("a", "good", "bad")], 1
     )
     assert (
-        alone.items[0].summaries["bad: padded to 30 words"]
-        == pad_items([one], pairs, 1).items[0].summaries["bad: padded to 30 words"]
+        alone.summaries["bad: padded to 30 words"]
+        == pad_items([one], pairs, 1)[0][0].summaries["bad: padded to 30 words"]
     )
 
 
 def test_equal_lengths_need_no_filler_and_a_blank_text_cannot_be_padded():
-    made = pad_items(
+    padded, names = pad_items(
         [item("a", good="a b", bad="c d"), item("b", good="a b", bad=" ")],
         [Pair("a", "good", "bad"), Pair("b", "good", "bad")],
         0,
     )
-    assert [list(one.summaries) for one in made.items] == [["good", "bad"]] * 2
-    assert made.names == {Pair("a", "good", "bad"): ("good", "bad")}
-    assert not made.padded
+    assert [list(one.summaries) for one in padded] == [["good", "bad"]] * 2
+    assert names == {Pair("a", "good", "bad"): ("good", "bad")}
 
 
 def test_a_summary_of_the_same_name_is_never_overwritten():
     one = item("a", good="a b c", bad="d", **{"bad: padded to 3 words": "mine"})
-    [made] = pad_items([one], [Pair("a", "good", "bad")], 0).items
+    [made], _ = pad_items([one], [Pair("a", "good", "bad")], 0)
     assert made.summaries["bad: padded to 3 words"] == "mine"
     assert len(made.summaries["bad: padded to 3 words*"].split()) == 3
 

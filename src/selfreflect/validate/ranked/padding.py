@@ -6,7 +6,6 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 from msgspec.structs import replace
@@ -40,24 +39,18 @@ FILLER_NOTES = (
 )
 
 
-@dataclass(frozen=True)
-class Padding:
-    """Items with padded summaries, and how the pairs use them."""
-
-    items: Sequence[Item]
-    names: Mapping[Pair, Relation]
-    """The two summaries of equal length that stand for a pair. Pairs with a text that has no words are
-    missing."""
-    padded: Mapping[Pair, tuple[str, str]]
-    """The name of a pair's shorter summary before and after, if the two differ in length."""
-
-
-def pad_items(items: Sequence[Item], pairs: Sequence[Pair], seed: int) -> Padding:
+def pad_items(
+    items: Sequence[Item], pairs: Sequence[Pair], seed: int
+) -> tuple[list[Item], dict[Pair, Relation]]:
     """Pad the shorter summary of each pair to the words of the longer one. The seed, the item and the name
-    decide on the filler."""
+    decide on the filler.
+
+    Returns:
+        Items with padded summaries, and for each pair of texts with words the names of the two summaries of
+        equal length that stand for it.
+    """
     texts = {item.id: dict(item.summaries) for item in items}
     names: dict[Pair, Relation] = {}
-    padded: dict[Pair, tuple[str, str]] = {}
     for pair in pairs:
         own = texts[pair.item]
         words = {name: len(own[name].split()) for name in pair.kind}
@@ -71,10 +64,8 @@ def pad_items(items: Sequence[Item], pairs: Sequence[Pair], seed: int) -> Paddin
             while own.get(name, text) != text:
                 name += "*"
             own[name] = text
-            padded[pair] = shorter, name
             names[pair] = (pair.better, name) if shorter == pair.worse else (name, pair.worse)
-    padded_items = [replace(item, summaries=texts[item.id]) for item in items]
-    return Padding(padded_items, names, padded)
+    return [replace(item, summaries=texts[item.id]) for item in items], names
 
 
 def fill_up(text: str, words: int, rng: random.Random) -> str:
@@ -89,11 +80,14 @@ def fill_up(text: str, words: int, rng: random.Random) -> str:
     return " ".join([text, *filler]).rstrip(",.") + "."
 
 
-def filler_table(padding: Padding, metrics: Sequence[MetricInfo], values: ByMetric) -> Table:
+def filler_table(names: Mapping[Pair, Relation], metrics: Sequence[MetricInfo], values: ByMetric) -> Table:
     """How filler alone changes values: one change for each item, the mean over its padded texts of a role."""
     texts: dict[str, set[tuple[str, str, str]]] = {"worse": set(), "better": set()}
-    for pair, (before, after) in padding.padded.items():
-        texts["better" if before == pair.better else "worse"].add((pair.item, before, after))
+    for pair, (better, worse) in names.items():
+        if better != pair.better:
+            texts["better"].add((pair.item, pair.better, better))
+        if worse != pair.worse:
+            texts["worse"].add((pair.item, pair.worse, worse))
     rows: list[dict[str, Cell]] = []
     for metric in metrics:
         numbers = values.get(metric.name, {})

@@ -94,9 +94,9 @@ class RankedSets:
         self.order = known_order(items, order)
         best = _best_summaries(self.order.pairs)
         usable: Sequence[Item] = [item for item in items if item.id in best]
-        self.padding = pad_items(usable, self.order.pairs, seed) if pad else None
-        if self.padding is not None:
-            usable = self.padding.items
+        self.padded: dict[Pair, Relation] = {}
+        if pad:
+            usable, self.padded = pad_items(usable, self.order.pairs, seed)
         names: set[str] = set()
         for item in usable:
             names.update(item.summaries)
@@ -121,10 +121,10 @@ class RankedSets:
         results = [result.among(in_order) for result in with_controls]
         padded: list[MetricResult] = []
         filler_tables = []
-        if self.padding is not None:
+        if self.padded:
             metrics = [result.metric for result in results]
-            padded = [decide_pairs(one, numbers.get(one.name, {}), self.padding.names) for one in metrics]
-            filler_tables.append(filler_table(self.padding, metrics, numbers))
+            padded = [decide_pairs(one, numbers.get(one.name, {}), self.padded) for one in metrics]
+            filler_tables.append(filler_table(self.padded, metrics, numbers))
         tests: list[dict[str, Cell]] = []
         for reference in results:
             if reference.metric.group == "selfreflect":

@@ -4,20 +4,10 @@ from __future__ import annotations
 
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
-from selfreflect.bench.result import (
-    SCHEDULES,
-    Result,
-    agreement,
-    draw_scaling,
-    item_table,
-    scaling_table,
-    to_json,
-    work_table,
-)
-from selfreflect.bench.work import scaling_points
 from selfreflect.cli import settings as o
 from selfreflect.cli.console import Watcher, emit, make_folder, print_table, say, where, write_file
 from selfreflect.cli.settings import Overrides, option, takes
@@ -27,6 +17,9 @@ from selfreflect.pipeline.models import ConfiguredModels
 from selfreflect.records import dump_line
 from selfreflect.render.table import to_csv
 from selfreflect.sources.items import Item, read_items
+
+if TYPE_CHECKING:
+    from selfreflect.bench.result import Result
 
 
 @takes(
@@ -62,6 +55,9 @@ def bench_command(
     machine's peak speed, the memory, and how cost grows. Exits with 1 if the distances differ. Run it on an
     idle machine.
     """
+    # bench needs NumPy, which other commands should not wait for
+    from selfreflect.bench.result import SCHEDULES
+
     letters = [letter.strip() for letter in only.split(",")]
     for letter in letters:
         if letter not in SCHEDULES:
@@ -87,6 +83,7 @@ def bench_command(
             dtype=config.scores.dtype,  # type: ignore[arg-type]  # load_config has checked it
         )
     from selfreflect.bench.measure import Bench
+    from selfreflect.bench.work import scaling_points
 
     points = list(scaling_points(_items(None, None, None))) if scaling else []
     bench = Bench(judge, timed_items, points, [letter for letter in SCHEDULES if letter in letters])
@@ -117,6 +114,8 @@ def _items(source: str | None, limit: int | None, num_answers: int | None) -> li
 
 
 def _show(result: Result, json: bool) -> None:
+    from selfreflect.bench.result import agreement, item_table, scaling_table, to_json, work_table
+
     if json:
         emit(to_json(result))
     else:
@@ -129,6 +128,8 @@ def _show(result: Result, json: bool) -> None:
 
 
 def _write(result: Result, folder: Path) -> None:
+    from selfreflect.bench.result import draw_scaling, scaling_table
+
     _write_json(result, folder)
     say(f"wrote {where(folder / 'bench.json')}")
     if not result.scaling:
@@ -144,4 +145,6 @@ def _write(result: Result, folder: Path) -> None:
 
 def _write_json(result: Result, folder: Path) -> None:
     """Write all figures so far. After each item, so that hours of timing survive a crash."""
+    from selfreflect.bench.result import to_json
+
     (folder / "bench.json").write_text(dump_line(to_json(result)) + "\n", encoding="utf-8")

@@ -208,7 +208,12 @@ class DryRun:
             )
         if tasks:
             self._note("at most: each text to come has as many tokens as allowed, and the judge masks each")
-        earlier_tokens, earlier_completions = self._earlier(stage)
+        if stage == "answers":
+            earlier_tokens = sum(one.tokens for one in self._run.answers.values())
+            earlier_completions = sum(len(one.answers) for one in self._run.answers.values())
+        else:
+            earlier_tokens = sum(one.tokens for one in self._run.summaries.values())
+            earlier_completions = sum(one.calls for one in self._run.summaries.values())
         counter = RequestCounter(spec.model, chat)
         work = stage_fn(spec, counter, Quiet())
         for start in range(0, len(tasks), spec.batch_size):
@@ -239,14 +244,6 @@ class DryRun:
             amounts["money"] = paid * 1e-6
         to_do = sum(task.size for task in tasks)
         self.costs.append(StageCost(stage, _model_and_place(spec), to_do, amounts))
-
-    def _earlier(self, stage: Literal["answers", "summaries"]) -> tuple[int, int]:
-        """Tokens and number of the stage's completions that the directory holds."""
-        if stage == "answers":
-            answer_sets = self._run.answers.values()
-            return sum(one.tokens for one in answer_sets), sum(len(one.answers) for one in answer_sets)
-        summaries = self._run.summaries.values()
-        return sum(one.tokens for one in summaries), sum(one.calls for one in summaries)
 
     def _seconds(self, stage: Stage, to_do: int, earlier: int) -> Amount:
         """The time for some work, if the directory's earlier work says how long it takes."""

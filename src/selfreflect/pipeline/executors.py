@@ -36,7 +36,7 @@ class Executors:
     def __init__(self, options: ExecutionOptions, models: ModelProvider, progress: Progress) -> None:
         self._options = options
         self._local = LocalExecutor(models, progress)
-        self._started: dict[str, Executor] = {}
+        self._elsewhere: Executor | None = None
 
     def choose(self, spec: StageSpec, tasks: int) -> Executor:
         """The executor for a stage with this many tasks.
@@ -46,40 +46,25 @@ class Executors:
             MissingExtraError: Ray is not installed.
         """
         if self._options.executor == "ray":
-            return self._ray(spec)
+            _check_can_travel(spec)
+            if self._elsewhere is None:
+                from selfreflect.pipeline.ray_executor import RayExecutor
+
+                self._elsewhere = RayExecutor(self._options.ray_address)
+            return self._elsewhere
         devices = self._devices() if _can_be_copied(spec) else ()
         if min(len(devices), tasks) < 2:
             return self._local
-        if "devices" not in self._started:
+        if self._elsewhere is None:
             from selfreflect.pipeline.process_executor import ProcessExecutor
 
-            self._started["devices"] = ProcessExecutor(devices)
-        return self._started["devices"]
+            self._elsewhere = ProcessExecutor(devices)
+        return self._elsewhere
 
     def close(self) -> None:
-        while self._started:
-            self._started.popitem()[1].close()
-
-    def _ray(self, spec: StageSpec) -> Executor:
-        for strategy in spec.strategies:
-            if not isinstance(strategy, str):
-                name = excerpt(strategy[0])
-                raise ConfigError(
-                    f"strategy {name} is a function; with Ray name it as package.module:function"
-                )
-        # a spec carries the settings of all stages
-        for stage in ("answers", "summaries", "scores"):
-            url = getattr(spec.config, stage).base_url
-            if url is not None and without_credentials(url) != url:
-                raise ConfigError(
-                    "--executor ray takes no base URL with credentials, since they would travel through Ray. "
-                    "Set SELFREFLECT_API_KEY in the environment of the workers."
-                )
-        if "ray" not in self._started:
-            from selfreflect.pipeline.ray_executor import RayExecutor
-
-            self._started["ray"] = RayExecutor(self._options.ray_address)
-        return self._started["ray"]
+        if self._elsewhere is not None:
+            self._elsewhere.close()
+            self._elsewhere = None
 
     def _devices(self) -> tuple[str, ...]:
         if self._options.devices is not None:
@@ -89,6 +74,22 @@ class Executors:
         from selfreflect.models.local.device_map import visible_gpus
 
         return visible_gpus()
+
+
+def _check_can_travel(spec: StageSpec) -> None:
+    """Raise ConfigError for what Ray cannot or must not carry to its workers."""
+    for strategy in spec.strategies:
+        if not isinstance(strategy, str):
+            name = excerpt(strategy[0])
+            raise ConfigError(f"strategy {name} is a function; with Ray name it as package.module:function")
+    # a spec carries the settings of all stages
+    for stage in ("answers", "summaries", "scores"):
+        url = getattr(spec.config, stage).base_url
+        if url is not None and without_credentials(url) != url:
+            raise ConfigError(
+                "--executor ray takes no base URL with credentials, since they would travel through Ray. "
+                "Set SELFREFLECT_API_KEY in the environment of the workers."
+            )
 
 
 def _can_be_copied(spec: StageSpec) -> bool:

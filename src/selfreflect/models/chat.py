@@ -193,8 +193,8 @@ def _close_trace(rendered: str) -> str:
 
 def _cut(texts: Sequence[str], places: re.Pattern[str]) -> list[tuple[str, ...]]:
     """Cut each text: at the last of ``places`` in their common prefix, then at each further one."""
-    shared = texts[0][: common_prefix(min(texts), max(texts))]
-    end = max((place.start() for place in places.finditer(shared)), default=0)
+    prefix = texts[0][: common_prefix(min(texts), max(texts))]
+    end = max((place.start() for place in places.finditer(prefix)), default=0)
     parts_of_texts = []
     for text in texts:
         parts = [text[:end], *places.split(text[end:])]

@@ -103,18 +103,18 @@ def choose(logits: torch.Tensor, sampling: Sampling, sources: Sequence[torch.Gen
 
 def _filtered(probs: torch.Tensor, sampling: Sampling) -> torch.Tensor:
     """Zero what top-k, then nucleus (top-p), then min-p exclude; the rest keeps its proportions."""
-    ordered, index = probs.sort(dim=-1, descending=True)
-    keep = torch.ones_like(ordered, dtype=torch.bool)
+    descending, index = probs.sort(dim=-1, descending=True)
+    keep = torch.ones_like(descending, dtype=torch.bool)
     if sampling.top_k:
         keep[:, sampling.top_k :] = False
     if sampling.top_p < 1:
-        kept = ordered * keep
-        before = (kept.cumsum(dim=-1) - kept) / kept.sum(dim=-1, keepdim=True)
+        mass = descending * keep
+        before = (mass.cumsum(dim=-1) - mass) / mass.sum(dim=-1, keepdim=True)
         keep &= before < sampling.top_p
     if sampling.min_p > 0:
-        keep &= ordered >= sampling.min_p * ordered[:, :1]
+        keep &= descending >= sampling.min_p * descending[:, :1]
     keep[:, 0] = True
-    return torch.zeros_like(probs).scatter_(-1, index, ordered * keep)
+    return torch.zeros_like(probs).scatter_(-1, index, descending * keep)
 
 
 def _left_padded(

@@ -158,7 +158,7 @@ def _load(source: ModelSource, last_change: int, device_map: Literal["auto"] | N
         _load.cache_clear()
         gc.collect()
         torch.cuda.empty_cache()
-    placed = placement(device_map, source.device)
+    parts = placement(device_map, source.device)
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     accumulate_in_float32(source.device)
@@ -170,7 +170,7 @@ def _load(source: ModelSource, last_change: int, device_map: Literal["auto"] | N
             use_safetensors=True,
             output_loading_info=True,
             **source.options,
-            **placed,
+            **parts,
         )
         # transformers would go on with random numbers in their place
         if missing := sorted(report["missing_keys"]):
@@ -178,7 +178,7 @@ def _load(source: ModelSource, last_change: int, device_map: Literal["auto"] | N
                 f"its weights lack {len(missing)} tensors of this architecture, such as {missing[0]}"
             )
         check_placement(source.name, model)
-        if not placed:
+        if not parts:
             model = model.to(source.device)
     return CausalLM.of(model.eval(), tokenizer, source)
 
@@ -270,8 +270,10 @@ def pick_device(device: Device) -> str:
     if device not in get_args(Device):
         raise BackendError(f"unknown device {excerpt(device)}; there are {', '.join(get_args(Device))}")
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+    if device == "auto" and cuda:
+        return "cuda"
     if device == "auto":
-        return "cuda" if cuda else "mps" if mps else "cpu"
+        return "mps" if mps else "cpu"
     if device == "cuda" and not cuda:
         raise BackendError(
             "device 'cuda': this torch sees no CUDA GPU. Use --device cpu, or install a CUDA build of torch."
@@ -287,5 +289,5 @@ def pick_dtype(dtype: DType, device: str) -> torch.dtype:
         raise BackendError(f"unknown dtype {excerpt(dtype)}; there are {', '.join(get_args(DType))}")
     if dtype == "auto":
         return torch.bfloat16 if device == "cuda" else torch.float32
-    chosen: torch.dtype = getattr(torch, dtype)
-    return chosen
+    torch_dtype: torch.dtype = getattr(torch, dtype)
+    return torch_dtype

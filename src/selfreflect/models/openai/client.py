@@ -138,7 +138,7 @@ class ServerClient:
 
         # anything else that a call raises is a mistake of ours
         http_errors = (httpx2.HTTPError, httpx2.InvalidURL, anyio.EndOfStream)
-        expected = (APIError, OSError, openai.OpenAIError, *http_errors)
+        failures = (APIError, OSError, openai.OpenAIError, *http_errors)
         clock = asyncio.get_running_loop().time
         async with connection.slots:
             deadline = clock() + 3 * self._timeout
@@ -147,7 +147,7 @@ class ServerClient:
                 try:
                     async with asyncio.timeout(min(self._timeout, deadline - clock())):
                         return await send(connection.client)
-                except expected as exception:
+                except failures as exception:
                     error = transport_error(exception)
                 if adapt is not None and adapt(error):
                     continue

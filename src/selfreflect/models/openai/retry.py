@@ -108,16 +108,16 @@ class RetryPolicy:
     """Longest wait that a server may ask for; with a longer one the call is given up."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
-    def wait(self, tries: int, asked: float | None, jitter: float) -> float | None:
+    def wait(self, tries: int, minimum: float | None, jitter: float) -> float | None:
         """Seconds before the next try, after ``tries`` that failed; None to give up.
 
-        This is what the server ``asked`` for, plus between half and all of the doubled wait. ``jitter``, in
-        [0, 1), says how much, so that requests refused together do not come back together.
+        This is the ``minimum`` that the server asks for, plus between half and all of the doubled wait.
+        ``jitter``, in [0, 1), says how much, so that requests refused together do not come back together.
         """
-        if tries >= self.tries or (asked is not None and asked > self.longest_asked):
+        if tries >= self.tries or (minimum is not None and minimum > self.longest_asked):
             return None
         doubled = min(self.longest, self.first * 2.0 ** min(tries - 1, 60))
-        return (asked or 0.0) + doubled * (0.5 + 0.5 * jitter)
+        return (minimum or 0.0) + doubled * (0.5 + 0.5 * jitter)
 
 
 def retry_after(value: str | None) -> float | None:

@@ -83,13 +83,13 @@ class VLLMGenerator:
         rendered = [self.chat.render(request.messages, thinking=request.thinking) for request in requests]
         prompts = self.chat.encode(rendered)
         refusals = [refusal_for(prompt, self._window, self.name) for prompt in prompts]
-        accepted, params = [], []
+        token_ids, params = [], []
         for request, prompt, refusal in zip(requests, prompts, refusals, strict=True):
             if refusal is None:
-                accepted.append(prompt)
+                token_ids.append(prompt)
                 params.append(_params(request, self._window - len(prompt)))
         try:
-            outputs = self._llm.generate(_token_prompts(accepted), params, use_tqdm=False) if accepted else []
+            outputs = self._llm.generate(_token_prompts(token_ids), params, use_tqdm=False) if params else []
         except Exception as error:  # whatever the engine's own processes raise
             raise BackendError(
                 f"vLLM stopped generating with {excerpt(self.name)}: {excerpt(str(error), 300)}."

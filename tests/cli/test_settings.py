@@ -94,13 +94,6 @@ def test_options_lie_over_the_file_and_the_file_over_the_directory(tmp_path: Pat
     assert (answers.num_answers, answers.top_p, answers.temperature) == (3, 0.5, 0.5)
 
 
-def test_more_settings_leave_the_first_ones_alone() -> None:
-    overrides = Overrides({"answers": {"seed": 1}})
-    more = overrides.plus("answers", num_answers=2).plus("scores", judge="j")
-    assert more.sections == {"answers": {"seed": 1, "num_answers": 2}, "scores": {"judge": "j"}}
-    assert overrides.sections == {"answers": {"seed": 1}}
-
-
 def test_the_help_shows_each_default_once() -> None:
     @takes("answers", defaults={"--max-new-tokens": 64}, execution=("--timeout",))
     def command(*, overrides: Overrides) -> None: ...

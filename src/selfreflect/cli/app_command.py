@@ -67,11 +67,7 @@ def app_command(
 
 
 def _token(host: str, allow_remote: bool) -> str | None:
-    """The token that requests need; None on this machine, unless the user sets one.
-
-    Raises:
-        ConfigError: the token is too weak, or other machines need --allow-remote.
-    """
+    """The token that requests need; None on this machine, unless the user sets one."""
     from selfreflect.app.guard import LOCAL
 
     token = os.environ.get(TOKEN, "")

@@ -56,7 +56,7 @@ def ask_command(
         raise DataError("the question is blank")
     names = strategy_names(strategies)
     num_answers = overrides.section("answers")["num_answers"]
-    config = overrides.plus("summaries", num_samples=2 * num_answers).config()
+    config = overrides.config({"summaries": {"num_samples": 2 * num_answers}})
     record = Question(id=question_id(question), text=question)
     with tempfile.TemporaryDirectory(prefix="selfreflect-ask-") as folder:
         records = fill_run(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import Watcher, emit, make_folder, print_table, say, where, write_file
+from selfreflect.cli.console import Watcher, emit, make_folder, print_table, say, write_file
 from selfreflect.cli.settings import Overrides, option, takes
 from selfreflect.errors import ConfigError, MissingExtraError
 from selfreflect.models.spec import kind_of
@@ -131,7 +131,7 @@ def _write(result: Result, folder: Path) -> None:
     from selfreflect.bench.result import draw_scaling, scaling_table
 
     _write_json(result, folder)
-    say(f"wrote {where(folder / 'bench.json')}")
+    say(f"wrote {folder / 'bench.json'}")
     if not result.scaling:
         return
     write_file(folder / "scaling.csv", to_csv(scaling_table(result)))
@@ -140,7 +140,7 @@ def _write(result: Result, folder: Path) -> None:
     except MissingExtraError as error:
         say(f"no picture: {error}")
     else:
-        say("wrote " + ", ".join(map(where, paths)))
+        say("wrote " + ", ".join(map(str, paths)))
 
 
 def _write_json(result: Result, folder: Path) -> None:

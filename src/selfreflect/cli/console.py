@@ -56,30 +56,17 @@ def print_table(table: Table) -> None:
     stdout.print(to_rich(table))
 
 
-def where(path: Path) -> str:
-    """A path that is safe to show."""
-    return printable(str(path))
-
-
 def write_file(path: Path, text: str) -> None:
-    """Write a file that a user asked for, and say so.
-
-    Raises:
-        DataError: it cannot be written.
-    """
+    """Write a file that a user asked for, and say so. Raises DataError if the system refuses."""
     try:
         path.write_text(text, encoding="utf-8", newline="")
     except OSError as error:
         raise DataError(f"{path}: cannot be written: {error.strerror}") from error
-    say(f"wrote {where(path)}")
+    say(f"wrote {path}")
 
 
 def make_folder(path: Path) -> None:
-    """Make a directory that a user asked for.
-
-    Raises:
-        DataError: it cannot be made.
-    """
+    """Make a directory that a user asked for. Raises DataError if the system refuses."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -15,7 +15,7 @@ from rich.text import Text
 from selfreflect import __version__
 from selfreflect.cli.console import Watcher, emit, print_table, say, stdout
 from selfreflect.cli.settings import Overrides
-from selfreflect.cli.studies import StudyOptions
+from selfreflect.config import ScoresConfig
 from selfreflect.errors import ConfigError, MissingExtraError
 from selfreflect.models.base import Generator
 from selfreflect.pipeline.models import ConfiguredModels
@@ -42,24 +42,25 @@ class Models:
     @classmethod
     def of(cls, judges: Sequence[str], model: str | None, overrides: Overrides) -> Models:
         """Check the settings of the models; without ``judges`` there is the default one."""
-        if model is not None:
-            overrides = overrides.plus("answers", model=model)
-        elif overrides.section("answers"):
+        if model is None and overrides.section("answers"):
             raise ConfigError(
                 "--base-url and --revision need --model NAME; for a judge use --judge-url and "
                 "--judge-revision"
             )
-        settings = [overrides.plus("scores", judge=name) for name in judges] or [overrides]
-        configured = [ConfiguredModels(own.config(), own.execution, Watcher()) for own in settings]
+        configured = []
+        for judge in judges or [ScoresConfig().judge]:
+            answers = {} if model is None else {"model": model}
+            config = overrides.config({"answers": answers, "scores": {"judge": judge}})
+            configured.append(ConfiguredModels(config, overrides.execution, Watcher()))
         generator = None if model is None else partial(configured[0].generator, "answers")
         return cls([models.judge for models in configured], generator)
 
 
 def run_study(
     study: Study,
-    options: StudyOptions,
     names: Sequence[str] | None,
     models: Models,
+    made_with: dict[str, Any],
     out: Path | None,
     json: bool,
 ) -> bool:
@@ -67,22 +68,21 @@ def run_study(
 
     Args:
         names: metrics or groups of them; None for all that can be computed.
+        made_with: what else a reader of the finding needs to make it again.
     """
     with nullcontext() if out is None else open_values(out) as store:
         values, metrics = _measure(study, names, models, store)
-        finding = replace(study.finding(values, metrics), study=options.name)
+        finding = study.finding(values, metrics)
         missing = undefined_counts(values)
         if missing:
             finding = replace(finding, tables=(*finding.tables, undefined_table(values)))
         _show(finding, json)
         if out is not None:
             model_names = dict.fromkeys(value.by for value in values if value.by)
-            made_with = {
-                "source": options.source or "made up",
+            made_with |= {
                 "items": len(study.items),
                 "metrics": ", ".join(info.name for info in metrics),
                 "models": "; ".join(model_names) or "none",
-                "seed": options.seed,
                 "selfreflect": __version__,
             }
             _keep(finding, made_with, out)

@@ -84,10 +84,8 @@ def report_command(
 
 
 def _load_records(paths: Sequence[Path], *, detail: bool) -> list[RunRecords]:
-    """Load run directories, labelled by their names, or by their paths if two names are the same.
-
-    Tables need no ``detail``: with it, a dozen large runs would not fit into memory.
-    """
+    """Load run directories, labelled by their names, or by their paths if two names are the same."""
+    # tables need no detail: with it, a dozen large runs would not fit into memory
     records = [run_records(Run.load(path, detail=detail)) for path in paths]
     labels = Counter(run.label for run in records)
     for index, path in enumerate(paths):

@@ -105,10 +105,7 @@ class Overrides:
 
     def config(self, base: Mapping[str, Mapping[str, Any]] | None = None) -> Config:
         """All settings: the user's, over those of the file of ``--config``, of ``base``, and the defaults.
-
-        Raises:
-            ConfigError: a setting is unknown or out of range.
-        """
+        Raises ConfigError if one is unknown or out of range."""
         return load_config(self.section("config").get("file"), self.sections, base)
 
     @property
@@ -119,10 +116,6 @@ class Overrides:
     def section(self, name: str) -> Mapping[str, Any]:
         """What the command line sets in one section."""
         return self.sections.get(name, {})
-
-    def plus(self, section: str, **values: Any) -> Overrides:
-        """A copy with more settings in a section."""
-        return Overrides({**self.sections, section: {**self.section(section), **values}})
 
 
 @dataclass

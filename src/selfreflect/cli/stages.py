@@ -73,12 +73,7 @@ def questions_command(
 
 @takes("questions", "answers", defaults={"--questions": None}, config_file=True, execution=GENERATING)
 def answers_command(
-    *,
-    out: o.Out,
-    overrides: Overrides,
-    fresh: o.Fresh = False,
-    dry_run: o.DryRun = False,
-    json: o.Json = False,
+    out: o.Out, overrides: Overrides, fresh: o.Fresh = False, dry_run: o.DryRun = False, json: o.Json = False
 ) -> None:
     """Draw an answer distribution for every question.
 
@@ -124,11 +119,7 @@ def run_stages(
     """Fill the run directory ``out`` and show what it holds, or only show what that would cost.
 
     An existing directory keeps its settings unless ``overrides`` change them, so that a command need not
-    repeat them.
-
-    Raises:
-        SelfReflectError: a setting, the directory or a model cannot be used.
-        Exit: with 1 if failures are recorded.
+    repeat them. Exits with 1 if failures are recorded.
     """
     names = strategy_names(strategies) if "summaries" in stages else []
     if stages[0] != "questions":
@@ -187,11 +178,7 @@ def _fill(experiment: Experiment | DryRun, stages: Sequence[Stage], strategies: 
 
 
 def strategy_names(strategies: str) -> list[str]:
-    """Split ``a,b``, and check the names before anything costly begins.
-
-    Raises:
-        ConfigError: a name is unknown or given twice, or there is none.
-    """
+    """Split ``a,b``, and check the names before anything costly begins."""
     names = [name.strip() for name in strategies.split(",") if name.strip()]
     if not names:
         raise ConfigError("--strategies needs at least one name")

@@ -97,7 +97,7 @@ class ShiftedPercentages:
         DataError: no item has a possibility of 10% or more.
     """
 
-    name = "shifted_percentages"
+    name = "dose"
 
     def __init__(self, items: Sequence[Item], seed: int = 0, grouping: Grouping = group_indices) -> None:
         self._statements = {item.id: stated(item, grouping) for item in items}
@@ -312,7 +312,7 @@ class MultipleChoice:
         ConfigError: a number is out of range.
     """
 
-    name = "multiple_choice"
+    name = "choice"
 
     def __init__(self, seed: int = 0, *, grid: int = 8, answers: int = 10) -> None:
         most = len(shapes(STEPS))

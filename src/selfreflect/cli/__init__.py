@@ -10,10 +10,11 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from importlib import import_module
-from typing import Annotated, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import typer
 
+from selfreflect.cli.console import say
 from selfreflect.cli.settings import Command
 from selfreflect.errors import SelfReflectError
 from selfreflect.models.local.threads import set_library_defaults
@@ -39,15 +40,8 @@ COMMANDS = {
 }
 """Each command and the example that its help shows."""
 
-FILES = {
-    "demo": "ask_command",
-    "run": "stages",
-    "questions": "stages",
-    "answers": "stages",
-    "summarize": "stages",
-    "compare": "report_command",
-    "export": "import_command",
-}
+FILES = {"demo": "ask_command", "compare": "report_command", "export": "import_command"}
+FILES |= dict.fromkeys(("run", "questions", "answers", "summarize"), "stages")
 """The files of commands that share one. Any other is in its own, ``NAME_command``."""
 
 
@@ -95,10 +89,9 @@ def application(commands: Iterable[str] = tuple(COMMANDS)) -> typer.Typer:
 
 
 def _options(
-    version: Annotated[
-        bool,
-        typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit."),
-    ] = False,
+    version: bool = typer.Option(
+        False, "--version", is_eager=True, callback=_show_version, help="Show the version and exit."
+    ),
 ) -> None:
     """Options of the program itself."""
 
@@ -108,8 +101,6 @@ def _guarded(command: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(command)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
-        from selfreflect.cli.console import say
-
         try:
             return command(*args, **kwargs)
         except SelfReflectError as error:
@@ -122,18 +113,13 @@ def _guarded(command: Callable[P, T]) -> Callable[P, T]:
             _drop_stdout()  # its reader has ended (`| head`)
             raise typer.Exit(141) from None
         except OSError as error:
-            if error.errno not in _FULL:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise
             _drop_stdout()
-            say(
-                f"error: cannot write the output: {error.strerror}. Make room and run the same command again."
-            )
+            say(f"error: cannot write the output: {error.strerror}. Make room, and run the command again.")
             raise typer.Exit(2) from None
 
     return guarded
-
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _drop_stdout() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from msgspec import to_builtins
@@ -85,12 +84,12 @@ def report_command(
 
 def _load_records(paths: Sequence[Path], *, detail: bool) -> list[RunRecords]:
     """Load run directories, labelled by their names, or by their paths if two names are the same."""
-    # tables need no detail: with it, a dozen large runs would not fit into memory
-    records = [run_records(Run.load(path, detail=detail)) for path in paths]
-    labels = Counter(run.label for run in records)
-    for index, path in enumerate(paths):
-        if labels[records[index].label] > 1:
-            records[index] = replace(records[index], label=str(path))
+    names = Counter(path.name for path in paths)
+    records = []
+    for path in paths:
+        label = str(path) if names[path.name] > 1 else None
+        # tables need no detail: with it, a dozen large runs would not fit into memory
+        records.append(run_records(Run.load(path, detail=detail), label))
     return records
 
 

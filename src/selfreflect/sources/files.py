@@ -166,7 +166,7 @@ def _json_rows(content: Content) -> list[Row]:
             f"{content.name} holds {type_name(values)}; expected a list of objects or texts (for one object "
             "per line use the suffix .jsonl)"
         )
-    return [_row(content.name, f"record {number}", value) for number, value in enumerate(values, 1)]
+    return _numbered_rows(content.name, values)
 
 
 def _jsonl_rows(content: Content) -> list[Row]:
@@ -216,16 +216,13 @@ def _parquet_rows(content: Content) -> list[Row]:
         import pyarrow.parquet as pq
     except ImportError:
         raise MissingExtraError("reading parquet files", "parquet") from None
-    rows: list[Row] = []
     try:
-        for batch in pq.ParquetFile(io.BytesIO(content.data)).iter_batches():
-            for fields in batch.to_pylist():
-                rows.append(Row(content.name, f"record {len(rows) + 1}", fields))
+        values = pq.ParquetFile(io.BytesIO(content.data)).read().to_pylist()
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(
             f"{content.name} is not a readable parquet file: {excerpt(str(error), 200)}"
         ) from None
-    return rows
+    return _numbered_rows(content.name, values)
 
 
 PARSERS: dict[str, Callable[[Content], list[Row]]] = {
@@ -251,6 +248,10 @@ def _lines(content: Content) -> list[tuple[str, str]]:
     string."""
     lines = enumerate(_decode(content).split("\n"), start=1)
     return [(f"line {number}", line.removesuffix("\r")) for number, line in lines if line.strip()]
+
+
+def _numbered_rows(name: str, values: list[Any]) -> list[Row]:
+    return [_row(name, f"record {number}", value) for number, value in enumerate(values, start=1)]
 
 
 def _row(name: str, where: str, value: Any) -> Row:

@@ -212,7 +212,9 @@ def test_the_list_sorts_by_score_spread_and_difference(opened):
     assert column(2) == sorted(column(2), reverse=True)
     page.get_by_role("button", name="highest first").click()
     page.get_by_label("Sort by").select_option("score-1")
-    assert column(4)[0] == pytest.approx(max(run.values("basic").values()), abs=1e-4)
+    assert column(4)[0] == pytest.approx(
+        max(score.value for score in run.strategy_scores("basic").values()), abs=1e-4
+    )
     page.locator("[data-key='Difference of']").select_option(label="cot")
     page.get_by_label("minus").select_option(label="basic")
     page.get_by_label("Sort by").select_option("difference")

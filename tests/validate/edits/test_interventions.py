@@ -211,7 +211,7 @@ def test_at_most_five_possibilities_are_named():
     answers = [f"word{place}" for place in range(8) for _ in range(10 - place)]
     statement = stated(item(answers))
     assert statement
-    assert len(statement.named) == NAMED
+    assert len(statement.possibilities) == NAMED
     assert statement.text().endswith(" or something else (23%).")
     assert statement.percentages[-1] == 23
     assert stated(item([f"unique {place}" for place in range(101)])) is None
@@ -306,8 +306,8 @@ def test_every_edit_does_what_its_label_says(answers: list[str], other: list[str
         assert one.id not in {found.id for found in study.items}
         return
     texts = made(study)
-    names = [possibility.text for possibility in statement.named]
-    weights = [possibility.weight for possibility in statement.named]
+    names = [possibility.text for possibility in statement.possibilities]
+    weights = [possibility.weight for possibility in statement.possibilities]
     base = parsed(texts[BASE], names)
     assert len(names) == min(NAMED, len(forms))
     assert sum(base) == 100

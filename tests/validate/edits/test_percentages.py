@@ -377,7 +377,7 @@ def test_a_shift_moves_exactly_its_points(answers: list[str], seed: int):
         }
         return
     texts = study.items[0].summaries
-    names = [possibility.text for possibility in statement.named]
+    names = [possibility.text for possibility in statement.possibilities]
     if len(names) == 1:
         names.append("Paris." if "“Paris.” (0%)" in texts["0 points"] else "Nobody has ever found out")
     base = parsed(texts["0 points"], names)

@@ -144,15 +144,17 @@ class ShiftedPercentages:
         if statement is None:
             raise CannotEditError("no answers that can be stated")
         *shares, rest = statement.percentages
-        named = [Possibility(one.text, share) for one, share in zip(statement.named, shares, strict=True)]
-        if named[0].weight < SHIFTS[0]:
+        possibilities = []
+        for possibility, share in zip(statement.possibilities, shares, strict=True):
+            possibilities.append(Possibility(possibility.text, share))
+        if possibilities[0].weight < SHIFTS[0]:
             raise CannotEditError(f"no possibility has {SHIFTS[0]}%")
-        if len(named) == 1:
+        if len(possibilities) == 1:
             others = other_possibilities(self._statements, item.id)
             rng = random.Random(seed_for(self._seed, item.id, "shift"))
             material = Material(item.masked_out + item.conditioning, others, rng)
-            named.append(Possibility(material.new_possibility(), 0))
-        return named, rest
+            possibilities.append(Possibility(material.new_possibility(), 0))
+        return possibilities, rest
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
         numbers = values_by_metric(values)
@@ -324,24 +326,24 @@ class MultipleChoice:
         self.points: list[Point] = []
         self.items: list[Item] = []
         count = min(grid, len(possible))
-        chosen = [possible[index * (len(possible) - 1) // (count - 1)] for index in range(count)]
+        grid_shapes = [possible[index * (len(possible) - 1) // (count - 1)] for index in range(count)]
         for question in QUESTIONS:
-            self._add(question, chosen, random.Random(seed_for(seed, question)))
+            self._add(question, grid_shapes, random.Random(seed_for(seed, question)))
 
-    def _add(self, question: str, chosen: Sequence[Sequence[int]], rng: random.Random) -> None:
+    def _add(self, question: str, grid_shapes: Sequence[Sequence[int]], rng: random.Random) -> None:
         """One item for each true distribution. The options take turns in being the likeliest."""
         text, options = QUESTIONS[question]
         leading = rng.sample(range(OPTIONS), OPTIONS)
         distributions = []
         summaries = {}
-        for index, (largest, *others) in enumerate(chosen):
+        for index, (largest, *others) in enumerate(grid_shapes):
             rng.shuffle(others)
             others.insert(leading[index % OPTIONS], largest)
             distributions.append(others)
             shares = zip(options, apportioned(others, 100), strict=True)
             name = ", ".join(f"{option} {share}%" for option, share in shares)
             summaries[name] = Statement(tuple(map(Possibility, options, others))).text()
-        for shape, true in zip(chosen, distributions, strict=True):
+        for shape, true in zip(grid_shapes, distributions, strict=True):
             id_ = f"choice-{question}-{'-'.join(map(str, shape))}"
             for name, other in zip(summaries, distributions, strict=True):
                 self.points.append(Point(id_, total_variation(true, other), (name,), question))
@@ -393,8 +395,8 @@ class MultipleChoice:
             of = f"{len(points)} statements, net of form"
             says.append(f"{metric.name} {_VERDICTS[direction]}: rank correlation {size} over {of}.")
             if points:
-                turned = "" if metric.better == "lower" else " (negative)"
-                labels = "total variation, net of form", f"{metric.name}{turned}, net of form"
+                sign = "" if metric.better == "lower" else " (negative)"
+                labels = "total variation, net of form", f"{metric.name}{sign}, net of form"
                 curve = Curve(metric.name, *map(tuple, net_sides))
                 title = f"{metric.name}: stated against true distributions, net of form"
                 plots.append(Plot(f"choice-{metric.name}", title, *labels, (curve,), points=True))

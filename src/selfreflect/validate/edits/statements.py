@@ -41,22 +41,22 @@ class Possibility:
 class Statement:
     """At least one possibility, the most frequent first unless edited, with a total weight above 0."""
 
-    named: tuple[Possibility, ...]
+    possibilities: tuple[Possibility, ...]
     rest: int = 0
-    """The weight of everything that is not named."""
+    """The weight of all others."""
     frame: str = FRAME
     """Holds :data:`LIST` once."""
 
     @property
     def percentages(self) -> tuple[int, ...]:
-        """Of the named possibilities, then of the rest; they sum to 100."""
-        return apportioned([*(possibility.weight for possibility in self.named), self.rest], 100)
+        """Of the possibilities, then of the rest; they sum to 100."""
+        return apportioned([*(possibility.weight for possibility in self.possibilities), self.rest], 100)
 
     def text(self) -> str:
         """``I would say “Paris” (60%), “Lyon” (30%) or something else (10%).`` Texts are quoted unchanged."""
         *shares, rest = self.percentages
         parts = []
-        for possibility, share in zip(self.named, shares, strict=True):
+        for possibility, share in zip(self.possibilities, shares, strict=True):
             parts.append(f"“{possibility.text}” ({share}%)")
         if rest:
             parts.append(f"something else ({rest}%)")
@@ -94,8 +94,9 @@ def stated(item: Item, grouping: Grouping) -> Statement | None:
     frequent = [form for form in by_count[:NAMED] if counts[form] * 100 >= len(answers)]
     if not frequent:
         return None
-    named = tuple(Possibility(texts[form], counts[form]) for form in frequent)
-    return Statement(named, len(answers) - sum(counts[form] for form in frequent))
+    possibilities = [Possibility(texts[form], counts[form]) for form in frequent]
+    others = len(answers) - sum(possibility.weight for possibility in possibilities)
+    return Statement(tuple(possibilities), others)
 
 
 def short(text: str) -> str:
@@ -231,7 +232,7 @@ class Material:
 def other_possibilities(statements: Mapping[str, Statement | None], item: str) -> list[str]:
     """The most frequent possibility of every other item, sorted."""
     others = {id_: statement for id_, statement in statements.items() if id_ != item}
-    return sorted({statement.named[0].text for statement in others.values() if statement})
+    return sorted({statement.possibilities[0].text for statement in others.values() if statement})
 
 
 def _details(text: str) -> list[re.Match[str]]:
@@ -252,38 +253,40 @@ def _words(text: str) -> set[str]:
 
 
 def _drop_most_frequent(statement: Statement, material: Material) -> str:
-    return replace(statement, named=_uneven(statement)[1:]).text()
+    return replace(statement, possibilities=_uneven(statement)[1:]).text()
 
 
 def _drop_least_frequent(statement: Statement, material: Material) -> str:
-    return replace(statement, named=_uneven(statement)[:-1]).text()
+    return replace(statement, possibilities=_uneven(statement)[:-1]).text()
 
 
 def _swap_two_frequencies(statement: Statement, material: Material) -> str:
     """Of the most and the least frequent possibility. They stay in place, so that only two numbers differ."""
     first, *middle, last = _uneven(statement)
     swapped = replace(first, weight=last.weight), *middle, replace(last, weight=first.weight)
-    return replace(statement, named=swapped).text()
+    return replace(statement, possibilities=swapped).text()
 
 
 def _add_a_possibility(statement: Statement, material: Material) -> str:
     """One that nobody gave, at 20%; the others keep their proportions."""
-    total = sum(possibility.weight for possibility in statement.named) + statement.rest
-    scaled = [replace(possibility, weight=possibility.weight * _SCALE) for possibility in statement.named]
+    total = sum(possibility.weight for possibility in statement.possibilities) + statement.rest
+    scaled = [
+        replace(possibility, weight=possibility.weight * _SCALE) for possibility in statement.possibilities
+    ]
     added = Possibility(material.new_possibility(), total)
-    return replace(statement, named=(*scaled, added), rest=statement.rest * _SCALE).text()
+    return replace(statement, possibilities=(*scaled, added), rest=statement.rest * _SCALE).text()
 
 
 def _replace_a_detail(statement: Statement, material: Material) -> str:
     """In the most frequent possibility that has one."""
-    named = list(statement.named)
-    for index, possibility in enumerate(named):
+    possibilities = list(statement.possibilities)
+    for index, possibility in enumerate(possibilities):
         try:
-            named[index] = replace(possibility, text=material.replace_detail(possibility.text))
+            possibilities[index] = replace(possibility, text=material.replace_detail(possibility.text))
         except CannotEditError as error:
             reason = error
         else:
-            return replace(statement, named=tuple(named)).text()
+            return replace(statement, possibilities=tuple(possibilities)).text()
     raise reason
 
 
@@ -291,20 +294,20 @@ def _cut_to_the_majority(statement: Statement, material: Material) -> str:
     first, second, *_ = _several(statement)
     if first.weight == second.weight:
         raise CannotEditError("no possibility is more frequent than all others")
-    return replace(statement, named=(first,), rest=0).text()
+    return replace(statement, possibilities=(first,), rest=0).text()
 
 
 def _several(statement: Statement) -> tuple[Possibility, ...]:
-    if len(statement.named) < 2:
+    if len(statement.possibilities) < 2:
         raise CannotEditError("it names one possibility only")
-    return statement.named
+    return statement.possibilities
 
 
 def _uneven(statement: Statement) -> tuple[Possibility, ...]:
-    named = _several(statement)
-    if named[0].weight == named[-1].weight:
+    possibilities = _several(statement)
+    if possibilities[0].weight == possibilities[-1].weight:
         raise CannotEditError("all its possibilities are equally frequent")
-    return named
+    return possibilities
 
 
 STATEMENT_EDITS: Mapping[str, Callable[[Statement, Material], str]] = {

@@ -12,6 +12,7 @@ from msgspec import to_builtins
 from selfreflect.cli import settings as o
 from selfreflect.cli.console import emit, exit_with, say, stdout
 from selfreflect.cli.settings import Overrides, argument, takes
+from selfreflect.cli.show import grouped_answers, print_question, show_results
 from selfreflect.cli.stages import fill_run, strategy_names
 from selfreflect.config import load_config
 from selfreflect.errors import DataError
@@ -65,15 +66,11 @@ def ask_command(
     if json:
         _emit_question(records, record.id)
     else:
-        from selfreflect.cli.show import print_question
-
         print_question(records, record.id, answers=8)
     exit_with(len(records.failures))
 
 
 def _emit_question(records: RunRecords, id_: str) -> None:
-    from selfreflect.cli.show import grouped_answers
-
     summaries = []
     for strategy, summary, score, failure in records.outcomes(id_):
         line = {
@@ -103,8 +100,6 @@ def demo_command(out: o.Out = Path("runs/demo"), fresh: o.Fresh = False, json: o
         options = ExecutionOptions(prompts=prompts, guesses=5)
         config = load_config(None, DEMO)
         records = fill_run(out, config, STAGES, options, o.STRATEGIES.split(","), fresh=fresh)
-    from selfreflect.cli.show import print_question, show_results
-
     show_results(records, json)
     if json:
         return

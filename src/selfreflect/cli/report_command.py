@@ -11,6 +11,7 @@ from msgspec import to_builtins
 from selfreflect.cli import settings as o
 from selfreflect.cli.console import emit, make_folder, print_table, say, write_file
 from selfreflect.cli.settings import option
+from selfreflect.cli.show import print_question, show_results
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.pipeline.records import run_records
 from selfreflect.report.run_records import RunRecords
@@ -61,8 +62,6 @@ def report_command(
         raise ConfigError("--groups meaning changes only the page. Add --output FILE.html")
     if leave_out and not has_page:
         raise ConfigError("--leave-out changes only the page. Add --output FILE.html")
-    from selfreflect.cli.show import print_question, show_results
-
     records = _load_records(runs, detail=has_page or question is not None)
     for run in records:
         show_results(run, json)

@@ -28,6 +28,7 @@ import typer
 from typer.core import TyperCommand
 
 from selfreflect.config import Config, Flag, flags_of, load_config
+from selfreflect.grouping import group_indices
 from selfreflect.pipeline.options import ExecutionOptions
 
 T = TypeVar("T")
@@ -92,8 +93,6 @@ def grouping(groups: str) -> Callable[[Sequence[str]], list[list[int]]]:
         from selfreflect.models.embedder import MeaningGroups
 
         return MeaningGroups()
-    from selfreflect.grouping import group_indices
-
     return group_indices
 
 

@@ -121,9 +121,21 @@ def encode(
     longest = lengths.index(max(lengths))
     texts = [message.content for message in conversations[longest]]
     _refuse_oversized(judge, [*texts, words[longest]], what)
+    window = judge.lm.window
+    tasks: list[tuple[tuple[int, ...], int]] = []
     # The longest first: texts that are far too long are refused at once.
-    _encode_fitting(judge, [conversations[longest]], [words[longest]], what)
-    return _encode_fitting(judge, conversations, words, what)
+    for indices in ([longest], range(len(words))):
+        try:
+            tasks = judge.encode_tasks([conversations[i] for i in indices], [words[i] for i in indices])
+        except JudgeError as error:
+            raise CannotScoreError("backend", str(error)) from error
+        needed = max(len(ids) for ids, _ in tasks)
+        if window is not None and needed > window:
+            raise CannotScoreError(
+                "too_long",
+                f"{what} needs {needed} tokens, but the window of judge {judge.name!r} holds {window}",
+            )
+    return [Prompt(ids=ids, first=first) for ids, first in tasks]
 
 
 def _refuse_oversized(judge: Judge, texts: Sequence[str], what: str) -> None:
@@ -139,19 +151,3 @@ def _refuse_oversized(judge: Judge, texts: Sequence[str], what: str) -> None:
             "too_long",
             f"{what} needs {tokens} tokens or more, but the window of judge {judge.name!r} holds {window}",
         )
-
-
-def _encode_fitting(
-    judge: Judge, conversations: Sequence[Sequence[Message]], words: Sequence[str], what: str
-) -> list[Prompt]:
-    try:
-        tasks = judge.encode_tasks(conversations, words)
-    except JudgeError as error:
-        raise CannotScoreError("backend", str(error)) from error
-    window = judge.lm.window
-    needed = max(len(ids) for ids, _ in tasks)
-    if window is not None and needed > window:
-        raise CannotScoreError(
-            "too_long", f"{what} needs {needed} tokens, but the window of judge {judge.name!r} holds {window}"
-        )
-    return [Prompt(ids=ids, first=first) for ids, first in tasks]

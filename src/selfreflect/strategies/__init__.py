@@ -12,26 +12,10 @@ from importlib import import_module
 from pathlib import Path
 
 from selfreflect.errors import ConfigError, excerpt, nearest
-from selfreflect.strategies.builtin import (
-    basic,
-    concatenated_answers,
-    cot,
-    greedy,
-    sample_and_summarize,
-    twostep_cot,
-)
+from selfreflect.strategies.builtin import STRATEGIES
 from selfreflect.strategies.task import Strategy, StrategyFunction, Task, draw_samples
 
 __all__ = ["STRATEGIES", "Strategy", "StrategyFunction", "Task", "draw_samples", "load_strategy"]
-
-STRATEGIES: dict[str, StrategyFunction] = {
-    "greedy": greedy,
-    "basic": basic,
-    "cot": cot,
-    "twostep_cot": twostep_cot,
-    "sample_and_summarize": sample_and_summarize,
-    "concatenated_answers": concatenated_answers,
-}
 
 
 def load_strategy(name: str) -> StrategyFunction:

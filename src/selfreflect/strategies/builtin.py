@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from selfreflect.models.base import Message
-from selfreflect.strategies.task import Strategy, Task, draw_samples
+from selfreflect.strategies.task import Strategy, StrategyFunction, Task, draw_samples
 from selfreflect.text import answer_list, numbered
 
 
@@ -58,6 +58,16 @@ def concatenated_answers(task: Task) -> Strategy:
     """List fresh samples verbatim: as informative as a summary can be, but not short."""
     samples = yield from draw_samples(task)
     return answer_list(samples)
+
+
+STRATEGIES: dict[str, StrategyFunction] = {
+    "greedy": greedy,
+    "basic": basic,
+    "cot": cot,
+    "twostep_cot": twostep_cot,
+    "sample_and_summarize": sample_and_summarize,
+    "concatenated_answers": concatenated_answers,
+}
 
 
 def final_part(text: str, marker: str, cut: bool) -> str:

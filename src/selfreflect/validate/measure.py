@@ -55,8 +55,8 @@ def _measure_item(item: Item, family: Family, store: Journal[Value] | None) -> l
     keys: list[Key] = []
     for metric in family.metrics:
         keys += [(metric.name, item.id, name, digest(item, name), family.by) for name in item.summaries]
-    stored = {} if store is None else store.records
-    values = {key: stored[key] for key in keys if key in stored and _is_final(stored[key])}
+    records = {} if store is None else store.records
+    values = {key: records[key] for key in keys if key in records and _is_final(records[key])}
     missing = {key[2] for key in keys if key not in values}
     if missing:
         texts = {name: text for name, text in item.summaries.items() if name in missing}

@@ -150,8 +150,8 @@ class RankedSets:
         ]
         alike = [(result.metric.name, result.matched_rate(lengths.alike)) for result in results]
         says += _against_chance("Pairs of about equal length", alike)
-        filled = [(result.metric.name, result.rate) for result in padded]
-        says += _against_chance("All pairs, padded to equal length with neutral filler", filled)
+        with_filler = [(result.metric.name, result.rate) for result in padded]
+        says += _against_chance("All pairs, padded to equal length with neutral filler", with_filler)
         if tests:
             unclear = sum(not is_clear(test) for test in tests)
             says.append(
@@ -247,8 +247,8 @@ def _pair_table(
             row |= interval("win rate", result.rate)
             row |= {"undefined": result.undefined, "at equal length": alike.mean, "n equal": alike.n}
             if padded:
-                filled = padded[name].of_kind(kind)
-                rate = filled.matched_rate(filled.wins)
+                with_filler = padded[name].of_kind(kind)
+                rate = with_filler.matched_rate(with_filler.wins)
                 row |= {"padded": rate.mean, "n padded": rate.n}
             rows.append(row)
     padded_notes = [f"padded: {PADDED}"] if padded else []

@@ -216,9 +216,9 @@ def alpha(ratings: Floats, sizes: Indices, level: Level) -> float | None:
     scale = scale - scale.mean()
     starts = np.cumsum(sizes) - sizes
     sums, squares = np.add.reduceat(scale, starts), np.add.reduceat(scale**2, starts)
-    observed = float(((sizes * squares - sums**2) / (sizes - 1)).sum()) / len(scale)
-    expected = float(squares.sum()) / (len(scale) - 1)
-    return 1 - observed / expected
+    disagreement = float(((sizes * squares - sums**2) / (sizes - 1)).sum()) / len(scale)
+    by_chance = float(squares.sum()) / (len(scale) - 1)
+    return 1 - disagreement / by_chance
 
 
 def alpha_estimate(units: Units, level: Level, *, seed: int = 0) -> Estimate:

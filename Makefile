@@ -23,7 +23,7 @@ demo: model ## run the demonstration with the embedded model
 	@$(BIN)/selfreflect demo $(ARGS)
 
 test: model chromium compiler ## run all tests that do not take minutes
-	@$(BIN)/pytest -m "not slow and not vllm" --numprocesses $(WORKERS) --dist loadfile $(ARGS)
+	@$(BIN)/pytest -m "not slow and not vllm" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-slow: model chromium compiler ## run the tests marked slow
 	@$(BIN)/pytest -m "slow and not vllm" $(ARGS)

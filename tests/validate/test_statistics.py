@@ -249,3 +249,9 @@ def test_columns_are_shuffled_within_their_blocks_and_gaps_are_left_out():
     assert 0.1 < column_shuffle_p(part[0], part[0], part[1], part[2], [0] * 8) < 0.5
     alone = column_shuffle_p(x, x, rows, columns, columns)  # no column has another to change places with
     assert alone == 1
+
+
+def test_very_large_and_very_small_numbers_correlate_as_others_do():
+    assert pearson([1e200, 2e200, 4e200], [1e-200, 2e-200, 3.5e-200]) == pytest.approx(
+        pearson([1, 2, 4], [1, 2, 3.5])
+    )

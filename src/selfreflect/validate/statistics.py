@@ -127,7 +127,8 @@ def pearson(x: Numbers, y: Numbers) -> float | None:
     a, b = _sides(x, y)
     if len(a) < 3 or a.min() == a.max() or b.min() == b.max():
         return None
-    return float(np.corrcoef(a, b)[0, 1])
+    # scaled first: squares of very small or very large numbers leave the range of floats
+    return float(np.corrcoef(a / np.abs(a).max(), b / np.abs(b).max())[0, 1])
 
 
 def spearman(x: Numbers, y: Numbers) -> float | None:

@@ -301,7 +301,7 @@ def test_missing_values_show_in_n_and_a_metric_without_any_says_so():
     assert finding.tables[0].rows[0][7:9] == (112, 128)
     assert finding.tables[0].rows[0][4] == pytest.approx(1)
     assert finding.tables[0].rows[1] == ("agreement", None, None, None, None, None, None, 0, 128, None, None)
-    assert "rank correlation undefined over 0 statements" in finding.says[2]
+    assert "agreement has no value for any statement." in finding.says
     assert [plot.name for plot in finding.plots] == ["choice-distance"]
 
 

@@ -354,6 +354,8 @@ class _Axis:
         most = self.steps[-1].count
         if self.questions < FEWEST_TESTED:
             verdict = "too few questions to tell"
+        elif self.steps[-1].same is None:
+            verdict = "all strategies have the same mean score, so there is no ranking"
         elif stable is None:
             verdict = f"not stable even with {most}"
         elif stable == most:

@@ -44,6 +44,8 @@ from selfreflect.validate.study import (
 
 BASE, QUESTION = "template", "repeat the question"
 OWN = " (own summaries)"
+MOST_WORDS = 60
+"""Of a writer's sentence: a longer one would drown the edits."""
 _ORDER = (*STATEMENT_EDITS, PAD, QUESTION, *(edit + OWN for edit in TEXT_EDITS))
 _NOT_MADE = "Edits that could not be made"
 Edit = Callable[[Material], str]
@@ -265,4 +267,6 @@ def _frame(reply: Reply | Refusal) -> str | Undefined:
     text = reply.text.strip()
     if text.count(LIST) != 1:
         return Undefined(reason="unparsed", message=f"the writer's reply does not hold {LIST} once")
+    if len(text.split()) > MOST_WORDS:
+        return Undefined(reason="unparsed", message=f"the writer's reply has more than {MOST_WORDS} words")
     return text

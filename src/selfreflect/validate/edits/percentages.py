@@ -393,8 +393,10 @@ class MultipleChoice:
                 direction = int(rho.mean) if abs(rho.mean) == 1 else rho.side_of(0)
             size = with_interval(rho, _CORRELATION)
             of = f"{len(points)} statements, net of form"
-            says.append(f"{metric.name} {_VERDICTS[direction]}: rank correlation {size} over {of}.")
-            if points:
+            if not points:
+                says.append(f"{metric.name} has no value for any statement.")
+            else:
+                says.append(f"{metric.name} {_VERDICTS[direction]}: rank correlation {size} over {of}.")
                 sign = "" if metric.better == "lower" else " (negative)"
                 labels = "total variation, net of form", f"{metric.name}{sign}, net of form"
                 curve = Curve(metric.name, *map(tuple, net_sides))

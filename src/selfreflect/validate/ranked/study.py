@@ -145,6 +145,7 @@ class RankedSets:
         says = [
             self._data(),
             *_against_chance("All pairs", rates),
+            *_better_controls(results),
             *_preferred_controls(with_controls, self.controls),
             self._lengths(lengths),
         ]
@@ -152,8 +153,8 @@ class RankedSets:
         says += _against_chance("Pairs of about equal length", alike)
         with_filler = [(result.metric.name, result.rate) for result in padded]
         says += _against_chance("All pairs, padded to equal length with neutral filler", with_filler)
-        if tests:
-            unclear = sum(not is_clear(test) for test in tests)
+        unclear = sum(not is_clear(test) for test in tests)
+        if unclear:
             says.append(
                 "Comparisons with SelfReflect that show no clear difference, which is no proof of equality: "
                 f"{unclear} of {len(tests)}."
@@ -318,6 +319,22 @@ def _against_chance(pairs: str, rates: Sequence[tuple[str, Estimate]]) -> Iterat
             sides[name] = side_of_chance(rate)
     for sentence in by_side(sides, _AGAINST_CHANCE):
         yield f"{pairs}: {sentence}"
+
+
+def _better_controls(results: Sequence[MetricResult]) -> Iterator[str]:
+    """Name every metric that a control surpasses, clearly or not: it must beat all of them."""
+    for control in results:
+        level = control.rate.mean
+        if control.metric.group != "control" or level is None:
+            continue
+        worse = []
+        for result in results:
+            rate = result.rate.mean
+            if result.metric.group != "control" and rate is not None and rate < level:
+                worse.append(f"{result.metric.name} ({rate:.0%})")
+        yield from listing(
+            f"The control {control.metric.name} ({level:.0%}) has a higher win rate than", worse
+        )
 
 
 def _preferred_controls(results: Sequence[MetricResult], controls: Sequence[str]) -> Iterator[str]:

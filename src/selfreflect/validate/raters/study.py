@@ -196,7 +196,7 @@ def _among_raters(orders: Estimate) -> str:
             "of every pair."
         )
     alpha = f"{with_interval(orders, '.3f')} on the order of two summaries (n = {orders.n} items)"
-    unclear = orders.side_of(0) < 1
+    unclear = orders.low is not None and orders.low <= 0
     hint = " The raters cannot be shown to agree, so agreement with them says little." if unclear else ""
     return f"Among raters alpha is {alpha}.{hint}"
 

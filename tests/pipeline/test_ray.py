@@ -404,6 +404,8 @@ def test_a_question_that_ends_every_actor_ends_the_stage_with_what_was_done(
         failed = elsewhere(*command, *served, "--config", work / "two.toml", cwd=tmp_path)
     assert failed.code == 2, failed.stderr
     assert f"{TRIES} actors in a row ended while working on the same questions" in failed.said
+    assert "All machines need the same selfreflect" in failed.said
+    assert "worker process has died" in failed.said
     found = Run.load(tmp_path / "r")
     [question] = [key for key, one in found.questions.items() if one.text == "When then?"]
     assert [one for _, one in asked(tmp_path)].count(question) == TRIES
@@ -446,6 +448,7 @@ def test_a_model_that_ends_every_actor_is_not_loaded_for_ever(
     assert failed.code == 2, failed.stderr
     assert "error: Actors ended repeatedly while loading " in failed.said
     assert "Use fewer actors, more memory or a smaller dtype." in failed.said
+    assert "worker process has died" in failed.said
     assert lines(ended) == TRIES + 1
 
 

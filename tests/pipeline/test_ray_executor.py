@@ -171,6 +171,24 @@ def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     )
 
 
+def test_an_error_of_ray_itself_is_one_line_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = (
+        "class exceptions:\n"
+        "    class RayError(Exception): ...\n"
+        "    class RayTaskError(RayError): ...\n"
+        "def init(**options): ...\n"
+        "def shutdown(): ...\n"
+        "def nodes():\n"
+        "    raise exceptions.RayError('some ids\\nthe object store is full')\n"
+    )
+    written(tmp_path / "ray.py", code)
+    monkeypatch.syspath_prepend(tmp_path)  # which the driver's process inherits
+    failed = answers(tmp_path, "--executor", "ray")
+    assert failed.code == 2
+    assert "error: Ray failed: 'the object store is full'. All machines need the same" in failed.said
+    assert "Traceback" not in failed.said
+
+
 def test_rays_client_is_refused_with_the_way_out(tmp_path: Path) -> None:
     refused = answers(tmp_path, "--executor", "ray", "--ray-address", "ray://10.0.0.1:10001")
     assert refused.code == 2

@@ -46,6 +46,8 @@ _TOKEN_ADVICE = (
     "RAY_AUTH_TOKEN."
 )
 
+_SAME_MACHINES = "All machines need the same selfreflect, extras and models."
+
 SECONDS_TO_END = 30
 """Time for a driver to end its actors, and the cluster that it started."""
 
@@ -135,8 +137,9 @@ def drive(connection: Connection, address: str | None) -> None:
         connection.send(None)
         while True:
             spec, tasks = stages.get()
-            for outcome in work(ray, spec, tasks):
-                connection.send(outcome)
+            with _ray_errors(ray):
+                for outcome in work(ray, spec, tasks):
+                    connection.send(outcome)
             connection.send(None)
     except SelfReflectError as error:
         with suppress(OSError):
@@ -203,6 +206,7 @@ def work(ray: Any, spec: StageSpec, tasks: Sequence[StageTask]) -> Iterator[Outc
     Raises:
         ConfigError: an actor fits on no machine.
         BackendError: actors end again and again.
+        ray.exceptions.RayError: Ray fails outside the actors, or there is a bug in an actor.
     """
     machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     placement = place_actors(spec, machines)
@@ -233,14 +237,14 @@ def work(ray: Any, spec: StageSpec, tasks: Sequence[StageTask]) -> Iterator[Outc
             if number is None and losses[None] == TRIES + actors:
                 raise BackendError(
                     f"Actors ended repeatedly while loading {excerpt(spec.model)}, usually for lack of "
-                    "memory. Use fewer actors, more memory or a smaller dtype. All machines need the "
-                    "same selfreflect, extras and models."
+                    f"memory. Use fewer actors, more memory or a smaller dtype. {_SAME_MACHINES} "
+                    f"Ray's reason: {_reason(error)}"
                 ) from None
             if number is not None:
                 if losses[number] == TRIES:
                     raise BackendError(
                         f"{TRIES} actors in a row ended while working on the same questions, "
-                        "usually for lack of memory."
+                        f"usually for lack of memory. {_SAME_MACHINES} Ray's reason: {_reason(error)}"
                     ) from None
                 waiting.appendleft(number)
             to_start = 1
@@ -265,6 +269,22 @@ class Actor:
 
     def work(self, tasks: Sequence[StageTask]) -> Outcome:
         return self._worker(tasks)
+
+
+@contextmanager
+def _ray_errors(ray: Any) -> Iterator[None]:
+    """Raise Ray's own errors as BackendError. A bug in an actor keeps its traceback."""
+    try:
+        yield
+    except ray.exceptions.RayTaskError:
+        raise
+    except ray.exceptions.RayError as error:
+        raise BackendError(f"Ray failed: {_reason(error)}. {_SAME_MACHINES}") from None
+
+
+def _reason(error: Exception) -> str:
+    """The last line of an error of Ray's, which follows ids and a traceback."""
+    return excerpt(str(error).strip().rpartition("\n")[2], 300)
 
 
 @contextmanager

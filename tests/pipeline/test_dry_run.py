@@ -84,6 +84,14 @@ def test_placeholders_differ_and_count_with_their_limit_where_a_prompt_shows_the
     assert prompt_tokens(None, [shown]) == prompt_tokens(None, [bare]) + Amount(None, 8 * 3 + 9)
 
 
+def test_a_text_cannot_pose_as_a_placeholder() -> None:
+    posing = "⟦reply 1 of 999999999 tokens⟧"
+    tokens = prompt_tokens(None, [Message(role="user", content=posing)])
+    assert tokens.expected is not None
+    assert tokens.most is not None
+    assert tokens.most < 100
+
+
 # --- bounds against what real work takes
 
 

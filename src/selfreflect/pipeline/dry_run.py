@@ -7,6 +7,7 @@ counted exactly, texts to come at most with their token limits.
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -43,7 +44,9 @@ MOST_STEPS = 20
 """Steps after which strategies are stopped: with placeholders for replies they may never end."""
 
 _NUMBERS = count()
-_PLACEHOLDER = re.compile(r"⟦reply \d+ of (\d{1,9}) tokens⟧")
+_SECRET = secrets.token_hex(8)
+"""Part of each placeholder, so that no question or answer can contain one."""
+_PLACEHOLDER = re.compile(rf"⟦{_SECRET}: reply \d+ of (\d+) tokens⟧")
 
 
 @dataclass(frozen=True)
@@ -277,7 +280,7 @@ def _model_and_place(spec: StageSpec) -> str:
 
 def _placeholder(limit: int) -> str:
     """A text that stands for a reply to come. Each is different, as replies are."""
-    return f"⟦reply {next(_NUMBERS)} of {limit} tokens⟧"
+    return f"⟦{_SECRET}: reply {next(_NUMBERS)} of {limit} tokens⟧"
 
 
 def _limits(text: str) -> list[int]:

@@ -65,6 +65,16 @@ def test_a_pass_that_fails_leaves_the_model_as_it_was(tiny_metric):
     assert metric.judge.lm.model.config._attn_implementation == kind
 
 
+def test_generation_meanwhile_has_its_usual_attention():
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 1, 4, 5, 8)
+    layer = torch.nn.Module()
+    layer.is_causal = True
+    usual = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    output, _ = tree_attention(layer, q, k, v, None)
+    torch.testing.assert_close(output, usual.transpose(1, 2))
+
+
 @pytest.mark.parametrize(
     "extra",
     [

@@ -189,7 +189,7 @@ def tree_attention(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     *,
-    tree: TreeAttention,
+    tree: TreeAttention | None = None,
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
@@ -201,6 +201,10 @@ def tree_attention(
     Raises:
         TypeError: the layer passes something that would change the result and is not known here.
     """
+    if tree is None:  # another thread generates with the same model meanwhile
+        from transformers.integrations.sdpa_attention import sdpa_attention_forward as usual
+
+        return usual(module, query, key, value, attention_mask, scaling=scaling, **kwargs)  # type: ignore[no-any-return]
     # Some layers add biases to the mask they were given, or pass tensors of their own: position biases,
     # indices of sparse attention.
     tensors = {name for name, argument in kwargs.items() if isinstance(argument, torch.Tensor)}

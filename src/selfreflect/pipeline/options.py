@@ -58,7 +58,8 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True):
         Flag(
             "--cache DIR",
             "Keep the judge's states after the conditioning answers here, so that another summary of a "
-            "question costs only itself: about 1 MB a question for smollm2, 4 GB at most.",
+            "question costs only itself: about 1 MB a question for smollm2, 4 GB at most. With limits, "
+            "such as --budget, this helps only if the same words are scored again.",
         ),
     ] = None
     device: Annotated[

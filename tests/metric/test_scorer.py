@@ -207,6 +207,11 @@ def test_a_temperature_that_is_no_temperature_is_refused(metric, temperature):
         SelfReflect(metric.judge, temperature=temperature)
 
 
+def test_a_number_of_guesses_below_0_is_refused(metric):
+    with pytest.raises(ConfigError, match="must be 0 or more, not -1"):
+        SelfReflect(metric.judge, guesses=-1)
+
+
 def test_the_published_tokenisation_is_recorded(metric):
     assert score(SelfReflect(Judge(metric.judge.lm, compat="published"))).compat == "published"
 

@@ -58,7 +58,7 @@ class SelfReflect:
         guesses: keep for each token task this many of the judge's likeliest tokens after the summary, and
             after the conditioning answers.
         cache: a directory that keeps what the judge predicts after the conditioning answers, so that one more
-            summary of a question costs only itself.
+            summary of a question costs only itself. Under limits, only if it scores the same words.
         warn: gets a sentence for people if the cache cannot be used.
 
     Raises:
@@ -75,6 +75,8 @@ class SelfReflect:
         cache: Path | None = None,
         warn: Callable[[str], object] = warnings.warn,
     ) -> None:
+        if guesses < 0:
+            raise ConfigError(f"the number of guesses to keep must be 0 or more, not {guesses}")
         if not temperature > 0:
             raise ConfigError(
                 f"the judge's temperature must be above 0, not {temperature}; "

@@ -60,7 +60,7 @@ def summarize(
         done: pairs (question id, strategy name) to leave out.
 
     Raises:
-        ConfigError: at once, for an unknown or repeated strategy.
+        ConfigError: at once, for an unknown or repeated strategy or a count below 1.
         BackendError: while iterating, if the generator breaks its contract or gives up.
     """
     functions: dict[str, StrategyFunction] = {}
@@ -71,6 +71,9 @@ def summarize(
                 f"strategy {excerpt(name)} is given twice; its name must identify its summaries"
             )
         functions[name] = function
+    for option, count in (("num_samples", num_samples), ("batch_questions", batch_questions)):
+        if count < 1:
+            raise ConfigError(f"{option} must be at least 1, not {count}")
     task = partial(
         Task,
         prompts=prompts or load_prompts(),

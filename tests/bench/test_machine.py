@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 import torch
 
@@ -32,3 +34,19 @@ def test_where_the_peak_cannot_be_reset_it_says_so(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(machine, "_RESET", tmp_path / "absent" / "clear_refs")
     assert not machine.reset_peak(CPU)
     assert machine.allocated(CPU) > 10 * MIB
+
+
+@pytest.mark.parametrize(
+    ("limit", "used", "left"),
+    [("max", 0, 8000 * 1024), (f"{5 * MIB}", 3 * MIB, 2 * MIB), (f"{MIB}", 2 * MIB, 0)],
+)
+def test_available_memory_is_the_machine_s_or_the_container_s(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limit: str, used: int, left: int
+) -> None:
+    (tmp_path / "memory.max").write_text(limit + "\n")
+    (tmp_path / "memory.current").write_text(f"{used + MIB}\n")
+    # of which a MiB is reclaimable
+    (tmp_path / "memory.stat").write_text(f"anon {used}\ninactive_file {MIB}\nactive_file 5\n")
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=8000 * 1024))
+    monkeypatch.setattr(machine, "_CONTROL_GROUP", tmp_path)
+    assert machine.available(CPU) == left

@@ -45,6 +45,8 @@ def test_ratios_are_taken_item_by_item_before_their_median() -> None:
     headings = [column.heading for column in table.columns]
     assert headings == ["item", "requests", "(a) s", "(b) s", "(c) s", "(a)/(c)", "(b)/(c)"]
     assert table.rows[-1] == ("median", None, 12, 6, 3, 10, 4)
+    outcome.scaling.append({**figures_of(10, 4, 1), "axis": "words", "value": 4})
+    assert scaling_table(outcome).rows == (("words per masked-out answer", 4, 10, 80, 10, 4, 1),)
 
 
 def test_what_did_not_run_is_none_and_its_rate_is_never_a_number() -> None:

@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from selfreflect.bench import measure
 from selfreflect.bench.measure import Bench, compare_trees, counted_tokens, score
 from selfreflect.bench.schedules import (
     Ids,
@@ -177,6 +178,24 @@ def test_an_item_without_a_score_is_refused_by_name(
         work_of(tiny_judge("llama"), Item(**{**fields, **changes}))  # type: ignore[arg-type]
 
 
+def test_batch_sizes_are_tried_until_the_memory_is_full(
+    tiny_judge: Callable[..., Judge], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(judge: object, contexts: object, temperature: float, size: int) -> None:
+        if size > largest:
+            raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(measure, "batched", run)
+    bench = Bench(tiny_judge("llama"), [ITEM], [], ["b"])
+    largest = 1
+    bench._choose_batch_size(bench.items[0])
+    assert (bench.result.batch_size, list(bench.result.batch_trials)) == (1, [1])
+    bench.result.batch_trials.clear()
+    largest = 0
+    with pytest.raises(torch.OutOfMemoryError):
+        bench._choose_batch_size(bench.items[0])
+
+
 def test_a_random_model_has_the_shape_and_a_tokenizer_of_another(tmp_path: Path) -> None:
     from selfreflect.bench.random_model import random_judge
     from selfreflect.errors import ConfigError
@@ -184,6 +203,7 @@ def test_a_random_model_has_the_shape_and_a_tokenizer_of_another(tmp_path: Path)
     tiny.tokenizer().save_pretrained(tmp_path)
     judge = random_judge("tiny", device="cpu", dtype="bfloat16", tokenizer=tmp_path)
     assert (judge.lm.dtype, judge.lm.model.config.num_key_value_heads) == ("bfloat16", 2)
+    assert judge.lm.model.config.tie_word_embeddings
     assert score(SelfReflect(judge), ITEM)[0].size == work_of(judge, ITEM).requests // 4
     with pytest.raises(ConfigError, match=r"Choose one of tiny, qwen2\.5-7b"):
         random_judge("qwen2.5-8b")

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import torch
 
 from selfreflect.bench.flops import count_flops, peak_seconds, read_shape, synchronise
 from selfreflect.bench.machine import allocated, available, describe_machine, peak, reset_peak
@@ -106,9 +107,14 @@ class Bench:
             too_large = size >= largest or size * sequence_bytes > available(self.device) / 2
             if trials and too_large:
                 break
-            start = self._now()
-            batched(self.judge, contexts, self.metric.temperature, size)
-            trials[size] = self._now() - start
+            try:
+                start = self._now()
+                batched(self.judge, contexts, self.metric.temperature, size)
+                trials[size] = self._now() - start
+            except torch.OutOfMemoryError:
+                if not trials:
+                    raise
+                break
             if trials[size] > min(trials.values()):
                 break
         self.result.batch_size = min(trials, key=trials.__getitem__)

@@ -54,6 +54,7 @@ def random_judge(
         num_key_value_heads=shape.kv_heads,
         vocab_size=shape.vocabulary,
         max_position_embeddings=_WINDOW,
+        tie_word_embeddings=name == "tiny",  # as in small models
     )
     torch.manual_seed(0)
     with torch.device(where):

@@ -125,7 +125,8 @@ def scaling_table(result: Result) -> Table:
         "tokens_tree": Column("tree nodes", ",d"),
     }
     rows = [{**point, "what grows": AXES[point["axis"]].label} for point in result.scaling]
-    return _table("How cost grows", columns | _times(rows), rows)
+    seconds = {key: column for key, column in _times(rows).items() if key.startswith("seconds_")}
+    return _table("How cost grows", columns | seconds, rows)
 
 
 def _times(rows: Sequence[Figures]) -> dict[str, Column]:

@@ -419,6 +419,14 @@ def test_a_port_that_is_taken_is_said_to_be(tmp_path: Path) -> None:
     assert "--port 0" in outcome.said
 
 
+def test_a_root_that_cannot_be_a_directory_is_refused_before_an_address_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    outcome = run("app", "--port", 0, "--root", tmp_path / "file")
+    assert outcome.code == 2
+    assert "file: cannot be made: File exists" in outcome.said
+    assert "http" not in outcome.said
+
+
 def test_other_machines_are_let_in_only_on_purpose_and_with_a_token(tmp_path: Path) -> None:
     refused = run("app", "--host", "0.0.0.0", "--root", tmp_path, "--port", 0)
     assert refused.code == 2

@@ -10,7 +10,7 @@ from app_server import ANSWERS
 from scripted import Scripted
 
 from selfreflect.app.jobs import Job, StopRequested
-from selfreflect.app.work import BATCH, JobProgress, Streaming
+from selfreflect.app.work import BATCH, FIRST_BATCH, JobProgress, Streaming
 from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling
 
 if TYPE_CHECKING:
@@ -40,13 +40,12 @@ def test_scoring_stops_at_the_next_pass_and_works_again_afterwards(
 
 def test_small_batches_give_the_texts_in_order_and_stop_at_a_refusal() -> None:
     shown: list[Reply] = []
-    request = Request(
-        messages=(Message(role="user", content="?"),), sampling=Sampling(), n=2 * BATCH + 1, seed=10
-    )
+    count = FIRST_BATCH + BATCH + 1
+    request = Request(messages=(Message(role="user", content="?"),), sampling=Sampling(), n=count, seed=10)
     inner = Inner(lambda request: [f"{request.seed + i}" for i in range(request.n)])
     [reply] = Streaming(inner, shown.append, lambda: None).generate([request])
     assert isinstance(reply, Reply)
-    assert [one.text for one in reply.completions] == [str(10 + i) for i in range(2 * BATCH + 1)]
-    assert [len(one.completions) for one in shown] == [BATCH, BATCH, 1]
+    assert [one.text for one in reply.completions] == [str(10 + i) for i in range(count)]
+    assert [len(one.completions) for one in shown] == [FIRST_BATCH, BATCH, 1]
     refusal = Refusal(kind="too_long", message="no")
     assert Streaming(Inner(lambda _: refusal), shown.append, lambda: None).generate([request]) == [refusal]

@@ -33,8 +33,9 @@ _MAX_ENTRIES = 20_000
 _MAX_OPENED = 400_000_000
 """Bytes of records that are read into memory for the page."""
 
+_MAX_FIRST_QUESTION = 100_000
 _MAX_COUNTED = 50_000_000
-"""Bytes of questions that a listing reads."""
+"""Bytes of the first question, and of all questions, that a listing reads."""
 
 _HELD_RUNS = 2
 """Runs whose records stay in memory."""
@@ -176,16 +177,20 @@ def _read_records(path: Path, label: str, version: object) -> RunRecords:
 
 
 def _first_and_count(directory: RunDirectory) -> tuple[str | None, int | None]:
-    """The first question and the number of questions, None where that would take too long."""
+    """The first question and the number of questions, None for what would take too long to read."""
     name = "questions.jsonl"
     if name not in directory.files:
         return None, 0
-    if directory.files[name].st_size > _MAX_COUNTED:
-        return None, None
     path = directory.path / name
-    with store_errors(path):
-        first, *others = path.read_bytes().split(b"\n")
-    return _question_text(first), len(others)
+    with store_errors(path), path.open("rb") as file:
+        line = file.readline(_MAX_FIRST_QUESTION)
+        first = _question_text(line) if line.endswith(b"\n") else None
+        if directory.files[name].st_size > _MAX_COUNTED:
+            return first, None
+        count = line.count(b"\n")
+        while block := file.read(1 << 20):
+            count += block.count(b"\n")
+    return first, count
 
 
 def _question_text(line: bytes) -> str | None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,8 +39,9 @@ _MOST_GUESSED = 400_000
 """Characters of masked-out answers times summaries, up to which guesses are kept. They take about a hundred
 times as many bytes on disk."""
 
+FIRST_BATCH = 2
 BATCH = 8
-"""Answers drawn together: few enough to show the first ones soon."""
+"""Answers drawn together; fewer at first, to show some soon."""
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 
@@ -270,10 +272,9 @@ class Streaming:
 
     def _reply(self, request: Request) -> Reply | Refusal:
         replies: list[Reply] = []
-        for first in range(0, request.n, BATCH):
+        for first, end in pairwise([0, *range(FIRST_BATCH, request.n, BATCH), request.n]):
             self._check()
-            count = min(BATCH, request.n - first)
-            [reply] = self._generator.generate([replace(request, n=count, seed=request.seed + first)])
+            [reply] = self._generator.generate([replace(request, n=end - first, seed=request.seed + first)])
             if isinstance(reply, Refusal):
                 return reply
             replies.append(reply)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 
-from selfreflect.cli.console import say
+from selfreflect.cli.console import make_folder, say
 from selfreflect.cli.settings import Overrides, option, takes
 from selfreflect.errors import ConfigError, MissingExtraError
 
@@ -51,6 +51,7 @@ def app_command(
             raise
         raise MissingExtraError("The app", "app") from None
     token = _token(host, allow_remote)
+    make_folder(root)
     socket = listen(host, port)
     address = url(host, socket.getsockname()[1], token)
     models, options = ModelChoices(model), overrides.execution

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from selfreflect.errors import DataError, MissingExtraError
 from selfreflect.sources.files import PARSERS, Content, Row, RowIds, parse_rows, read_content
+from selfreflect.sources.questions import load_questions
 
 TRICKY = [
     'say "hi", twice',
@@ -176,6 +177,12 @@ def test_unreadable_file(tmp_path):
     path.chmod(0)
     with ordinary_user(), pytest.raises(DataError, match=r"secret\.json' cannot be read: Permission denied"):
         read_rows(path)
+
+
+def test_questions_in_a_directory_that_may_not_be_entered(tmp_path):
+    (tmp_path / "closed").mkdir(mode=0)
+    with ordinary_user(), pytest.raises(DataError, match="questions' cannot be read: Permission denied"):
+        load_questions(str(tmp_path / "closed" / "questions"))
 
 
 def test_impossible_path():

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import suppress
 from importlib import resources
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -161,9 +161,10 @@ def load_questions(
 
 
 def _exists(source: str) -> bool:
-    with suppress(OSError):  # such as a name that is too long
+    try:
         return Path(source).exists()
-    return False
+    except OSError as error:  # if it may not be looked at, reading it will say why
+        return error.errno != errno.ENAMETOOLONG
 
 
 def _refuse(source: str, **options: str | None) -> None:

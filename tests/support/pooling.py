@@ -33,14 +33,15 @@ def pooling(
     *,
     window: int | None = 2048,
     name: str | None = None,
+    base64: bool = True,
 ) -> Script:
     """A server of ``judge``; ``vector`` is how it pools, ``name`` what it calls the model."""
     served, lock = name or judge.name, threading.Lock()
 
-    def states(ids: list[int]) -> str:
+    def states(ids: list[int]) -> list[float] | str:
         with lock, torch.inference_mode():
             found = vector(judge.decoder(input_ids=torch.tensor([ids])).last_hidden_state[0].float())
-        return b64encode(found.numpy().astype("<f4").tobytes()).decode()
+        return b64encode(found.numpy().astype("<f4").tobytes()).decode() if base64 else found.tolist()
 
     def models(handler: Handler, call: Call) -> None:
         handler.give(

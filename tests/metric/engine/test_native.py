@@ -153,6 +153,7 @@ def test_the_compiler_may_have_arguments(monkeypatch: pytest.MonkeyPatch) -> Non
         ({"CC": "/bin/false"}, "compiler failed"),
         ({"CC": "/nowhere/cc"}, "install gcc"),
         ({"CC": "'"}, "install gcc"),
+        ({"CC": "true"}, "set TMPDIR"),  # there is nothing to load
     ],
 )
 def test_without_it_there_is_a_reason(

@@ -26,6 +26,7 @@ from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.base import Message, Reply, Request, Sampling
 from selfreflect.models.judge import Judge
+from selfreflect.models.local import loading
 from selfreflect.models.local.device_map import check_placement, placement
 from selfreflect.models.local.generator import HFGenerator
 from selfreflect.models.local.loading import CausalLM, load_causal_lm
@@ -237,6 +238,16 @@ def test_a_generator_on_several_devices_draws_the_same_texts(
     assert len(lengths) > 2, "sequences leave their batch at different steps"
     with devices():
         assert HFGenerator(in_parts(path)).generate(REQUESTS) == expected
+
+
+def test_it_is_told_where_the_parts_are(saved: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With main memory and disk as the devices."""
+    places = {**dict.fromkeys(parts(), "cpu"), "model.norm": "disk"}
+    monkeypatch.setattr(loading, "placement", lambda *_: {"device_map": places})
+    monkeypatch.setattr(loading, "check_placement", lambda *_: None)
+    told = list[str]()
+    load_causal_lm(ModelSpec(saved("llama"), device="cpu", device_map="auto"), told.append)
+    assert told[0] == "the model is spread over the devices cpu, disk"
 
 
 # What cannot be

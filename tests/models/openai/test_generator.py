@@ -297,7 +297,7 @@ def test_a_body_of_100_megabytes_is_not_read(code: int) -> None:
 @pytest.mark.parametrize(
     ("code", "said", "advice"),
     [
-        (401, "Incorrect API key", "set SELFREFLECT_API_KEY or OPENAI_API_KEY"),
+        (401, "Incorrect API key", "Set SELFREFLECT_API_KEY in the environment"),
         (404, "The model `m` does not exist", "--base-url"),
         (402, "pay", "no credit left"),
         (429, {"error": {"code": "insufficient_quota", "message": "check your plan"}}, "no credit left"),

@@ -74,10 +74,16 @@ def refusal(judge: Judge, script: Any) -> str:
 # --- scores
 
 
-@pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt2", "cohere", "granite", "mamba"])
-def test_the_scores_of_the_local_judge(tiny_judge: TinyJudge, architecture: str) -> None:
+@pytest.mark.parametrize(
+    ("architecture", "base64"),
+    [
+        ("llama", False),
+        *((architecture, True) for architecture in ("llama", "gemma2", "gpt2", "cohere", "granite", "mamba")),
+    ],
+)
+def test_the_scores_of_the_local_judge(tiny_judge: TinyJudge, architecture: str, base64: bool) -> None:
     local = tiny_judge(architecture)
-    with FaultServer(pooling(local)) as server:
+    with FaultServer(pooling(local, base64=base64)) as server:
         metric = SelfReflect(served(local, server.url), guesses=2)
         found = metric.score(**ITEM)
     expected = SelfReflect(local, guesses=2).score(**ITEM)

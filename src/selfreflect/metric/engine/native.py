@@ -176,12 +176,19 @@ def library() -> Native | str:
     try:
         # a loaded library no longer needs its file
         with tempfile.TemporaryDirectory(prefix="selfreflect-", ignore_cleanup_errors=True) as scratch:
-            return Native(_compile(Path(scratch)))
+            path = _compile(Path(scratch))
+            try:
+                return Native(path)
+            except (OSError, AttributeError) as error:
+                return (
+                    "the compiled library cannot be loaded; set TMPDIR to a directory that may hold "
+                    f"programs, or let CC name a GCC that works here ({error})"
+                )
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         reason = excerpt(str(error.stderr or error).strip(), 300)
         return f"the C compiler failed; let CC name a GCC that works here ({reason})"
-    except (OSError, AttributeError, ValueError) as error:
-        return f"the library cannot be compiled or loaded; install gcc, or let CC name one ({error})"
+    except (OSError, ValueError) as error:
+        return f"the library cannot be compiled; install gcc, or let CC name one ({error})"
 
 
 def _compile(folder: Path) -> Path:

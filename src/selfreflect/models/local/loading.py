@@ -141,7 +141,12 @@ def load_causal_lm(spec: ModelSpec, progress: Callable[[str], None] | None = Non
     source = locate(spec, progress)
     hits = _load.cache_info().hits
     lm = _load(source, _last_change(source.path), spec.device_map)
-    if source.device == "cpu" and _load.cache_info().hits <= hits:
+    if _load.cache_info().hits > hits:
+        return lm
+    if progress and spec.device_map:
+        devices = sorted(set(lm.model.hf_device_map.values()))
+        progress(f"the model is spread over the devices {', '.join(map(str, devices))}")
+    if source.device == "cpu":
         threads = limit_threads()
         if progress:
             progress(f"computing with {threads} {'thread' if threads == 1 else 'threads'}")

@@ -181,6 +181,9 @@ class ServerClient:
         server_text = self.server.redacted(" ".join(error.server_text.split()))
         if server_text:
             message += f": {excerpt(server_text, 300)}"
+        # which of the two a server without a key gives depends on the server
+        if "HTTP 401" in str(error) or ("HTTP 403" in str(error) and not self.server.authorization):
+            message += f". {self.server.key_advice}"
         return message.replace("--base-url", self._url_option)
 
     def _connected(self) -> AsyncOpenAI:

@@ -29,6 +29,8 @@ class Endpoint:
     authorization: str = field(default="", repr=False)
     """The header of that name: the credentials of the base URL, else the key."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
+    key_advice: str = ""
+    """Where this server's key belongs, for people whose key was refused or not sent."""
 
     def redacted(self, text: str) -> str:
         """``text`` without key and credentials, which a server may send back in an error."""
@@ -59,10 +61,16 @@ def endpoint(base_url: str | None, environment: Mapping[str, str] | None = None)
     authorization = f"Bearer {key}" if key else ""
     if basic:
         authorization = f"Basic {basic}"
+    if _is_openai(url):
+        advice = f"Set {KEYS[0]} or {KEYS[1]} in the environment"
+    elif openai_key and not authorization:
+        advice = f"{KEYS[1]} is sent to https://{_OPENAI_HOST} alone: set {KEYS[0]} to the key of this server"
+    else:
+        advice = f"Set {KEYS[0]} in the environment"
     secrets = {own_key, openai_key, basic, password or user, *_proxy_secrets(environment)}
     # Longest first: one may be part of another. A single letter is no secret and would spoil messages.
     redacted = sorted((secret for secret in secrets if len(secret) > 1), key=len, reverse=True)
-    return Endpoint(url, authorization, tuple(redacted))
+    return Endpoint(url, authorization, tuple(redacted), advice)
 
 
 def _basic(user: str, password: str) -> str:

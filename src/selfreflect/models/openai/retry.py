@@ -8,13 +8,9 @@ import re
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import TypeVar
 
 from selfreflect.errors import excerpt
-from selfreflect.models.openai.endpoint import KEYS
 from selfreflect.records import FailureKind
-
-T = TypeVar("T")
 
 _TOO_LONG = re.compile(
     r"context[ _](?:length|window|size|limit)|maximum context|too many (?:input )?tokens|prompt is too long"
@@ -51,10 +47,7 @@ def status_error(status: int, server_text: str, wait: float | None = None) -> AP
     http = f"HTTP {status}"
     fatal = ""
     if status == 401:
-        fatal = (
-            f"the server does not accept the key; set {KEYS[0]} or {KEYS[1]} in the environment, of which "
-            "the second is sent to https://api.openai.com alone"
-        )
+        fatal = "the server does not accept the key"
     elif status == 402 or (status == 429 and "insufficient_quota" in server_text):
         fatal = "the account has no credit left"
     elif status == 404:

@@ -34,7 +34,7 @@ AT_FIRST = RetryPolicy(tries=3)
 
 class _Vector(msgspec.Struct):
     index: int
-    embedding: str
+    embedding: str | list[float]
 
 
 class _Vectors(msgspec.Struct):
@@ -153,8 +153,10 @@ def _states(body: bytes, count: int) -> list[Floats]:
     return [_row(vector.embedding) for vector in vectors]
 
 
-def _row(embedding: str) -> Floats:
-    """One state, from base64 of its float32 numbers."""
+def _row(embedding: str | list[float]) -> Floats:
+    """One state, from base64 of its float32 numbers, or from a list where a server knows no base64."""
+    if isinstance(embedding, list):
+        return np.array(embedding, dtype=np.float32)
     try:
         return np.frombuffer(b64decode(embedding, validate=True), dtype="<f4").astype(np.float32)
     except (binascii.Error, ValueError):

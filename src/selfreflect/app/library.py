@@ -35,7 +35,7 @@ _MAX_OPENED = 400_000_000
 
 _MAX_FIRST_QUESTION = 100_000
 _MAX_COUNTED = 50_000_000
-"""Bytes of the first question, and of all questions, that a listing reads."""
+"""Bytes of all questions that a listing reads; of more it reads the first question, if that is short."""
 
 _HELD_RUNS = 2
 """Runs whose records stay in memory."""
@@ -182,10 +182,11 @@ def _first_and_count(directory: RunDirectory) -> tuple[str | None, int | None]:
     if name not in directory.files:
         return None, 0
     path = directory.path / name
+    is_large = directory.files[name].st_size > _MAX_COUNTED
     with store_errors(path), path.open("rb") as file:
-        line = file.readline(_MAX_FIRST_QUESTION)
+        line = file.readline(_MAX_FIRST_QUESTION if is_large else -1)
         first = _question_text(line) if line.endswith(b"\n") else None
-        if directory.files[name].st_size > _MAX_COUNTED:
+        if is_large:
             return first, None
         count = line.count(b"\n")
         while block := file.read(1 << 20):

@@ -143,9 +143,10 @@ def load_causal_lm(spec: ModelSpec, progress: Callable[[str], None] | None = Non
     lm = _load(source, _last_change(source.path), spec.device_map)
     if _load.cache_info().hits > hits:
         return lm
-    if progress and spec.device_map:
-        devices = sorted(set(lm.model.hf_device_map.values()))
-        progress(f"the model is spread over the devices {', '.join(map(str, devices))}")
+    places = getattr(lm.model, "hf_device_map", {})
+    if progress and places:
+        devices = sorted(set(map(str, places.values())))
+        progress(f"the model is spread over the devices {', '.join(devices)}")
     if source.device == "cpu":
         threads = limit_threads()
         if progress:

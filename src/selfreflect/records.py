@@ -150,6 +150,44 @@ class Sampled(Record, frozen=True, kw_only=True):
     """Summaries that the race separated from this one, as better or worse."""
 
 
+Reader = Literal["informed", "blind"]
+"""Whether the judge sees the question when its usable information is measured."""
+
+NothingToTell = Literal[
+    "known",  # the conditioning answers do not help the judge: it knows the answers already
+    "unclear",  # they seem to help, but with so few answers that may be chance
+]
+
+
+class WordBits(msgspec.Struct, frozen=True, array_like=True):
+    """How many bits a judge is told about one word of a held-out answer. Stored as a list of these values."""
+
+    text: str
+    told: float
+    """By the summary."""
+    available: float
+    """By the conditioning answers."""
+
+
+class Information(Record, frozen=True, kw_only=True):
+    """How many bits a summary tells a judge about held-out answers; see
+    :mod:`selfreflect.metric.information`."""
+
+    reader: Reader
+    bits: float
+    """Told by the summary, mean per held-out answer; below 0 if it misleads."""
+    bits_available: float
+    """Told by the conditioning answers, mean per held-out answer."""
+    recovered: float | None
+    """The share of the available bits that the summary tells; None if ``undefined``."""
+    interval: tuple[float, float] | None = None
+    """95 % interval of ``recovered`` over answers."""
+    undefined: NothingToTell | None = None
+    """Why there is no share."""
+    answers: tuple[tuple[WordBits, ...], ...] = ()
+    """The words of each held-out answer that is not blank, in order."""
+
+
 class Score(Record, frozen=True, kw_only=True):
     """The SelfReflect score of one summary: 0 is perfect, 1 is worst, lower is better."""
 
@@ -174,6 +212,13 @@ class Score(Record, frozen=True, kw_only=True):
     """Problems of the input, such as quotes in an answer that break the list shown to the judge."""
     estimate: Sampled | None = None
     """Set if only some masked words were scored; ``words`` holds only these."""
+    information: Information | None = None
+    """What the summary tells the judge about the masked-out answers, if it was measured."""
+
+    @property
+    def recovered(self) -> float | None:
+        """The share of what the conditioning answers tell; None if it was not measured or is undefined."""
+        return None if self.information is None else self.information.recovered
 
 
 class Failure(Record, frozen=True, kw_only=True):

@@ -6,7 +6,9 @@ masked word, no cache, no batching, no packing, every conversation rendered and 
 
 from __future__ import annotations
 
+import math
 import string
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,3 +106,40 @@ def score(
 
 def mean(values: list[float]) -> float:
     return sum(values) / len(values)
+
+
+@torch.no_grad()
+def information(
+    model: Any,
+    tokenizer: Any,
+    question: str,
+    held_out: Sequence[str],
+    conditioning: Sequence[str],
+    summary: str,
+    blind: bool,
+) -> tuple[float, float]:
+    """Bits per answer that a summary, and that the conditioning answers tell: one pass for each answer."""
+    asked = conversation(question, "", "", "", None)[1]["content"]
+
+    def log2(answer: str, told: str | None) -> float:
+        chat = [{"role": "system", "content": SYSTEM}]
+        if blind and told is not None:
+            chat.append({"role": "user", "content": "What do you think?"})
+            chat.append({"role": "assistant", "content": told})
+        text = "Give one answer."
+        if not blind:
+            known = "" if told is None else f"What is known about the answer: {told}\n"
+            text = f"{asked}\n{known}Give one answer to this question."
+        chat.append({"role": "user", "content": text})
+        opened = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        prompt = tokenizer(opened, add_special_tokens=False).input_ids
+        full = tokenizer(opened + answer, add_special_tokens=False).input_ids
+        assert full[: len(prompt)] == prompt
+        logits = model(input_ids=torch.tensor([full]), use_cache=False).logits[0].double()
+        logs = logits.log_softmax(dim=-1)
+        return sum(logs[i - 1, full[i]].item() for i in range(len(prompt), len(full))) / math.log(2)
+
+    answers = [answer.strip() for answer in held_out if answer.strip()]
+    told = [log2(answer, summary) - log2(answer, None) for answer in answers]
+    listed = [log2(answer, "\n".join(conditioning)) - log2(answer, None) for answer in answers]
+    return mean(told), mean(listed)

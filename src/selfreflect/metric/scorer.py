@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
 
@@ -14,13 +14,16 @@ from selfreflect.metric.aggregate import Aggregate, exact, finite
 from selfreflect.metric.engine.engines import engine_for
 from selfreflect.metric.engine.reference import Reference, ReferenceCache, judge_key
 from selfreflect.metric.engine.tree import Prompt, build_tree
+from selfreflect.metric.information import measure
 from selfreflect.metric.prompts import CannotScoreError, QuestionPrompts, prepare, summary_prompts
 from selfreflect.metric.tasks import JUDGE_TEMPERATURE
 from selfreflect.records import (
     AnswerSet,
     Failure,
     Guess,
+    Information,
     Question,
+    Reader,
     Score,
     Summary,
     WordDistance,
@@ -59,6 +62,10 @@ class SelfReflect:
             after the conditioning answers.
         cache: a directory that keeps what the judge predicts after the conditioning answers, so that one more
             summary of a question costs only itself. Under limits, only if it scores the same words.
+        reader: who reads the summaries when their usable information is measured, see
+            :mod:`selfreflect.metric.information`. ``auto``: the blind one where the judge gave the answers
+            itself, so that it knows them already, else the informed one. None: it is not measured.
+            Not with ``limits``.
         warn: gets a sentence for people if the cache cannot be used.
 
     Raises:
@@ -73,6 +80,7 @@ class SelfReflect:
         limits: Limits | None = None,
         guesses: int = 0,
         cache: Path | None = None,
+        reader: Reader | Literal["auto"] | None = None,
         warn: Callable[[str], object] = warnings.warn,
     ) -> None:
         if guesses < 0:
@@ -87,10 +95,13 @@ class SelfReflect:
                 f"leave --cache out with judge {judge.name!r}: it keeps states of judges that run here, "
                 "since the weights of a remote judge may change unnoticed. vLLM has its own cache."
             )
+        if reader is not None and limits is not None:
+            raise ConfigError("usable information is measured on all answers: leave out the limits")
         self.judge = judge
         self.temperature = temperature
         self.limits = limits
         self.guesses = guesses
+        self.reader: Reader | Literal["auto"] | None = reader
         self.engine = engine_for(judge)
         self.cache: ReferenceCache | None = None
         if cache is not None:
@@ -147,14 +158,29 @@ class SelfReflect:
             outcomes = self._score_every_word(prompts, summaries)
         else:
             outcomes = self._score_some_words(prompts, summaries, self.limits, earlier)
+        information = self._information(question, answers, summaries)
         results: list[Score | Failure] = []
         for summary in summaries:
             outcome = outcomes[summary.text]
             if isinstance(outcome, Failure):
                 results.append(replace(outcome, name=summary.name))
             else:
-                results.append(self._record(prompts, summary, outcome))
+                score = self._record(prompts, summary, outcome)
+                results.append(replace(score, information=information.get(summary.text)))
         return results
+
+    def _information(
+        self, question: Question, answers: AnswerSet, summaries: Sequence[Summary]
+    ) -> dict[str, Information]:
+        """What each text tells the judge, if that is to be measured."""
+        reader = self.reader
+        if reader is None:
+            return {}
+        if reader == "auto":
+            own = (answers.model, answers.revision) == (self.judge.name, self.judge.lm.revision)
+            reader = "blind" if own else "informed"
+        texts = [summary.text for summary in summaries]
+        return measure(self.judge, self.engine, question, answers, texts, reader)
 
     def _score_every_word(self, prompts: QuestionPrompts, summaries: Sequence[Summary]) -> Outcomes:
         """Score all words, under a few summaries at a time: memory does not grow with their number."""

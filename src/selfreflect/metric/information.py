@@ -1,0 +1,259 @@
+"""Usable information: how many bits a summary tells a judge about answers that it has not seen.
+
+For a held-out answer a, a question q, the conditioning answers A and a summary s, the judge J at temperature
+1 gives
+
+    bits(s)   = log2 p_J(a | q, s) - log2 p_J(a | q)
+    bits(A)   = log2 p_J(a | q, A) - log2 p_J(a | q)
+    recovered = sum of bits(s) / sum of bits(A), over the held-out answers.
+
+This is pointwise V-information (Xu et al. 2020, arXiv 2002.10689; Ethayarajh et al. 2022, arXiv 2110.08420)
+with the judge as the family of predictors; ``recovered`` is the ignorance skill score (Roulston and Smith
+2002, Mon. Weather Rev. 130, 1653-1660).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from selfreflect.metric.engine.logits import log_probabilities
+from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
+from selfreflect.metric.prompts import CannotScoreError, encode
+from selfreflect.metric.tasks import SYSTEM
+from selfreflect.models.base import Message
+from selfreflect.records import AnswerSet, Information, NothingToTell, Question, Reader, WordBits
+from selfreflect.stats import student_quantile
+from selfreflect.text import normalise_question
+
+if TYPE_CHECKING:
+    from selfreflect.metric.engine.engines import Engine
+    from selfreflect.models.judge import Judge
+
+Bits = npt.NDArray[np.float64]
+
+GIVE_ONE = "Give one answer to this question."
+TOLD = "What is known about the answer: "
+BLIND_QUESTION = "What do you think?"
+BLIND_GIVE_ONE = "Give one answer."
+
+
+def answering(question: str, told: str | None, reader: Reader) -> tuple[Message, ...]:
+    """Write the turns after which the judge gives an answer.
+
+    The informed reader is told in the user's turn: there an empty text, the repeated question and nonsense
+    tell next to nothing (benchmarks/RESULTS.md). The blind one, who does not see the question, has said it.
+
+    Args:
+        told: a summary, or answers, one per line. None: nothing.
+    """
+    system = Message(role="system", content=SYSTEM)
+    if reader == "blind":
+        request = Message(role="user", content=BLIND_GIVE_ONE)
+        if told is None:
+            return (system, request)
+        asked = Message(role="user", content=BLIND_QUESTION)
+        return (system, asked, Message(role="assistant", content=told), request)
+    lines = [normalise_question(question), GIVE_ONE]
+    if told is not None:
+        lines.insert(1, TOLD + told)
+    return (system, Message(role="user", content="\n".join(lines)))
+
+
+def pasted(answers: Sequence[str]) -> str:
+    """Join answers to a text that stands where a summary would."""
+    return "\n".join(answers)
+
+
+def measure(
+    judge: Judge,
+    engine: Engine,
+    question: Question,
+    answers: AnswerSet,
+    summaries: Sequence[str],
+    reader: Reader = "informed",
+) -> dict[str, Information]:
+    """Measure what each text tells ``judge`` about the masked-out answers.
+
+    Returns:
+        By text; without those that do not fit the judge's window.
+
+    Raises:
+        CannotScoreError: there is no masked-out or no conditioning answer, or they do not fit the window.
+    """
+    prompts = AnswerPrompts(judge, question, answers, reader)
+    trees = {}
+    for text in dict.fromkeys(summaries):
+        try:
+            trees[text] = prompts.tree(text)
+        except CannotScoreError:
+            continue
+    all_trees = [*prompts.baselines, *trees.values()]
+    logs = []
+    for tree, states in zip(all_trees, engine.states(all_trees), strict=True):
+        logs.append(prompts.bits(engine, tree, states))
+    alone, available, *of_summaries = logs
+    return {
+        text: prompts.information(alone, bits, available)
+        for text, bits in zip(trees, of_summaries, strict=True)
+    }
+
+
+class AnswerPrompts:
+    """The held-out answers of one question as token ids, after whatever the judge is told.
+
+    Args:
+        answers: with the conditioning answers that ``recovered`` is relative to.
+
+    Attributes:
+        baselines: the trees of the question alone and of the conditioning answers.
+
+    Raises:
+        CannotScoreError: there is no held-out or no conditioning answer, or one does not fit the judge's
+            window.
+    """
+
+    def __init__(self, judge: Judge, question: Question, answers: AnswerSet, reader: Reader) -> None:
+        self.answers = [answer.strip() for answer in answers.masked_out if answer.strip()]
+        if not self.answers:
+            raise CannotScoreError("no_answers", "there are no masked-out answers with words in them")
+        if not answers.conditioning:
+            raise CannotScoreError("no_answers", "there are no conditioning answers")
+        self.reader: Reader = reader
+        self._judge = judge
+        self._question = question
+        self._alone = self._encode(None, "the question")
+        told = self._encode(pasted(answers.conditioning), "the conditioning answers")
+        self.baselines = [build_tree(self._alone), build_tree(told)]
+
+    def tree(self, summary: str) -> PrefixTree:
+        """Encode the answers after a summary.
+
+        Raises:
+            CannotScoreError: the summary does not fit the judge's window.
+        """
+        return build_tree(self._encode(summary, "the summary"))
+
+    def _encode(self, told: str | None, what: str) -> list[Prompt]:
+        conversation = answering(self._question.text, told, self.reader)
+        prompts = encode(
+            self._judge, [conversation] * len(self.answers), self.answers, f"{what} with an answer"
+        )
+        if told is not None and list(map(_tokens, prompts)) != list(map(_tokens, self._alone)):
+            raise CannotScoreError(
+                "backend",
+                f"judge {self._judge.name!r} splits the same answer differently in two contexts, so its "
+                "predictions cannot be compared",
+            )
+        return prompts
+
+    def bits(self, engine: Engine, tree: PrefixTree, states: Any) -> list[Bits]:
+        """Logarithms to base 2 of the probability of each token, for each answer.
+
+        Args:
+            states: of ``tree``, shape (W, width).
+        """
+        pairs: list[tuple[int, int]] = []
+        for rows, prompt in zip(tree.rows, self._alone, strict=True):
+            pairs += zip(rows, _tokens(prompt), strict=True)
+        logs = log_probabilities(engine.head, states, np.array(pairs)) / math.log(2)
+        ends = np.cumsum([len(rows) for rows in tree.rows])
+        return np.split(logs, ends[:-1])
+
+    def information(self, alone: list[Bits], told: list[Bits], available: list[Bits]) -> Information:
+        """Compare what a summary and the conditioning answers tell, from the results of :meth:`bits`."""
+        tokenizer = self._judge.chat.tokenizer
+        words = []
+        of_summary = []
+        of_answers = []
+        for index, answer in enumerate(self.answers):
+            gained = told[index] - alone[index]
+            gainable = available[index] - alone[index]
+            of_summary.append(float(gained.sum()))
+            of_answers.append(float(gainable.sum()))
+            word_of = words_of_tokens(tokenizer, _tokens(self._alone[index]), answer.split())
+            told_words = np.bincount(word_of, gained, len(answer.split()))
+            available_words = np.bincount(word_of, gainable, len(answer.split()))
+            words.append(
+                tuple(
+                    WordBits(text, round(float(own), 4), round(float(most), 4))
+                    for text, own, most in zip(answer.split(), told_words, available_words, strict=True)
+                )
+            )
+        return compare(of_summary, of_answers, self.reader, tuple(words))
+
+
+def compare(
+    told: Sequence[float],
+    available: Sequence[float],
+    reader: Reader,
+    words: tuple[tuple[WordBits, ...], ...] = (),
+) -> Information:
+    """Put the bits of each held-out answer together.
+
+    The interval is that of a ratio of means by linearisation, with Student's t (Cochran 1977, Sampling
+    Techniques, 6.3). What the answers tell is clear if the one-sided 95 % bound of its mean is above 0.
+    """
+    bits = math.fsum(told) / len(told)
+    bits_available = math.fsum(available) / len(available)
+    undefined: NothingToTell | None = None
+    recovered = None
+    interval = None
+    if bits_available <= 0:
+        undefined = "known"
+    elif bits_available <= _half_width(available, 0.95):
+        undefined = "unclear"
+    else:
+        recovered = bits / bits_available
+        residuals = [own - recovered * most for own, most in zip(told, available, strict=True)]
+        half = _half_width(residuals, 0.975) / bits_available
+        if math.isfinite(half):
+            interval = (recovered - half, recovered + half)
+    return Information(
+        reader=reader,
+        bits=bits,
+        bits_available=bits_available,
+        recovered=recovered,
+        interval=interval,
+        undefined=undefined,
+        answers=words,
+    )
+
+
+def _half_width(values: Sequence[float], probability: float) -> float:
+    """Half the width of Student's interval of the mean; infinite for a single value."""
+    if len(values) < 2:
+        return math.inf
+    stderr = float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return student_quantile(probability, len(values) - 1) * stderr
+
+
+def words_of_tokens(tokenizer: Any, tokens: Sequence[int], words: Sequence[str]) -> list[int]:
+    """Assign each token of an answer to the word that its first letter is in.
+
+    Positions are counted in characters that are no spaces: tokenizers add, drop and merge spaces.
+    """
+    ends = np.cumsum([len(word) for word in words])
+    places = []
+    before = 0
+    start = 0
+    for index in range(len(tokens)):
+        done = before + _letters(tokenizer.decode(tokens[start:index]))
+        word = int(np.searchsorted(ends, done, side="right"))
+        places.append(min(word, len(words) - 1))
+        if done in ends:  # begin again at each word: texts to decode stay short
+            before, start = done, index
+    return places
+
+
+def _letters(text: str) -> int:
+    """Count characters that are no spaces, without the beginning of a character that is not yet complete."""
+    return len("".join(text.rstrip("\ufffd").split()))
+
+
+def _tokens(prompt: Prompt) -> tuple[int, ...]:
+    return prompt.ids[prompt.first :]

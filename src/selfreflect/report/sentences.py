@@ -1,0 +1,115 @@
+"""Say in one sentence what a summary tells, and where its SelfReflect score stands between two anchors."""
+
+from __future__ import annotations
+
+from selfreflect.records import Information, Reader
+
+_NUMBERS = "no one two three four five six seven eight nine ten eleven twelve".split()
+
+OTHER_READER = "another judge, a context that only the model reads, or --reader blind"
+"""What to use where the judge already knows the answers."""
+OTHER_JUDGE = "another judge, or a context that only the model reads"
+"""The same where the judge does not see the question anyway."""
+
+
+def information_sentence(information: Information, answers: int, subject: str = "This summary") -> str:
+    """Say what a summary tells, or why nobody can say.
+
+    Args:
+        answers: number of conditioning answers.
+        subject: the summary's name at the start of the sentence.
+    """
+    if information.recovered is not None:
+        return share_sentence(
+            information.recovered, information.interval, answers, information.reader, subject
+        )
+    sampled = answers_text(answers)
+    if information.undefined == "known":
+        way_out = OTHER_READER if information.reader == "informed" else OTHER_JUDGE
+        return (
+            f"The judge already knows these answers: it learns nothing from {sampled}, so no summary can tell "
+            f"it anything. Use {way_out}."
+        )
+    return f"Too few answers ({sampled}) to say what a summary tells of them. Draw more: --num-answers."
+
+
+def share_sentence(
+    share: float,
+    interval: tuple[float, float] | None,
+    answers: int | None,
+    reader: Reader,
+    subject: str = "This summary",
+) -> str:
+    """Say which share of what the conditioning answers tell is told; below 0 it misleads, if that is clear.
+
+    Args:
+        answers: number of conditioning answers; None if it differs between the questions of a run.
+        reader: a blind one is named.
+    """
+    sampled = answers_text(answers)
+    between = "" if interval is None else f"95 % interval: {percent_range(*interval)}"
+    judge = "the judge" if reader == "informed" else "a judge that does not see the question"
+    if interval is not None and interval[1] < 0:
+        return (
+            f"{subject} misleads: after reading it, {judge} expects fresh answers less than before "
+            f"({percent(share)} of what {sampled} would tell; {between})."
+        )
+    share_text = percent(share)
+    verb = "tells nothing:" if share_text.startswith("-") else "tells"
+    listener = "" if reader == "informed" else f", to {judge}"
+    bracket = f" ({between})" if between else ""
+    return f"{subject} {verb} {share_text} of what {sampled} would{listener}{bracket}."
+
+
+def answers_text(answers: int | None, kind: str = "sampled") -> str:
+    """Count answers in words, as ``ten sampled answers``; None: ``the sampled answers``."""
+    if answers is None:
+        return f"the {kind} answers"
+    number = _NUMBERS[answers] if answers < len(_NUMBERS) else str(answers)
+    return f"{number} {kind} answer{'' if answers == 1 else 's'}"
+
+
+def percent(share: float) -> str:
+    """Format a share as ``56 %``."""
+    return f"{100 * share:z.0f} %"
+
+
+def percent_range(low: float, high: float) -> str:
+    """Format an interval as ``41 to 71 %``."""
+    return f"{100 * low:z.0f} to {percent(high)}"
+
+
+def place(score: float, empty: float, pasted: float) -> float | None:
+    """Place a SelfReflect score between those of the empty summary (0) and of the pasted answers (1).
+
+    Scores outside are below 0 or above 1. None if the empty summary does not score worse (higher) than the
+    answers: then the judge cannot tell them apart.
+    """
+    if round(empty, 4) <= round(pasted, 4):
+        return None
+    return (empty - score) / (empty - pasted)
+
+
+def place_sentence(score: float, empty: float, pasted: float, answers: int) -> str:
+    """Say where a score stands between two anchors on the same question.
+
+    Args:
+        empty: score of the empty summary.
+        pasted: score of all conditioning answers, pasted as a summary.
+        answers: number of the conditioning answers.
+    """
+    share = place(score, empty, pasted)
+    raw = answers_text(answers, "pasted")
+    if share is None:
+        return (
+            f"{score:.4f}: no place between the empty summary ({empty:.4f}) and {raw} ({pasted:.4f}), "
+            "because the empty summary does not score worse"
+        )
+    if share < 0:
+        return f"{score:.4f}: worse than the empty summary ({empty:.4f}); {raw}: {pasted:.4f}"
+    if share > 1:
+        return f"{score:.4f}: better than {raw} ({pasted:.4f}); the empty summary: {empty:.4f}"
+    return (
+        f"{score:.4f}: {percent(share)} of the way from the empty summary ({empty:.4f}) to {raw} "
+        f"({pasted:.4f})"
+    )

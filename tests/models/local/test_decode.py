@@ -114,6 +114,17 @@ def test_top_p_is_a_share_of_what_top_k_leaves() -> None:
     assert set(draws.tolist()) == {0, 1, 2}
 
 
+@pytest.mark.parametrize("temperature", [0.3, 30.0])
+def test_a_nucleus_in_a_vocabulary_of_usual_size_is_small_or_nearly_all_of_it(temperature: float) -> None:
+    logits = torch.randn(3_000, generator=torch.Generator(CPU).manual_seed(1)) * 3
+    sampling = Sampling(temperature=temperature, top_p=0.9)
+    kept = allowed(logits.tolist(), sampling)
+    assert len(kept) < 100 or len(kept) > 2_000
+    draws = choose(logits.repeat(300, 1), sampling, sources(*range(300))).tolist()
+    assert set(draws) <= set(kept)
+    assert len(set(draws)) > min(250, len(kept) // 4), "not fewer than the nucleus either"
+
+
 def test_what_the_filters_leave_keeps_its_proportions() -> None:
     draws = choose(LOGITS.repeat(5_000, 1), Sampling(top_k=3), sources(*range(5_000)))
     assert set(draws.tolist()) == {0, 1, 2}

@@ -16,6 +16,10 @@ from selfreflect.models.base import Sampling
 from selfreflect.models.local.device_map import input_device
 
 
+_NUCLEUS = 512
+"""Tokens among which a nucleus is looked for first."""
+
+
 @dataclass
 class Draw:
     """One completion to draw, and what was drawn."""
@@ -103,18 +107,30 @@ def choose(logits: torch.Tensor, sampling: Sampling, sources: Sequence[torch.Gen
 
 def _filtered(probs: torch.Tensor, sampling: Sampling) -> torch.Tensor:
     """Zero what top-k, then nucleus (top-p), then min-p exclude; the rest keeps its proportions."""
-    descending, index = probs.sort(dim=-1, descending=True)
+    descending, index = _largest(probs, sampling)
     keep = torch.ones_like(descending, dtype=torch.bool)
-    if sampling.top_k:
-        keep[:, sampling.top_k :] = False
     if sampling.top_p < 1:
-        mass = descending * keep
-        before = (mass.cumsum(dim=-1) - mass) / mass.sum(dim=-1, keepdim=True)
+        total = (descending if sampling.top_k else probs).sum(dim=-1, keepdim=True)
+        before = (descending.cumsum(dim=-1) - descending) / total
         keep &= before < sampling.top_p
     if sampling.min_p > 0:
         keep &= descending >= sampling.min_p * descending[:, :1]
     keep[:, 0] = True
     return torch.zeros_like(probs).scatter_(-1, index, descending * keep)
+
+
+def _largest(probs: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.Tensor]:
+    """What top-k leaves, in descending order, with indices; what the nucleus excludes may be missing.
+
+    On a CPU, sorting a whole vocabulary takes longer than the forward pass before it.
+    """
+    vocabulary = probs.shape[-1]
+    few = probs.topk(min(sampling.top_k or _NUCLEUS, vocabulary), dim=-1)
+    enough = sampling.top_p * probs.sum(dim=-1)
+    if sampling.top_k or (sampling.top_p < 1 and bool((few.values.sum(dim=-1) >= enough).all())):
+        return few.values, few.indices
+    every = probs.sort(dim=-1, descending=True)
+    return every.values, every.indices
 
 
 def _left_padded(

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from selfreflect.errors import ConfigError
 from selfreflect.models.base import Message
 from selfreflect.prompts import load_prompts
-from selfreflect.records import Question
-from selfreflect.text import answer_list, fill, normalise_question, numbered
+from selfreflect.records import Question, question_id
+from selfreflect.text import answer_list, fenced, fill, normalise_question, numbered
 
 HOSTILE = [
     '{question} {n} {"a": 1} {0} {{',
@@ -83,6 +83,41 @@ def test_the_hash_follows_the_texts_and_not_the_file(overlay):
     assert overlay('[cot]\nmarker = "Verdict:"\n').hash != default.hash
 
 
+def test_run_directories_from_before_contexts_keep_the_hash_of_their_prompts(overlay):
+    # as in tests/data/witness/run/manifest.json
+    assert load_prompts().hash == "b40a76503590d449ab759735c8903782f2ce9cc4d089089ae41d50bbbdc73daf"
+    other = '[answers]\ncontext = "{context} {question}"\n'
+    assert overlay(other).hash != load_prompts().hash
+
+
+@pytest.mark.parametrize("template", [None, "First {question} Last {question}", "No question."])
+def test_a_context_comes_with_the_question_wherever_it_stands(template):
+    question = Question(id="q", text="Who?", context="Anna {question} {context}\nwas there.")
+    shown = 'Text:\n"""\nAnna {question} {context}\nwas there.\n"""\n\nAnswer from this text. Question: Who?'
+    [_, user] = load_prompts().messages(question, template)
+    assert user.content == (template or "{question}").replace("{question}", shown)
+
+
+def test_a_question_without_context_is_asked_as_ever():
+    prompts = load_prompts()
+    plain = prompts.messages(Question(id="q", text="Who?"), prompts.basic["user"])
+    assert "Text:" not in plain[1].content
+
+
+def test_a_users_prompt_for_contexts_is_followed(overlay):
+    prompts = overlay('[answers]\ncontext = "{question} See {context}"\n')
+    [_, user] = prompts.messages(Question(id="q", text="Who?", context="Anna."))
+    assert user.content == 'Question: Who? See """\nAnna.\n"""'
+
+
+def test_ids_depend_on_text_and_context():
+    assert question_id("Who?") == question_id("Who?", "") == "q-d991a24e8e04"
+    ids = {
+        question_id(*pair) for pair in [("Who?", "Anna"), ("Who?", "Tom"), ("Why?", "Anna"), ("Who?Anna",)]
+    }
+    assert len(ids | {question_id("Who?"), question_id("Anna", "Who?")}) == 6
+
+
 @pytest.mark.parametrize(
     ("toml", "message"),
     [
@@ -99,6 +134,8 @@ def test_the_hash_follows_the_texts_and_not_the_file(overlay):
         ),
         ('[twostep_cot]\ndistil = "{question}"', r"unknown placeholder '\{question\}' \(allowed: none\)"),
         ('[cot]\nmarker = "::"', "cot.marker needs at least one letter"),
+        ('[answers]\ncontext = "{question}"', r"answers.context lacks the placeholder \{context\}"),
+        ('[answers]\nuser = "{question} {context}"', r"unknown placeholder '\{context\}'"),
         ("[basic", "is not a TOML file"),
     ],
 )
@@ -143,6 +180,15 @@ def test_numbered_answers_cannot_forge_a_line_and_read_back(answers):
         json.loads(line.removeprefix(f"{number}. ")) for number, line in enumerate(lines, start=1)
     ] == answers
     assert text.encode().decode() == text
+
+
+@given(text=st.text() | st.text('"\n\r\x85\u2028x') | st.sampled_from(HOSTILE))
+def test_a_context_stays_between_its_quotes_to_the_letter(text):
+    fence = fenced(text).partition("\n")[0]
+    assert set(fence) == {'"'}
+    assert len(fence) >= 3
+    assert fenced(text) == f"{fence}\n{text}\n{fence}"
+    assert fence not in text
 
 
 def test_the_metric_list_escapes_nothing():

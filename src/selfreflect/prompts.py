@@ -6,6 +6,7 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Mapping
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.models.base import Message
 from selfreflect.records import Question, Record
-from selfreflect.text import PLACEHOLDER, fill, normalise_question
+from selfreflect.text import PLACEHOLDER, fenced, fill, normalise_question
 
 
 class Prompts(Record, frozen=True, kw_only=True):
@@ -30,21 +31,38 @@ class Prompts(Record, frozen=True, kw_only=True):
 
     @property
     def hash(self) -> str:
-        """SHA-256 (hex) of all texts in effect."""
-        tables = {name: getattr(self, name) for name in self.__struct_fields__}
+        """SHA-256 (hex) of all texts in effect.
+
+        The bundled prompt for contexts is left out: run directories from before there were contexts have the
+        hash without it.
+        """
+        tables = {name: dict(getattr(self, name)) for name in self.__struct_fields__}
+        if tables["answers"]["context"] == _bundled()["answers"]["context"]:
+            del tables["answers"]["context"]
         canonical = json.dumps(tables, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     def messages(self, question: Question, template: str | None = None, **values: str) -> tuple[Message, ...]:
         """Open a conversation about a question: the system message, if there is one, then ``template``
-        (default: the plain question) filled with ``values``."""
+        (default: the plain question) filled with ``values``.
+
+        Wherever it says ``{question}`` the question's context comes with it."""
         if template is None:
             template = self.answers["user"]
-        content = fill(template, {"question": normalise_question(question.text), **values})
+        asked = normalise_question(question.text)
+        if question.context:
+            asked = fill(self.answers["context"], {"context": fenced(question.context), "question": asked})
+        content = fill(template, {"question": asked, **values})
         user = Message(role="user", content=content)
         if not self.answers["system"]:
             return (user,)
         return Message(role="system", content=self.answers["system"]), user
+
+
+@cache
+def _bundled() -> Mapping[str, Mapping[str, str]]:
+    file = resources.files("selfreflect") / "data" / "prompts.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
 def load_prompts(path: Path | None = None) -> Prompts:
@@ -54,8 +72,7 @@ def load_prompts(path: Path | None = None) -> Prompts:
         ConfigError: the file cannot be read, has an unknown name, a value that is not a text, a blank prompt,
             or a prompt whose placeholders differ from the default's.
     """
-    bundled = resources.files("selfreflect") / "data" / "prompts.toml"
-    tables: dict[str, dict[str, str]] = tomllib.loads(bundled.read_text(encoding="utf-8"))
+    tables = {name: dict(texts) for name, texts in _bundled().items()}
     overrides = read_toml(path) if path else {}
     for table, texts in overrides.items():
         check_known(path, "table", table, tables)

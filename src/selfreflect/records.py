@@ -50,6 +50,8 @@ class Question(Record, frozen=True, kw_only=True):
     """Category given by the source (``"one clear fact"``, a subject, …), else empty."""
     gold: tuple[str, ...] = ()
     """The data set's reference answers. The metric does not use them."""
+    context: str = ""
+    """Evidence that the model and its strategies read with the question. The judge never sees it."""
 
 
 class AnswerSet(Record, frozen=True, kw_only=True):
@@ -237,9 +239,16 @@ R = TypeVar("R", bound=Record)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def question_id(text: str) -> str:
-    """Derive a stable id from a question's text: ``q-`` and 12 hex digits of its SHA-256."""
-    return "q-" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+def question_id(text: str, context: str = "") -> str:
+    """Derive a stable id from a question: ``q-`` and 12 hex digits of a SHA-256.
+
+    It is that of the text, or of the two digests of text and context.
+    """
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass"))
+    if context:
+        second = hashlib.sha256(context.encode("utf-8", "surrogatepass"))
+        digest = hashlib.sha256(digest.digest() + second.digest())
+    return "q-" + digest.hexdigest()[:12]
 
 
 def halves(samples: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -31,6 +31,14 @@ def fill(template: str, values: Mapping[str, str]) -> str:
     return PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), template)
 
 
+def fenced(text: str) -> str:
+    """Put a text between two lines of quotes, at least three, and more than follow each other in the text, so
+    that it cannot close them itself."""
+    longest = max(map(len, re.findall('"+', text)), default=0)
+    fence = '"' * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"
+
+
 def numbered(answers: Sequence[str]) -> str:
     """List answers, one line ``1. "…"`` each; JSON quoting keeps an answer on one line, so that it cannot
     pose as several."""

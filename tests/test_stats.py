@@ -16,6 +16,7 @@ from selfreflect.stats import (
     clustered_mean,
     mean_interval,
     paired_difference,
+    ratio_interval,
     sign_flip_p,
     student_p,
     student_quantile,
@@ -370,3 +371,74 @@ def test_a_few_differences_of_one_sign_are_never_clear():
     many = paired_difference(dict.fromkeys(range(9), 0.5), {i: 0.1 + i / 100 for i in range(9)}, 9)
     assert few.difference.side_of(0) == -1
     assert [clear_sign(one.difference, one.p_value) for one in (few, many)] == [0, -1]
+
+
+# --- ratios of sums
+
+
+def test_a_ratio_of_sums_weighs_questions_by_their_denominator():
+    estimate = ratio_interval([(1.0, 10.0), (8.0, 10.0), (0.0, 40.0)], 5)
+    assert estimate.mean == pytest.approx(9 / 60)
+    assert (estimate.n, estimate.total) == (3, 5)
+    assert 0 <= estimate.low < estimate.mean < estimate.high <= 0.8
+
+
+@pytest.mark.parametrize(
+    ("pairs", "ends"), [([], (None, None, None)), ([(2, 4)], (0.5, None, None)), ([(0, 4)] * 2, (0, 0, 0))]
+)
+def test_a_ratio_of_too_few_pairs_has_no_interval(pairs, ends):
+    assert ratio_interval(pairs, 4) == Estimate(*ends, len(pairs), 4)
+
+
+def test_pairs_of_one_ratio_have_an_interval_of_no_width():
+    estimate = ratio_interval([(0.1 * y, y) for y in (1.0, 2.7, 40.0)], 3)
+    assert (estimate.mean, estimate.low, estimate.high) == pytest.approx((0.1, 0.1, 0.1), abs=1e-15)
+
+
+@given(MANY, st.floats(0.5, 50), st.randoms())
+def test_a_ratio_with_equal_denominators_is_a_mean(values, denominator, random):
+    """In any order of the pairs."""
+    mean = quick(values)
+    pairs = random.sample([(value, denominator) for value in values], len(values))
+    ratio = ratio_interval(pairs, len(values), resamples=500)
+    scaled = [end * denominator for end in (ratio.mean, ratio.low, ratio.high)]
+    assert scaled == pytest.approx([mean.mean, mean.low, mean.high], abs=1e-6)
+
+
+def test_on_many_pairs_it_is_the_linearised_interval_of_a_ratio():
+    """Cochran 1977, Sampling Techniques, 6.3."""
+    rng = np.random.default_rng(5)
+    y = rng.uniform(20, 60, 900)
+    x = 0.5 * y + rng.normal(0, 10, 900)
+    ratio = x.sum() / y.sum()
+    half = 1.96 * (x - ratio * y).std(ddof=1) / 30 / y.mean()
+    estimate = ratio_interval(list(zip(x, y, strict=True)), 900)
+    assert estimate.mean == pytest.approx(ratio)
+    assert estimate.low == pytest.approx(ratio - half, abs=0.1 * half)
+    assert estimate.high == pytest.approx(ratio + half, abs=0.1 * half)
+
+
+def test_the_interval_of_a_ratio_covers_the_truth_as_often_as_it_says():
+    """Skewed denominators, as bits of short and long answers are."""
+    rng = np.random.default_rng(6)
+    covered = 0
+    for seed in range(500):
+        y = rng.exponential(40, 40) + 1
+        x = y * rng.beta(2, 3, 40)
+        estimate = ratio_interval(list(zip(x, y, strict=True)), 40, resamples=500, seed=seed)
+        covered += estimate.low <= 0.4 <= estimate.high
+    assert 0.90 <= covered / 500 <= 0.98
+
+
+@pytest.mark.parametrize("pair", [(math.nan, 1.0), (1.0, math.inf), (1.0, 0.0), (1.0, -2.0)])
+def test_undefined_ratios_are_refused(pair):
+    with pytest.raises(ValueError, match=r"NaN or infinite|not above 0"):
+        ratio_interval([(1.0, 2.0), pair], 2)
+
+
+def test_a_paired_difference_can_be_a_share_of_what_there_was_to_gain():
+    a, b = {"p": 10.0, "q": 30.0, "r": 5.0}, {"p": 15.0, "q": 29.0, "s": 1.0}
+    paired = paired_difference(a, b, 4, scale={"p": 20.0, "q": 60.0}, higher_is_better=True)
+    assert paired.difference.mean == pytest.approx(4 / 80)
+    assert (paired.wins, paired.ties, paired.losses) == (1, 0, 1)
+    assert paired.p_value == paired_difference(a, b, 4).p_value

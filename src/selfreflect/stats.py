@@ -51,8 +51,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class PairedEstimate:
-    """Difference ``b - a`` on the questions that both share. A win is a question where ``b`` is lower
-    (better)."""
+    """Difference ``b - a`` on the questions that both share. A win is a question where ``b`` is better."""
 
     difference: Estimate
     """Its ``n`` is the number of shared questions."""
@@ -102,18 +101,66 @@ def mean_interval(values: Sequence[float], total: int, *, resamples: int = 10_00
     return Estimate(mean, mean + low, mean + high, n, total)
 
 
-def paired_difference(a: Mapping[str, float], b: Mapping[str, float], total: int) -> PairedEstimate:
+def ratio_interval(
+    pairs: Sequence[tuple[float, float]], total: int, *, resamples: int = 10_000, seed: int = 0
+) -> Estimate:
+    """Compute a ratio of sums, sum(x) / sum(y), with its BCa bootstrap interval over pairs (x, y).
+
+    A mean is the case in which every y is 1. The acceleration comes from the influence of each pair, which is
+    x - ratio * y up to a factor (Efron and Tibshirani 1993, An Introduction to the Bootstrap, 14.3 and 22.6).
+    The order of the pairs makes no difference.
+
+    Args:
+        pairs: of each question that has one; every y is above 0.
+        total: number of questions that could have one.
+
+    Raises:
+        ValueError: NaN or infinite values, or a y that is not above 0.
+    """
+    if not pairs:
+        return Estimate(None, None, None, 0, total)
+    x, y = finite_array([value for pair in sorted(pairs) for value in pair]).reshape(-1, 2).T
+    if y.min() <= 0:
+        raise ValueError("a denominator is not above 0: leave out undefined ratios, so that n shows it")
+    ratio = math.fsum(x) / math.fsum(y)
+    deviations = x - ratio * y
+    if np.abs(deviations).max() <= 1e-12 * np.abs(x).max():
+        low, high = (ratio, ratio) if len(pairs) > 1 else (None, None)
+        return Estimate(ratio, low, high, len(pairs), total)
+    low, high = _bca(deviations, resamples, seed, y)
+    return Estimate(ratio, ratio + low, ratio + high, len(pairs), total)
+
+
+def paired_difference(
+    a: Mapping[str, float],
+    b: Mapping[str, float],
+    total: int,
+    *,
+    scale: Mapping[str, float] | None = None,
+    higher_is_better: bool = False,
+) -> PairedEstimate:
     """Compute the mean of ``b - a`` over common keys, its BCa interval, and a sign-flip p-value.
+
+    Args:
+        total: number of questions that could have a difference.
+        scale: a number above 0 for each common key. With it the estimate is the sum of the differences as a
+            share of the sum of these numbers.
+        higher_is_better: a win is a question where ``b`` is higher, not lower.
 
     Raises:
         ValueError: NaN or infinite values.
     """
-    differences = [b[key] - a[key] for key in a.keys() & b.keys()]
-    wins = sum(difference < 0 for difference in differences)
-    losses = sum(difference > 0 for difference in differences)
+    keys = a.keys() & b.keys()
+    differences = [b[key] - a[key] for key in keys]
+    lower = sum(difference < 0 for difference in differences)
+    higher = sum(difference > 0 for difference in differences)
+    wins, losses = (higher, lower) if higher_is_better else (lower, higher)
+    if scale is None:
+        estimate = mean_interval(differences, total)
+    else:
+        estimate = ratio_interval([(b[key] - a[key], scale[key]) for key in keys], total)
     p_value = sign_flip_p(differences) if differences else None
-    ties = len(differences) - wins - losses
-    return PairedEstimate(mean_interval(differences, total), wins, ties, losses, p_value)
+    return PairedEstimate(estimate, wins, len(differences) - wins - losses, losses, p_value)
 
 
 def sign_flip_p(differences: Sequence[float], *, resamples: int = 10_000, seed: int = 0) -> float:
@@ -250,11 +297,16 @@ def _blocks(resamples: int, n: int) -> list[int]:
     return [min(rows, resamples - start) for start in range(0, resamples, rows)]
 
 
-def _bca(deviations: Floats, resamples: int, seed: int) -> tuple[float, float]:
-    """Ends of the interval relative to the mean, from deviations that are not all zero."""
+def _bca(deviations: Floats, resamples: int, seed: int, weights: Floats | None = None) -> tuple[float, float]:
+    """Ends of the interval relative to the estimate, from deviations that are not all zero. The estimate is
+    their mean, or with ``weights`` their sum as a share of the sum of these."""
     n = len(deviations)
     rng = np.random.default_rng(seed)
-    blocks = [deviations[rng.integers(0, n, size=(rows, n))].mean(axis=1) for rows in _blocks(resamples, n)]
+    blocks = []
+    for rows in _blocks(resamples, n):
+        drawn = rng.integers(0, n, size=(rows, n))
+        means = deviations[drawn].mean(axis=1)
+        blocks.append(means if weights is None else means / weights[drawn].mean(axis=1))
     means = np.concatenate(blocks)
     largest = np.abs(deviations).max()
     rounding = 1e-12 * float(largest)

@@ -27,8 +27,8 @@ def information_sentence(information: Information, answers: int, subject: str = 
     if information.undefined == "known":
         way_out = OTHER_READER if information.reader == "informed" else OTHER_JUDGE
         return (
-            f"The judge already knows these answers: it learns nothing from {sampled}, so no summary can tell "
-            f"it anything. Use {way_out}."
+            f"The judge already knows these answers: it learns nothing from {sampled}, so no summary can "
+            f"tell it anything. Use {way_out}."
         )
     return f"Too few answers ({sampled}) to say what a summary tells of them. Draw more: --num-answers."
 

@@ -122,6 +122,10 @@ class WordDistance(Record, frozen=True, kw_only=True, omit_defaults=True):
     """Total variation in [0, 1] for each judge token of the word; 0 is best."""
     guesses: tuple[tuple[Guess, ...], ...] = ()
     """Likely tokens for each judge token, if kept; the highest probability in either context comes first."""
+    bits: float | None = None
+    """Told about the word by the summary, if that was measured. Only in memory, like ``bits_available``."""
+    bits_available: float | None = None
+    """Told about the word by the conditioning answers."""
 
     @property
     def mean(self) -> float:
@@ -158,6 +162,7 @@ Reader = Literal["informed", "blind"]
 NothingToTell = Literal[
     "known",  # the conditioning answers do not help the judge: it knows the answers already
     "unclear",  # they seem to help, but with so few answers that may be chance
+    "unmeasured",  # it could not be measured, for example since a text does not fit the judge's window
 ]
 
 
@@ -175,10 +180,13 @@ class Information(Record, frozen=True, kw_only=True):
     """How many bits a summary tells a judge about held-out answers; see
     :mod:`selfreflect.metric.information`."""
 
+    question_id: str
+    summary: str
+    """The name of the summary (its strategy)."""
     reader: Reader
-    bits: float
+    bits: float | None
     """Told by the summary, mean per held-out answer; below 0 if it misleads."""
-    bits_available: float
+    bits_available: float | None
     """Told by the conditioning answers, mean per held-out answer."""
     recovered: float | None
     """The share of the available bits that the summary tells; None if ``undefined``."""
@@ -186,8 +194,49 @@ class Information(Record, frozen=True, kw_only=True):
     """95 % interval of ``recovered`` over answers."""
     undefined: NothingToTell | None = None
     """Why there is no share."""
+    why: str = ""
+    """The reason if it is ``unmeasured``."""
     answers: tuple[tuple[WordBits, ...], ...] = ()
     """The words of each held-out answer that is not blank, in order."""
+    judge: str = ""
+    judge_revision: str = ""
+    judge_dtype: str = ""
+
+
+class Control(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A text that stands where a summary would, for comparison with summaries of the same question."""
+
+    name: Literal["empty", "question", "nonsense", "pasted"]
+    """``"question"`` repeats the question; ``"pasted"`` joins conditioning answers."""
+    answers: int = 0
+    """How many answers are pasted."""
+    words: int
+    """Length of the text."""
+    bits: float | None = None
+    """Told by the text, mean per held-out answer; None if not measured."""
+    score: float | None = None
+    """SelfReflect score; only of the empty text and of all conditioning answers, the anchors of scores."""
+
+
+class Controls(Record, frozen=True, kw_only=True):
+    """The controls of one question."""
+
+    question_id: str
+    controls: tuple[Control, ...]
+    reader: Reader | None = None
+    """None if only scores were measured."""
+    bits_available: float | None = None
+    """Told by all conditioning answers, mean per held-out answer."""
+    judge: str = ""
+    judge_revision: str = ""
+    judge_dtype: str = ""
+
+    def find(self, name: str, answers: int = 0) -> Control | None:
+        """Look up a control by its name, and the number of answers in it."""
+        for control in self.controls:
+            if (control.name, control.answers) == (name, answers):
+                return control
+        return None
 
 
 class Score(Record, frozen=True, kw_only=True):
@@ -215,7 +264,8 @@ class Score(Record, frozen=True, kw_only=True):
     estimate: Sampled | None = None
     """Set if only some masked words were scored; ``words`` holds only these."""
     information: Information | None = None
-    """What the summary tells the judge about the masked-out answers, if it was measured."""
+    """What the summary tells the judge about the masked-out answers, if it was measured. Only in memory: run
+    directories keep it as a record of its own."""
 
     @property
     def recovered(self) -> float | None:

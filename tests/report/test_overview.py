@@ -411,7 +411,7 @@ def test_a_question_that_has_nothing_yet_has_no_outcome():
     records = run({"greedy": []}, questions=1)
     empty = RunRecords("", ("greedy",), records.questions, {}, {}, {}, ())
     assert grouped_answers(empty, "q0") == []
-    assert empty.outcomes("q0") == [("greedy", None, None, None)]
+    assert empty.outcomes("q0") == [("greedy", None, None, None, None)]
 
 
 def test_an_unknown_question_is_refused():

@@ -14,7 +14,7 @@ SHARES = st.floats(-20, 20)
 
 def information(recovered=0.56, interval=(0.41, 0.71), **fields):
     fields = {"reader": "informed", "bits": 23.0, "bits_available": 41.0, **fields}
-    return Information(recovered=recovered, interval=interval, **fields)
+    return Information(question_id="q", summary="s", recovered=recovered, interval=interval, **fields)
 
 
 def percents(text):

@@ -17,7 +17,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from selfreflect.errors import StoreError
-from selfreflect.records import AnswerSet, Failure, Question, Record, Score, Summary, WordDistance, dump_line
+from selfreflect.records import (
+    AnswerSet,
+    Control,
+    Controls,
+    Failure,
+    Information,
+    Question,
+    Record,
+    Score,
+    Summary,
+    WordBits,
+    WordDistance,
+    dump_line,
+)
 from selfreflect.store.run import Run
 
 CONFIG = {"questions": {"source": "bundled", "limit": 3}, "answers": {"model": "demo", "seed": 1}}
@@ -71,6 +84,8 @@ def contents(run: Run) -> list[Record]:
         *run.answers.values(),
         *run.summaries.values(),
         *run.scores.values(),
+        *run.information.values(),
+        *run.controls.values(),
         *run.failures,
     ]
 
@@ -649,6 +664,35 @@ except MissingExtraError as error:
         assert "pip install 'selfreflect[pandas]'" in run_python(code, full).stdout
 
 
+def test_later_controls_replace_earlier_ones(tmp_path):
+    empty = Control(name="empty", words=0, bits=-1.5)
+    scored = Control(name="empty", words=0, bits=-1.5, score=0.086)
+    with Run.open(tmp_path, {}) as run:
+        for control in (empty, scored):
+            run.append(Controls(question_id="q-1", controls=(control,)))
+    [controls] = Run.load(tmp_path).controls.values()
+    assert controls.find("empty") == scored
+    assert controls.find("pasted", 5) is None
+
+
+def test_words_of_information_can_be_left_unread(tmp_path):
+    words = ((WordBits("radishes", 1.5, 2.0),),)
+    information = Information(
+        question_id="q-1",
+        summary="greedy",
+        reader="blind",
+        bits=1.5,
+        bits_available=2.0,
+        recovered=0.75,
+        answers=words,
+    )
+    with Run.open(tmp_path, {}) as run:
+        run.append(information)
+    key = ("q-1", "greedy")
+    assert Run.load(tmp_path).information == {key: information}
+    assert Run.load(tmp_path, detail=False).information[key].answers == ()
+
+
 # A high surrogate followed by a low one is one character in JSON's escapes, so texts hold lone surrogates of
 # one sort only.
 TEXTS = st.text(
@@ -681,6 +725,23 @@ RECORDS = st.lists(
             stderr=st.none() | NUMBERS,
             token_tasks=st.integers(1, 9),
             judge=TEXTS,
+        ),
+        st.builds(
+            Information,
+            question_id=TEXTS,
+            summary=TEXTS,
+            reader=st.sampled_from(["informed", "blind"]),
+            bits=st.none() | NUMBERS,
+            bits_available=NUMBERS,
+            recovered=st.none() | NUMBERS,
+            answers=st.lists(st.lists(st.builds(WordBits, TEXTS, NUMBERS, NUMBERS)).map(tuple)).map(tuple),
+        ),
+        st.builds(
+            Controls,
+            question_id=TEXTS,
+            controls=st.lists(
+                st.builds(Control, name=st.just("pasted"), answers=st.integers(0, 9), words=st.integers(0, 9))
+            ).map(tuple),
         ),
         st.builds(
             Failure,

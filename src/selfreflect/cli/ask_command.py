@@ -72,7 +72,7 @@ def ask_command(
 
 def _emit_question(records: RunRecords, id_: str) -> None:
     summaries = []
-    for strategy, summary, score, failure in records.outcomes(id_):
+    for strategy, summary, score, failure, _ in records.outcomes(id_):
         line = {
             "strategy": strategy,
             "text": summary and summary.text,

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from selfreflect.metric.engine.logits import log_probabilities
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
@@ -80,7 +81,7 @@ def measure(
     """Measure what each text tells ``judge`` about the masked-out answers.
 
     Returns:
-        By text; without those that do not fit the judge's window.
+        By text, without the summary's name; without those that do not fit the judge's window.
 
     Raises:
         CannotScoreError: there is no masked-out or no conditioning answer, or they do not fit the window.
@@ -97,10 +98,16 @@ def measure(
     for tree, states in zip(all_trees, engine.states(all_trees), strict=True):
         logs.append(prompts.bits(engine, tree, states))
     alone, available, *of_summaries = logs
-    return {
-        text: prompts.information(alone, bits, available)
-        for text, bits in zip(trees, of_summaries, strict=True)
-    }
+    results = {}
+    for text, bits in zip(trees, of_summaries, strict=True):
+        results[text] = replace(
+            prompts.information(alone, bits, available),
+            question_id=question.id,
+            judge=judge.name,
+            judge_revision=judge.lm.revision,
+            judge_dtype=judge.lm.dtype,
+        )
+    return results
 
 
 class AnswerPrompts:
@@ -193,7 +200,7 @@ def compare(
     reader: Reader,
     words: tuple[tuple[WordBits, ...], ...] = (),
 ) -> Information:
-    """Put the bits of each held-out answer together.
+    """Put the bits of each held-out answer together, without naming question, summary and judge.
 
     The interval is that of a ratio of means by linearisation, with Student's t (Cochran 1977, Sampling
     Techniques, 6.3). What the answers tell is clear if the one-sided 95 % bound of its mean is above 0.
@@ -214,6 +221,8 @@ def compare(
         if math.isfinite(half):
             interval = (recovered - half, recovered + half)
     return Information(
+        question_id="",
+        summary="",
         reader=reader,
         bits=bits,
         bits_available=bits_available,

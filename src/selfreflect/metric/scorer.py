@@ -166,7 +166,8 @@ class SelfReflect:
                 results.append(replace(outcome, name=summary.name))
             else:
                 score = self._record(prompts, summary, outcome)
-                results.append(replace(score, information=information.get(summary.text)))
+                told = information.get(summary.text)
+                results.append(replace(score, information=told and replace(told, summary=summary.name)))
         return results
 
     def _information(

@@ -9,7 +9,7 @@ from selfreflect.store.run import Run
 
 def run_records(run: Run, label: str | None = None) -> RunRecords:
     """What a report needs of a run directory; strategies in the order in which they were made."""
-    names = dict.fromkeys(name for _, name in (*run.summaries, *run.scores))
+    names = dict.fromkeys(name for _, name in (*run.summaries, *run.scores, *run.information))
     names |= dict.fromkeys(failure.name for failure in run.failures if failure.name)
     return RunRecords(
         label=label or run.path.name or str(run.path),
@@ -19,6 +19,8 @@ def run_records(run: Run, label: str | None = None) -> RunRecords:
         summaries=run.summaries,
         scores=run.scores,
         failures=run.failures,
+        information=run.information,
+        controls=run.controls,
     )
 
 

@@ -179,7 +179,7 @@ def question_table(run: RunRecords) -> Table:
 
 
 def _outcome_cells(outcome: SummaryOutcome) -> tuple[Cell, ...]:
-    strategy, summary, score, failure = outcome
+    strategy, summary, score, failure, _ = outcome
     score_cells: tuple[Cell, ...] = (None, None, None, None)
     if score:
         value = approximate(score.value, score.estimate is not None)

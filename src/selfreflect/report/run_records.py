@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
 from selfreflect.errors import DataError, excerpt, nearest
-from selfreflect.records import STAGES, AnswerSet, Failure, Question, Score, Summary
+from selfreflect.records import (
+    STAGES,
+    AnswerSet,
+    Controls,
+    Failure,
+    Information,
+    Question,
+    Score,
+    Summary,
+)
 from selfreflect.store.trim import lean
 
 Key = tuple[str, str]
@@ -23,6 +32,7 @@ class SummaryOutcome(NamedTuple):
     score: Score | None
     failure: Failure | None
     """Why the score is missing, if recorded."""
+    information: Information | None = None
 
 
 @dataclass(frozen=True)
@@ -37,6 +47,9 @@ class RunRecords:
     scores: Mapping[Key, Score]
     failures: Sequence[Failure]
     """Unresolved failures; one without a name concerns every strategy."""
+    information: Mapping[Key, Information] = field(default_factory=dict)
+    controls: Mapping[str, Controls] = field(default_factory=dict)
+    """By question id."""
 
     def question(self, question_id: str) -> Question:
         """Look up a question.
@@ -56,8 +69,14 @@ class RunRecords:
         outcomes = []
         for name in self.strategies:
             key = (question_id, name)
-            failure = self.failures_by_score.get(key)
-            outcomes.append(SummaryOutcome(name, self.summaries.get(key), self.scores.get(key), failure))
+            outcome = SummaryOutcome(
+                name,
+                self.summaries.get(key),
+                self.scores.get(key),
+                self.failures_by_score.get(key),
+                self.information.get(key),
+            )
+            outcomes.append(outcome)
         return outcomes
 
     def strategy_scores(self, strategy: str) -> dict[str, Score]:
@@ -80,5 +99,7 @@ class RunRecords:
         return failures
 
     def without(self, parts: Collection[str]) -> RunRecords:
-        """Copy the run without these :data:`~selfreflect.store.trim.PARTS` of its scores."""
-        return replace(self, scores={key: lean(score, parts) for key, score in self.scores.items()})
+        """Copy the run without these :data:`~selfreflect.store.trim.PARTS` of its records."""
+        scores = {key: lean(score, parts) for key, score in self.scores.items()}
+        information = {key: lean(record, parts) for key, record in self.information.items()}
+        return replace(self, scores=scores, information=information)

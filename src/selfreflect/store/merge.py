@@ -15,7 +15,7 @@ from typing import Any
 
 from selfreflect.atomic import sync_directory
 from selfreflect.errors import StoreError
-from selfreflect.records import Question, Record, Score, dump_line
+from selfreflect.records import Information, Question, Record, Score, dump_line
 from selfreflect.sources.questions import Shard, parse_shard
 from selfreflect.store.journal import store_errors
 from selfreflect.store.run import Manifest, Run, journals, merge_settings
@@ -85,7 +85,9 @@ def _records(
     paths: Sequence[Path], result: MergeResult, leave_out: Collection[str]
 ) -> Iterator[tuple[type[Record], Any]]:
     """All records to keep, each directory's in the order of the stages."""
-    skip: dict[type[Record], set[str]] = {Score: {"words"}} if "words" in leave_out else {}
+    skip: dict[type[Record], set[str]] = {}
+    if "words" in leave_out:
+        skip = {Score: {"words"}, Information: {"answers"}}
     owners: dict[str, Path] = {}
     for path in paths:
         for kind, journal in journals(path, skip).items():
@@ -95,9 +97,7 @@ def _records(
                 if owner is not path:
                     result.repeated.setdefault(question, (owner, path))
                     continue
-                if leave_out and isinstance(record, Score):
-                    record = lean(record, leave_out)
-                yield kind, record
+                yield kind, lean(record, leave_out)
 
 
 def _common_settings(manifests: Mapping[Path, Manifest]) -> dict[str, dict[str, Any]]:

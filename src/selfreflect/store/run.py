@@ -23,7 +23,9 @@ from selfreflect.records import (
     SCHEMA_VERSION,
     STAGES,
     AnswerSet,
+    Controls,
     Failure,
+    Information,
     Question,
     Record,
     Score,
@@ -44,20 +46,26 @@ _UNFINISHED = (".manifest.json.tmp", "manifest.json.*.partial")
 _LOCK = ".lock"
 _FORMAT = "selfreflect-run"
 
-StoredRecord = Question | AnswerSet | Summary | Score | Failure
+StoredRecord = Question | AnswerSet | Summary | Score | Information | Controls | Failure
 
 _LAYOUT: dict[type[Record], tuple[str, Callable[[Any], Any]]] = {
     Question: ("questions.jsonl", lambda record: record.id),
     AnswerSet: ("answers.jsonl", lambda record: record.question_id),
     Summary: ("summaries.jsonl", lambda record: (record.question_id, record.name)),
     Score: ("scores.jsonl", lambda record: (record.question_id, record.summary)),
+    Information: ("information.jsonl", lambda record: (record.question_id, record.summary)),
+    Controls: ("controls.jsonl", lambda record: record.question_id),
     Failure: ("failures.jsonl", lambda record: (record.stage, record.question_id, record.name)),
 }
-"""File and key of each kind of record. A later failure replaces an earlier one with the same key."""
+"""File and key of each kind of record."""
+
+_REPLACEABLE = (Failure, Controls)
+"""A later one of these replaces an earlier one with the same key."""
 
 _LONG_FIELDS: dict[type[Record], frozenset[str]] = {
     AnswerSet: frozenset({"masked_out", "conditioning"}),
     Score: frozenset({"answer_means", "words"}),
+    Information: frozenset({"answers"}),
 }
 """Lists that ``load(detail=False)`` skips."""
 
@@ -197,13 +205,23 @@ class Run:
         return self._journals[Score].records
 
     @property
+    def information(self) -> dict[tuple[str, str], Information]:
+        """By question id and name of the summary."""
+        return self._journals[Information].records
+
+    @property
+    def controls(self) -> dict[str, Controls]:
+        """By question id."""
+        return self._journals[Controls].records
+
+    @property
     def failures(self) -> list[Failure]:
         """The last failure of each (stage, question, name) that has no record yet."""
         records: dict[Stage, Mapping[Any, Record]] = {
             "questions": self.questions,
             "answers": self.answers,
             "summaries": self.summaries,
-            "scores": self.scores,
+            "scores": self.scores if self._scores_wanted else self.information,
         }
         standing: list[Failure] = []
         for (stage, question, name), failure in self._journals[Failure].records.items():
@@ -211,6 +229,12 @@ class Run:
             if key not in records[stage]:
                 standing.append(failure)
         return standing
+
+    @property
+    def _scores_wanted(self) -> bool:
+        """Whether the run is to have SelfReflect scores, and not only usable information."""
+        measures: str = self.manifest.config.get("scores", {}).get("measures", "selfreflect")
+        return "selfreflect" in measures
 
     def append(self, record: StoredRecord) -> None:
         """Add one record, which is on disk when this returns. Raises like :meth:`append_all`."""
@@ -309,8 +333,14 @@ def journals(
     files: dict[type[Record], Journal[Any]] = {}
     for kind, (name, key) in _LAYOUT.items():
         skipped = skip.get(kind, ()) if skip else ()
-        files[kind] = Journal(path / name, kind, key, lambda record: isinstance(record, Failure), skipped)
+        files[kind] = Journal(
+            path / name, kind, key, lambda record: isinstance(record, _REPLACEABLE), skipped
+        )
     return files
+
+
+def _is_replaceable(record: Record) -> bool:
+    return isinstance(record, _REPLACEABLE)
 
 
 def check_run_directory(path: Path) -> None:

@@ -15,6 +15,9 @@ from transformers.cache_utils import DynamicLayer
 from selfreflect.models.base import Sampling
 from selfreflect.models.local.device_map import input_device
 
+_NUCLEUS = 512
+"""Tokens among which a nucleus is looked for first."""
+
 
 _NUCLEUS = 512
 """Tokens among which a nucleus is looked for first."""

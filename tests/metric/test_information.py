@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import oracle
 import pytest
 import tiny
-import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from transformers import PretrainedConfig
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
 
 from selfreflect.errors import ConfigError
 from selfreflect.metric.engine.engines import engine_for
@@ -20,8 +20,6 @@ from selfreflect.metric.prompts import CannotScoreError
 from selfreflect.metric.sampling.limits import Limits
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.judge import Judge
-from selfreflect.models.local.loading import CausalLM
-from selfreflect.models.vllm.judge import LMHead
 from selfreflect.records import AnswerSet, Information, Question, Score, Summary
 
 QUESTION = Question(id="q7", text="What should I plant?")
@@ -165,76 +163,55 @@ def test_each_token_belongs_to_its_word(words: list[str]) -> None:
     assert words_of_tokens(Spelling(parts), range(len(parts)), words) == expected
 
 
-@given(st.text(min_size=1).filter(lambda text: text.split() != []))
-def test_any_text_has_a_word_for_each_token(text: str) -> None:
+def byte_level(normalizer: normalizers.Normalizer | None = None) -> PreTrainedTokenizerFast:
     tokenizer = tiny.tokenizer()
-    tokens = tokenizer(text, add_special_tokens=False).input_ids
-    places = words_of_tokens(tokenizer, tokens, text.split())
-    assert len(places) == len(tokens)
-    assert all(0 <= place < len(text.split()) for place in places)
-    assert places == sorted(places)
+    if normalizer is not None:
+        tokenizer.backend_tokenizer.normalizer = normalizer
+    return tokenizer
 
 
-# --- a judge that believes what it is told
-
-STATED = re.compile(r"(\w+) (\d+)%")
-
-
-class Believer:
-    """A judge that predicts each answer with the share that a summary states, and evenly without one.
-
-    Answers shown to it count with their frequency.
-    """
-
-    def __init__(self, options: Sequence[str]) -> None:
-        plain = tiny.tokenizer()
-        self.tokenizer = plain.train_new_from_iterator(
-            [*tiny.CORPUS, *list(options) * 9], 2000, new_special_tokens=[tiny.OPEN], show_progress=False
-        )
-        self.tokenizer.chat_template = plain.chat_template
-        self.ids = {one: self.tokenizer(one, add_special_tokens=False).input_ids for one in options}
-        assert all(len(ids) == 1 for ids in self.ids.values())
-        size = len(self.tokenizer)
-        linear = torch.nn.Linear(size, size, bias=False)
-        linear.weight = torch.nn.Parameter(torch.eye(size), requires_grad=False)
-        head = LMHead(linear, PretrainedConfig())
-        self.judge = Judge(CausalLM(head, self.tokenizer, "believer", "", "cpu", "float32", None))
-        self.judge.last_states = self.states
-
-    def states(self, prompts: Sequence[Sequence[int]]) -> torch.Tensor:
-        return torch.stack([self.shares(self.tokenizer.decode(prompt)).log() for prompt in prompts])
-
-    def shares(self, text: str) -> torch.Tensor:
-        told = "\n".join(re.findall(r"What is known about the answer: (.*)\nGive one", text, re.DOTALL))
-        weights = dict.fromkeys(self.ids, 1.0)
-        stated = {one: float(share) for one, share in STATED.findall(told)}
-        if stated:
-            weights = {one: stated.get(one, 0.0) + 1e-6 for one in self.ids}
-        elif told:
-            weights = {one: told.count(one) + 1e-6 for one in self.ids}
-        result = torch.full((len(self.tokenizer),), 1e-9)
-        for one, weight in weights.items():
-            result[self.ids[one][0]] = weight
-        return result / result.sum()
+def sentence_piece() -> PreTrainedTokenizerFast:
+    """Spaces are letters of their own, and unknown characters are bytes."""
+    backend = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    special = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    trainer = trainers.BpeTrainer(vocab_size=600, special_tokens=special, show_progress=False)
+    backend.train_from_iterator(tiny.CORPUS, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
 
 
-def state(shares: dict[str, int]) -> str:
-    return ", ".join(f"{one} {share}%" for one, share in shares.items())
+TOKENIZERS = {
+    "bytes": byte_level(),
+    "bytes, composed letters": byte_level(normalizers.NFC()),  # as Qwen2's
+    "pieces": sentence_piece(),
+}
+ODD = "ae\u0301\u00e9 \ud55c\u1112\u1161\u11ab\U0001f469\u200d\u00a0\n\u80cc\u0663-"
+STRIPPED = (st.text() | st.text(ODD)).map(str.strip).filter(lambda text: text and "\ufffd" not in text)
 
 
-def test_bits_are_those_of_the_closed_form_and_the_true_distribution_tells_most() -> None:
-    judge = Believer(["radishes", "lettuce", "basil", "peas"]).judge
-    drawn = ["radishes"] * 6 + ["lettuce"] * 3 + ["basil"]
-    true = {"radishes": 60, "lettuce": 30, "basil": 10, "peas": 0}
-    others = [{**true, "radishes": 60 - shift, "lettuce": 30 + shift} for shift in (-20, -10, -5, 5, 10, 20)]
-    others += [{**true, "basil": 0, "radishes": 70}, dict.fromkeys(true, 25)]
-    first, *worse = measured(judge, [state(true), *map(state, others)], drawn, drawn)
-    entropy = -sum(share / 100 * math.log2(share / 100) for share in true.values() if share)
-    assert first.bits == pytest.approx(2 - entropy, abs=1e-3)  # four even options are 2 bits
-    assert first.recovered == pytest.approx(1, abs=1e-3)
-    for shares, result in zip(others, worse, strict=True):
-        expected = 2 + sum(
-            true[one] / 100 * math.log2((shares[one] + 1e-6) / 100) for one in true if true[one]
-        )
-        assert result.bits == pytest.approx(expected, abs=1e-3)
-        assert result.bits < first.bits
+@pytest.mark.parametrize("name", TOKENIZERS)
+@given(text=STRIPPED)
+@example(text="I like \U0001f469\u200d\U0001f467 and caf\u00e9 \u80cc\u666f")
+@example(text="cafe\u0301 cre\u0300me bru\u0302le\u0301e s'il vous plai\u0302t")
+def test_tokens_belong_to_the_words_that_their_offsets_say(name: str, text: str) -> None:
+    tokenizer = TOKENIZERS[name]
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    words_before = [len(text[:index].split()) for index in range(len(text) + 1)]
+    expected = []
+    for start, _ in encoded.offset_mapping:
+        first_letter = start + len(text[start:]) - len(text[start:].lstrip())
+        # of a text that ends within a word, that word is the last one before
+        inside = first_letter > 0 and not text[first_letter - 1].isspace()
+        expected.append(words_before[first_letter] - inside)
+    assert words_of_tokens(tokenizer, encoded.input_ids, text.split()) == expected
+
+
+def test_a_letter_that_stands_for_a_broken_one_shifts_no_later_word() -> None:
+    text = "lost \ufffd and \ufffd\ufffd found"
+    tokens = tiny.tokenizer()(text, add_special_tokens=False).input_ids
+    places = words_of_tokens(tiny.tokenizer(), tokens, text.split())
+    found = tiny.tokenizer()(" found", add_special_tokens=False).input_ids
+    assert places[-len(found) :] == [4] * len(found)

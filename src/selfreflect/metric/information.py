@@ -29,7 +29,7 @@ from selfreflect.metric.tasks import SYSTEM
 from selfreflect.models.base import Message
 from selfreflect.records import AnswerSet, Information, NothingToTell, Question, Reader, WordBits
 from selfreflect.stats import student_quantile
-from selfreflect.text import normalise_question
+from selfreflect.text import common_prefix, normalise_question
 
 if TYPE_CHECKING:
     from selfreflect.metric.engine.engines import Engine
@@ -244,24 +244,24 @@ def _half_width(values: Sequence[float], probability: float) -> float:
 def words_of_tokens(tokenizer: Any, tokens: Sequence[int], words: Sequence[str]) -> list[int]:
     """Assign each token of an answer to the word that its first letter is in.
 
-    Positions are counted in characters that are no spaces: tokenizers add, drop and merge spaces.
+    Positions are counted in letters of the decoded answer, without spaces: some tokenizers normalise letters,
+    and many add, drop and merge spaces.
     """
-    ends = np.cumsum([len(word) for word in words])
+    decoded = tokenizer.decode(tokens).split()
+    letters = "".join(decoded)
+    ends = np.cumsum([len(word) for word in (decoded if len(decoded) == len(words) else words)])
     places = []
     before = 0
     start = 0
     for index in range(len(tokens)):
-        done = before + _letters(tokenizer.decode(tokens[start:index]))
-        word = int(np.searchsorted(ends, done, side="right"))
-        places.append(min(word, len(words) - 1))
-        if done in ends:  # begin again at each word: texts to decode stay short
+        text = "".join(tokenizer.decode(tokens[start:index]).split())
+        complete = common_prefix(text, letters[before:])  # part of a character is decoded as U+FFFD
+        done = before + complete
+        places.append(min(int(np.searchsorted(ends, done, side="right")), len(words) - 1))
+        whole = complete == len(text) and not text.endswith("\ufffd")
+        if whole and done in ends:  # begin again at each word: texts to decode stay short
             before, start = done, index
     return places
-
-
-def _letters(text: str) -> int:
-    """Count characters that are no spaces, without the beginning of a character that is not yet complete."""
-    return len("".join(text.rstrip("\ufffd").split()))
 
 
 def _tokens(prompt: Prompt) -> tuple[int, ...]:

@@ -1,0 +1,214 @@
+"""What usable information is by its definition: proved on a judge whose predictions are known, and against
+the oracle on the embedded model and on a judge behind vLLM's pooling server."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import oracle
+import pytest
+import tiny
+import torch
+from fault_server import FaultServer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pooling import pooling
+from transformers import PretrainedConfig
+
+from selfreflect.metric.engine.engines import RemoteEngine, TreeEngine, engine_for
+from selfreflect.metric.information import measure, pasted
+from selfreflect.models.judge import Judge
+from selfreflect.models.local.loading import CausalLM
+from selfreflect.models.vllm.judge import LMHead
+from selfreflect.records import AnswerSet, Information, Question, Reader
+
+QUESTION = Question(id="q7", text="What should I plant?")
+OPTIONS = ("red radishes", "red peas", "green peas", "green lettuce")
+UNSTATED = 1e-3
+"""What the judge believes of an option that a summary leaves out."""
+
+
+class Believer:
+    """A judge whose answers follow the counts that it is told, and are equally likely if it is told nothing.
+
+    It knows whole answers; its predictions of tokens follow by the chain rule.
+    """
+
+    def __init__(self) -> None:
+        self.tokenizer = tiny.tokenizer()
+        self.options = {option: self._ids(option) for option in OPTIONS}
+        self.opening = self._ids(f"{tiny.OPEN}assistant\n")
+        size = len(self.tokenizer)
+        linear = torch.nn.Linear(size, size, bias=False)
+        linear.weight = torch.nn.Parameter(torch.eye(size), requires_grad=False)
+        head = LMHead(linear, PretrainedConfig())
+        self.judge = Judge(CausalLM(head, self.tokenizer, "believer", "", "cpu", "float32", None))
+        self.judge.last_states = self.states
+
+    def _ids(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False).input_ids
+        return ids
+
+    def states(self, prompts: Sequence[Sequence[int]]) -> torch.Tensor:
+        """Logarithms of the next token's probabilities: the output matrix leaves them as they are."""
+        return torch.stack([self._next_token(list(prompt)).log() for prompt in prompts]).float()
+
+    def _next_token(self, prompt: list[int]) -> torch.Tensor:
+        start = len(prompt) - prompt[::-1].index(self.opening[0]) - 1 + len(self.opening)
+        written = prompt[start:]
+        shares = beliefs(self.tokenizer.decode(prompt[:start]))
+        result = torch.full((len(self.tokenizer),), 1e-15, dtype=torch.double)
+        for option, ids in self.options.items():
+            if ids[: len(written)] == written:
+                result[ids[len(written)]] += shares[option]
+        return result / result.sum()
+
+
+def beliefs(text: str) -> dict[str, float]:
+    """Each option's share of the options in what the judge is told."""
+    told = text.partition("What is known about the answer: ")[2]
+    counts = {option: told.count(option) + UNSTATED for option in OPTIONS}
+    return {option: count / sum(counts.values()) for option, count in counts.items()}
+
+
+def state(counts: Sequence[int]) -> str:
+    """A summary that states a distribution."""
+    return "; ".join(" and ".join([option] * count) for option, count in zip(OPTIONS, counts, strict=True))
+
+
+def drawn(counts: Sequence[int]) -> list[str]:
+    answers = []
+    for option, count in zip(OPTIONS, counts, strict=True):
+        answers += [option] * count
+    return answers
+
+
+def measured(
+    judge: Judge,
+    summaries: Sequence[str],
+    held_out: Sequence[str],
+    told: Sequence[str],
+    reader: Reader = "informed",
+) -> list[Information]:
+    answers = AnswerSet(question_id=QUESTION.id, masked_out=tuple(held_out), conditioning=tuple(told))
+    results = measure(judge, engine_for(judge), QUESTION, answers, summaries, reader)
+    return [results[summary] for summary in summaries]
+
+
+@pytest.fixture(scope="module")
+def believer() -> Judge:
+    return Believer().judge
+
+
+COUNTS = st.lists(st.integers(0, 5), min_size=4, max_size=4).filter(any)
+
+
+@settings(max_examples=40, deadline=None)
+@given(true=COUNTS, stated=COUNTS)
+def test_bits_are_those_of_the_closed_form_and_a_false_distribution_costs_its_divergence(
+    believer: Judge, true: list[int], stated: list[int]
+) -> None:
+    answers = drawn(true)
+    right, other = measured(believer, [state(true), state(stated)], answers, answers)
+    gain = 0.0
+    divergence = 0.0
+    for count, before, after in zip(
+        true, beliefs(told(state(true))).values(), beliefs(told(state(stated))).values(), strict=True
+    ):
+        share = count / len(answers)
+        gain += share * math.log2(before * len(OPTIONS))
+        divergence += share * math.log2(before / after)
+    assert right.bits == pytest.approx(gain, abs=1e-4)
+    assert right.bits - other.bits == pytest.approx(divergence, abs=1e-4)
+    assert divergence >= -1e-5  # of two statements the true one tells more: a proper score
+
+
+def told(text: str) -> str:
+    return f"What is known about the answer: {text}"
+
+
+@settings(max_examples=20, deadline=None)
+@given(counts=COUNTS, stated=COUNTS)
+def test_words_get_the_bits_of_the_chain_rule(believer: Judge, counts: list[int], stated: list[int]) -> None:
+    answers = drawn(counts)
+    [result] = measured(believer, [state(stated)], answers, answers)
+    shares = beliefs(told(state(stated)))
+    assert result.bits == pytest.approx(
+        sum(word.told for words in result.answers for word in words) / len(answers), abs=2e-4
+    )
+    for answer, words in zip(answers, result.answers, strict=True):
+        colour, plant = answer.split()
+        of_colour = sum(share for option, share in shares.items() if option.startswith(colour))
+        assert [word.text for word in words] == [colour, plant]
+        assert words[0].told == pytest.approx(math.log2(of_colour * 2), abs=2e-4)
+        # two options are left once the colour is known, green or red
+        assert words[1].told == pytest.approx(math.log2(shares[answer] / of_colour * 2), abs=2e-4)
+
+
+@settings(max_examples=20, deadline=None)
+@given(held_out=COUNTS, conditioning=COUNTS)
+def test_what_is_available_is_what_the_pasted_answers_tell(
+    believer: Judge, held_out: list[int], conditioning: list[int]
+) -> None:
+    answers = drawn(conditioning)
+    [result] = measured(believer, [pasted(answers)], drawn(held_out), answers)
+    assert result.bits == result.bits_available
+    if result.undefined is None:
+        assert result.recovered == 1
+        assert result.interval in (None, pytest.approx((1, 1)))
+    for words in result.answers:
+        assert all(word.told == word.available for word in words)
+
+
+# --- against the oracle, on judges as people have them
+
+DATA = Path(__file__).parents[1] / "data"
+ITEMS = {item["id"]: item for item in json.loads((DATA / "parity_items.json").read_text(encoding="utf-8"))}
+CORNER = "empty_and_blank_answers"
+
+
+def assert_equal_to_oracle(judge: Judge, lm: CausalLM, item: dict, reader: Reader) -> None:
+    held_out, told = item["masked_out_task_answers"], item["conditioning_answers"]
+    question = Question(id=item["id"], text=item["question"])
+    answers = AnswerSet(question_id=question.id, masked_out=tuple(held_out), conditioning=tuple(told))
+    summaries = item["summaries"]
+    results = measure(judge, engine_for(judge), question, answers, list(summaries.values()), reader)
+    for summary in summaries.values():
+        bits, available = oracle.information(
+            lm.model, lm.tokenizer, question.text, held_out, told, summary, reader == "blind"
+        )
+        assert results[summary].bits == pytest.approx(bits, abs=1e-4)
+        assert results[summary].bits_available == pytest.approx(available, abs=1e-4)
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Iterator[Judge]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # on a busy machine, threads that wait for each other take ten times as long
+    yield Judge.load("smollm2", device="cpu", dtype="float32")
+    torch.set_num_threads(before)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("reader", ["informed", "blind"])
+@pytest.mark.parametrize(
+    "name", [name if name == CORNER else pytest.param(name, marks=pytest.mark.slow) for name in ITEMS]
+)
+def test_bits_of_the_embedded_judge(embedded: Judge, name: str, reader: Reader) -> None:
+    assert type(engine_for(embedded)) is TreeEngine
+    assert_equal_to_oracle(embedded, embedded.lm, ITEMS[name], reader)
+
+
+@pytest.mark.parametrize("reader", ["informed", "blind"])
+@pytest.mark.parametrize("architecture", ["llama", "gemma2", "granite"])
+def test_bits_of_a_judge_behind_a_pooling_server(
+    tiny_judge: Callable[..., Judge], architecture: str, reader: Reader
+) -> None:
+    local = tiny_judge(architecture)
+    with FaultServer(pooling(local)) as server:
+        judge = Judge.load(f"vllm+http:{local.name}", base_url=server.url, device="cpu")
+        assert type(engine_for(judge)) is RemoteEngine
+        assert_equal_to_oracle(judge, local.lm, ITEMS[CORNER], reader)

@@ -195,12 +195,19 @@ def test_what_a_number_of_pairs_can_show():
     assert 0.5 < detectable_rate(5000) < 0.53  # coefficients beyond the range of floats
 
 
+NAN = math.nan
+
+
 def test_an_interaction_is_what_row_and_column_do_not_explain():
-    rows, columns = [0, 0, 1, 1], ["a", "b", "a", "b"]
-    assert interaction([1.0, 2, 11, 12], rows, columns) == [0, 0, 0, 0]
-    assert interaction([3.0, 2, 11, 12], rows, columns) == pytest.approx([0.5, -0.5, -0.5, 0.5])
-    assert interaction([0.1] * 4, rows, columns) == [0, 0, 0, 0]  # not what rounding leaves of it
-    assert interaction([0.0] * 4, rows, columns) == interaction([], [], []) + [0] * 4
+    def rest(*rows):
+        return interaction(np.array(rows)).tolist()
+
+    assert rest([1.0, 2], [11, 12]) == [[0, 0], [0, 0]]
+    assert rest([3.0, 2], [11, 12]) == [pytest.approx([0.5, -0.5]), pytest.approx([-0.5, 0.5])]
+    assert rest([0.1, 0.1], [0.1, 0.1]) == [[0, 0], [0, 0]]  # not what rounding leaves of it
+    assert rest([0.0, 0.0]) == [[0, 0]]
+    assert np.isnan(interaction(np.full((2, 2), NAN))).all()
+    assert interaction(np.array([[1.0, 3.0], [5.0, 5.0]]), columns=False).tolist() == [[-1, 1], [0, 0]]
 
 
 @given(
@@ -208,47 +215,33 @@ def test_an_interaction_is_what_row_and_column_do_not_explain():
     st.lists(st.floats(-10, 10), min_size=7, max_size=7),
 )
 def test_an_interaction_is_centred_both_ways_and_blind_to_levels(values, levels):
-    rows, columns = [place // 4 for place in range(12)], [place % 4 for place in range(12)]
-    found = interaction(values, rows, columns)
     table = np.array(values).reshape(3, 4)
     centred = table - table.mean(1, keepdims=True) - table.mean(0) + table.mean()
-    assert found == pytest.approx(centred.ravel().tolist(), abs=1e-7)
-    moved = [
-        value + levels[row] + levels[3 + column]
-        for value, row, column in zip(values, rows, columns, strict=True)
-    ]
-    assert interaction(moved, rows, columns) == pytest.approx(found, abs=1e-7)
+    assert interaction(table) == pytest.approx(centred, abs=1e-7)
+    moved = table + np.array(levels[:3])[:, None] + levels[3:]
+    assert interaction(moved) == pytest.approx(interaction(table), abs=1e-7)
 
 
-def test_an_interaction_of_a_layout_with_gaps_fits_what_is_there():
-    rows, columns = [0, 0, 0, 1, 1, 2, 2, 2], [0, 1, 2, 0, 2, 0, 1, 2]
-    assert (
-        interaction([10.0 * row + column for row, column in zip(rows, columns, strict=True)], rows, columns)
-        == [0] * 8
-    )
+def test_an_interaction_of_a_table_with_gaps_fits_what_is_there():
+    table = np.array([[0.0, 1, 2], [10, NAN, 12], [20, 21, 22]])
+    assert np.array_equal(interaction(table), np.where(np.isnan(table), NAN, 0.0), equal_nan=True)
 
 
 def test_columns_that_are_shuffled_give_the_p_of_all_orders():
-    x = [float((row - column) % 4) for row in range(4) for column in range(4)]
-    rows, columns = [place // 4 for place in range(16)], [place % 4 for place in range(16)]
-    p = column_shuffle_p(x, x, rows, columns, [0] * 16)
+    rows, columns = np.indices((4, 4))
+    x = ((rows - columns) % 4)[None].astype(float)
+    p = column_shuffle_p(x, x)
     assert p == pytest.approx(1 / 24, abs=0.015)  # of the 24 orders of four columns one is as it was
-    assert column_shuffle_p(x, [-value for value in x], rows, columns, [0] * 16) == p
-    assert column_shuffle_p(x, [1.0] * 16, rows, columns, [0] * 16) is None
-    both = column_shuffle_p(x + x, x + x, rows + rows, columns + columns, [0] * 16 + [1] * 16)
-    assert both < 0.01  # 24 squared
-    with pytest.raises(ValueError, match="argument"):
-        column_shuffle_p(x, x, rows, columns, [0])
+    assert column_shuffle_p(x, -x) == p
+    assert column_shuffle_p(x, np.ones_like(x)) is None
+    assert column_shuffle_p(np.concatenate([x, x]), np.concatenate([x, x])) < 0.01  # 24 squared
 
 
-def test_columns_are_shuffled_within_their_blocks_and_gaps_are_left_out():
-    x = [0.0, 1, 2, 1, 0, 3, 2, 3, 0]
-    rows, columns = [place // 3 for place in range(9)], [place % 3 for place in range(9)]
-    keep = [place for place in range(9) if place != 5]
-    part = [[side[place] for place in keep] for side in (x, rows, columns)]
-    assert 0.1 < column_shuffle_p(part[0], part[0], part[1], part[2], [0] * 8) < 0.5
-    alone = column_shuffle_p(x, x, rows, columns, columns)  # no column has another to change places with
-    assert alone == 1
+def test_columns_are_shuffled_within_their_table_and_gaps_are_left_out():
+    x = np.array([[[0.0, 1, 2], [1, 0, NAN], [2, 3, 0]]])
+    assert 0.1 < column_shuffle_p(x, x) < 0.5
+    single = np.arange(9.0).reshape(9, 1, 1)  # no column has another to change places with
+    assert column_shuffle_p(single, single) == 1
 
 
 def test_very_large_and_very_small_numbers_correlate_as_others_do():

@@ -51,12 +51,12 @@ STUDIES = {
         "summaries made worse in known ways: does the score notice?",
     ),
     "dose": StudyRow(
-        "edits.percentages:ShiftedPercentages",
+        "edits.dose:ShiftedPercentages",
         ("groups", "seed"),
         "stated percentages shifted by 10 to 50 points: does the score rise with the shift?",
     ),
     "choice": StudyRow(
-        "edits.percentages:MultipleChoice",
+        "edits.choice:MultipleChoice",
         ("seed",),
         "multiple choice with a known truth: does the score follow the true distance? (takes no SOURCE)",
     ),

@@ -227,63 +227,50 @@ def bootstrap(
     return float(low), float(high)
 
 
-def interaction(values: Numbers, rows: Sequence[Hashable], columns: Sequence[Hashable]) -> list[float]:
-    """Take the level of each row and of each column out of the values of a two-way layout, by least squares.
+def interaction(table: Floats, *, columns: bool = True) -> Floats:
+    """Take the level of each row and of each column out of a table, by least squares.
 
-    For a full layout the rest is value - mean of its row - mean of its column + mean of all. What is left by
+    For a full table the rest is value - mean of its row - mean of its column + mean of all. What is left by
     rounding alone becomes 0.
+
+    Args:
+        table: shape (R, C); NaN marks a cell that is missing, and stays.
+        columns: whether columns have levels, too.
     """
-    y = np.asarray(values, dtype=np.float64)
-    largest = float(np.abs(y).max(initial=0))
-    if not largest:
-        return [0.0] * len(y)
-    levels = np.hstack([np.eye(len(y))[_codes(keys)] for keys in (rows, columns)])
-    y = y / largest
-    rest = y - levels @ np.linalg.lstsq(levels, y, rcond=None)[0]
-    return [largest * round(float(value), _RELATIVE_DIGITS) + 0.0 for value in rest]
+    rest = np.full_like(table, np.nan)
+    present = np.nonzero(~np.isnan(table))
+    scale = np.abs(table[present]).max(initial=0) or 1.0
+    cells = table[present] / scale
+    levels = [np.eye(size)[codes] for size, codes in zip(table.shape, present, strict=True)]
+    design = np.hstack(levels if columns else levels[:1])
+    cells = cells - design @ np.linalg.lstsq(design, cells, rcond=None)[0]
+    rest[present] = scale * np.round(cells, _RELATIVE_DIGITS) + 0.0
+    return rest
 
 
-def column_shuffle_p(
-    x: Numbers,
-    y: Numbers,
-    rows: Sequence[Hashable],
-    columns: Sequence[Hashable],
-    blocks: Sequence[Hashable],
-    *,
-    seed: int = 0,
-) -> float | None:
-    """Two-sided p of the correlation of x and y, cells of two-way layouts, when the columns of y change
-    places within their blocks.
+def column_shuffle_p(x: Floats, y: Floats, *, seed: int = 0) -> float | None:
+    """Two-sided p of the correlation of x and y when the columns of y change places within their table.
 
     Unlike a bootstrap over rows it allows for what cells of one column have in common. The observed order
     counts as one of the draws (Phipson and Smyth 2010, Stat. Appl. Genet. Mol. Biol. 9, 39). None without a
     correlation.
+
+    Args:
+        x, y: tables of the same shape (K, R, C); NaN marks cells that are missing.
     """
-    a, b = _sides(x, y)
-    row_codes = _codes(list(zip(blocks, rows, strict=True)))
-    column_codes = _codes(list(zip(blocks, columns, strict=True)))
-    observed = pearson(a, b)
+    observed = _table_correlation(x, y)
     if observed is None:
         return None
-    positions = np.full((row_codes.max() + 1, column_codes.max() + 1), -1)  # -1: a cell that is missing
-    positions[row_codes, column_codes] = np.arange(len(a))
-    block_codes = _codes(blocks)
-    columns_of = [np.unique(column_codes[block_codes == block]) for block in np.unique(block_codes)]
     rng = np.random.default_rng(seed)
-    order = np.arange(positions.shape[1])
     as_far = 1
     for _ in range(RESAMPLES):
-        for members in columns_of:
-            order[members] = rng.permutation(members)
-        shuffled = positions[:, order]
-        present = (positions >= 0) & (shuffled >= 0)
-        correlation = pearson(a[positions[present]], b[shuffled[present]])
+        shuffled = np.stack([table[:, rng.permutation(table.shape[1])] for table in y])
+        correlation = _table_correlation(x, shuffled)
         # equal but for rounding counts as equal
         as_far += correlation is not None and abs(correlation) >= abs(observed) - 1e-12
     return as_far / (RESAMPLES + 1)
 
 
-def _codes(keys: Sequence[Hashable]) -> Indices:
-    """Number the keys from 0 in order of appearance."""
-    codes: dict[Hashable, int] = {}
-    return np.asarray([codes.setdefault(key, len(codes)) for key in keys], dtype=np.intp)
+def _table_correlation(x: Floats, y: Floats) -> float | None:
+    present = ~(np.isnan(x) | np.isnan(y))
+    return pearson(x[present], y[present])

@@ -5,21 +5,22 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import Scripted
+from studies import HIGHER, LOWER, cells, measured
 
 from selfreflect.errors import DataError
 from selfreflect.grouping import group_indices, normal_form
 from selfreflect.models.base import Refusal
 from selfreflect.render.table import Table, to_csv, to_markdown
 from selfreflect.sources.items import Item
-from selfreflect.validate.base import MetricInfo, Undefined, Value, digest
+from selfreflect.validate.base import MetricInfo, Undefined, Value
+from selfreflect.validate.edits.dose import ShiftedPercentages
 from selfreflect.validate.edits.interventions import BASE, OWN, QUESTION, Interventions, write_frames
-from selfreflect.validate.edits.percentages import ShiftedPercentages
 from selfreflect.validate.edits.statements import (
     DETAIL,
     FILLER,
@@ -35,9 +36,6 @@ from selfreflect.validate.edits.statements import (
     short,
 )
 from selfreflect.validate.edits.statements import stated as state
-
-LOWER = MetricInfo(name="distance", better="lower", group="control", about="")
-HIGHER = MetricInfo(name="agreement", better="higher", group="control", about="")
 
 CAPITAL = Item(
     id="capital",
@@ -74,30 +72,8 @@ def made(study: Interventions | ShiftedPercentages, place: int = 0) -> dict[str,
     return study.items[place].summaries
 
 
-def measured(
-    study: Interventions | ShiftedPercentages, metric: MetricInfo, score: Callable[[Item, str], float | None]
-) -> list[Value]:
-    found = []
-    for one in study.items:
-        for name in one.summaries:
-            number = score(one, name)
-            reason = Undefined(reason="blank", message="") if number is None else None
-            found.append(
-                Value(
-                    metric=metric.name,
-                    item=one.id,
-                    summary=name,
-                    digest=digest(one, name),
-                    value=number,
-                    undefined=reason,
-                )
-            )
-    return found
-
-
-def rows(table: Table) -> dict[tuple[object, object], dict[str, object]]:
-    headings = [column.heading for column in table.columns]
-    return {(row[0], row[1]): dict(zip(headings, row, strict=True)) for row in table.rows}
+def by_edit(table: Table) -> dict[tuple[object, object], dict[str, object]]:
+    return {(row["metric"], row["edit"]): row for row in cells(table)}
 
 
 def test_the_edits_of_a_small_item_word_by_word():
@@ -364,15 +340,15 @@ def test_a_metric_that_notices_every_edit_is_told_from_one_that_is_blind_and_one
         [*good, *blind, *measured(study, contrary, lambda one, name: float(":" in name))],
         [LOWER, HIGHER, contrary],
     )
-    cells = rows(finding.tables[0])
-    edits = {edit for _, edit in cells}
+    rows = by_edit(finding.tables[0])
+    edits = {edit for _, edit in rows}
     assert edits == {*STATEMENT_EDITS, PAD, QUESTION, PAD + OWN, DETAIL + OWN}
     for edit in edits:
-        noticed = cells["distance", edit]
+        noticed = rows["distance", edit]
         assert (noticed["worse"], noticed["change"], noticed["n"], noticed["of"]) == (1.0, 1.0, 12, 12)
         assert 0.7 < float(str(noticed["worse low"])) < 0.8  # 12 of 12: Clopper and Pearson say 73.5 %
-        assert (cells["agreement", edit]["worse"], cells["agreement", edit]["change"]) == (0.0, 0.0)
-        assert (cells["contrary", edit]["worse"], cells["contrary", edit]["change"]) == (0.0, -1.0)
+        assert (rows["agreement", edit]["worse"], rows["agreement", edit]["change"]) == (0.0, 0.0)
+        assert (rows["contrary", edit]["worse"], rows["contrary", edit]["change"]) == (0.0, -1.0)
     extent, noticing, seeing_nothing, preferring, limits = finding.says
     assert extent.endswith("An edit must be noticed in 87% of items to be told from chance.")
     assert noticing.startswith(
@@ -409,7 +385,7 @@ def test_edits_of_a_handful_of_items_are_not_judged(n: int, judged: bool):
 def test_own_summaries_of_one_item_are_one_vote():
     study = Interventions([item(["pea", "leek"], "i", a="x", b="y"), item(["pea", "leek"], "j", a="x")])
     found = measured(study, LOWER, lambda one, name: 1.0 if name == "a: pad with filler" else 0.0)
-    row = rows(study.finding(found, [LOWER]).tables[0])["distance", PAD + OWN]
+    row = by_edit(study.finding(found, [LOWER]).tables[0])["distance", PAD + OWN]
     assert (row["worse"], row["change"], row["n"], row["of"]) == (0.75, 0.75, 2, 2)
 
 
@@ -418,16 +394,16 @@ def test_pairs_without_two_values_are_left_out_of_n_and_values_of_others_are_pas
     study = Interventions(items)
     found = measured(study, LOWER, lambda one, name: None if one.id == "i0" and name == BASE else 1.0)
     stray = Value(metric="distance", item="elsewhere", summary=BASE, digest="", value=5.0)
-    cells = rows(study.finding([*found, stray], [LOWER, HIGHER]).tables[0])
-    assert (cells["distance", PAD]["n"], cells["distance", PAD]["of"], cells["distance", PAD]["worse"]) == (
+    rows = by_edit(study.finding([*found, stray], [LOWER, HIGHER]).tables[0])
+    assert (rows["distance", PAD]["n"], rows["distance", PAD]["of"], rows["distance", PAD]["worse"]) == (
         2,
         3,
         0.0,
     )
     assert (
-        cells["agreement", PAD]["n"],
-        cells["agreement", PAD]["worse"],
-        cells["agreement", PAD]["change"],
+        rows["agreement", PAD]["n"],
+        rows["agreement", PAD]["worse"],
+        rows["agreement", PAD]["change"],
     ) == (0, None, None)
     says = study.finding(found, [LOWER, HIGHER]).says
     assert says[2].startswith("agreement has values for fewer than 6 items, too few to judge, of: drop most")

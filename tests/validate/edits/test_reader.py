@@ -18,7 +18,8 @@ from selfreflect.models.local.loading import CausalLM
 from selfreflect.models.vllm.judge import LMHead
 from selfreflect.sources.items import Item, read_items
 from selfreflect.validate.base import MetricInfo
-from selfreflect.validate.edits.percentages import QUESTIONS, MultipleChoice, ShiftedPercentages
+from selfreflect.validate.edits.choice import QUESTIONS, MultipleChoice
+from selfreflect.validate.edits.dose import ShiftedPercentages
 from selfreflect.validate.measure import measure
 from selfreflect.validate.metrics.infos import MASKED
 from selfreflect.validate.metrics.masked import Masked
@@ -131,7 +132,7 @@ def good_reader() -> Reader:
 def test_whoever_reads_percentages_follows_the_true_distance(good_reader: Reader):
     study = MultipleChoice()
     values = measure(study.items, [Masked(good_reader.judge, MASKED[:1])])
-    distances = [point.distance for point in study.points]
+    distances = study.distances.ravel().tolist()
     assert [value.value for value in values] == pytest.approx(distances, abs=1e-5)
     finding = study.finding(values, Masked(good_reader.judge, MASKED[:1]).metrics)
     for table in range(3):

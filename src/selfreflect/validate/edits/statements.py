@@ -1,21 +1,27 @@
-"""What the answers of an item say and how often, as a plain statement; how a metric follows statements that
-are wrong by a known distance; and edits that make a statement or a summary worse in a known way."""
+"""What the answers of an item say and how often, as a plain statement, and edits that make a statement or a
+summary worse in a known way."""
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 
 from selfreflect.grouping import normal_form
 from selfreflect.sources.items import Item
-from selfreflect.validate.base import MetricInfo
 
 Grouping = Callable[[Sequence[str]], list[list[int]]]
 """Indices of the answers that say the same, the one to quote first: by spelling
 (:func:`~selfreflect.grouping.group_indices`) or by meaning (``models.embedder.MeaningGroups``)."""
+
+CORRELATION = "+z.2f"
+RESPONSES = {
+    1: "gets worse with the distance, as it must",
+    0: "shows no clear response to the distance",
+    -1: "gets BETTER with the distance",
+}
+"""How a metric follows statements that are wrong by a known distance, by the sign of the correlation."""
 
 NAMED = 5
 """The most possibilities that a statement names. The others are "something else"."""
@@ -119,44 +125,6 @@ def short(text: str) -> str:
 
 def _fits(line: str) -> bool:
     return len(line.split()) <= _WORDS and len(line) <= _LETTERS
-
-
-@dataclass(frozen=True)
-class Point:
-    """A statement about an item, and how wrong its percentages are."""
-
-    item: str
-    distance: float
-    """Total variation between the stated and the true distribution, 0 to 1."""
-    summaries: tuple[str, ...]
-    """The summaries that state it, by name: the mean of their values counts."""
-    question: str = ""
-    """In multiple choice: the question of the item."""
-
-
-def badness(
-    metric: MetricInfo, points: Iterable[Point], values: Mapping[tuple[str, str], float]
-) -> dict[Point, float]:
-    """How bad the metric finds each point that has all values, see :meth:`MetricInfo.badness`."""
-    by_point = {}
-    for point in points:
-        numbers = [values[point.item, name] for name in point.summaries if (point.item, name) in values]
-        if len(numbers) == len(point.summaries):
-            by_point[point] = metric.badness(fmean(numbers))
-    return by_point
-
-
-def correlations(
-    by_point: Mapping[Point, float], correlation: Callable[[list[float], list[float]], float | None]
-) -> dict[str, float]:
-    """The correlation of distance and badness within each item; undefined ones are missing."""
-    sides: dict[str, tuple[list[float], list[float]]] = {}
-    for point, bad in by_point.items():
-        distances, numbers = sides.setdefault(point.item, ([], []))
-        distances.append(point.distance)
-        numbers.append(bad)
-    by_item = {item: correlation(*both) for item, both in sides.items()}
-    return {item: value for item, value in by_item.items() if value is not None}
 
 
 PAD, DETAIL = "pad with filler", "replace a detail"

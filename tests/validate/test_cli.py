@@ -437,6 +437,20 @@ def test_every_study_runs_by_its_name(model: Path, tmp_path: Path, study: str) -
     )
 
 
+def test_controls_are_shown_for_both_measures_and_shared_with_ranked(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    arguments = ("--metrics", "selfreflect,information,information_blind", "--json", "--out", out)
+    validate(model, ITEMS, tmp_path, *arguments)
+    before = len(stored(out))
+    outcome = validate(model, ITEMS, tmp_path, *arguments, "--study", "controls")
+    rows = [line["row"] for line in outcome.json if line.get("table") == "Summaries and controls"]
+    names = ("empty", "question repeated", "nonsense", "1 answer pasted", "all answers pasted")
+    controls = [f"control: {name}" for name in names]
+    assert [row["summary"] for row in rows] == ["good", "mid", "bad", *controls] * 3
+    # three of the controls are new, for three metrics and four items
+    assert len(stored(out)) == before + 3 * 3 * 4
+
+
 def test_plots_are_drawn_with_their_names_and_those_of_before_go(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     arguments = (

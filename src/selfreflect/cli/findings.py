@@ -25,7 +25,6 @@ from selfreflect.validate import catalogue
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.folder import draw, open_values, to_lines, write
 from selfreflect.validate.measure import measure, undefined_counts, undefined_table
-from selfreflect.validate.ranked.study import RankedSets
 from selfreflect.validate.study import Finding, Study
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def run_study(
     if missing:
         reasons = ", ".join(f"{count} x {metric} ({reason})" for (metric, reason), count in missing.items())
         say(f"done, with {missing.total()} of {len(values)} values undefined: {reasons}")
-    controls = study.controls if isinstance(study, RankedSets) else ()  # one of them is blank on purpose
+    controls = getattr(study, "controls", ())  # one of them is blank on purpose
     return any(
         value.undefined and (value.summary not in controls or value.undefined.reason != "blank")
         for value in values

@@ -45,6 +45,11 @@ STUDIES = {
         ("order", "controls", "pad", "seed"),
         "summaries whose order is known: how often does the better one win?",
     ),
+    "controls": StudyRow(
+        "ranked.controls:Controls",
+        (),
+        "nonsense and raw answers as summaries: does a summary tell more, and in fewer words?",
+    ),
     "interventions": StudyRow(
         "edits.interventions:Interventions",
         ("groups", "writer", "seed"),

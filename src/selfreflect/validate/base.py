@@ -8,17 +8,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from selfreflect.records import FailureKind, Record, dump_line
+from selfreflect.records import FailureKind, NothingToTell, Record, dump_line
 from selfreflect.sources.items import Item
 
 Better = Literal["lower", "higher"]
 Need = Literal["judge", "generator", "embedder"]
 """A judge is a local model with full logits; a generator is any model that answers, local or behind an
 API."""
-Group = Literal["selfreflect", "ablation", "competitor", "control"]
+Group = Literal["selfreflect", "information", "ablation", "competitor", "control"]
 Parts = tuple[tuple[tuple[float, ...], ...], ...]
 Reason = (
     FailureKind
+    | NothingToTell
     | Literal[
         "blank",  # a text that the metric needs is blank
         "unparsed",  # the model's reply does not have the requested form

@@ -15,6 +15,7 @@ from selfreflect.errors import DataError
 from selfreflect.render.table import to_csv, to_markdown
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import MetricInfo, Undefined, Value
+from selfreflect.validate.catalogue import MASKED
 from selfreflect.validate.convergence.resampling import (
     DRAWS,
     Tasks,
@@ -28,7 +29,6 @@ from selfreflect.validate.convergence.resampling import (
 )
 from selfreflect.validate.convergence.study import Convergence
 from selfreflect.validate.measure import measure
-from selfreflect.validate.metrics.infos import MASKED
 from selfreflect.validate.metrics.masked import Masked
 from selfreflect.validate.statistics import FEWEST_TESTED
 

@@ -18,10 +18,10 @@ from selfreflect.models.local.loading import CausalLM
 from selfreflect.models.vllm.judge import LMHead
 from selfreflect.sources.items import Item, read_items
 from selfreflect.validate.base import MetricInfo
+from selfreflect.validate.catalogue import MASKED
 from selfreflect.validate.edits.choice import QUESTIONS, MultipleChoice
 from selfreflect.validate.edits.dose import ShiftedPercentages
 from selfreflect.validate.measure import measure
-from selfreflect.validate.metrics.infos import MASKED
 from selfreflect.validate.metrics.masked import Masked
 from selfreflect.validate.study import Finding
 

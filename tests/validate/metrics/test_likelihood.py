@@ -19,8 +19,8 @@ from selfreflect.metric.tasks import reference_context, summary_context
 from selfreflect.models.judge import Judge
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import Value
+from selfreflect.validate.catalogue import LIKELIHOOD
 from selfreflect.validate.metrics.common import GROUP
-from selfreflect.validate.metrics.infos import LIKELIHOOD
 from selfreflect.validate.metrics.likelihood import Likelihood, answering, belief
 
 SYSTEM = "You are a friendly chatbot who always responds with short and concise answers.\n"

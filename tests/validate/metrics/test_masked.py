@@ -28,8 +28,8 @@ from selfreflect.metric.tasks import (
 )
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import Undefined, Value
+from selfreflect.validate.catalogue import MASKED
 from selfreflect.validate.metrics.common import GROUP
-from selfreflect.validate.metrics.infos import MASKED
 from selfreflect.validate.metrics.masked import Masked
 
 NAMES = [info.name for info in MASKED]

@@ -19,7 +19,7 @@ from scipy.optimize import linprog
 from selfreflect.errors import BackendError, MissingExtraError
 from selfreflect.models import embedder as embedding
 from selfreflect.sources.items import Item
-from selfreflect.validate.metrics.infos import EMBEDDED, LENGTH, OVERLAP
+from selfreflect.validate.catalogue import EMBEDDED, LENGTH, OVERLAP
 from selfreflect.validate.metrics.texts import (
     Embedded,
     Length,

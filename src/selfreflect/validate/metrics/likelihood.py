@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from selfreflect.metric import information
 from selfreflect.metric.engine.engines import Engine, engine_for
 from selfreflect.metric.engine.logits import log_probabilities
 from selfreflect.metric.engine.tree import Prompt, build_tree
@@ -29,7 +30,6 @@ from selfreflect.validate.metrics.common import (
     undefined,
 )
 
-GIVE_ONE = "Give one answer to this question."
 YES, NO = ("Yes", "yes", "YES"), ("No", "no", "NO")
 
 Conversation = tuple[Message, ...]
@@ -168,17 +168,16 @@ def _p_yes(logs: Sequence[float]) -> float:
 
 
 def answering(question: str, summary: str | None) -> Conversation:
-    """The turns after which the judge gives an answer: after a summary, or after the question alone. Both end
-    in one request."""
-    system = Message(role="system", content=SYSTEM)
-    text = normalise_question(question)
+    """The turns after which the judge gives an answer, all in one request, or after a summary that it gave
+    itself (in ``metric.information`` it is told)."""
+    system, request = information.answering(question, None, "informed")
     if summary is None:
-        return (system, Message(role="user", content=f"{text}\n{GIVE_ONE}"))
+        return (system, request)
     return (
         system,
-        Message(role="user", content=text),
+        Message(role="user", content=normalise_question(question)),
         Message(role="assistant", content=summary),
-        Message(role="user", content=GIVE_ONE),
+        Message(role="user", content=information.GIVE_ONE),
     )
 
 

@@ -13,6 +13,7 @@ from selfreflect.render.table import Cell, Table
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
 from selfreflect.validate.base import MetricInfo, Value
+from selfreflect.validate.ranked.controls import EMPTY, QUESTION
 from selfreflect.validate.ranked.order import Pair, Relation, known_order
 from selfreflect.validate.ranked.padding import filler_table, pad_items
 from selfreflect.validate.ranked.results import (
@@ -42,8 +43,6 @@ from selfreflect.validate.study import (
     tallied,
     values_by_metric,
 )
-
-QUESTION, EMPTY = "control: question repeated", "control: empty"
 
 _RATE, _DIFFERENCE = ".1%", "+z.1%"
 _P_FORMS = {"p": ".2g", ADJUSTED_P: ".2g"}

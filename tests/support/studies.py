@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from selfreflect.render.table import Table
+from selfreflect.render.table import Cell, Table
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import MetricInfo, Undefined, Value, digest
-from selfreflect.validate.study import Study
+from selfreflect.validate.study import Finding, Study
 
 LOWER = MetricInfo(name="distance", better="lower", group="control", about="")
 HIGHER = MetricInfo(name="agreement", better="higher", group="control", about="")
@@ -32,7 +33,13 @@ def measured(study: Study, metric: MetricInfo, score: Callable[[Item, str], floa
     return values
 
 
-def cells(table: Table) -> list[dict[str, object]]:
-    """Each row by heading."""
+def table(finding: Finding, title: str) -> Table:
+    """The first table whose title begins so."""
+    return next(table for table in finding.tables if table.title.startswith(title))
+
+
+def rows(table: Table, **where: Cell) -> list[dict[str, Any]]:
+    """Rows by heading, of those that hold ``where``."""
     headings = [column.heading for column in table.columns]
-    return [dict(zip(headings, row, strict=True)) for row in table.rows]
+    by_heading = [dict(zip(headings, row, strict=True)) for row in table.rows]
+    return [row for row in by_heading if row.items() >= where.items()]

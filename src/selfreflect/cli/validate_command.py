@@ -176,31 +176,6 @@ def validate_command(
     overrides: Overrides,
     json: o.Json = False,
 ) -> None:
-    """Test whether a metric can be trusted with your judge.
-
-    Does it tell good summaries from bad ones, on your data, and better than simple alternatives?
-    One command measures SelfReflect, its ablations, its competitors and the controls that any metric must
-    beat, prints tables, and says in plain words what can and what cannot be concluded from this number of
-    items. docs/validate.md is the guide.
-
-    \b
-    Studies:
-    {studies}
-
-    \b
-    A first look at a judge, on eight bundled items, by the main metric and the length of a summary:
-      selfreflect validate bundled --judge smollm2 --metrics selfreflect,length
-    Your own summaries in a known order, all metrics, everything kept (run the same command to resume):
-      selfreflect validate mine.json --judge smollm2 --order 'careful>rushed' --out validation
-    Your own run: every summary made worse in known ways, then percentages shifted step by step:
-      selfreflect validate runs/mine --judge smollm2 --out validation
-      selfreflect validate runs/mine --judge smollm2 --study dose --out validation
-    How many questions and answers you need to tell your strategies apart:
-      selfreflect validate runs/mine --judge smollm2 --study convergence --out validation
-    Do two judges agree? Does the score agree with people?
-      selfreflect validate runs/mine --judge smollm2,Qwen/Qwen2.5-7B-Instruct --study judges --out validation
-      selfreflect validate runs/mine --judge smollm2 --study raters --ratings ratings.csv
-    """
     if list_metrics:
         _list_metrics(json)
         return
@@ -231,8 +206,34 @@ def validate_command(
         raise typer.Exit(1)
 
 
-_STUDIES = "\n".join(f"      {name:14} {row.about}" for name, row in STUDIES.items())
-validate_command.__doc__ = (validate_command.__doc__ or "").replace("    {studies}", _STUDIES)
+_STUDIES = "\n".join(f"  {name:14} {row.about}" for name, row in STUDIES.items())
+validate_command.__doc__ = f"""Test whether a metric can be trusted with your judge.
+
+Does it tell good summaries from bad ones, on your data, and better than simple alternatives?
+One command measures SelfReflect, usable information, ablations, competitors and the controls that any
+metric must beat, prints tables, and says in plain words what can and what cannot be concluded from this
+number of items. docs/validate.md is the guide.
+
+\b
+Studies:
+{_STUDIES}
+
+\b
+A first look at a judge, on eight bundled items, by both measures and the length of a summary:
+  selfreflect validate bundled --judge smollm2 --metrics selfreflect,information,length
+Your own summaries in a known order, all metrics, everything kept (run the same command to resume):
+  selfreflect validate mine.json --judge smollm2 --order 'careful>rushed' --out validation
+Do your summaries tell more than nonsense, and more than raw answers in as many words?
+  selfreflect validate runs/mine --judge smollm2 --study controls --out validation
+Your own run: every summary made worse in known ways, then percentages shifted step by step:
+  selfreflect validate runs/mine --judge smollm2 --out validation
+  selfreflect validate runs/mine --judge smollm2 --study dose --out validation
+How many questions and answers you need to tell your strategies apart:
+  selfreflect validate runs/mine --judge smollm2 --study convergence --out validation
+Do two judges agree? Does the score agree with people?
+  selfreflect validate runs/mine --judge smollm2,Qwen/Qwen2.5-7B-Instruct --study judges --out validation
+  selfreflect validate runs/mine --judge smollm2 --study raters --ratings ratings.csv
+"""
 
 
 def _split(names: str) -> list[str]:

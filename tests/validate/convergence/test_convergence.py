@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from studies import rows, table
 
 from selfreflect.errors import DataError
 from selfreflect.render.table import to_csv, to_markdown
@@ -80,11 +81,6 @@ def noisy(items, levels, *, between=0.02, within=0.05, answers=6, seed=1):
 
 
 LEVELS = {"good": 0.0, "mid": 0.02, "bad": 0.1}
-
-
-def table(finding, title):
-    [found] = [table for table in finding.tables if table.title.startswith(title)]
-    return found
 
 
 # --- fewer answers, words, questions
@@ -327,10 +323,9 @@ def clear():
 
 def test_the_advice_is_the_closed_form_of_the_table(clear):
     pairs = table(clear, "What separates two strategies")
-    headings = [column.heading for column in pairs.columns]
-    rows = {row[:2]: dict(zip(headings, row, strict=True)) for row in pairs.rows}
-    assert list(rows) == [("good", "mid"), ("good", "bad"), ("mid", "bad")]
-    row = rows["good", "mid"]
+    by_names = {(row["better"], row["worse"]): row for row in rows(pairs)}
+    assert list(by_names) == [("good", "mid"), ("good", "bad"), ("mid", "bad")]
+    row = by_names["good", "mid"]
     sd = math.hypot(row["between questions"], row["within, one answer"] / math.sqrt(10))
     needed = math.ceil(((1.959964 + 0.841621) * sd / row["difference"]) ** 2)
     assert row["needed x 10 answers"] == needed

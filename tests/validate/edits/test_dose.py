@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from studies import HIGHER, LOWER, cells, measured
+from studies import HIGHER, LOWER, measured, rows
 
 from selfreflect.grouping import group_indices
 from selfreflect.sources.items import Item
@@ -85,7 +85,7 @@ def test_a_metric_that_counts_the_shift_rises_with_it_and_a_constant_one_has_no_
     finding = study.finding([*counting, *constant], [LOWER, HIGHER])
     response, changes = finding.tables
     assert [row[:2] for row in response.rows] == [("distance", pytest.approx(1)), ("agreement", None)]
-    first = cells(response)[0]
+    first = rows(response)[0]
     assert (first["n"], first["of"], first["rises at every step"]) == (8, 8, 1.0)
     assert response.rows[1][4:7] == (0, 8, 0.0)
     assert [(row[1], row[2], row[5], row[6]) for row in changes.rows if row[0] == "distance"] == [
@@ -164,7 +164,7 @@ def test_items_whose_words_only_the_percentages_can_tell_are_named_and_counted()
     finding = study.finding(
         measured(study, LOWER, lambda one, name: points(name) * (1 if one.id in study.open else -1)), [LOWER]
     )
-    [response] = cells(finding.tables[0])
+    [response] = rows(finding.tables[0])
     assert (response["n"], response["open items"], response["n open"]) == (11, pytest.approx(1), 8)
     assert response["rank correlation"] == pytest.approx(5 / 11)
     assert (

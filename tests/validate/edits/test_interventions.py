@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import Scripted
-from studies import HIGHER, LOWER, cells, measured
+from studies import HIGHER, LOWER, measured, rows
 
 from selfreflect.errors import DataError
 from selfreflect.grouping import group_indices, normal_form
@@ -73,7 +73,7 @@ def made(study: Interventions | ShiftedPercentages, place: int = 0) -> dict[str,
 
 
 def by_edit(table: Table) -> dict[tuple[object, object], dict[str, object]]:
-    return {(row["metric"], row["edit"]): row for row in cells(table)}
+    return {(row["metric"], row["edit"]): row for row in rows(table)}
 
 
 def test_the_edits_of_a_small_item_word_by_word():

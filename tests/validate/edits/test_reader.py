@@ -11,6 +11,7 @@ from importlib import resources
 import pytest
 import tiny
 import torch
+from studies import rows
 from transformers import PretrainedConfig
 
 from selfreflect.models.judge import Judge
@@ -120,8 +121,7 @@ def found_by(
 
 
 def cells(finding: Finding, table: int, row: int = 0) -> dict[str, object]:
-    found = finding.tables[table]
-    return dict(zip((column.heading for column in found.columns), found.rows[row], strict=True))
+    return rows(finding.tables[table])[row]
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ and the place against a paste curve that is known."""
 from __future__ import annotations
 
 import pytest
-from studies import cells, measured
+from studies import measured, rows
 
 from selfreflect.errors import DataError
 from selfreflect.sources.items import Item
@@ -67,29 +67,30 @@ def test_the_texts_of_an_item():
 
 def test_values_words_and_shares_of_what_all_answers_reach():
     study = Controls([item(number) for number in range(8)])
-    rows = {(row["metric"], row["summary"]): row for row in cells(finding(study, BITS, SCORE).tables[0])}
-    assert list(rows) == [(m, s) for m in ("information", "selfreflect") for s in (*OWN, *LEVELS)]
-    good = rows["information", "good"]
+    table = finding(study, BITS, SCORE).tables[0]
+    by_text = {(row["metric"], row["summary"]): row for row in rows(table)}
+    assert list(by_text) == [(m, s) for m in ("information", "selfreflect") for s in (*OWN, *LEVELS)]
+    good = by_text["information", "good"]
     assert (good["words"], good["value"], good["n"], good["of"]) == (3, pytest.approx(12.035), 8, 8)
     assert good["of all pasted"] == pytest.approx(12.035 / 16.035)
-    assert rows["information", ALL_PASTED]["of all pasted"] == 1
+    assert by_text["information", ALL_PASTED]["of all pasted"] == 1
     # a score stands between the empty summary and all answers, wherever its zero is
-    assert rows["selfreflect", "good"]["of all pasted"] == pytest.approx((12 + 2) / (16 + 2))
-    assert rows["selfreflect", EMPTY]["of all pasted"] == 0
-    assert rows["selfreflect", NONSENSE]["of all pasted"] < 0
+    assert by_text["selfreflect", "good"]["of all pasted"] == pytest.approx((12 + 2) / (16 + 2))
+    assert by_text["selfreflect", EMPTY]["of all pasted"] == 0
+    assert by_text["selfreflect", NONSENSE]["of all pasted"] < 0
 
 
 def test_a_judge_that_likes_nothing_better_than_the_answers_gives_no_share():
     study = Controls([item(number) for number in range(8)])
     values = measured(study, SCORE, lambda one, name: 0.5 if name == ALL_PASTED else 0.1)
-    rows = cells(study.finding(values, [SCORE]).tables[0])
-    assert {row["of all pasted"] for row in rows} == {None}
+    shares = {row["of all pasted"] for row in rows(study.finding(values, [SCORE]).tables[0])}
+    assert shares == {None}
 
 
 def test_texts_that_say_nothing_and_win_are_named_and_pasted_answers_are_not():
     study = Controls([item(number) for number in range(8)])
     result = finding(study, BITS)
-    good, bad = cells(result.tables[1])
+    good, bad = rows(result.tables[1])
     assert (good["empty"], good["1 answer pasted"], good["all answers pasted"]) == (1, 1, 0)
     assert (bad["question repeated"], bad["nonsense"], bad["n"]) == (0, 1, 8)
     [sentence] = [sentence for sentence in result.says if "says nothing" in sentence]
@@ -99,7 +100,7 @@ def test_texts_that_say_nothing_and_win_are_named_and_pasted_answers_are_not():
 def test_a_summary_stands_above_the_paste_curve_by_what_its_words_do_not_explain():
     study = Controls([item(number) for number in range(8)])
     result = finding(study, BITS, SCORE)
-    good, bad = cells(result.tables[2])  # of information alone
+    good, bad = rows(result.tables[2])  # of information alone
     # three words of pasted answers stand halfway between one and two of them
     assert good["curve"] == pytest.approx(12.5 + 0.035)
     assert (good["above the curve"], good["items above"]) == (pytest.approx(-0.5), 0)
@@ -131,8 +132,8 @@ def test_items_without_all_values_are_no_part_of_the_curve():
     values = measured(
         study, BITS, lambda one, name: None if (one.id, name) == ("i1", TWO) else {**LEVELS, **OWN}[name]
     )
-    rows = cells(study.finding(values, [BITS]).tables[2])
-    assert [row["n"] for row in rows] == [1, 1]
+    finding = study.finding(values, [BITS])
+    assert [row["n"] for row in rows(finding.tables[2])] == [1, 1]
 
 
 def test_items_that_make_no_sense_are_refused():

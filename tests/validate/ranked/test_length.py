@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from studies import measured, rows
 
 from selfreflect.errors import DataError
 from selfreflect.sources.items import Item
-from selfreflect.validate.base import MetricInfo, Undefined, Value
+from selfreflect.validate.base import MetricInfo
 from selfreflect.validate.ranked.length import LengthStudy
 from selfreflect.validate.study import Finding
 
@@ -27,23 +28,17 @@ def items(n: int, *lengths: int) -> list[Item]:
     ]
 
 
-def value(metric: MetricInfo, item: Item, summary: str, number: float | None) -> Value:
-    why = Undefined(reason="blank", message="nothing there") if number is None else None
-    return Value(metric=metric.name, item=item.id, summary=summary, digest="", value=number, undefined=why)
-
-
 def audit(made: list[Item], metric: MetricInfo, rule) -> Finding:
-    values = [
-        value(metric, item, name, rule(number, len(text.split())))
-        for number, item in enumerate(made)
-        for name, text in item.summaries.items()
-    ]
-    return LengthStudy(made).finding(values, [metric])
+    study = LengthStudy(made)
+    number = {item.id: place for place, item in enumerate(made)}
+    values = measured(
+        study, metric, lambda item, name: rule(number[item.id], len(item.summaries[name].split()))
+    )
+    return study.finding(values, [metric])
 
 
 def row(found: Finding) -> dict[str, object]:
-    (table,) = found.tables
-    return dict(zip((column.heading for column in table.columns), table.rows[0], strict=True))
+    return rows(found.tables[0])[0]
 
 
 @pytest.mark.parametrize(("metric", "sign"), [(LOWER, -1), (HIGHER, 1)])
@@ -82,9 +77,7 @@ def test_undefined_values_are_counted_and_a_metric_without_any_is_named():
     made = items(8, 3, 6)
     found = audit(made, LOWER, lambda number, words: None if words == 6 and number == 0 else float(words))
     assert (row(found)["undefined"], row(found)["items"], row(found)["summaries"]) == (1, 7, 15)
-    values = [
-        value(HIGHER, item, name, float(len(text))) for item in made for name, text in item.summaries.items()
-    ]
+    values = measured(LengthStudy(made), HIGHER, lambda item, name: float(len(item.summaries[name])))
     both = LengthStudy(made).finding(values, [HIGHER, LOWER])
     assert both.tables[0].rows[1][1:] == (None, None, None, 0, None, None, None, 0, 16)
     assert "Without values to compare with length: distance." in both.says

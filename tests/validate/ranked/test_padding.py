@@ -6,16 +6,16 @@ import random
 from collections.abc import Callable
 
 import pytest
+import studies
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from studies import rows, table
 
-from selfreflect.render.table import Cell, Table
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import Better, Group, MetricInfo, Value, digest
 from selfreflect.validate.ranked.order import Pair, known_order
 from selfreflect.validate.ranked.padding import FILLERS, fill_up, pad_items
 from selfreflect.validate.ranked.study import RankedSets
-from selfreflect.validate.study import Finding
 
 LOWER = MetricInfo(name="distance", better="lower", group="selfreflect", about="")
 OTHER = MetricInfo(name="other", better="higher", group="competitor", about="")
@@ -36,20 +36,7 @@ def items(n: int, good: int = 12, bad: int = 5) -> list[Item]:
 
 
 def measured(study: RankedSets, info: MetricInfo, rule: Callable[[str], float]) -> list[Value]:
-    return [
-        Value(metric=info.name, item=one.id, summary=name, digest=digest(one, name), value=rule(text))
-        for one in study.items
-        for name, text in one.summaries.items()
-    ]
-
-
-def table(found: Finding, title: str) -> Table:
-    return next(one for one in found.tables if one.title == title)
-
-
-def rows(one: Table, **where: Cell) -> list[dict[str, Cell]]:
-    named = [dict(zip((column.heading for column in one.columns), row, strict=True)) for row in one.rows]
-    return [row for row in named if all(row[name] == cell for name, cell in where.items())]
+    return studies.measured(study, info, lambda one, name: rule(one.summaries[name]))
 
 
 def words(text: str) -> float:

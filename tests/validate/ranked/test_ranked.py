@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from msgspec.structs import replace
+from studies import measured, rows, table
 
 from selfreflect.errors import ConfigError, DataError
-from selfreflect.render.table import Cell, Table, to_csv, to_markdown
+from selfreflect.render.table import to_csv, to_markdown
 from selfreflect.sources.items import Item
-from selfreflect.validate.base import Better, Group, MetricInfo, Undefined, Value
+from selfreflect.validate.base import Better, Group, MetricInfo, Value
 from selfreflect.validate.ranked.order import Pair
 from selfreflect.validate.ranked.results import compare_lengths, decide_pairs
 from selfreflect.validate.ranked.study import EMPTY, QUESTION, RankedSets
@@ -42,19 +43,6 @@ def item(id_: str, **summaries: str) -> Item:
     return Item(id=id_, question="Why is it so?", masked_out=("x",), conditioning=("y",), summaries=summaries)
 
 
-def measured(study: RankedSets, rules: dict[str, Rule]) -> list[Value]:
-    found = []
-    for name, rule in rules.items():
-        for one in study.items:
-            for summary in one.summaries:
-                value = rule(one, summary)
-                why = None if value is not None else Undefined(reason="blank", message="nothing there")
-                found.append(
-                    Value(metric=name, item=one.id, summary=summary, digest="", value=value, undefined=why)
-                )
-    return found
-
-
 def words(one: Item, summary: str) -> float:
     return float(len(one.summaries[summary].split()))
 
@@ -72,16 +60,10 @@ def right_in_first(n: int) -> Rule:
 
 def finding(study: RankedSets, **rules: Rule) -> Finding:
     known = {"selfreflect": SELFREFLECT, "length": LENGTH, "other": OTHER}
-    return study.finding(measured(study, rules), [known[name] for name in rules])
-
-
-def table(found: Finding, title: str) -> Table:
-    return next(one for one in found.tables if one.title.startswith(title))
-
-
-def rows(one: Table, **where: Cell) -> list[dict[str, Cell]]:
-    named = [dict(zip((column.heading for column in one.columns), row, strict=True)) for row in one.rows]
-    return [row for row in named if all(row[name] == cell for name, cell in where.items())]
+    values = []
+    for name, rule in rules.items():
+        values += measured(study, known[name], rule)
+    return study.finding(values, [known[name] for name in rules])
 
 
 def said(found: Finding) -> str:
@@ -321,7 +303,7 @@ def test_sets_without_an_order_or_with_an_unknown_name_are_refused_before_anythi
 
 def test_values_by_two_models_never_hide_one_another():
     study = RankedSets(items(6))
-    values = measured(study, {"selfreflect": right_in_first(4)})
+    values = measured(study, SELFREFLECT, right_in_first(4))
     with pytest.raises(
         ConfigError, match="selfreflect has values by 'a' and by 'b'; this study takes one model"
     ):
@@ -331,7 +313,7 @@ def test_values_by_two_models_never_hide_one_another():
 def test_values_of_other_items_do_not_count_and_tables_render():
     study = RankedSets(items(6))
     stranger = Value(metric="selfreflect", item="elsewhere", summary="good", digest="", value=0.0)
-    values = measured(study, {"selfreflect": right_in_first(4)})
+    values = measured(study, SELFREFLECT, right_in_first(4))
     found = study.finding([stranger, *values], [SELFREFLECT])
     assert found == study.finding(values, [SELFREFLECT])
     rendered: Sequence[str] = [render(one) for one in found.tables for render in (to_markdown, to_csv)]

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from studies import table
 
 from selfreflect.errors import DataError
 from selfreflect.render.table import to_csv, to_markdown
@@ -58,11 +59,6 @@ def written(tmp_path: Path, text: str, name: str = "ratings.csv") -> Path:
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
     return path
-
-
-def table(finding, title):
-    [found] = [table for table in finding.tables if table.title.startswith(title)]
-    return found
 
 
 def row(finding, metric):

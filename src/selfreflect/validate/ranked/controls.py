@@ -28,7 +28,7 @@ from selfreflect.validate.study import (
 )
 
 EMPTY, QUESTION, NONSENSE = "control: empty", "control: question repeated", "control: nonsense"
-NONSENSE_TEXT = "18:08:33 Lxq mbrt 4471 fwap, oosk 92 drelm vint; 0x3f quen abrax 17:55 pelt norrg."
+NONSENSE_TEXT = "18:08:33 37 ;; qx 2044 [ok] 7f 19"
 SILENT = (EMPTY, QUESTION, NONSENSE)
 """Controls that say nothing about the answers."""
 PASTED = {

@@ -4,20 +4,40 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from rich.text import Text
 
 from selfreflect.cli.console import emit, print_table, stdout
 from selfreflect.grouping import group_indices, most_common, normal_form
-from selfreflect.records import Score, WordDistance
+from selfreflect.records import Controls, Information, Score, WordBits, WordDistance
 from selfreflect.render.text import one_line
 from selfreflect.report.overview import estimated_from, failure_table, overview, strategy_results
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
+from selfreflect.report.sentences import controls_place, controls_sentence, information_sentence
+from selfreflect.report.words import MarkKind, mark
 from selfreflect.stats import CONFIDENCE
 
 _WIDTH = 110
 """Characters of an answer that are shown; of a summary, three times as many."""
+
+_WORDS = 30
+"""Words of a held-out answer that are shown."""
+
+_MARKS: Mapping[MarkKind, tuple[str, str]] = MappingProxyType(
+    {
+        "plain": ("", ""),
+        "told": ("+", "cyan"),
+        "missed": ("-", "yellow underline"),
+        "misled": ("!", "magenta reverse"),
+    }
+)
+"""Sign and style of a word. Each style differs in more than its colour."""
+
+_MEANINGS: Mapping[MarkKind, str] = MappingProxyType(
+    {"told": " by the summary, ", "missed": " by it, ", "misled": ": less believable after it"}
+)
 
 
 def show_results(records: RunRecords, json: bool) -> None:
@@ -66,26 +86,107 @@ def print_question(records: RunRecords, question_id: str, *, answers: int = 5) -
         stdout.print(Text(f"  {count:3d} x  {_cut(text, _WIDTH)}"), soft_wrap=True)
     if len(groups) > answers:
         _print_dim(f"   … and {len(groups) - answers} more")
-    if records.strategies:
+    if not records.strategies:
+        return
+    outcomes = records.outcomes(question_id)
+    sampled = records.answers.get(question_id)
+    conditioning = len(sampled.conditioning) if sampled else None
+    measured = [outcome.information for outcome in outcomes if outcome.information is not None]
+    if all(information.recovered is None for information in measured):
+        reasons = dict.fromkeys(information_sentence(information, conditioning) for information in measured)
+        for reason in reasons:  # mostly one for all summaries
+            stdout.print(Text(one_line(reason)))
+        measured = []
+        outcomes = [outcome._replace(information=None) for outcome in outcomes]
         _print_dim("Summaries, with their SelfReflect score (0 is perfect, lower is better):")
-    for outcome in records.outcomes(question_id):
-        _print_summary(outcome)
+    else:
+        _print_legend()
+    places = telling_answers(measured, 2)
+    controls = records.controls.get(question_id)
+    for outcome in outcomes:
+        _print_summary(outcome, controls, conditioning, places)
+    if controls is not None and measured:
+        _print_dim(controls_sentence(controls))
 
 
-def _print_summary(outcome: SummaryOutcome) -> None:
+def _print_summary(
+    outcome: SummaryOutcome, controls: Controls | None, conditioning: int | None, places: Sequence[int]
+) -> None:
+    """Print one summary, and the held-out answers at ``places`` with their words marked."""
+    score, information = outcome.score, outcome.information
     result = "not scored yet"
-    if outcome.score is not None:
-        result = f"score {score_text(outcome.score)}"
+    if score is not None:
+        place = controls_place(score.value, controls)
+        result = f"score {score_text(score)}" + (f": {place}" if place else "")
     elif outcome.failure is not None:
         result = one_line(f"no score: {outcome.failure.message}")
+    headline = result if information is None else information_sentence(information, conditioning)
     line = Text(f"{one_line(outcome.strategy)}  ", style="bold cyan")
-    stdout.print(line.append(result, style="not bold default"))
+    stdout.print(line.append(one_line(headline), style="not bold default"))
     if outcome.summary is not None:
         stdout.print(Text(f"    {_cut(outcome.summary.text, 3 * _WIDTH)}"))
-    worst = worst_words(outcome.score.words, 3) if outcome.score else []
+    if information is not None:
+        for index in places if information.recovered is not None else ():
+            if index < len(information.answers):
+                words = marked_words(information.answers[index], _no_colour())
+                stdout.print(Text("    ").append(words))
+        if score is not None or outcome.failure is not None:
+            _print_dim(f"    SelfReflect {result}")
+        return
+    worst = worst_words(score.words, 3) if score else []
     if worst:
-        words = ", ".join(f"{one_line(word)} ({mean:.3f})" for word, mean in worst)
-        _print_dim(f"    predicted worst: {words}")
+        texts = ", ".join(f"{one_line(word)} ({mean:.3f})" for word, mean in worst)
+        _print_dim(f"    predicted worst: {texts}")
+
+
+def _print_legend() -> None:
+    line = Text("Summaries, and words of held-out answers: ", style="dim")
+    for kind, meaning in _MEANINGS.items():
+        sign, style = _MARKS[kind]
+        if _no_colour():
+            line.append(f"{sign}{kind}")
+        else:
+            line.append(kind, style=f"not dim {style}")
+        line.append(meaning)
+    stdout.print(line)
+
+
+def telling_answers(measured: Sequence[Information], limit: int) -> list[int]:
+    """Choose the held-out answers with the most bits told, missed or lost by all summaries, each text once.
+
+    Returns:
+        Indices into the held-out answers that are not blank.
+    """
+    at_stake: defaultdict[int, float] = defaultdict(float)
+    texts = {}
+    for information in measured:
+        for index, words in enumerate(information.answers):
+            marks = [mark(word) for word in words]
+            at_stake[index] += sum(one.bits for one in marks if one.kind != "plain")
+            texts[index] = normal_form(" ".join(word.text for word in words))
+    chosen: dict[str, int] = {}
+    for index in sorted(at_stake, key=lambda index: (-at_stake[index], index)):
+        chosen.setdefault(texts[index], index)
+    return list(chosen.values())[:limit]
+
+
+def marked_words(words: Sequence[WordBits], signs: bool) -> Text:
+    """Colour the words of a held-out answer by what a summary tells of them; or put ``signs`` before them."""
+    line = Text()
+    for word in words[:_WORDS]:
+        marked = mark(word)
+        sign, style = _MARKS[marked.kind]
+        if line:
+            line.append(" ")
+        if signs:
+            line.append(sign + one_line(word.text))
+        else:
+            line.append(one_line(word.text), style=f"bold {style}" if marked.strength >= 0.5 else style)
+    return line.append(" …") if len(words) > _WORDS else line
+
+
+def _no_colour() -> bool:
+    return stdout.color_system is None or stdout.no_color
 
 
 def _print_dim(text: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from selfreflect.records import Information, Reader
+from selfreflect.records import Control, Controls, Information, Reader
 
 _NUMBERS = "no one two three four five six seven eight nine ten eleven twelve".split()
 
@@ -12,11 +12,11 @@ OTHER_JUDGE = "another judge, or a context that only the model reads"
 """The same where the judge does not see the question anyway."""
 
 
-def information_sentence(information: Information, answers: int, subject: str = "This summary") -> str:
+def information_sentence(information: Information, answers: int | None, subject: str = "This summary") -> str:
     """Say what a summary tells, or why nobody can say.
 
     Args:
-        answers: number of conditioning answers.
+        answers: number of conditioning answers; None if it is not known.
         subject: the summary's name at the start of the sentence.
     """
     if information.recovered is not None:
@@ -30,7 +30,9 @@ def information_sentence(information: Information, answers: int, subject: str = 
             f"The judge already knows these answers: it learns nothing from {sampled}, so no summary can "
             f"tell it anything. Use {way_out}."
         )
-    return f"Too few answers ({sampled}) to say what a summary tells of them. Draw more: --num-answers."
+    if information.undefined == "unclear":
+        return f"Too few answers ({sampled}) to say what a summary tells of them. Draw more: --num-answers."
+    return f"What {subject[:1].lower()}{subject[1:]} tells was not measured: {information.why.rstrip('.')}."
 
 
 def share_sentence(
@@ -69,6 +71,31 @@ def answers_text(answers: int | None, kind: str = "sampled") -> str:
     return f"{number} {kind} answer{'' if answers == 1 else 's'}"
 
 
+def control_text(control: Control, all_answers: int) -> str:
+    """Name a control; ``all_answers`` is the number of conditioning answers."""
+    if control.name == "question":
+        return "question repeated"
+    if control.name != "pasted":
+        return control.name
+    count = "all" if control.answers == all_answers else str(control.answers)
+    return f"{count} answer{'' if count == '1' else 's'} pasted"
+
+
+def controls_sentence(controls: Controls) -> str:
+    """List what the controls of a question tell, in % of what all answers tell; empty if undefined."""
+    shares = []
+    most = pasted_answers(controls)
+    for control in controls.controls:
+        if control.bits is not None and controls.bits_available is not None and controls.bits_available > 0:
+            shares.append(f"{control_text(control, most)} {percent(control.bits / controls.bits_available)}")
+    return f"controls: {', '.join(shares)}" if shares else ""
+
+
+def pasted_answers(controls: Controls) -> int:
+    """Count the conditioning answers, by the control that pastes all of them; 0 without it."""
+    return max((control.answers for control in controls.controls), default=0)
+
+
 def percent(share: float) -> str:
     """Format a share as ``56 %``."""
     return f"{100 * share:z.0f} %"
@@ -91,25 +118,38 @@ def place(score: float, empty: float, pasted: float) -> float | None:
 
 
 def place_sentence(score: float, empty: float, pasted: float, answers: int) -> str:
-    """Say where a score stands between two anchors on the same question.
+    """Say a score and where it stands between two anchors on the same question.
 
     Args:
         empty: score of the empty summary.
         pasted: score of all conditioning answers, pasted as a summary.
         answers: number of the conditioning answers.
     """
+    return f"{score:.4f}: {place_text(score, empty, pasted, answers)}"
+
+
+def place_text(score: float, empty: float, pasted: float, answers: int) -> str:
+    """Say where a score stands; see :func:`place_sentence`."""
     share = place(score, empty, pasted)
     raw = answers_text(answers, "pasted")
     if share is None:
         return (
-            f"{score:.4f}: no place between the empty summary ({empty:.4f}) and {raw} ({pasted:.4f}), "
-            "because the empty summary does not score worse"
+            f"no place between the empty summary ({empty:.4f}) and {raw} ({pasted:.4f}), because the empty "
+            "summary does not score worse"
         )
     if share < 0:
-        return f"{score:.4f}: worse than the empty summary ({empty:.4f}); {raw}: {pasted:.4f}"
+        return f"worse than the empty summary ({empty:.4f}); {raw}: {pasted:.4f}"
     if share > 1:
-        return f"{score:.4f}: better than {raw} ({pasted:.4f}); the empty summary: {empty:.4f}"
-    return (
-        f"{score:.4f}: {percent(share)} of the way from the empty summary ({empty:.4f}) to {raw} "
-        f"({pasted:.4f})"
-    )
+        return f"better than {raw} ({pasted:.4f}); the empty summary: {empty:.4f}"
+    return f"{percent(share)} of the way from the empty summary ({empty:.4f}) to {raw} ({pasted:.4f})"
+
+
+def controls_place(score: float, controls: Controls | None) -> str | None:
+    """Say where a score stands between the controls of its question; None if they were not scored."""
+    if controls is None:
+        return None
+    answers = pasted_answers(controls)
+    empty, pasted = controls.find("empty"), controls.find("pasted", answers)
+    if empty is None or pasted is None or empty.score is None or pasted.score is None:
+        return None
+    return place_text(score, empty.score, pasted.score, answers)

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+from measured import WORDS, information, measured_run
+
+from selfreflect.cli.show import marked_words, print_question, telling_answers
+from selfreflect.records import WordBits
+
+
+def shown(records, capsys):
+    """What is printed of the first question, as one line."""
+    print_question(records, "q0")
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_a_summary_is_introduced_by_what_it_tells_and_its_place(capsys):
+    text = shown(measured_run({"greedy": [5.6]}, scores={"greedy": [0.0749]}), capsys)
+    assert (
+        "greedy This summary tells 56 % of what ten sampled answers would (95 % interval: 41 to 71 %)."
+        in text
+    )
+    assert (
+        "SelfReflect score 0.0749 ± 0.0020: 62 % of the way from the empty summary (0.0860) to ten pasted "
+        "answers (0.0680)" in text
+    )
+    assert text.endswith(
+        "controls: empty -5 %, question repeated -10 %, nonsense -8 %, 1 answer pasted 40 %, "
+        "2 answers pasted 60 %, 5 answers pasted 80 %, all answers pasted 100 %"
+    )
+
+
+def test_words_have_signs_and_a_legend_where_there_are_no_colours(capsys):
+    text = shown(measured_run({"greedy": [5.6]}), capsys)
+    assert "+told by the summary, -missed by it, !misled: less believable after it" in text
+    assert "The +car +red" in text
+    assert "The -car !blue" in text
+    assert text.count("The +car +red") == 1  # a repeated answer is shown once
+
+
+def test_words_have_colours_of_different_looks_on_a_terminal():
+    line = marked_words(WORDS[1], signs=False)
+    assert line.plain == "The car blue"
+    styles = {line.plain[span.start : span.end]: str(span.style) for span in line.spans if span.style}
+    assert styles == {"car": "yellow underline", "blue": "bold magenta reverse"}
+
+
+def test_long_answers_are_cut_and_no_word_controls_the_terminal():
+    line = marked_words([WordBits("\x1b[31mred\n", 9.0, 9.0), *[WordBits("x", 0.0, 0.0)] * 99], signs=True)
+    assert line.plain.endswith("x …")
+    assert len(line.plain.split()) <= 32
+    assert "\x1b" not in line.plain
+    assert "\n" not in line.plain
+
+
+def test_the_answers_with_most_at_stake_are_shown():
+    measured = [information("q0", "greedy", 5.6)]
+    assert telling_answers(measured, 2) == [1, 0]
+    assert telling_answers(measured, 9) == [1, 0]
+    assert telling_answers([], 2) == []
+
+
+def test_where_nothing_can_be_told_one_line_says_so_and_no_number_follows(capsys):
+    records = measured_run({"greedy": [None], "basic": [None]}, scores={"greedy": [0.08]})
+    text = shown(records, capsys)
+    assert text.count("The judge already knows these answers") == 1
+    assert "%" not in text.replace("62 % of the way", "").partition("Summaries")[0]
+    assert "greedy score 0.0800 ± 0.0020: 33 % of the way" in text
+    assert "controls" not in text
+
+
+def test_a_summary_that_was_not_measured_says_why(capsys):
+    records = measured_run({"greedy": [5.6], "basic": [5.0]})
+    lost = msgspec.structs.replace(
+        records.information["q0", "basic"],
+        recovered=None,
+        interval=None,
+        undefined="unmeasured",
+        why="too long.",
+    )
+    text = shown(replace(records, information={**records.information, ("q0", "basic"): lost}), capsys)
+    assert "basic What this summary tells was not measured: too long." in text
+
+
+@pytest.mark.parametrize("reader", ["informed", "blind"])
+def test_the_reader_is_named(reader, capsys):
+    text = shown(measured_run({"greedy": [5.6]}, reader=reader), capsys)
+    assert ("to a judge that does not see the question" in text) == (reader == "blind")

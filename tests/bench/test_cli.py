@@ -43,6 +43,12 @@ KEYS = {
         "flop_per_second_torch_gemm",
         "difference_largest",
     ),
+    *(
+        "seconds_information",
+        "seconds_information_with_controls",
+        "information_share_of_engine",
+        "information_with_controls_share_of_engine",
+    ),
     *("tolerance", "machine", "n_items", "batch_size", "batch_trials", "items", "scaling"),
 }
 
@@ -71,6 +77,7 @@ TITLES = (
     "i1",
     "median",
     "(b) runs",
+    "Usable information of the same summaries takes",
     "Work",
     "of the peak",
     "How cost grows",
@@ -90,6 +97,11 @@ def test_json_is_one_line_with_every_figure(model: Path, tmp_path: Path) -> None
     assert figures.keys() == KEYS
     assert [item["id"] for item in figures["items"]] == ["i1", "i2"]
     assert figures["n_items"] == 2
+    assert figures["seconds_information"] > 0
+    for item in figures["items"]:
+        for name in ("information", "information_with_controls"):
+            share = item[f"seconds_{name}"] / item["seconds_engine"]
+            assert item[f"{name}_share_of_engine"] == pytest.approx(share)
     assert figures["tokens_engine"] == figures["tokens_tree"] > 0
     assert figures["speedup_against_requests"] > 0
     assert figures["speedup_against_batched"] > 0

@@ -7,13 +7,13 @@ embeddings and softmaxes.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.utils.benchmark import Timer
 
 from selfreflect.metric.engine.logits import ROWS_OF_LOGITS
 from selfreflect.metric.engine.tree import PrefixTree
@@ -144,22 +144,17 @@ def _time_product(rows: int, matrix: Matrix, dtype: torch.dtype, device: torch.d
 
 
 def _fastest(product: Callable[[], torch.Tensor], device: torch.device) -> float:
-    """Seconds of the fastest repetition, after one that does not count."""
-    product()
-    best = float("inf")
-    end = time.perf_counter() + SECONDS
-    while time.perf_counter() < end or best == float("inf"):
-        synchronise(device)
-        start = time.perf_counter()
+    """Seconds of the fastest repetition."""
+
+    def repetition() -> None:
         product()
         synchronise(device)
-        best = min(best, time.perf_counter() - start)
-    return best
+
+    timer = Timer("repetition()", globals={"repetition": repetition}, num_threads=torch.get_num_threads())
+    return min(timer.blocked_autorange(min_run_time=SECONDS).times)
 
 
 def synchronise(device: torch.device) -> None:
     """Wait until a GPU has finished its work."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+import timeit
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,11 @@ from selfreflect.bench.flops import count_flops, peak_seconds, read_shape, synch
 from selfreflect.bench.machine import allocated, available, describe_machine, peak, reset_peak
 from selfreflect.bench.result import SCHEDULES, Figures, Result
 from selfreflect.bench.schedules import Distances, batched, longest, one_by_one, requests, token_bytes
-from selfreflect.bench.work import ScalingPoint, Work, encode, work_of
+from selfreflect.bench.work import ScalingPoint, Work, controls, encode, work_of
 from selfreflect.errors import DataError, excerpt
 from selfreflect.metric.engine.reference import Reference
+from selfreflect.metric.information import measure
+from selfreflect.metric.prompts import CannotScoreError
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.judge import Judge
 from selfreflect.records import Failure
@@ -162,6 +165,20 @@ class Bench:
         figures[f"memory_{name}_bytes"] = memory
         return np.concatenate(distances)
 
+    def _information_figures(self, item: Item, seconds_engine: float) -> Figures:
+        """How long the second measure takes on the same summaries, without and with its controls."""
+        summaries = list(item.summaries.values())
+        figures: Figures = {}
+        for name, texts in (
+            ("information", summaries),
+            ("information_with_controls", [*summaries, *controls(item)]),
+        ):
+            start = self._now()
+            measure(self.judge, self.metric.engine, item.question_record, item.answer_set, texts)
+            seconds = figures[f"seconds_{name}"] = self._now() - start
+            figures[f"{name}_share_of_engine"] = seconds / seconds_engine
+        return figures
+
     def _engine_figures(self, work: Work, figures: Figures) -> Figures:
         """How much faster the engine is than the other schedules, and its share of the machine's peak."""
         engine: Figures = {
@@ -173,11 +190,15 @@ class Bench:
         if "c" not in self.result.only:
             return engine
         seconds = figures["seconds_engine"]
+        with suppress(CannotScoreError):  # a judge may take SelfReflect's prompts only
+            engine |= self._information_figures(work.item, seconds)
         for letter in self.result.only[:-1]:
             name = SCHEDULES[letter]
             engine[f"speedup_against_{name}"] = figures[f"seconds_{name}"] / seconds
         # one right after the other, since the speed of a shared machine drifts
-        model_seconds = engine["model_seconds_engine"] = self._time_trees(work)
+        model_seconds = engine["model_seconds_engine"] = min(
+            timeit.repeat(lambda: compare_trees(self.metric, work), number=1, repeat=REPETITIONS)
+        )
         shape = read_shape(self.judge.lm.model.config.get_text_config())
         if shape is None:
             return engine
@@ -192,15 +213,6 @@ class Bench:
             "flop_per_second_gemm_peak": flops.total / best_seconds,
             "flop_per_second_torch_gemm": flops.total / torch_seconds,
         }
-
-    def _time_trees(self, work: Work) -> float:
-        """Seconds of the engine from trees to distances, in its fastest repetition."""
-        repetitions = []
-        for _ in range(REPETITIONS):
-            start = self._now()
-            compare_trees(self.metric, work)
-            repetitions.append(self._now() - start)
-        return min(repetitions)
 
     def _now(self) -> float:
         """Seconds, after the device has finished its work."""

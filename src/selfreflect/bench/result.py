@@ -40,6 +40,10 @@ FIGURES = {
     "seconds_engine": Figure(median, "(c) s"),
     "speedup_against_requests": Figure(median, "(a)/(c)"),
     "speedup_against_batched": Figure(median, "(b)/(c)"),
+    "seconds_information": Figure(median),
+    "seconds_information_with_controls": Figure(median),
+    "information_share_of_engine": Figure(median),
+    "information_with_controls_share_of_engine": Figure(median),
     "tokens_requests": Figure(sum),
     "tokens_batched": Figure(sum),
     "tokens_engine": Figure(sum),
@@ -106,14 +110,20 @@ def item_table(result: Result) -> Table:
     """Seconds of each schedule, and how many times faster the engine is; the last row has the medians."""
     columns = {"id": Column("item"), "requests": Column("requests", "d")}
     medians = {**to_json(result), "id": "median", "requests": None}
-    notes: tuple[str, ...] = ()
+    notes = []
     if result.batch_size is not None:
         trials = ", ".join(f"{size} took {seconds:.2f} s" for size, seconds in result.batch_trials.items())
-        notes = (
+        notes.append(
             f"(b) runs {result.batch_size} requests at a time, the fastest size on part of an item of "
-            f"median size: {trials}.",
+            f"median size: {trials}."
         )
-    return _table("Time per item", columns | _times(result.items), [*result.items, medians], notes)
+    if (alone := medians["information_share_of_engine"]) is not None:
+        more = medians["information_with_controls_share_of_engine"]
+        notes.append(
+            f"Usable information of the same summaries takes {alone:.0%} of the time of (c), {more:.0%} with "
+            f"its controls: it is {1 / alone:.1f} and {1 / more:.1f} times faster."
+        )
+    return _table("Time per item", columns | _times(result.items), [*result.items, medians], tuple(notes))
 
 
 def scaling_table(result: Result) -> Table:

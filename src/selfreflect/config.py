@@ -124,6 +124,9 @@ THINKING = Flag(
 )
 
 
+MEASURES = ("selfreflect", "information")
+
+
 class QuestionsConfig(Record, frozen=True, kw_only=True):
     source: Annotated[
         str,
@@ -208,6 +211,31 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
     compat: Annotated[
         str, Flag("--compat published", "Add the second BOS token of the published scorer.")
     ] = ""
+    measures: Annotated[
+        str,
+        Flag(
+            "--measures A,B",
+            "What to measure: selfreflect (the published score), information (what a summary tells of what "
+            "the answers would), or both.",
+        ),
+    ] = "selfreflect,information"
+    reader: Annotated[
+        str,
+        Flag(
+            "--reader auto|informed|blind",
+            "Whether the judge sees the question when information is measured. auto: blind where the judge "
+            "gave the answers itself, without a context, since it knows them already.",
+        ),
+    ] = "auto"
+    controls: Annotated[
+        bool,
+        Flag(
+            "--controls",
+            "Also measure what summaries are compared with: nothing, the question repeated, nonsense, and "
+            "answers pasted. Not with --budget, --se or --race.",
+            negative="--no-controls",
+        ),
+    ] = True
     budget: Annotated[
         str | None,
         Flag(
@@ -231,6 +259,11 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
     ] = None
     seed: Annotated[int, SEED] = 0
     """Decides which words come first, if there is a limit."""
+
+    @property
+    def measure_names(self) -> frozenset[str]:
+        """Which of ``MEASURES`` are wanted."""
+        return frozenset(name.strip() for name in self.measures.split(","))
 
     @property
     def limits(self) -> Limits | None:
@@ -370,6 +403,11 @@ def _check_generator_url(section: AnswersConfig | SummariesConfig) -> None:
 
 
 def _check_judge(scores: ScoresConfig) -> None:
+    if unknown := scores.measure_names - {*MEASURES}:
+        raise ConfigError(
+            f"--measures must be {' or '.join(MEASURES)}, or both with a comma between them, "
+            f"not {excerpt(min(unknown))}"
+        )
     kind = kind_of(scores.judge)
     if kind not in JUDGES:
         raise ConfigError(

@@ -197,7 +197,7 @@ class Information(Record, frozen=True, kw_only=True):
     why: str = ""
     """The reason if it is ``unmeasured``."""
     answers: tuple[tuple[WordBits, ...], ...] = ()
-    """The words of each held-out answer that is not blank, in order."""
+    """The words of each held-out answer, in order; none of an answer that is blank or was left out."""
     judge: str = ""
     judge_revision: str = ""
     judge_dtype: str = ""
@@ -224,7 +224,9 @@ class Controls(Record, frozen=True, kw_only=True):
     question_id: str
     controls: tuple[Control, ...]
     reader: Reader | None = None
-    """None if only scores were measured."""
+    """None if bits were not measured."""
+    temperature: float | None = None
+    """The judge's, at which scores were measured; None if they were not."""
     bits_available: float | None = None
     """Told by all conditioning answers, mean per held-out answer."""
     judge: str = ""

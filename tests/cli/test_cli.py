@@ -21,6 +21,7 @@ from selfreflect.cli import COMMANDS, application, console
 from selfreflect.store.run import Run
 
 FIELDS = {"id", "summary", "score", "stderr", "token_tasks", "judge"}
+TOLD = {"bits", "bits_available", "recovered", "recovered_low", "recovered_high", "reader", "undefined"}
 ANSWERS = ["Radishes, quickly.", "Lettuce.", "Radishes.", "Tomatoes and basil."]
 ITEM = {
     "id": "i1",
@@ -162,7 +163,12 @@ def test_a_strategy_of_ones_own_and_prompts_of_ones_own(
 def test_items_give_one_json_line_per_summary(items: Path, model: Path) -> None:
     outcome = run("score", "--items", items, "--judge", model, "--json")
     assert outcome.code == 0
-    assert [set(line) for line in outcome.json] == [FIELDS, FIELDS]
+    assert [set(line) for line in outcome.json] == [FIELDS | TOLD | {"controls"}] * 2
+    only_scores = run(
+        "score", "--items", items, "--judge", model, "--json", "--measures", "selfreflect", "--no-controls"
+    )
+    for line, both in zip(only_scores.json, outcome.json, strict=True):
+        assert line == {field: both[field] for field in FIELDS}
     assert [(line["id"], line["summary"], line["judge"]) for line in outcome.json] == [
         ("i1", "good", str(model)),
         ("i1", "bad", str(model)),
@@ -176,7 +182,7 @@ def test_a_budget_adds_how_the_score_was_estimated(items: Path, model: Path) -> 
     enough = refused.json[0]["message"].split()[-1]
     outcome = run("score", "--items", items, "--judge", model, "--json", "--budget", enough, "--seed", 2)
     assert outcome.code == 0
-    assert [set(line) for line in outcome.json] == [FIELDS | {"estimate"}] * 2
+    assert [set(line) for line in outcome.json] == [FIELDS | TOLD | {"estimate", "why"}] * 2
     facts = outcome.json[0]["estimate"]
     assert 0 < facts["words_scored"] < facts["words_total"]
     assert (facts["budget"], facts["seed"], facts["stopped"]) == (enough, 2, "budget")
@@ -203,9 +209,21 @@ def test_a_limit_that_makes_no_sense_is_bad_usage(
 
 def test_words_explain_the_score(items: Path, model: Path) -> None:
     for line in run("score", "--items", items, "--judge", model, "--json", "--words").json:
-        assert set(line) == FIELDS | {"words", "answer_means", "warnings"}
+        assert set(line) == FIELDS | TOLD | {"controls", "words", "answer_means", "warnings"}
         assert sum(len(word["distances"]) for word in line["words"]) == line["token_tasks"]
         assert {word["text"] for word in line["words"]} <= set(" ".join(ANSWERS).split())
+
+
+def test_information_alone_explains_its_words_too(items: Path, model: Path) -> None:
+    lines = run(
+        "score", "--items", items, "--judge", model, "--json", "--words", "--measures", "information"
+    ).json
+    for line in lines:
+        assert set(line) == TOLD | {"id", "summary", "judge", "controls", "words"}
+        answers = {word["answer"] for word in line["words"]}
+        total = sum(word["bits"] for word in line["words"])
+        assert total / len(answers) == pytest.approx(line["bits"], abs=1e-3)
+        assert [control["score"] for control in line["controls"]] == [None] * len(line["controls"])
 
 
 def test_items_from_standard_input_score_as_from_a_file(items: Path, model: Path) -> None:

@@ -13,14 +13,12 @@ from msgspec.structs import replace
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from selfreflect.errors import ConfigError
 from selfreflect.metric.engine.engines import engine_for
 from selfreflect.metric.information import compare, measure, pasted, words_of_tokens
 from selfreflect.metric.prompts import CannotScoreError
-from selfreflect.metric.sampling.limits import Limits
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.judge import Judge
-from selfreflect.records import AnswerSet, Information, Question, Score, Summary
+from selfreflect.records import AnswerSet, Information, Question
 
 QUESTION = Question(id="q7", text="What should I plant?")
 HELD_OUT = ("Radishes grow fast.", "", "Lettuce, or peas", "It is not clear")
@@ -51,7 +49,7 @@ def test_bits_equal_those_of_one_plain_pass_for_each_answer(tiny_judge, architec
         assert result.bits == pytest.approx(bits, abs=1e-4)
         assert result.bits_available == pytest.approx(available, abs=1e-4)
         total = sum(word.told for answer in result.answers for word in answer)
-        assert total / len(result.answers) == pytest.approx(result.bits, abs=1e-3)  # words are rounded
+        assert total / 3 == pytest.approx(result.bits, abs=1e-3)  # words are rounded
 
 
 def test_pasted_answers_recover_everything(tiny_judge) -> None:
@@ -68,40 +66,31 @@ def test_what_cannot_be_measured_is_typed(tiny_judge) -> None:
     with pytest.raises(CannotScoreError) as caught:
         measured(judge, ["x"], HELD_OUT, ["word " * 5000])
     assert caught.value.kind == "too_long"
-    with pytest.raises(KeyError):
-        measured(judge, ["word " * 5000])
+    [result] = measured(judge, ["word " * 5000])
+    assert (result.bits, result.recovered, result.undefined) == (None, None, "unmeasured")
+    assert "window" in result.why
 
 
-def test_the_scorer_adds_it_on_request(tiny_judge) -> None:
+def test_python_users_get_it_with_each_score_and_word(tiny_judge) -> None:
     judge = tiny_judge("llama")
     question = {"masked_out": HELD_OUT, "conditioning": TOLD, "summaries": SUMMARIES}
-    plain = SelfReflect(judge).score(QUESTION.text, **question)
-    both = SelfReflect(judge, reader="informed").score(QUESTION.text, **question)
+    plain = SelfReflect(judge, reader=None).score(QUESTION.text, **question)
+    both = SelfReflect(judge).score(QUESTION.text, **question)
     [good, *_] = measured(judge, list(SUMMARIES.values()))
     expected = replace(good, summary="good", question_id=both["good"].question_id)
     assert both["good"].information == expected
     assert both["good"].recovered == good.recovered
     for name, score in plain.items():
         assert score.recovered is None
-        assert replace(both[name], information=None) == score
-    with pytest.raises(ConfigError, match="limits"):
-        SelfReflect(judge, reader="blind", limits=Limits.parse(1000))
+        assert (both[name].value, both[name].stderr) == (score.value, score.stderr)
+    for word in both["good"].words:
+        told = good.answers[word.answer][word.word]
+        assert (word.text, word.bits, word.bits_available) == (told.text, told.told, told.available)
 
 
-@pytest.mark.parametrize(("model", "reader"), [("own", "blind"), ("other", "informed")])
-def test_a_judge_of_its_own_answers_reads_blindly(tiny_judge, model: str, reader: str) -> None:
-    judge = tiny_judge("llama")
-    answers = AnswerSet(
-        question_id=QUESTION.id,
-        masked_out=HELD_OUT,
-        conditioning=TOLD,
-        model=judge.name if model == "own" else "other",
-        revision=judge.lm.revision,
-    )
-    summary = Summary(question_id=QUESTION.id, name="s", text="Radishes.")
-    [score] = SelfReflect(judge, reader="auto").score_records(QUESTION, answers, [summary])
-    assert isinstance(score, Score)
-    assert score.information.reader == reader
+def test_a_blank_answer_has_no_words(tiny_judge) -> None:
+    [result] = measured(tiny_judge("llama"), ["Radishes."])
+    assert [len(words) for words in result.answers] == [3, 0, 3, 4]
 
 
 # --- the formulas

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from selfreflect.answers import draw_answers
-from selfreflect.config import load_config
+from selfreflect.config import ScoresConfig, load_config
 from selfreflect.errors import ConfigError
+from selfreflect.metric.measures import Measures
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.base import Completion, Message, Reply, Request, Sampling
 from selfreflect.models.judge import Judge
@@ -210,7 +211,22 @@ def summaries_of(*texts: str) -> tuple[Summary, ...]:
 
 
 def task(answers: AnswerSet, *texts: str) -> StageTask:
-    return StageTask(question=QUESTION, answers=answers, summaries=summaries_of(*texts))
+    summaries = summaries_of(*texts)
+    return StageTask(
+        question=QUESTION, answers=answers, summaries=summaries, uninformed=summaries, controls=True
+    )
+
+
+ONLY_SCORES = ScoresConfig(measures="selfreflect", controls=False)
+
+
+def work_of(judge: Judge, answers: AnswerSet, texts: Sequence[str]) -> int:
+    """The nodes that the engine computes for both measures and the controls."""
+    measures = Measures(SelfReflect(judge))
+    watched = Watched(measures.metric.engine)
+    measures.metric.engine = watched
+    measures.measure(QUESTION, answers, summaries_of(*texts))
+    return watched.nodes
 
 
 @pytest.mark.parametrize(
@@ -225,12 +241,9 @@ def test_judge_tokens_are_those_that_the_engine_computes(
     tiny_judge: Callable[..., Judge], texts: list[str]
 ) -> None:
     judge = tiny_judge("llama")
-    metric = SelfReflect(judge)
-    watched = Watched(metric.engine)
-    metric.engine = watched
-    metric.score_records(QUESTION, ANSWERS, summaries_of(*texts))
-    assert judge_tokens(judge, task(ANSWERS, *texts)) == Amount(watched.nodes, watched.nodes)
-    assert watched.nodes > 100
+    nodes = work_of(judge, ANSWERS, texts)
+    assert judge_tokens(judge, task(ANSWERS, *texts), ScoresConfig()) == Amount(nodes, nodes)
+    assert nodes > 100
 
 
 def test_a_question_without_a_score_costs_the_judge_nothing(tiny_judge: Callable[..., Judge]) -> None:
@@ -244,14 +257,14 @@ def test_trees_of_answers_to_come_are_bounded(tiny_judge: Callable[..., Judge], 
     judge = tiny_judge("llama", max_position_embeddings=8192)
     texts = [" ".join([letter, *words * 6]) for letter in "pqr"]
     answers = AnswerSet(question_id="q", masked_out=tuple(texts), conditioning=tuple(texts[::-1]))
-    exact = sum(tree_nodes(judge, QUESTION, answers, texts[:2]))
+    exact = work_of(judge, answers, texts[:2])
     length = len(judge.chat.encode([texts[0]])[0])
     answers = AnswerSet(
         question_id="q",
         masked_out=tuple(placeholders(3, length)),
         conditioning=tuple(placeholders(3, length)),
     )
-    tokens = judge_tokens(judge, task(answers, *placeholders(2, length)))
+    tokens = judge_tokens(judge, task(answers, *placeholders(2, length)), ScoresConfig())
     assert tokens.expected is None
     assert tokens.most is not None
     assert exact <= tokens.most
@@ -263,9 +276,13 @@ def test_summaries_to_come_cost_their_tokens_next_to_answers_that_exist(
     judge = tiny_judge("llama")
     text = "Radishes or lettuce, because they grow quickly."
     length = len(judge.chat.encode([text])[0])
-    tokens = judge_tokens(judge, task(ANSWERS, *placeholders(1, length)))
+    to_come = StageTask(question=QUESTION, answers=ANSWERS, summaries=summaries_of(*placeholders(1, length)))
+    tokens = judge_tokens(judge, to_come, ONLY_SCORES)
     assert tokens.expected is None
     assert tokens.most == pytest.approx(sum(tree_nodes(judge, QUESTION, ANSWERS, [text])), abs=2)
+    both = judge_tokens(judge, task(ANSWERS, *placeholders(1, length)), ScoresConfig())
+    assert both.most is not None
+    assert work_of(judge, ANSWERS, [text]) <= both.most
 
 
 # --- the commands
@@ -389,7 +406,8 @@ def test_scores_of_a_run_and_of_items_are_counted_exactly(
         == 0
     )
     before = contents(tmp_path)
-    found = stages(run("score", "--out", out, "--judge", model, "--dry-run", "--json"))["scores"]
+    only_scores = ["--measures", "selfreflect", "--no-controls", "--dry-run", "--json"]
+    found = stages(run("score", "--out", out, "--judge", model, *only_scores))["scores"]
     assert contents(tmp_path) == before
     stored, judge = Run.load(out), Judge.load(str(model), device="cpu")
     exact = sum(
@@ -413,7 +431,7 @@ def test_scores_of_a_run_and_of_items_are_counted_exactly(
         "summaries": {"a": "Radishes.", "b": "Oak."},
     }
     items = written(tmp_path / "items.json", [item])
-    counted = stages(run("score", "--items", items, "--judge", model, "--dry-run", "--json"))["scores"]
+    counted = stages(run("score", "--items", items, "--judge", model, *only_scores))["scores"]
     answers = AnswerSet(
         question_id="q", masked_out=("Radishes.", "Lettuce."), conditioning=("Basil.", "Radishes.")
     )

@@ -84,6 +84,49 @@ def test_a_strategy_added_later_costs_only_itself(model: Path, questions: Path, 
     assert min(later.values()) > 0
 
 
+def test_what_a_measure_left_out_is_completed_later(model: Path, questions: Path, tmp_path: Path) -> None:
+    out = tmp_path / "r"
+    assert run(*small(model, out, questions), "--measures", "information", "--no-controls").code == 0
+    first = Run.load(out)
+    assert (len(first.scores), len(first.information), len(first.controls)) == (0, 8, 0)
+    assert {one.reader for one in first.information.values()} == {"blind"}  # the judge gave the answers
+    inherited = run("score", "--out", out)
+    assert "to do" not in inherited.stderr
+    both = run("score", "--out", out, "--measures", "selfreflect,information", "--controls")
+    assert "scores: 8 to do" in both.stderr
+    assert both.code == 0
+    whole = Run.load(out)
+    assert (len(whole.scores), len(whole.controls)) == (8, 4)
+    assert whole.information == first.information
+    assert "to do" not in run("score", "--out", out, "--measures", "selfreflect").stderr
+    refused = run("score", "--out", out, "--reader", "informed")
+    assert refused.code == 2
+    assert 'scores.reader: "auto" -> "informed"' in refused.stderr
+
+
+def test_the_scores_of_an_older_directory_get_their_information(
+    model: Path, questions: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "r"
+    assert run(*small(model, out, questions), "--measures", "selfreflect", "--no-controls").code == 0
+    manifest = json.loads((out / "manifest.json").read_text())
+    for key in ("measures", "reader", "controls"):  # as before there were these settings
+        del manifest["config"]["scores"][key]
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    scores = (out / "scores.jsonl").read_bytes()
+    assert run("score", "--out", out).code == 0
+    assert (out / "scores.jsonl").read_bytes() == scores
+    completed = Run.load(out)
+    assert (len(completed.information), len(completed.controls)) == (8, 4)
+
+
+@pytest.mark.parametrize("measures", ["", "bits", "selfreflect,bits"])
+def test_an_unknown_measure_is_refused(tmp_path: Path, measures: str) -> None:
+    refused = run("run", "--out", tmp_path / "r", "--measures", measures)
+    assert refused.code == 2
+    assert "--measures must be selfreflect or information" in refused.said
+
+
 def test_other_settings_are_refused_and_shown(model: Path, questions: Path, tmp_path: Path) -> None:
     command = small(model, tmp_path / "r", questions)
     assert run(*command).code == 0

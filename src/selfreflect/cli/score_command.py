@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
@@ -12,9 +12,12 @@ from selfreflect.cli import settings as o
 from selfreflect.cli.console import Watcher, emit, exit_with
 from selfreflect.cli.settings import JUDGING, Overrides, option, takes
 from selfreflect.errors import ConfigError
-from selfreflect.pipeline.models import ConfiguredModels, load_metric
-from selfreflect.records import Failure, Score
+from selfreflect.pipeline.models import ConfiguredModels, load_measures
+from selfreflect.records import Controls, Failure, Information, Score
 from selfreflect.sources.items import Item, read_items
+
+if TYPE_CHECKING:
+    from selfreflect.metric.measures import Measured
 
 
 @takes("scores", config_file=True, execution=JUDGING)
@@ -26,17 +29,21 @@ def score_command(
     out: Path | None = option("--out DIR", "Score the summaries of this run directory."),
     limit: o.NumItems = None,
     num_answers: o.NumAnswers = None,
-    words: bool = option("--words", "With --json: add the distance of every masked word.", False),
+    words: bool = option("--words", "With --json: add distance and bits of every masked word.", False),
     overrides: Overrides,
     dry_run: o.DryRun = False,
     json: o.Json = False,
 ) -> None:
-    """Score summaries: 0 is perfect, lower is better.
+    """Measure how faithfully summaries describe an answer distribution.
 
-    The score says how faithfully a summary describes an answer distribution. --items FILE scores a file
-    and stores nothing: each record is {"id"?, "question", "answers": [...], "summaries": {name: text}}, or
-    has "masked_out_task_answers" and "conditioning_answers" instead of "answers". --out DIR scores a run
-    directory and stores the scores there; after an interruption, run the same command to resume.
+    Two measures: what a summary tells, in % of what the sampled answers themselves would tell (usable
+    information; 100 % is as good as seeing them, below 0 misleads), and the published SelfReflect score
+    (0 is perfect, lower is better). --measures takes one of them, --no-controls leaves out the controls.
+
+    --items FILE scores a file and stores nothing: each record is {"id"?, "question", "answers": [...],
+    "summaries": {name: text}}, or has "masked_out_task_answers" and "conditioning_answers" instead of
+    "answers". --out DIR scores a run directory and stores the results there; after an interruption, run the
+    same command to resume.
 
     With --budget, --se or --race, a random part of the masked words is scored: the same words for all
     summaries of a question, so that their differences stay sharp. Such scores are estimates. They are marked
@@ -64,57 +71,123 @@ def score_command(
         show_costs(dry_run_items(records, config, options, watcher), json)
         return
     judge = ConfiguredModels(config, options, watcher).judge()
-    metric = load_metric(judge, config, options, watcher)
-    results: list[Score | Failure] = []
+    measures = load_measures(judge, config, options, watcher)
+    results: list[Measured] = []
     with watcher.stage("scores", sum(len(item.summaries) for item in records)) as counter:
         for item in records:
-            for result in metric.score_records(item.question_record, item.answer_set, item.summary_records):
-                results.append(result)
-                if json:
-                    emit(_line(result, words))
+            of_item = measures.measure(item.question_record, item.answer_set, item.summary_records)
+            results += of_item
+            if json:
+                for line in _lines(item, of_item, words):
+                    emit(line)
             counter.advance(len(item.summaries))
     if not json:
         _show("standard input" if items == "-" else Path(items).name, records, results)
     exit_with(sum(isinstance(result, Failure) for result in results))
 
 
-def _line(result: Score | Failure, words: bool) -> dict[str, Any]:
-    """The JSON line of one summary."""
-    if isinstance(result, Failure):
-        line: dict[str, Any] = {"id": result.question_id, "summary": result.name, "score": None}
-        return {**line, "failure": result.kind, "message": result.message}
-    line = {
-        "id": result.question_id,
-        "summary": result.summary,
-        "score": result.value,
-        "stderr": result.stderr,
-        "token_tasks": result.token_tasks,
-        "judge": result.judge,
+def _lines(item: Item, results: Sequence[Measured], words: bool) -> Iterator[dict[str, Any]]:
+    """The JSON line of each summary."""
+    from selfreflect.metric.information import with_information
+
+    by_name: dict[str, dict[type, Any]] = {}
+    controls: Controls | None = None
+    for result in results:
+        if isinstance(result, Controls):
+            controls = result
+        else:
+            name = result.name if isinstance(result, Failure) else result.summary
+            by_name.setdefault(name, {})[type(result)] = result
+    for name, records in by_name.items():
+        line: dict[str, Any] = {"id": item.id, "summary": name}
+        information = records.get(Information)
+        failure = records.get(Failure)
+        score = records.get(Score)
+        if failure is not None:
+            line |= {"score": None, "failure": failure.kind, "message": failure.message}
+        elif score is not None:
+            line |= _score_fields(score)
+        if information is not None:
+            line |= _information_fields(information)
+        if controls is not None:
+            line["controls"] = to_builtins(controls.controls)
+        if words and score is not None:
+            both = with_information(score, information) if information else score
+            line["warnings"] = list(score.warnings)
+            line["answer_means"] = list(score.answer_means)
+            line["words"] = [{**to_builtins(word), "mean": word.mean} for word in both.words]
+        elif words and information is not None:
+            line["words"] = _told_words(information)
+        yield line
+
+
+def _score_fields(score: Score) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "score": score.value,
+        "stderr": score.stderr,
+        "token_tasks": score.token_tasks,
+        "judge": score.judge,
     }
-    if result.compat:
-        line["compat"] = result.compat
-    if result.estimate is not None:
-        line["estimate"] = to_builtins(result.estimate)
-    if words:
-        line["warnings"] = list(result.warnings)
-        line["answer_means"] = list(result.answer_means)
-        line["words"] = [{**to_builtins(word), "mean": word.mean} for word in result.words]
-    return line
+    if score.compat:
+        fields["compat"] = score.compat
+    if score.estimate is not None:
+        fields["estimate"] = to_builtins(score.estimate)
+    return fields
 
 
-def _show(label: str, items: Sequence[Item], results: Sequence[Score | Failure]) -> None:
+def _information_fields(information: Information) -> dict[str, Any]:
+    low, high = information.interval or (None, None)
+    fields: dict[str, Any] = {
+        "bits": information.bits,
+        "bits_available": information.bits_available,
+        "recovered": information.recovered,
+        "recovered_low": low,
+        "recovered_high": high,
+        "reader": information.reader,
+        "undefined": information.undefined,
+        "judge": information.judge,
+    }
+    if information.why:
+        fields["why"] = information.why
+    return fields
+
+
+def _told_words(information: Information) -> list[dict[str, Any]]:
+    words = []
+    for answer, of_answer in enumerate(information.answers):
+        for word, bits in enumerate(of_answer):
+            fields = {"bits": bits.told, "bits_available": bits.available}
+            words.append({"answer": answer, "word": word, "text": bits.text, **fields})
+    return words
+
+
+def _show(label: str, items: Sequence[Item], results: Sequence[Measured]) -> None:
     from selfreflect.cli.show import show_results
     from selfreflect.report.run_records import RunRecords
 
     summaries = [summary for item in items for summary in item.summary_records]
-    scores = [result for result in results if isinstance(result, Score)]
+    scores: dict[tuple[str, str], Score] = {}
+    information: dict[tuple[str, str], Information] = {}
+    controls: dict[str, Controls] = {}
+    failures: list[Failure] = []
+    for result in results:
+        if isinstance(result, Score):
+            scores[result.question_id, result.summary] = result
+        elif isinstance(result, Information):
+            information[result.question_id, result.summary] = result
+        elif isinstance(result, Controls):
+            controls[result.question_id] = result
+        else:
+            failures.append(result)
     records = RunRecords(
         label=label,
         strategies=list(dict.fromkeys(summary.name for summary in summaries)),
         questions={item.id: item.question_record for item in items},
-        answers={},
+        answers={item.id: item.answer_set for item in items},
         summaries={(summary.question_id, summary.name): summary for summary in summaries},
-        scores={(score.question_id, score.summary): score for score in scores},
-        failures=[result for result in results if isinstance(result, Failure)],
+        scores=scores,
+        failures=failures,
+        information=information,
+        controls=controls,
     )
     show_results(records, json=False)

@@ -15,8 +15,9 @@ with the judge as the family of predictors; ``recovered`` is the ignorance skill
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,16 @@ from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
 from selfreflect.metric.prompts import CannotScoreError, encode
 from selfreflect.metric.tasks import SYSTEM
 from selfreflect.models.base import Message
-from selfreflect.records import AnswerSet, Information, NothingToTell, Question, Reader, WordBits
+from selfreflect.records import (
+    AnswerSet,
+    Control,
+    Information,
+    NothingToTell,
+    Question,
+    Reader,
+    Score,
+    WordBits,
+)
 from selfreflect.stats import student_quantile
 from selfreflect.text import common_prefix, normalise_question
 
@@ -41,6 +51,27 @@ GIVE_ONE = "Give one answer to this question."
 TOLD = "What is known about the answer: "
 BLIND_QUESTION = "What do you think?"
 BLIND_GIVE_ONE = "Give one answer."
+
+NONSENSE = "18:08:33 37 ;; qx 2044 [ok] 7f 19"
+"""A control: what tells nothing about any question."""
+
+MAX_TREES = 12
+"""Contexts of one question whose states are in memory at the same time."""
+
+ReaderChoice = Literal["auto", "informed", "blind"]
+READERS: tuple[ReaderChoice, ...] = ("auto", "informed", "blind")
+
+
+def choose_reader(choice: ReaderChoice, judge: Judge, question: Question, answers: AnswerSet) -> Reader:
+    """Choose who reads the summaries of a question.
+
+    A judge that gave the answers itself knows them already, unless it had a context that it does not see when
+    it judges; then only a blind reader can be told something.
+    """
+    if choice != "auto":
+        return choice
+    own_answers = (answers.model, answers.revision) == (judge.name, judge.lm.revision)
+    return "blind" if own_answers and not question.context else "informed"
 
 
 def answering(question: str, told: str | None, reader: Reader) -> tuple[Message, ...]:
@@ -70,6 +101,22 @@ def pasted(answers: Sequence[str]) -> str:
     return "\n".join(answers)
 
 
+def control_texts(question: str, conditioning: Sequence[str]) -> list[tuple[Control, str]]:
+    """List the texts that summaries are compared with: nothing, the question, nonsense, and 1, 2, 5 and all
+    conditioning answers, pasted."""
+    named: list[tuple[Literal["empty", "question", "nonsense"], str]] = [
+        ("empty", ""),
+        ("question", question),
+        ("nonsense", NONSENSE),
+    ]
+    controls = [(Control(name=name, words=len(text.split())), text) for name, text in named]
+    for count in sorted({1, 2, 5, len(conditioning)}):
+        if 1 <= count <= len(conditioning):
+            text = pasted(conditioning[:count])
+            controls.append((Control(name="pasted", answers=count, words=len(text.split())), text))
+    return controls
+
+
 def measure(
     judge: Judge,
     engine: Engine,
@@ -81,33 +128,116 @@ def measure(
     """Measure what each text tells ``judge`` about the masked-out answers.
 
     Returns:
-        By text, without the summary's name; without those that do not fit the judge's window.
+        By text, without the summary's name. A text that does not fit the judge's window is ``unmeasured``.
 
     Raises:
         CannotScoreError: there is no masked-out or no conditioning answer, or they do not fit the window.
     """
     prompts = AnswerPrompts(judge, question, answers, reader)
+    results: dict[str, Information] = {}
     trees = {}
     for text in dict.fromkeys(summaries):
         try:
             trees[text] = prompts.tree(text)
-        except CannotScoreError:
-            continue
+        except CannotScoreError as error:
+            results[text] = unmeasured(judge, question, reader, str(error))
     all_trees = [*prompts.baselines, *trees.values()]
     logs = []
-    for tree, states in zip(all_trees, engine.states(all_trees), strict=True):
-        logs.append(prompts.bits(engine, tree, states))
+    for start in range(0, len(all_trees), MAX_TREES):  # memory does not grow with the number of summaries
+        group = all_trees[start : start + MAX_TREES]
+        for tree, states in zip(group, engine.states(group), strict=True):
+            logs.append(prompts.bits(engine, tree, states))
     alone, available, *of_summaries = logs
-    results = {}
     for text, bits in zip(trees, of_summaries, strict=True):
-        results[text] = replace(
-            prompts.information(alone, bits, available),
-            question_id=question.id,
-            judge=judge.name,
-            judge_revision=judge.lm.revision,
-            judge_dtype=judge.lm.dtype,
-        )
+        if all(np.isfinite(values).all() for values in (*alone, *available, *bits)):
+            results[text] = prompts.information(alone, bits, available)
+        else:
+            results[text] = unmeasured(
+                judge, question, reader, f"the predictions of judge {judge.name!r} are not finite numbers"
+            )
     return results
+
+
+def unmeasured(judge: Judge, question: Question, reader: Reader, why: str) -> Information:
+    """What is recorded of a text whose information cannot be measured."""
+    return Information(
+        question_id=question.id,
+        summary="",
+        reader=reader,
+        bits=None,
+        bits_available=None,
+        recovered=None,
+        undefined="unmeasured",
+        why=why,
+        judge=judge.name,
+        judge_revision=judge.lm.revision,
+        judge_dtype=judge.lm.dtype,
+    )
+
+
+def nodes(
+    judge: Judge, question: Question, answers: AnswerSet, summaries: Sequence[str], reader: Reader
+) -> int:
+    """Count the judge tokens, as nodes of prefix trees, that :func:`measure` takes.
+
+    Raises:
+        CannotScoreError: as in :func:`measure`.
+    """
+    prompts = AnswerPrompts(judge, question, answers, reader)
+    trees = list(prompts.baselines)
+    for text in dict.fromkeys(summaries):
+        try:
+            trees.append(prompts.tree(text))
+        except CannotScoreError:
+            continue
+    return sum(tree.computed_tokens for tree in trees)
+
+
+def within_budget(
+    judge: Judge,
+    question: Question,
+    answers: AnswerSet,
+    summaries: Sequence[str],
+    reader: Reader,
+    tokens: int,
+) -> tuple[AnswerSet, int]:
+    """Blank random held-out answers until :func:`measure` takes at most ``tokens`` nodes.
+
+    Returns:
+        The answers, all of them blank if one is too many, and the nodes that measuring takes.
+    """
+    order = list(range(len(answers.masked_out)))
+    random.Random(question.id).shuffle(order)
+    fewest, most = 0, len(order)  # that are known to fit, and that may fit
+    spent = 0
+    while fewest < most:
+        count = (fewest + most + 1) // 2
+        needed = nodes(judge, question, _keep(answers, order[:count]), summaries, reader)
+        if needed <= tokens:
+            fewest = count
+            spent = needed
+        else:
+            most = count - 1
+    return _keep(answers, order[:fewest]), spent
+
+
+def _keep(answers: AnswerSet, indices: Sequence[int]) -> AnswerSet:
+    """Blank all masked-out answers but these."""
+    kept = set(indices)
+    texts = [text if index in kept else "" for index, text in enumerate(answers.masked_out)]
+    return replace(answers, masked_out=tuple(texts))
+
+
+def with_information(score: Score, information: Information) -> Score:
+    """Add what a summary tells to its score, and to each of the score's words."""
+    words = []
+    for word in score.words:
+        bits = information.answers[word.answer] if information.answers else ()
+        if bits:
+            own = bits[word.word]
+            word = replace(word, bits=own.told, bits_available=own.available)
+        words.append(word)
+    return replace(score, words=tuple(words), information=information)
 
 
 class AnswerPrompts:
@@ -125,7 +255,9 @@ class AnswerPrompts:
     """
 
     def __init__(self, judge: Judge, question: Question, answers: AnswerSet, reader: Reader) -> None:
-        self.answers = [answer.strip() for answer in answers.masked_out if answer.strip()]
+        self.places = [index for index, answer in enumerate(answers.masked_out) if answer.strip()]
+        """Where the held-out answers that are not blank stand among all."""
+        self.answers = [answers.masked_out[index].strip() for index in self.places]
         if not self.answers:
             raise CannotScoreError("no_answers", "there are no masked-out answers with words in them")
         if not answers.conditioning:
@@ -133,6 +265,7 @@ class AnswerPrompts:
         self.reader: Reader = reader
         self._judge = judge
         self._question = question
+        self._answer_count = len(answers.masked_out)
         self._alone = self._encode(None, "the question")
         told = self._encode(pasted(answers.conditioning), "the conditioning answers")
         self.baselines = [build_tree(self._alone), build_tree(told)]
@@ -174,7 +307,7 @@ class AnswerPrompts:
     def information(self, alone: list[Bits], told: list[Bits], available: list[Bits]) -> Information:
         """Compare what a summary and the conditioning answers tell, from the results of :meth:`bits`."""
         tokenizer = self._judge.chat.tokenizer
-        words = []
+        words: list[tuple[WordBits, ...]] = [()] * self._answer_count
         of_summary = []
         of_answers = []
         for index, answer in enumerate(self.answers):
@@ -185,13 +318,18 @@ class AnswerPrompts:
             word_of = words_of_tokens(tokenizer, _tokens(self._alone[index]), answer.split())
             told_words = np.bincount(word_of, gained, len(answer.split()))
             available_words = np.bincount(word_of, gainable, len(answer.split()))
-            words.append(
-                tuple(
-                    WordBits(text, round(float(own), 4), round(float(most), 4))
-                    for text, own, most in zip(answer.split(), told_words, available_words, strict=True)
-                )
+            words[self.places[index]] = tuple(
+                WordBits(text, round(float(own), 4), round(float(most), 4))
+                for text, own, most in zip(answer.split(), told_words, available_words, strict=True)
             )
-        return compare(of_summary, of_answers, self.reader, tuple(words))
+        result = compare(of_summary, of_answers, self.reader, tuple(words))
+        return replace(
+            result,
+            question_id=self._question.id,
+            judge=self._judge.name,
+            judge_revision=self._judge.lm.revision,
+            judge_dtype=self._judge.lm.dtype,
+        )
 
 
 def compare(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -14,16 +14,14 @@ from selfreflect.metric.aggregate import Aggregate, exact, finite
 from selfreflect.metric.engine.engines import engine_for
 from selfreflect.metric.engine.reference import Reference, ReferenceCache, judge_key
 from selfreflect.metric.engine.tree import Prompt, build_tree
-from selfreflect.metric.information import measure
+from selfreflect.metric.information import ReaderChoice, choose_reader, measure, with_information
 from selfreflect.metric.prompts import CannotScoreError, QuestionPrompts, prepare, summary_prompts
 from selfreflect.metric.tasks import JUDGE_TEMPERATURE
 from selfreflect.records import (
     AnswerSet,
     Failure,
     Guess,
-    Information,
     Question,
-    Reader,
     Score,
     Summary,
     WordDistance,
@@ -62,10 +60,9 @@ class SelfReflect:
             after the conditioning answers.
         cache: a directory that keeps what the judge predicts after the conditioning answers, so that one more
             summary of a question costs only itself. Under limits, only if it scores the same words.
-        reader: who reads the summaries when their usable information is measured, see
-            :mod:`selfreflect.metric.information`. ``auto``: the blind one where the judge gave the answers
-            itself, so that it knows them already, else the informed one. None: it is not measured.
-            Not with ``limits``.
+        reader: who reads the summaries when :meth:`score` measures their usable information, see
+            :func:`~selfreflect.metric.information.choose_reader`. None: it is not measured. Under limits,
+            and for controls, use :class:`~selfreflect.metric.measures.Measures`.
         warn: gets a sentence for people if the cache cannot be used.
 
     Raises:
@@ -80,7 +77,7 @@ class SelfReflect:
         limits: Limits | None = None,
         guesses: int = 0,
         cache: Path | None = None,
-        reader: Reader | Literal["auto"] | None = None,
+        reader: ReaderChoice | None = "auto",
         warn: Callable[[str], object] = warnings.warn,
     ) -> None:
         if guesses < 0:
@@ -95,13 +92,11 @@ class SelfReflect:
                 f"leave --cache out with judge {judge.name!r}: it keeps states of judges that run here, "
                 "since the weights of a remote judge may change unnoticed. vLLM has its own cache."
             )
-        if reader is not None and limits is not None:
-            raise ConfigError("usable information is measured on all answers: leave out the limits")
         self.judge = judge
         self.temperature = temperature
         self.limits = limits
         self.guesses = guesses
-        self.reader: Reader | Literal["auto"] | None = reader
+        self.reader: ReaderChoice | None = reader if limits is None else None
         self.engine = engine_for(judge)
         self.cache: ReferenceCache | None = None
         if cache is not None:
@@ -117,6 +112,9 @@ class SelfReflect:
         conditioning: Sequence[str] | None = None,
     ) -> dict[str, Score]:
         """Score summaries of one answer distribution: name -> :class:`Score`, 0 is perfect, 1 is worst.
+
+        ``score.recovered`` is the share that the summary tells of what the conditioning answers would, and
+        ``score.words[i].bits`` what it tells about a word.
 
         Args:
             answers: all samples; the first half is masked, the second half conditions.
@@ -134,6 +132,12 @@ class SelfReflect:
             if isinstance(result, Failure):
                 raise DataError(f"summary {result.name!r} cannot be scored: {result.message}")
             scores[result.summary] = result
+        if self.reader is None:
+            return scores
+        reader = choose_reader(self.reader, self.judge, record, answer_set)
+        information = measure(self.judge, self.engine, record, answer_set, list(summaries.values()), reader)
+        for name, score in scores.items():
+            scores[name] = with_information(score, replace(information[summaries[name]], summary=name))
         return scores
 
     def score_records(
@@ -143,45 +147,32 @@ class SelfReflect:
         summaries: Sequence[Summary],
         *,
         earlier: Sequence[Score] = (),
+        limits: Limits | None = None,
     ) -> list[Score | Failure]:
         """Score every summary of one question; what cannot be scored gives a Failure.
 
         Args:
             earlier: scores of other summaries of the question. Under limits, no more words are scored than
                 the longest of them has, so that all stay comparable.
+            limits: what is left of the metric's own for this question, if some of it is used up.
         """
+        limits = limits or self.limits
         try:
             prompts = prepare(self.judge, question, answers)
         except CannotScoreError as error:
             return [error.failure(question, summary.name) for summary in summaries]
-        if self.limits is None:
+        if limits is None:
             outcomes = self._score_every_word(prompts, summaries)
         else:
-            outcomes = self._score_some_words(prompts, summaries, self.limits, earlier)
-        information = self._information(question, answers, summaries)
+            outcomes = self._score_some_words(prompts, summaries, limits, earlier)
         results: list[Score | Failure] = []
         for summary in summaries:
             outcome = outcomes[summary.text]
             if isinstance(outcome, Failure):
                 results.append(replace(outcome, name=summary.name))
             else:
-                score = self._record(prompts, summary, outcome)
-                told = information.get(summary.text)
-                results.append(replace(score, information=told and replace(told, summary=summary.name)))
+                results.append(self._record(prompts, summary, outcome))
         return results
-
-    def _information(
-        self, question: Question, answers: AnswerSet, summaries: Sequence[Summary]
-    ) -> dict[str, Information]:
-        """What each text tells the judge, if that is to be measured."""
-        reader = self.reader
-        if reader is None:
-            return {}
-        if reader == "auto":
-            own = (answers.model, answers.revision) == (self.judge.name, self.judge.lm.revision)
-            reader = "blind" if own else "informed"
-        texts = [summary.text for summary in summaries]
-        return measure(self.judge, self.engine, question, answers, texts, reader)
 
     def _score_every_word(self, prompts: QuestionPrompts, summaries: Sequence[Summary]) -> Outcomes:
         """Score all words, under a few summaries at a time: memory does not grow with their number."""
@@ -241,9 +232,10 @@ class SelfReflect:
         try:
             results = scoring.run()
         except OverBudgetError as error:
+            budget = (self.limits or limits).tokens
             refusal = CannotScoreError(
                 "over_budget",
-                f"a budget of {limits.tokens} tokens per question does not suffice for a single masked word: "
+                f"a budget of {budget} tokens per question does not suffice for a single masked word: "
                 f"the reference and {len(scored)} summaries need up to {error.needed}",
             )
             return outcomes | dict.fromkeys(contexts, refusal.failure(prompts.question))

@@ -12,12 +12,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec.structs import replace
 
-from selfreflect.config import Config
+from selfreflect.config import Config, ScoresConfig
 from selfreflect.metric.engine.tree import build_tree
+from selfreflect.metric.information import (
+    ReaderChoice,
+    answering,
+    choose_reader,
+    control_texts,
+    nodes,
+    pasted,
+)
+from selfreflect.metric.measures import anchors
 from selfreflect.metric.prompts import CannotScoreError, prepare, summary_prompts
 from selfreflect.metric.tasks import reference_context, summary_context
 from selfreflect.models.base import Completion, Message, Refusal, Reply, Request
@@ -29,7 +38,7 @@ from selfreflect.pipeline.settings import check_model, check_settings, stage_set
 from selfreflect.pipeline.stages import StageSpec, StageTask, stage_fn
 from selfreflect.pipeline.todo import has_all_questions, missing_answers, missing_scores, missing_summaries
 from selfreflect.prompts import Prompts, load_prompts
-from selfreflect.records import AnswerSet, Failure, Question, Stage
+from selfreflect.records import AnswerSet, Failure, Question, Reader, Stage
 from selfreflect.sources.items import Item
 from selfreflect.sources.questions import load_questions
 from selfreflect.store.journal import store_errors
@@ -162,7 +171,7 @@ class DryRun:
 
     def scores(self) -> None:
         """Count the judge's work."""
-        tasks = missing_scores(self._run)
+        tasks = missing_scores(self._run, self._config.scores)
         to_do = sum(task.size for task in tasks)
         amounts = dict.fromkeys(AMOUNTS, NOTHING)
         if tasks:
@@ -179,7 +188,7 @@ class DryRun:
         limits = self._config.scores.limits
         total = NOTHING
         for task in tasks:
-            tokens = judge_tokens(judge, task)
+            tokens = judge_tokens(judge, task, self._config.scores)
             if limits is not None:
                 tokens = _limited(tokens, limits.tokens)
             total += tokens
@@ -351,28 +360,68 @@ class RequestCounter:
         return Reply(completions=tuple(Completion(text=text, finish="stop", tokens=0) for text in texts))
 
 
-def judge_tokens(judge: Judge, task: StageTask) -> Amount:
-    """Nodes of the judge's prefix trees for one question, exact if its texts exist.
+def judge_tokens(judge: Judge, task: StageTask, settings: ScoresConfig) -> Amount:
+    """Nodes of the judge's prefix trees for one question, exact if its texts exist."""
+    answers = task.answers
+    assert answers is not None  # a question without answers is not scored
+    controls = control_texts(task.question.text, answers.conditioning) if task.controls else []
+    total = NOTHING
+    if "selfreflect" in settings.measure_names:
+        texts = [summary.text for summary in task.summaries] + anchors(controls)
+        total += _score_tokens(judge, task.question, answers, texts)
+    if "information" in settings.measure_names:
+        texts = [summary.text for summary in task.uninformed]
+        texts += [text for _, text in controls]
+        reader: Any = settings.reader  # load_config has checked it
+        total += _information_tokens(judge, task.question, answers, texts, reader)
+    return total
+
+
+def _information_tokens(
+    judge: Judge, question: Question, answers: AnswerSet, texts: Sequence[str], choice: ReaderChoice
+) -> Amount:
+    """Tokens of usable information; for answers to come every context holds each of them in full."""
+    if not texts:
+        return NOTHING
+    limits = _limits(" ".join(answers.masked_out))
+    if not limits and not _limits(" ".join([*answers.conditioning, *texts])):
+        try:
+            exact = nodes(judge, question, answers, texts, choose_reader(choice, judge, question, answers))
+        except CannotScoreError:
+            return NOTHING
+        return Amount(exact, exact)
+    most = 0.0
+    for text in (None, pasted(answers.conditioning), *texts):
+        readers: tuple[Reader, ...] = ("informed", "blind")
+        prompts = [prompt_tokens(judge.chat, answering(question.text, text, one)).most for one in readers]
+        most += max(one or 0 for one in prompts)
+        most += sum(limits) if limits else sum(_token_count(judge, answer) for answer in answers.masked_out)
+    return Amount(None, most)
+
+
+def _token_count(judge: Judge, text: str) -> int:
+    return len(judge.chat.tokenizer(text, add_special_tokens=False).input_ids)
+
+
+def _score_tokens(judge: Judge, question: Question, answers: AnswerSet, texts: Sequence[str]) -> Amount:
+    """Tokens of SelfReflect scores.
 
     For answers to come the bound lets no two masked words share more than what precedes their task. Each
     costs the task with its answer, in which one ``_`` takes the place of the word, and all tokens of the word
     but the last: at most the tokens of the task and of one answer. An answer of L tokens has L words at most.
     """
-    question = task.question
-    answers = task.answers
-    assert answers is not None  # a question without answers is not scored
-    texts = [summary.text for summary in task.summaries]
+    if not texts:
+        return NOTHING
     limits = _limits(" ".join(answers.masked_out))
     if not limits and not _limits(" ".join(texts)):
-        nodes = sum(tree_nodes(judge, question, answers, texts))
-        return Amount(nodes, nodes)
+        total = sum(tree_nodes(judge, question, answers, texts))
+        return Amount(total, total)
     most = 0.0
     if not limits:
         reference, blank = tree_nodes(judge, question, answers, ["x"]) or (0, 0)
         most = reference
         for text in texts:
-            tokens = judge.chat.tokenizer(_strip(text), add_special_tokens=False).input_ids
-            most += blank + len(tokens) + sum(_limits(text))
+            most += blank + _token_count(judge, _strip(text)) + sum(_limits(text))
         return Amount(None, most)
     contexts = [reference_context(question.text, answers.conditioning)]
     contexts += [summary_context(question.text, text) for text in texts]

@@ -21,7 +21,14 @@ from selfreflect.pipeline.executors import Executors
 from selfreflect.pipeline.models import ConfiguredModels, ModelProvider
 from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet
 from selfreflect.pipeline.settings import PROMPTED, check_model, check_settings, stage_settings
-from selfreflect.pipeline.stages import ModelStage, Outcome, StageSpec, StageTask, strategy_names
+from selfreflect.pipeline.stages import (
+    ModelStage,
+    Outcome,
+    StageSpec,
+    StageTask,
+    count_results,
+    strategy_names,
+)
 from selfreflect.pipeline.todo import has_all_questions, missing_answers, missing_scores, missing_summaries
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.records import Failure, Stage
@@ -112,8 +119,8 @@ class Experiment:
         self._fill("summaries", missing_summaries(self.run, strategy_names(strategies)), strategies)
 
     def scores(self) -> None:
-        """Score the summaries that are not scored yet, of questions with answers."""
-        self._fill("scores", missing_scores(self.run))
+        """Measure what is not measured yet of summaries of questions with answers."""
+        self._fill("scores", missing_scores(self.run, self._config.scores))
 
     def _fill(self, stage: ModelStage, tasks: Sequence[StageTask], strategies: Sequence[Named] = ()) -> None:
         """Run a stage and store each result as it comes."""
@@ -128,9 +135,9 @@ class Experiment:
                 for outcome in self._verify(stage, outcomes):
                     results = outcome.results
                     self.run.append_all(results)
-                    saved += sum(not isinstance(result, Failure) for result in results)
+                    saved += count_results([one for one in results if not isinstance(one, Failure)])
                     if results:
-                        counter.advance(len(results))
+                        counter.advance(count_results(results))
                     outcome.raise_error()
             except (BackendError, JudgeError) as error:
                 message = str(error).removesuffix(".")

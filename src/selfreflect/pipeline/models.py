@@ -10,7 +10,7 @@ from selfreflect.pipeline.options import ExecutionOptions, Progress
 
 if TYPE_CHECKING:
     from selfreflect.config import Config
-    from selfreflect.metric.scorer import SelfReflect
+    from selfreflect.metric.measures import Measures
     from selfreflect.models.judge import Judge
 
 
@@ -78,19 +78,29 @@ def load_stage_model(
     return models.judge() if stage == "scores" else models.generator(stage)
 
 
-def load_metric(judge: Judge, config: Config, options: ExecutionOptions, progress: Progress) -> SelfReflect:
-    """The metric with the limits that the settings name."""
+def load_measures(judge: Judge, config: Config, options: ExecutionOptions, progress: Progress) -> Measures:
+    """The measures, with the limits that the settings name."""
     from selfreflect.metric.engine.native import library
+    from selfreflect.metric.measures import Measures
     from selfreflect.metric.scorer import SelfReflect
 
     if judge.last_states is None and (judge.lm.device, judge.lm.dtype) == ("cpu", "float32"):
         compiled = library()
         if isinstance(compiled, str):
             progress.note(f"scoring is slower because its attention could not be compiled: {compiled}")
-    return SelfReflect(
+    scores = config.scores
+    metric = SelfReflect(
         judge,
-        limits=config.scores.limits,
+        limits=scores.limits,
         guesses=options.guesses,
         cache=options.cache,
         warn=progress.note,
+    )
+    reader: Any = scores.reader  # load_config has checked it
+    return Measures(
+        metric,
+        scores="selfreflect" in scores.measure_names,
+        information="information" in scores.measure_names,
+        controls=scores.controls,
+        reader=reader,
     )

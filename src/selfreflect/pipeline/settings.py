@@ -25,6 +25,10 @@ def stage_settings(config: Config, stages: Sequence[Stage], prompts: Prompts) ->
     return sections
 
 
+UNBOUND = ("measures", "controls")
+"""Settings that a resumed run may change: they say what is measured, not how."""
+
+
 def check_settings(manifest: Manifest, settings: Mapping[Stage, dict[str, Any]], path: Path) -> None:
     """Check that the directory at ``path`` can be resumed with these settings.
 
@@ -47,6 +51,10 @@ def _comparable(stage: Stage, settings: dict[str, Any], earlier: dict[str, Any])
         is_newer_default = key not in earlier and key in defaults and value == defaults[key]
         if not is_newer_default:  # the directory is older than the setting
             comparable[key] = value
+    for key in UNBOUND:
+        comparable.pop(key, None)
+        if key in earlier:
+            comparable[key] = earlier[key]
     if earlier.get("base_url") and comparable.get("base_url"):
         comparable["base_url"] = earlier["base_url"]  # a server may come back at another address
     return comparable

@@ -18,21 +18,30 @@ from selfreflect.answers import draw_answers
 from selfreflect.errors import SelfReflectError, rebuild_error
 from selfreflect.models.base import Generator, Sampling
 from selfreflect.models.spec import Kind, kind_of
-from selfreflect.pipeline.models import ConfiguredModels, load_metric, load_stage_model
+from selfreflect.pipeline.models import ConfiguredModels, load_measures, load_stage_model
 from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet
 from selfreflect.prompts import Prompts
-from selfreflect.records import AnswerSet, Failure, Question, Record, Score, Summary
+from selfreflect.records import (
+    AnswerSet,
+    Controls,
+    Failure,
+    Information,
+    Question,
+    Record,
+    Score,
+    Summary,
+)
 from selfreflect.strategies.driver import Named, summarize
 from selfreflect.strategies.task import GREEDY, THINKING
 
 if TYPE_CHECKING:
     from selfreflect.config import Config
-    from selfreflect.metric.scorer import SelfReflect
+    from selfreflect.metric.measures import Measures
 
 ModelStage = Literal["answers", "summaries", "scores"]
 """A stage that needs a model."""
 
-Result: TypeAlias = AnswerSet | Summary | Score | Failure
+Result: TypeAlias = AnswerSet | Summary | Score | Information | Controls | Failure
 
 
 @dataclass(frozen=True)
@@ -78,11 +87,28 @@ class StageTask(Record, frozen=True, kw_only=True):
     """Summaries to score."""
     earlier_scores: tuple[Score, ...] = ()
     """Scores of the question's other summaries, which estimates are to be comparable with."""
+    uninformed: tuple[Summary, ...] = ()
+    """Summaries whose usable information is to be measured."""
+    controls: bool = False
+    """Whether the question's controls are to be measured."""
 
     @property
     def size(self) -> int:
-        """How many results are wanted."""
-        return len(self.strategies) + len(self.summaries) or 1
+        """For how many strategies or summaries something is wanted, or 1."""
+        names = {summary.name for summary in (*self.summaries, *self.uninformed)}
+        return len(self.strategies) + len(names) or 1
+
+
+def count_results(results: Sequence[Result]) -> int:
+    """How much of the sizes of their tasks results make up."""
+    names: dict[str, set[str]] = {}
+    for result in results:
+        of_question = names.setdefault(result.question_id, set())
+        if isinstance(result, Score | Information):
+            of_question.add(result.summary)
+        elif isinstance(result, Summary | Failure):
+            of_question.add(result.name)
+    return sum(max(1, len(of_question)) for of_question in names.values())
 
 
 StageFn: TypeAlias = Callable[[Sequence[StageTask]], Iterator[list[Result]]]
@@ -92,7 +118,7 @@ StageFn: TypeAlias = Callable[[Sequence[StageTask]], Iterator[list[Result]]]
 def stage_fn(spec: StageSpec, model: Any, progress: Progress) -> StageFn:
     """The work of a stage with its loaded generator or judge."""
     if spec.stage == "scores":
-        return partial(_score, load_metric(model, spec.config, spec.options, progress))
+        return partial(_score, load_measures(model, spec.config, spec.options, progress))
     return partial(_draw_answers if spec.stage == "answers" else _summarise, spec, model)
 
 
@@ -138,11 +164,18 @@ def _summarise(spec: StageSpec, generator: Generator, tasks: Sequence[StageTask]
     return ([result] for result in results)
 
 
-def _score(metric: SelfReflect, tasks: Sequence[StageTask]) -> Iterator[list[Result]]:
+def _score(measures: Measures, tasks: Sequence[StageTask]) -> Iterator[list[Result]]:
     for task in tasks:
         assert task.answers is not None  # a question without answers is not scored
         yield list(
-            metric.score_records(task.question, task.answers, task.summaries, earlier=task.earlier_scores)
+            measures.measure(
+                task.question,
+                task.answers,
+                task.summaries,
+                uninformed=task.uninformed,
+                earlier=task.earlier_scores,
+                controls=task.controls,
+            )
         )
 
 

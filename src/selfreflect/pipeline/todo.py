@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from selfreflect.config import ScoresConfig
 from selfreflect.errors import StoreError
 from selfreflect.pipeline.stages import StageTask
-from selfreflect.records import RETRIED, Question, Score, Stage, Summary
+from selfreflect.records import RETRIED, Controls, Question, Score, Stage, Summary
 from selfreflect.store.run import Run
 
 
@@ -47,8 +48,8 @@ def missing_summaries(run: Run, strategies: Sequence[str]) -> list[StageTask]:
     return tasks
 
 
-def missing_scores(run: Run) -> list[StageTask]:
-    """One task per question that has answers and summaries that may still be scored.
+def missing_scores(run: Run, settings: ScoresConfig) -> list[StageTask]:
+    """One task per question that has answers and summaries of which a measure is missing.
 
     Raises:
         StoreError: the run has no questions, or nothing to score.
@@ -58,25 +59,48 @@ def missing_scores(run: Run) -> list[StageTask]:
         raise StoreError(
             f"{run.path} holds no summaries yet. Make some with: selfreflect summarize --out {run.path}"
         )
-    finished = {*run.scores, *final_failures(run, "scores")}
+    measures = settings.measure_names
+    scored = {*run.scores, *final_failures(run, "scores")}
     unscored: dict[str, list[Summary]] = {}
+    uninformed: dict[str, list[Summary]] = {}
+    candidates: dict[str, None] = {}
     for key, summary in run.summaries.items():
         question = summary.question_id
-        if key not in finished and question in run.answers and question in questions:
+        if question not in run.answers or question not in questions:
+            continue
+        candidates[question] = None
+        if "selfreflect" in measures and key not in scored:
             unscored.setdefault(question, []).append(summary)
+        if "information" in measures and key not in run.information:
+            uninformed.setdefault(question, []).append(summary)
     earlier: dict[str, list[Score]] = {}
     for (question, _), score in run.scores.items():
         if question in unscored:
             earlier.setdefault(question, []).append(replace(score, words=()))
-    return [
-        StageTask(
+    tasks = []
+    for question in candidates:
+        task = StageTask(
             question=questions[question],
             answers=run.answers[question],
-            summaries=tuple(summaries),
+            summaries=tuple(unscored.get(question, ())),
             earlier_scores=tuple(earlier.get(question, ())),
+            uninformed=tuple(uninformed.get(question, ())),
+            controls=_lacks_controls(run.controls.get(question), settings),
         )
-        for question, summaries in unscored.items()
-    ]
+        if task.summaries or task.uninformed or task.controls:
+            tasks.append(task)
+    return tasks
+
+
+def _lacks_controls(controls: Controls | None, settings: ScoresConfig) -> bool:
+    if not settings.controls or settings.limits is not None:
+        return False
+    if controls is None:
+        return True
+    measures = settings.measure_names
+    return ("information" in measures and controls.reader is None) or (
+        "selfreflect" in measures and controls.temperature is None
+    )
 
 
 def final_failures(run: Run, stage: Stage) -> set[tuple[str, str]]:

@@ -234,7 +234,7 @@ class Run:
     def _scores_wanted(self) -> bool:
         """Whether the run is to have SelfReflect scores, and not only usable information."""
         measures: str = self.manifest.config.get("scores", {}).get("measures", "selfreflect")
-        return "selfreflect" in measures
+        return "selfreflect" in measures or bool(self.scores)
 
     def append(self, record: StoredRecord) -> None:
         """Add one record, which is on disk when this returns. Raises like :meth:`append_all`."""

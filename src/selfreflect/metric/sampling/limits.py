@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from selfreflect.errors import ConfigError, excerpt
 
@@ -63,6 +63,14 @@ class Limits:
             return cls(standard_error=standard_error, race=race, seed=seed)
         tokens, seconds = _parse_budget(str(budget))
         return cls(str(budget), tokens, seconds, standard_error, race, seed)
+
+    def less(self, tokens: int, seconds: float) -> Limits:
+        """What is left after some work on the same question; a moment of time is always left."""
+        return replace(
+            self,
+            tokens=None if self.tokens is None else self.tokens - tokens,
+            seconds=None if self.seconds is None else max(0.01, self.seconds - seconds),
+        )
 
     @property
     def adaptive(self) -> bool:

@@ -1,0 +1,149 @@
+"""Both measures of one question's summaries, SelfReflect and usable information, and of its controls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from selfreflect.metric.information import (
+    ReaderChoice,
+    choose_reader,
+    control_texts,
+    measure,
+    unmeasured,
+    within_budget,
+)
+from selfreflect.metric.prompts import CannotScoreError
+from selfreflect.metric.scorer import SelfReflect
+from selfreflect.records import AnswerSet, Control, Controls, Failure, Information, Question, Score, Summary
+
+INFORMATION_SHARE = 0.25
+"""The part of a budget of tokens that usable information may take. It needs each answer once, scores need
+each masked word."""
+
+Measured = Score | Information | Controls | Failure
+
+
+class Measures:
+    """Measures the summaries of one question after the other.
+
+    Args:
+        metric: its limits hold for both measures together. Under limits, controls are not measured.
+        scores, information: which measures are wanted.
+        reader: who reads the summaries, see :func:`~selfreflect.metric.information.choose_reader`.
+    """
+
+    def __init__(
+        self,
+        metric: SelfReflect,
+        *,
+        scores: bool = True,
+        information: bool = True,
+        controls: bool = True,
+        reader: ReaderChoice = "auto",
+    ) -> None:
+        self.metric = metric
+        self.scores = scores
+        self.information = information
+        self.controls = controls and metric.limits is None
+        self.reader: ReaderChoice = reader
+
+    def measure(
+        self,
+        question: Question,
+        answers: AnswerSet,
+        summaries: Sequence[Summary],
+        *,
+        uninformed: Sequence[Summary] | None = None,
+        earlier: Sequence[Score] = (),
+        controls: bool = True,
+    ) -> list[Measured]:
+        """Measure summaries of one question.
+
+        Args:
+            summaries: those to score.
+            uninformed: those whose information to measure, if not the same.
+            earlier: scores of other summaries; see :meth:`SelfReflect.score_records`.
+            controls: measure them, if they are wanted at all.
+
+        Returns:
+            A score or failure for each of ``summaries``, an information for each of ``uninformed``, and the
+            controls; only what is wanted.
+        """
+        texts = control_texts(question.text, answers.conditioning) if controls and self.controls else []
+        limits = self.metric.limits
+        results: list[Measured] = []
+        of_controls: dict[str, Information] = {}
+        if self.information:
+            wanted = summaries if uninformed is None else uninformed
+            started = time.monotonic()
+            information, tokens = self._information(question, answers, wanted, [text for _, text in texts])
+            if limits is not None:
+                limits = limits.less(tokens, time.monotonic() - started)
+            results += [replace(information[one.text], summary=one.name) for one in wanted]
+            of_controls = information
+        scores: list[Score | Failure] = []
+        if self.scores:
+            ends = [Summary(question_id=question.id, name=text, text=text) for text in anchors(texts)]
+            scores = self.metric.score_records(
+                question, answers, [*summaries, *ends], earlier=earlier, limits=limits
+            )
+            results[:0] = scores[: len(summaries)]
+            scores = scores[len(summaries) :]
+        if texts:
+            results.append(self._controls(question, texts, of_controls, scores))
+        return results
+
+    def _information(
+        self, question: Question, answers: AnswerSet, summaries: Sequence[Summary], controls: Sequence[str]
+    ) -> tuple[dict[str, Information], int]:
+        """By text, and the judge tokens that a budget pays for."""
+        judge = self.metric.judge
+        reader = choose_reader(self.reader, judge, question, answers)
+        texts = [*(summary.text for summary in summaries), *controls]
+        limits = self.metric.limits
+        tokens = 0
+        try:
+            if limits is not None and limits.tokens is not None:
+                share = int(INFORMATION_SHARE * limits.tokens) if self.scores else limits.tokens
+                some, tokens = within_budget(judge, question, answers, texts, reader, share)
+                if not tokens:
+                    why = f"{share} judge tokens of the budget do not suffice for a single answer"
+                    raise CannotScoreError("over_budget", why)
+                answers = some
+            return measure(judge, self.metric.engine, question, answers, texts, reader), tokens
+        except CannotScoreError as error:
+            return dict.fromkeys(texts, unmeasured(judge, question, reader, str(error))), 0
+
+    def _controls(
+        self,
+        question: Question,
+        texts: Sequence[tuple[Control, str]],
+        information: dict[str, Information],
+        scores: Sequence[Score | Failure],
+    ) -> Controls:
+        judge = self.metric.judge
+        values = {score.summary: score.value for score in scores if isinstance(score, Score)}
+        records = []
+        for control, text in texts:
+            told = information.get(text)
+            records.append(replace(control, bits=told and told.bits, score=values.get(text)))
+        any_told = next(iter(information.values()), None)
+        return Controls(
+            question_id=question.id,
+            controls=tuple(records),
+            reader=any_told.reader if any_told else None,
+            temperature=self.metric.temperature if self.scores else None,
+            bits_available=any_told.bits_available if any_told else None,
+            judge=judge.name,
+            judge_revision=judge.lm.revision,
+            judge_dtype=judge.lm.dtype,
+        )
+
+
+def anchors(texts: Sequence[tuple[Control, str]]) -> list[str]:
+    """List the two controls that SelfReflect scores too: nothing, and all conditioning answers."""
+    most = max((control.answers for control, _ in texts), default=0)
+    return [text for control, text in texts if control.name == "empty" or control.answers == most > 0]

@@ -1,0 +1,176 @@
+"""Both measures together: what is wanted is measured, with controls, and a budget holds for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from selfreflect.metric.information import NONSENSE, choose_reader, measure, pasted
+from selfreflect.metric.measures import Measures
+from selfreflect.metric.sampling.limits import Limits
+from selfreflect.metric.scorer import SelfReflect
+from selfreflect.models.judge import Judge
+from selfreflect.records import AnswerSet, Controls, Failure, Information, Question, Score, Summary
+
+QUESTION = Question(id="q7", text="What should I plant?")
+ANSWERS = AnswerSet(
+    question_id="q7",
+    masked_out=("Radishes grow fast.", "Lettuce, or peas", "It is not clear", "Basil in a pot"),
+    conditioning=("basil or peas", "Radishes", "Peas climb a net"),
+)
+SUMMARIES = [
+    Summary(question_id="q7", name="good", text="Radishes, lettuce or peas."),
+    Summary(question_id="q7", name="same", text="Radishes, lettuce or peas."),
+    Summary(question_id="q7", name="wrong", text="An oak forest, of course."),
+]
+
+TinyJudge = Callable[..., Judge]
+
+
+class Counting:
+    """An engine that counts the nodes it computes."""
+
+    def __init__(self, inner) -> None:
+        self.inner = inner
+        self.head = inner.head
+        self.nodes = 0
+
+    def states(self, trees):
+        self.nodes += sum(tree.computed_tokens for tree in trees)
+        return self.inner.states(trees)
+
+
+def kinds(results) -> list[str]:
+    return [type(result).__name__ for result in results]
+
+
+def test_one_call_gives_scores_information_and_controls(tiny_judge: TinyJudge) -> None:
+    metric = SelfReflect(tiny_judge("llama"))
+    results = Measures(metric).measure(QUESTION, ANSWERS, SUMMARIES)
+    assert kinds(results) == ["Score"] * 3 + ["Information"] * 3 + ["Controls"]
+    assert results[:3] == metric.score_records(QUESTION, ANSWERS, SUMMARIES)
+    texts = [summary.text for summary in SUMMARIES]
+    alone = measure(metric.judge, metric.engine, QUESTION, ANSWERS, texts)
+    for result, summary in zip(results[3:6], SUMMARIES, strict=True):
+        assert isinstance(result, Information)
+        assert result.summary == summary.name
+        assert result.bits == pytest.approx(alone[summary.text].bits, abs=1e-4)
+
+
+def test_controls_are_scored_like_summaries_of_the_same_text(tiny_judge: TinyJudge) -> None:
+    metric = SelfReflect(tiny_judge("llama"))
+    *_, controls = Measures(metric).measure(QUESTION, ANSWERS, SUMMARIES)
+    assert isinstance(controls, Controls)
+    names = [(control.name, control.answers) for control in controls.controls]
+    assert names == [
+        ("empty", 0),
+        ("question", 0),
+        ("nonsense", 0),
+        ("pasted", 1),
+        ("pasted", 2),
+        ("pasted", 3),
+    ]
+    texts = ["", QUESTION.text, NONSENSE, *(pasted(ANSWERS.conditioning[:count]) for count in (1, 2, 3))]
+    told = measure(metric.judge, metric.engine, QUESTION, ANSWERS, texts)
+    scores = metric.score_records(
+        QUESTION, ANSWERS, [Summary(question_id="q7", name=text, text=text) for text in texts]
+    )
+    for control, text, score in zip(controls.controls, texts, scores, strict=True):
+        assert control.words == len(text.split())
+        assert control.bits == pytest.approx(told[text].bits, abs=1e-4)
+        assert isinstance(score, Score)
+        is_anchor = control.name == "empty" or control.answers == 3
+        assert control.score == (pytest.approx(score.value, abs=1e-6) if is_anchor else None)
+    most = controls.find("pasted", 3)
+    assert most is not None
+    assert most.bits == pytest.approx(controls.bits_available, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ({"information": False}, ["Score"] * 3 + ["Controls"]),
+        ({"scores": False}, ["Information"] * 3 + ["Controls"]),
+        ({"controls": False}, ["Score"] * 3 + ["Information"] * 3),
+    ],
+)
+def test_only_what_is_wanted_is_measured(tiny_judge: TinyJudge, wanted, expected) -> None:
+    measures = Measures(SelfReflect(tiny_judge("llama")), **wanted)
+    results = measures.measure(QUESTION, ANSWERS, SUMMARIES)
+    assert kinds(results) == expected
+    if isinstance(results[-1], Controls):
+        assert (results[-1].reader is None) == (wanted.get("information") is False)
+        assert (results[-1].temperature is None) == (wanted.get("scores") is False)
+
+
+def test_a_later_strategy_costs_only_itself(tiny_judge: TinyJudge) -> None:
+    measures = Measures(SelfReflect(tiny_judge("llama")))
+    results = measures.measure(QUESTION, ANSWERS, [], uninformed=SUMMARIES[:1], controls=False)
+    assert kinds(results) == ["Information"]
+
+
+@pytest.mark.parametrize("budget", [1500, 2000, 2500, 10**6])
+def test_both_measures_together_stay_within_a_budget_of_tokens(tiny_judge: TinyJudge, budget: int) -> None:
+    metric = SelfReflect(tiny_judge("llama"), limits=Limits.parse(budget))
+    counting = Counting(metric.engine)
+    metric.engine = counting
+    results = Measures(metric).measure(QUESTION, ANSWERS, SUMMARIES)
+    assert counting.nodes <= budget
+    assert kinds(results) == ["Score"] * 3 + ["Information"] * 3  # and no controls
+    measured = [sum(bool(words) for words in one.answers) for one in results if isinstance(one, Information)]
+    assert len(set(measured)) == 1  # the same answers for all summaries
+    assert measured[0] == {1500: 0, 2000: 2}.get(budget, 4)
+
+
+def test_a_budget_too_small_for_one_answer_is_typed(tiny_judge: TinyJudge) -> None:
+    metric = SelfReflect(tiny_judge("llama"), limits=Limits.parse(20))
+    results = Measures(metric).measure(QUESTION, ANSWERS, SUMMARIES[:1])
+    score, information = results
+    assert isinstance(score, Failure)
+    assert "a budget of 20 tokens" in score.message
+    assert isinstance(information, Information)
+    assert (information.undefined, information.bits) == ("unmeasured", None)
+    assert "budget" in information.why
+
+
+def test_a_question_that_cannot_be_measured_says_why_for_each_summary(tiny_judge: TinyJudge) -> None:
+    blank = AnswerSet(question_id="q7", masked_out=(" ",), conditioning=("Radishes.",))
+    results = Measures(SelfReflect(tiny_judge("llama"))).measure(QUESTION, blank, SUMMARIES[:1])
+    failure, information, controls = results
+    assert isinstance(failure, Failure)
+    assert isinstance(information, Information)
+    assert information.undefined == "unmeasured"
+    assert "no masked-out answers" in information.why
+    assert isinstance(controls, Controls)
+    assert {(control.bits, control.score) for control in controls.controls} == {(None, None)}
+    assert controls.reader is not None  # so that it is not tried again
+
+
+@pytest.mark.parametrize(
+    ("model", "context", "choice", "reader"),
+    [
+        ("own", "", "auto", "blind"),
+        ("own", "It was red.", "auto", "informed"),
+        ("other", "", "auto", "informed"),
+        ("other", "", "blind", "blind"),
+        ("own", "", "informed", "informed"),
+    ],
+)
+def test_a_judge_of_its_own_answers_reads_blindly(
+    tiny_judge: TinyJudge, model: str, context: str, choice, reader: str
+) -> None:
+    judge = tiny_judge("llama")
+    name = judge.name if model == "own" else "other"
+    answers = AnswerSet(
+        question_id="q7",
+        masked_out=ANSWERS.masked_out,
+        conditioning=ANSWERS.conditioning,
+        model=name,
+        revision=judge.lm.revision,
+    )
+    question = Question(id="q7", text=QUESTION.text, context=context)
+    assert choose_reader(choice, judge, question, answers) == reader
+    results = Measures(SelfReflect(judge), scores=False, reader=choice).measure(question, answers, SUMMARIES)
+    readers = {result.reader for result in results if isinstance(result, Information | Controls)}
+    assert readers == {reader}

@@ -148,6 +148,14 @@ class QuestionsConfig(Record, frozen=True, kw_only=True):
     split: Annotated[str | None, Flag("--split NAME", "Split of a data set from the hub.")] = None
     subset: Annotated[str | None, Flag("--subset NAME", "Subset of a data set from the hub.")] = None
     question_column: Annotated[str | None, Flag("--question-column NAME", "Column of the question.")] = None
+    context_column: Annotated[
+        str | None,
+        Flag(
+            "--context-column NAME",
+            "Column of a context that the model reads with the question, and the judge does not; by default "
+            "context, if there is one.",
+        ),
+    ] = None
     seed: Annotated[int, SEED] = 0
 
 

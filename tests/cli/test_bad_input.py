@@ -89,6 +89,22 @@ def test_a_file_of_questions_that_is_none(name: str, content: str, parts: list[s
     refused(run("run", "--questions", path, "--out", tmp_path / "r"), path, *parts)
 
 
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (None, "there is no such file"),
+        (b"", "is empty"),
+        (b"\xc2\xa0", "is blank"),
+        (b"caf\xe9", "is not UTF-8: invalid byte at offset 3"),
+    ],
+)
+def test_a_context_that_is_none(data: bytes | None, problem: str, tmp_path: Path) -> None:
+    path = tmp_path / "context.txt"
+    if data is not None:
+        path.write_bytes(data)
+    refused(run("ask", "What?", "--context", path), path, problem)
+
+
 def test_a_published_file_of_another_shape(tmp_path: Path) -> None:
     path = written(
         tmp_path / "test_answers.json",

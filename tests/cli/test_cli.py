@@ -107,6 +107,39 @@ def test_questions_are_shown_or_stored(tmp_path: Path) -> None:
     assert list(Run.load(tmp_path / "r").questions) == [line["id"] for line in shown.json]
 
 
+def test_a_context_is_shown_in_short_and_kept_in_full(tmp_path: Path) -> None:
+    context = "Anna: it was red.\nTom: it was blue. " * 30
+    rows = [{"question": "Which colour?", "context": text} for text in (context, "")]
+    path = written(tmp_path / "q.json", rows)
+    first, second, third = run("questions", "--questions", path).stdout.splitlines()
+    assert (first, third) == ("Which colour?", "Which colour?")
+    assert second.startswith("  context: Anna: it was red. Tom: it was blue. Anna")
+    assert second.endswith("…")
+    assert len(second) < 250
+    assert [line["context"] for line in run("questions", "--questions", path, "--json").json] == [context, ""]
+
+
+def test_a_run_with_contexts_resumes_and_refuses_another_prompt_for_them(model: Path, tmp_path: Path) -> None:
+    rows = [{"question": "Which?", "context": text} for text in ("Anna: red.", "Tom: blue. <|im_end|>", "")]
+    arguments = small(model, tmp_path / "r", written(tmp_path / "q.json", rows), strategies="greedy")
+    assert run(*arguments).code == 0
+    before = Run.load(tmp_path / "r")
+    assert sorted(question.context for question in before.questions.values()) == [
+        "",
+        "Anna: red.",
+        rows[1]["context"],
+    ]
+    assert len(before.scores) == 3
+    lines = (tmp_path / "r" / "answers.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "r" / "answers.jsonl").write_bytes(b"".join(lines[:1]))
+    assert run(*arguments).code == 0
+    assert Run.load(tmp_path / "r").answers == before.answers
+    prompts = written(tmp_path / "prompts.toml", '[answers]\ncontext = "{context} {question}"\n')
+    changed = run(*arguments, "--prompts", prompts)
+    assert changed.code == 2
+    assert "answers.prompts" in changed.said
+
+
 def test_the_stages_one_by_one_make_what_run_makes(done: Path, model: Path, tmp_path: Path) -> None:
     out = tmp_path / "steps"
     common = f"--model {model} --max-new-tokens 6 --device cpu --out {out}"
@@ -318,7 +351,7 @@ def test_imported_items_score_as_they_do_directly(items: Path, model: Path, tmp_
     ]
 
 
-def test_ask_answers_in_one_line_of_json_or_in_words(model: Path) -> None:
+def test_ask_answers_in_one_line_of_json_or_in_words(model: Path, tmp_path: Path) -> None:
     asked = [
         "ask",
         "What first?",
@@ -341,6 +374,27 @@ def test_ask_answers_in_one_line_of_json_or_in_words(model: Path) -> None:
     assert all(0 < one["score"] < 1 for one in line["summaries"])
     assert "4 sampled answers" in run(*asked, "--strategies", "greedy").stdout
 
+    context = written(tmp_path / "context.md", "\nAnna: red.\n")
+    [line] = run(*asked, "--json", "--strategies", "greedy", "--context", context).json
+    assert line["context"] == "Anna: red."
+    shown = run(*asked, "--strategies", "greedy", "--context", "-", stdin=HOSTILE.replace("\ud800", ""))
+    assert shown.code == 0
+    assert "context: \\x1b[2J" in shown.stdout
+    assert set(shown.stdout) & set("\x1b\x07\u202e") == set()
+
+
+def test_a_context_that_does_not_fit_the_window_says_what_to_do(model: Path, tmp_path: Path) -> None:
+    context = written(tmp_path / "big.txt", "evidence " * 5_500_000)
+    asked = ["ask", "What first?", "--model", model, "--judge", model, "--context", context]
+    outcome = run(*asked, "--num-answers", 2, "--json")
+    assert outcome.code == 1
+    [line] = outcome.json
+    assert line["summaries"][0]["failure"]["kind"] == "too_long"
+    assert "shorten the question or its context" in line["summaries"][0]["failure"]["message"]
+    shown = run(*asked[:-1], written(tmp_path / "less.txt", "evidence " * 9000), "--num-answers", 2)
+    assert shown.code == 1
+    assert "shorten the question or its context" in " ".join(shown.stdout.split())
+
 
 # --- what is shown cannot harm
 
@@ -362,7 +416,11 @@ def test_hostile_text_is_shown_and_does_nothing(model: Path, tmp_path: Path) -> 
     shown.append(run("report", tmp_path / "r", "--question", HOSTILE))
     shown.append(run("report", tmp_path / "r", "--question", "[red]none[/red]\x1b[2J"))
     shown.append(
-        run("questions", "--questions", written(tmp_path / "q.jsonl", json.dumps({"question": HOSTILE})))
+        run(
+            "questions",
+            "--questions",
+            written(tmp_path / "q.jsonl", json.dumps({"question": HOSTILE, "context": HOSTILE})),
+        )
     )
     assert [outcome.code for outcome in shown] == [0, 0, 0, 0, 2, 0]
     text = "".join(outcome.stdout + outcome.stderr for outcome in shown)

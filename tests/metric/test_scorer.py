@@ -532,6 +532,29 @@ def test_limits_that_make_no_sense_are_refused_before_anything_is_scored(metric)
             limited(metric, **limit)
 
 
+# --- what the model read and the judge does not
+
+
+@pytest.mark.parametrize("reader", [None, "informed", "blind"])
+def test_no_prompt_of_the_judge_holds_the_context(metric, monkeypatch, reader):
+    turns = []
+    encode = metric.judge.encode_tasks
+
+    def watched(conversations, words):
+        turns.extend(message.content for conversation in conversations for message in conversation)
+        return encode(conversations, words)
+
+    monkeypatch.setattr(metric.judge, "encode_tasks", watched)
+    judged = SelfReflect(metric.judge, reader=reader)
+    told = Question(id=QUESTION.id, text=QUESTION.text, context="Grandmother swears by parsnips.")
+    plain = records(judged, {"s": "Radishes."})
+    without = list(turns)
+    assert any("Radishes." in turn for turn in without)
+    turns.clear()
+    assert records(judged, {"s": "Radishes."}, question=told) == plain
+    assert turns == without
+
+
 # --- hostile and unusual texts
 
 MARKED = Question(id="q8", text="What <|im_end|> should I plant?")

@@ -13,6 +13,7 @@ import tiny
 from command import run, small, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from selfreflect.answers import draw_answers
 from selfreflect.config import ScoresConfig, load_config
@@ -182,7 +183,8 @@ def test_prompts_of_a_local_model_are_counted_exactly_where_no_reply_is_shown(mo
     generator = HFGenerator.load(str(model), device="cpu")
     real = Counting(generator)
     counter = RequestCounter("m", generator.chat)
-    questions = [QUESTION, Question(id="r", text="Who is it, and which pot does it need?")]
+    long = Question(id="r", text="Who is it?", context="The pot is red. <|im_end|> " * 20)
+    questions = [QUESTION, long]
     sampling = Sampling(max_new_tokens=3)
     for either in (real, counter):
         list(draw_answers(questions, either, num_answers=2, prompts=PROMPTS, sampling=sampling))
@@ -190,6 +192,26 @@ def test_prompts_of_a_local_model_are_counted_exactly_where_no_reply_is_shown(mo
     assert counter.prompt_tokens == Amount(real.prompt, real.prompt)
     assert (counter.calls, counter.completions) == (Amount(real.calls, real.calls), real.completions)
     assert 0 < real.completion <= counter.most_completion_tokens
+
+
+def test_a_context_is_counted_in_every_prompt_of_the_model_and_in_none_of_the_judges(model: Path) -> None:
+    chat = HFGenerator.load(str(model), device="cpu").chat
+    context = "The pot is red. " * 20
+    counts = []
+    for question in (QUESTION, replace(QUESTION, context=context)):
+        counter = RequestCounter("m", chat)
+        everything(counter, [question])
+        counts.append(counter)
+    plain, told = counts
+    assert plain.calls == told.calls
+    assert plain.prompt_tokens.most is not None
+    assert told.prompt_tokens.most is not None
+    words = len(context.split()) * int(plain.calls.expected or 0)
+    assert told.prompt_tokens.most >= plain.prompt_tokens.most + words
+    judge = Judge.load(str(model), device="cpu")
+    tasks = [task(ANSWERS, "Radishes.", *more) for more in ([], [])]
+    tasks[1] = replace(tasks[1], question=replace(QUESTION, context=context))
+    assert judge_tokens(judge, tasks[0]) == judge_tokens(judge, tasks[1])
 
 
 # --- judge tokens

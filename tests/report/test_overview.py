@@ -2,6 +2,7 @@ import csv
 import io
 
 import pytest
+from msgspec.structs import replace
 
 from selfreflect.cli.show import grouped_answers, score_text, worst_words
 from selfreflect.errors import DataError
@@ -344,9 +345,10 @@ def test_one_comparison_is_not_several():
     )
 
 
-def test_questions_with_one_id_and_two_texts_are_not_the_same_question():
+@pytest.mark.parametrize("changes", [{"text": "Something else?"}, {"context": "Anna: red."}])
+def test_questions_with_one_id_and_two_texts_or_contexts_are_not_the_same_question(changes):
     one, two = run({"greedy": [0.5] * 4}, label="one"), run({"greedy": [0.4] * 4}, label="two")
-    changed = {**two.questions, "q0": Question(id="q0", text="Something else?")}
+    changed = {**two.questions, "q0": replace(two.questions["q0"], **changes)}
     two = RunRecords("two", two.strategies, changed, two.answers, two.summaries, two.scores, ())
     table = comparison(Contender(one, "greedy"), [Contender(two, "greedy")])
     assert (rows(table)[0]["n common"], rows(table)[0]["coverage"]) == (3, 1)

@@ -20,7 +20,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from selfreflect.errors import DataError, MissingExtraError
-from selfreflect.sources.files import PARSERS, Content, Row, RowIds, parse_rows, read_content
+from selfreflect.sources.files import PARSERS, Content, Row, RowIds, parse_rows, read_content, read_text
 from selfreflect.sources.questions import load_questions
 
 TRICKY = [
@@ -426,3 +426,38 @@ def test_ids_are_distinct_or_refused(pairs):
         except DataError:
             assert given_id in taken
     assert len(set(taken)) == len(taken)
+
+
+# Plain texts
+
+
+@given(texts)
+def test_a_text_is_read_without_the_white_space_around_it(text):
+    expected = text.removeprefix("\ufeff").strip()
+    with piped(text.encode()):
+        if expected:
+            assert read_text("-") == expected
+        else:
+            with pytest.raises(DataError, match=r"standard input is (empty|blank)"):
+                read_text("-")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "problem"),
+    [
+        ("none.txt", None, "there is no such file"),
+        ("empty.txt", b"", "is empty"),
+        ("spaces.md", b" \n\t", "is empty"),
+        ("nbsp", "\xa0".encode(), "is blank"),
+        ("latin.txt", b"caf\xe9", "is not UTF-8: invalid byte at offset 3"),
+        (".", None, "is a directory"),
+    ],
+)
+def test_a_text_that_cannot_be_read_is_named(tmp_path, name, data, problem):
+    path = tmp_path / name
+    if data is not None:
+        path.write_bytes(data)
+    with pytest.raises(DataError) as caught:
+        read_text(path)
+    assert str(path) in str(caught.value)
+    assert problem in str(caught.value)

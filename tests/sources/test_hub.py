@@ -359,6 +359,23 @@ def test_without_datasets_the_extra_is_named(monkeypatch):
         load_questions("mmlu")
 
 
+def test_contexts_of_a_set_that_nobody_can_edit():
+    rows = {"question": ["Why?"], "context": ["Anna: red."], "page": [{"text": "Tom.", "links": ["x"]}]}
+    dataset = Dataset.from_dict(rows)
+    assert loaded("hf:any/set", lambda *_: dataset).questions[0].context == "Anna: red."
+    inner = loaded("hf:any/set", lambda *_: dataset, context_column="page.text")
+    assert inner.questions[0].context == "Tom."
+    parts = Dataset.from_dict({"question": ["Why?"], "context": [["Anna: red.", "Tom."]]})
+    assert loaded("hf:any/set", lambda *_: parts).questions[0].context == ""
+    with pytest.raises(DataError, match=r"'page\.links' must be a text, not a list"):
+        loaded("hf:any/set", lambda *_: dataset, context_column="page.links")
+
+
+def test_a_known_set_reads_a_context_column_only_if_it_is_named(published):
+    assert load(published, "truthful_qa").questions[0].context == ""
+    assert load(published, "truthful_qa", context_column="source").questions[0].context == "w"
+
+
 def test_empty_set():
     with pytest.raises(DataError, match="'any/set' holds no records"):
         loaded("hf:any/set", lambda *_: Dataset.from_dict({"question": []}))

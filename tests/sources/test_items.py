@@ -56,6 +56,15 @@ def test_one_list_of_answers_is_halved_with_the_odd_one_in_the_second_half():
     )
 
 
+def test_an_item_keeps_its_context():
+    first, second = read(but(context="Anna: red."), but(context="Tom: blue."))
+    assert (first.context, first.id) == ("Anna: red.", question_id("Why?", "Anna: red."))
+    assert second.question_record.context == "Tom: blue."
+    records = items_from_records({first.id: first.question_record}, [first.answer_set], first.summary_records)
+    assert records == [first]
+    assert "record 1: the field 'context' must be a text, not a number" in refused(but(context=3))
+
+
 def test_jsonl_file(tmp_path):
     path = tmp_path / "items.jsonl"
     path.write_text("\n".join(json.dumps(but(id=number)) for number in (1, 2)), encoding="utf-8")

@@ -223,15 +223,15 @@ ROWS = st.dictionaries(
 
 
 @settings(max_examples=100, deadline=None)
-@given(rows=ROWS)
-def test_any_texts_and_names_come_back(rows: dict[str, Any]) -> None:
-    questions = [Question(id=question_id(text), text=text) for text in rows]
+@given(rows=ROWS, context=TEXTS)
+def test_any_texts_and_names_come_back(rows: dict[str, Any], context: str) -> None:
+    ids = {text: question_id(text, context) for text in rows}
+    questions = [Question(id=ids[text], text=text, context=context) for text in rows]
     answers = [
-        AnswerSet(question_id=question_id(text), masked_out=row[0], conditioning=row[1])
-        for text, row in rows.items()
+        AnswerSet(question_id=ids[text], masked_out=row[0], conditioning=row[1]) for text, row in rows.items()
     ]
     summaries = [
-        Summary(question_id=question_id(text), name=name, text=summary)
+        Summary(question_id=ids[text], name=name, text=summary)
         for text, row in rows.items()
         for name, summary in row[2].items()
     ]

@@ -10,6 +10,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from command import piped
 from hypothesis import given
@@ -257,6 +259,52 @@ def test_gold_answers(fields, gold):
     assert read({"question": "Why?", **fields}).questions[0].gold == gold
 
 
+# Contexts
+
+
+ROW = {"question": "Which colour?", "context": "Anna: red.\n\nTom: blue."}
+
+
+def test_the_context_of_a_question_is_read_from_every_format(tmp_path):
+    written = {"json": json.dumps([ROW]), "jsonl": json.dumps(ROW)}
+    for suffix, text in written.items():
+        (tmp_path / f"q.{suffix}").write_text(text, encoding="utf-8")
+    with (tmp_path / "q.csv").open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([ROW.keys(), ROW.values()])
+    pq.write_table(pa.Table.from_pylist([ROW]), tmp_path / "q.parquet")
+    expected = Question(id=question_id(*ROW.values()), text=ROW["question"], context=ROW["context"])
+    for suffix in ("json", "jsonl", "csv", "parquet"):
+        assert load_questions(str(tmp_path / f"q.{suffix}")).questions == (expected,), suffix
+
+
+@given(st.lists(st.tuples(st.sampled_from(["Why?", "How?"]), st.none() | st.text(max_size=3)), min_size=1))
+def test_a_question_is_told_by_text_and_context(pairs):
+    questions = read(*({"question": text, "context": context} for text, context in pairs)).questions
+    assert len({question.id for question in questions}) == len(pairs)
+    seen: Counter[tuple[str, str]] = Counter()
+    for question, (text, context) in zip(questions, pairs, strict=True):
+        kept = context if context and context.strip() else ""
+        assert (question.text, question.context) == (text, kept)
+        seen[text, kept] += 1
+        suffix = f"-{seen[text, kept]}" if seen[text, kept] > 1 else ""
+        assert question.id == question_id(text, kept) + suffix
+
+
+@pytest.mark.parametrize("fields", [{}, {"context": None}, {"context": ""}, {"context": " \n"}])
+def test_a_question_without_context_has_its_old_id(fields):
+    assert read({"question": "Why?", **fields}).questions == (Question(id=question_id("Why?"), text="Why?"),)
+
+
+def test_a_named_context_column_wins_and_may_be_inside_an_object():
+    row = {"question": "Why?", "context": "no", "passage": "yes", "page": {"text": "inner"}}
+    assert read(row).questions[0].context == "no"
+    named = read(row, context_column="passage")
+    assert (named.questions[0].context, named.context_column) == ("yes", "passage")
+    assert read(row, context_column="page.text").questions[0].context == "inner"
+    message = refused(row, context_column="pasage")
+    assert "has no column 'pasage'. Did you mean 'passage'?" in message
+
+
 @pytest.mark.parametrize("column", ["kind", "category", "subject"])
 def test_kind_columns(column):
     assert [
@@ -286,6 +334,7 @@ def test_kind_columns(column):
             "the field 'answer' must be a text or a list of texts, not an object",
         ),
         ({"category": 3}, "the field 'category' must be a text, not a number"),
+        ({"context": ["a", "b"]}, "the field 'context' must be a text, not a list"),
     ],
 )
 def test_malformed_record_is_named_even_when_it_is_not_drawn(fields, problem):
@@ -310,7 +359,7 @@ def test_hub_options_do_not_apply_to_files(option):
         read("Why?", **{option: "test"})
 
 
-@pytest.mark.parametrize("option", ["split", "subset", "question_column"])
+@pytest.mark.parametrize("option", ["split", "subset", "question_column", "context_column"])
 def test_options_do_not_apply_to_the_bundled_set(option):
     with pytest.raises(ConfigError, match=f"{option} does not apply to the bundled questions"):
         load_questions("bundled", **{option: "text"})

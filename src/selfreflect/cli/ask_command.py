@@ -11,7 +11,7 @@ from msgspec import to_builtins
 
 from selfreflect.cli import settings as o
 from selfreflect.cli.console import emit, exit_with, say, stdout
-from selfreflect.cli.settings import Overrides, argument, takes
+from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.cli.show import grouped_answers, print_question, show_results
 from selfreflect.cli.stages import fill_run, strategy_names
 from selfreflect.config import load_config
@@ -20,6 +20,7 @@ from selfreflect.pipeline.options import ExecutionOptions
 from selfreflect.records import STAGES, Question, question_id
 from selfreflect.render.text import printable
 from selfreflect.report.run_records import RunRecords
+from selfreflect.sources.files import read_text
 
 DEMO: dict[str, dict[str, Any]] = {
     "questions": {"source": "bundled", "limit": 8},
@@ -44,6 +45,10 @@ DEMO: dict[str, dict[str, Any]] = {
 def ask_command(
     *,
     question: str = argument("QUESTION", "The question.", ...),
+    context: str | None = option(
+        "--context FILE",
+        "A text that the model reads with the question, and the judge does not; - for standard input.",
+    ),
     strategies: o.Strategies = "sample_and_summarize",
     overrides: Overrides,
     json: o.Json = False,
@@ -55,10 +60,11 @@ def ask_command(
     """
     if not question.strip():
         raise DataError("the question is blank")
+    text = "" if context is None else read_text(context)
     names = strategy_names(strategies)
     num_answers = overrides.section("answers")["num_answers"]
     config = overrides.config({"summaries": {"num_samples": 2 * num_answers}})
-    record = Question(id=question_id(question), text=question)
+    record = Question(id=question_id(question, text), text=question, context=text)
     with tempfile.TemporaryDirectory(prefix="selfreflect-ask-") as folder:
         records = fill_run(
             Path(folder) / "ask", config, STAGES[1:], overrides.execution, names, question=record
@@ -83,7 +89,15 @@ def _emit_question(records: RunRecords, id_: str) -> None:
         }
         summaries.append(line)
     answers = [{"text": text, "count": count} for text, count in grouped_answers(records, id_)]
-    emit({"question": records.questions[id_].text, "answers": answers, "summaries": summaries})
+    question = records.questions[id_]
+    emit(
+        {
+            "question": question.text,
+            "context": question.context,
+            "answers": answers,
+            "summaries": summaries,
+        }
+    )
 
 
 def demo_command(out: o.Out = Path("runs/demo"), fresh: o.Fresh = False, json: o.Json = False) -> None:

@@ -16,9 +16,9 @@ from rich.progress import MofNCompleteColumn, Progress, TaskID, TimeElapsedColum
 from rich.text import Text
 
 from selfreflect.errors import DataError
-from selfreflect.records import dump_line
+from selfreflect.records import Question, dump_line
 from selfreflect.render.table import Table, to_rich
-from selfreflect.render.text import printable
+from selfreflect.render.text import one_line, printable
 
 SECONDS_BETWEEN_LINES = 60
 
@@ -54,6 +54,11 @@ def exit_with(failures: int) -> None:
 
 def print_table(table: Table) -> None:
     stdout.print(to_rich(table))
+
+
+def context_line(question: Question) -> Text:
+    """The beginning of what the model reads with a question."""
+    return Text(f"  context: {one_line(question.context, 220)}", style="dim")
 
 
 def write_file(path: Path, text: str) -> None:

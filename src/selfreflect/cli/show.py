@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from rich.text import Text
 
-from selfreflect.cli.console import emit, print_table, stdout
+from selfreflect.cli.console import context_line, emit, print_table, stdout
 from selfreflect.grouping import group_indices, most_common, normal_form
 from selfreflect.records import Controls, Information, Score, WordBits, WordDistance
 from selfreflect.render.text import one_line
@@ -79,6 +79,8 @@ def print_question(records: RunRecords, question_id: str, *, answers: int = 5) -
     question = records.question(question_id)
     groups = grouped_answers(records, question_id)
     stdout.print(Text(f"\n{one_line(question.text)}", style="bold"))
+    if question.context:
+        stdout.print(context_line(question))
     total = sum(count for _, count in groups)
     plural = "" if len(groups) == 1 else "s"
     _print_dim(f"{total} sampled answers of {len(groups)} kind{plural}, the most frequent first:")

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rich.text import Text
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import Watcher, emit, exit_with, say, stdout
+from selfreflect.cli.console import Watcher, context_line, emit, exit_with, say, stdout
 from selfreflect.cli.settings import GENERATING, JUDGING, Overrides, option, takes
 from selfreflect.config import Config
 from selfreflect.errors import ConfigError, excerpt
@@ -68,6 +68,8 @@ def questions_command(
         if question.kind:
             line.append(f"  [{one_line(question.kind)}]", style="dim")
         stdout.print(line, soft_wrap=True)
+        if question.context:
+            stdout.print(context_line(question), soft_wrap=True)
     say(f"{len(source.questions)} of {source.total} questions of {source.source}")
 
 
@@ -83,7 +85,8 @@ def answers_command(
     questions = overrides.section("questions")
     if "source" not in questions and questions.keys() - {"seed"}:
         raise ConfigError(
-            "--limit, --shard, --split, --subset and --question-column belong to --questions SOURCE"
+            "--limit, --shard, --split, --subset, --question-column and --context-column belong to "
+            "--questions SOURCE"
         )
     stages: list[Stage] = ["questions", "answers"] if "source" in questions else ["answers"]
     run_stages(out, stages, overrides, fresh=fresh, dry_run=dry_run, json=json)

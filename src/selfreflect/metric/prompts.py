@@ -17,13 +17,11 @@ from selfreflect.metric.tasks import (
     summary_context,
 )
 from selfreflect.models.base import Message
+from selfreflect.models.chat import fewest_tokens
 from selfreflect.records import AnswerSet, Failure, FailureKind, Question
 
 if TYPE_CHECKING:
     from selfreflect.models.judge import Judge
-
-_MAX_CHARACTERS_PER_TOKEN = 256
-"""More than any token of a meaningful text has."""
 
 
 @dataclass(frozen=True)
@@ -143,9 +141,7 @@ def _refuse_oversized(judge: Judge, texts: Sequence[str], what: str) -> None:
     window = judge.lm.window
     if window is None:
         return
-    characters = sum(len(text) for text in texts)
-    words = sum(len(text.split()) for text in texts)
-    tokens = max(characters // _MAX_CHARACTERS_PER_TOKEN, words)
+    tokens = fewest_tokens(texts)
     if tokens > window:
         raise CannotScoreError(
             "too_long",

@@ -4,15 +4,18 @@ generated tokens to completions."""
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache, cached_property
 from typing import Any
 
 from selfreflect.errors import JudgeError, excerpt
-from selfreflect.models.base import Completion, Message, Refusal
+from selfreflect.models.base import Completion, Message, Refusal, Request
 from selfreflect.models.markers import TRACE, Markers
 from selfreflect.models.reasoning import UnclosedReasoningError, split_reasoning
 from selfreflect.text import common_prefix
+
+_MAX_CHARACTERS_PER_TOKEN = 256
+"""More than any token of a meaningful text has."""
 
 _OPEN_TRACE = re.compile(rf"({TRACE})\s*\Z")
 
@@ -158,15 +161,48 @@ class ChatTokenizer:
         return bos is not None and self.tokenizer("x", add_special_tokens=True).input_ids[:1] == [bos]
 
 
-def refusal_for(prompt: Sequence[int], window: int | None, model: str) -> Refusal | None:
-    """Why ``model`` cannot continue these tokens, if it cannot."""
-    if not prompt:
-        message = f"the conversation has no tokens, so model {model!r} has nothing to continue"
-        return Refusal(kind="backend", message=message)
-    if window is not None and len(prompt) >= window:
-        message = f"the prompt has {len(prompt)} tokens, but the window of model {model!r} holds {window}"
-        return Refusal(kind="too_long", message=message)
-    return None
+def encode_requests(
+    chat: ChatTokenizer, requests: Sequence[Request], window: int | None, model: str
+) -> tuple[list[str], list[list[int]], list[Refusal | None]]:
+    """Each request as rendered text and as token ids, and why ``model`` cannot continue it, if it cannot.
+
+    What can never fit is not rendered: that would take minutes and gigabytes for 50 MB.
+    """
+    refusals = []
+    texts = []
+    for request in requests:
+        tokens = fewest_tokens([message.content for message in request.messages])
+        refusal = _refusal(f"{tokens} tokens or more", tokens, window, model)
+        refusals.append(refusal)
+        texts.append("" if refusal else chat.render(request.messages, thinking=request.thinking))
+    prompts = chat.encode(texts)
+    for index, prompt in enumerate(prompts):
+        if refusals[index] is None and not prompt:
+            message = f"the conversation has no tokens, so model {model!r} has nothing to continue"
+            refusals[index] = Refusal(kind="backend", message=message)
+        elif refusals[index] is None:
+            refusals[index] = _refusal(f"{len(prompt)} tokens", len(prompt), window, model)
+    return texts, prompts, refusals
+
+
+def fewest_tokens(texts: Iterable[str]) -> int:
+    """A lower bound of the number of tokens of all texts."""
+    characters = 0
+    words = 0
+    for text in texts:
+        characters += len(text)
+        words += len(text.split())
+    return max(characters // _MAX_CHARACTERS_PER_TOKEN, words)
+
+
+def _refusal(size: str, tokens: int, window: int | None, model: str) -> Refusal | None:
+    if window is None or tokens < window:
+        return None
+    message = (
+        f"the prompt has {size}, but the window of model {model!r} holds {window}; shorten the question or "
+        "its context, or use a model with a larger window"
+    )
+    return Refusal(kind="too_long", message=message)
 
 
 def ends_in_trace(rendered: str) -> bool:

@@ -50,10 +50,14 @@ class Contender:
         return judges(self.scores.values())
 
     def common_questions(self, other: Contender) -> list[str]:
-        """Ids of the questions that both runs ask, with the same text."""
+        """Ids of the questions that both runs ask, with the same text and context."""
         theirs = other.run.questions
-        ids = [id_ for id_ in self.run.questions if id_ in theirs]
-        return [id_ for id_ in ids if self.run.questions[id_].text == theirs[id_].text]
+        common = []
+        for id_, question in self.run.questions.items():
+            same = theirs.get(id_)
+            if same and (same.text, same.context) == (question.text, question.context):
+                common.append(id_)
+        return common
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,7 @@ def contenders(runs: Sequence[RunRecords], baseline: str | None) -> list[Contend
 
 
 def compare(baseline: Contender, other: Contender) -> Comparison:
-    """Compute the paired difference ``other - baseline`` on common questions (same id and same text)."""
+    """Compute the paired difference ``other - baseline`` on common questions (same id, text and context)."""
     common = baseline.common_questions(other)
     a = {id_: baseline.scores[id_].value for id_ in common if id_ in baseline.scores}
     b = {id_: other.scores[id_].value for id_ in common if id_ in other.scores}

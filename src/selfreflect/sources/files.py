@@ -8,7 +8,7 @@ import io
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,6 +53,19 @@ class Row(NamedTuple):
             raise self.error(f"the field {excerpt(name)} is blank")
         return value
 
+    def optional_text(self, name: str) -> str:
+        """Look up a text that may be missing, null or blank; then it is empty.
+
+        Raises:
+            DataError: the field holds something else.
+        """
+        value = self.get(name)
+        if value is None:
+            return ""
+        if isinstance(value, str):
+            return value if value.strip() else ""
+        raise self.error(f"the field {excerpt(name)} must be a text, not {type_name(value)}")
+
 
 class RowIds:
     """Assigns every row a unique id, so that no record can silently replace another."""
@@ -61,8 +74,9 @@ class RowIds:
         self._owners: dict[str, str] = {}
         self._uses: Counter[str] = Counter()
 
-    def take(self, row: Row, text: str) -> str:
-        """Return the row's ``id``, or one derived from ``text``, with ``-2``, ``-3``, … if that text repeats.
+    def take(self, row: Row, text: str, context: str = "") -> str:
+        """Return the row's ``id``, or one derived from its question, with ``-2``, ``-3``, … for a repeated
+        one: the same text with the same context.
 
         Raises:
             DataError: the row's id is neither text nor an integer, or is already taken.
@@ -72,7 +86,7 @@ class RowIds:
             raise row.error(f"the field 'id' must be a text or an integer, not {type_name(value)}")
         id_ = "" if value is None else str(value)
         if not id_.strip():
-            id_ = self._derived_id(text)
+            id_ = self._derived_id(question_id(text, context))
         if id_ in self._owners:
             raise row.error(
                 f"the id {excerpt(id_)} is already taken by {self._owners[id_]}; give every record its own"
@@ -80,8 +94,7 @@ class RowIds:
         self._owners[id_] = row.where
         return id_
 
-    def _derived_id(self, text: str) -> str:
-        base = question_id(text)
+    def _derived_id(self, base: str) -> str:
         while True:
             self._uses[base] += 1
             id_ = base if self._uses[base] == 1 else f"{base}-{self._uses[base]}"
@@ -109,24 +122,42 @@ def read_content(source: str | Path) -> Content:
     Raises:
         DataError: the source cannot be read, is empty, or has an unknown suffix.
     """
+    return _read(source, PARSERS)
+
+
+def read_text(source: str | Path) -> str:
+    """Read a text, without white space around it, from a file of any suffix or from standard input (``"-"``).
+
+    Raises:
+        DataError: the source cannot be read, is blank, or is not UTF-8.
+    """
+    content = _read(source)
+    text = _decode(content).strip()
+    if not text:
+        raise DataError(f"{content.name} is blank")
+    return text
+
+
+def _read(source: str | Path, suffixes: Collection[str] | None = None) -> Content:
+    """Read a source that is not empty. Without ``suffixes`` a file may have any."""
     if str(source) == "-":
         data = sys.stdin.buffer.read()
         content = Content("standard input", _guess_suffix(data), data)
     else:
-        content = _read_file(Path(source))
+        content = _read_file(Path(source), suffixes)
     if not content.data or content.data.isspace():
         raise DataError(f"{content.name} is empty")
     return content
 
 
-def _read_file(path: Path) -> Content:
+def _read_file(path: Path, suffixes: Collection[str] | None) -> Content:
     name = excerpt(str(path), 200)
     suffix = path.suffix.lower()
     try:
         with path.open("rb") as stream:
-            if suffix not in PARSERS:
+            if suffixes is not None and suffix not in suffixes:
                 raise DataError(
-                    f"{name} has the unknown suffix {excerpt(path.suffix)}; known are {', '.join(PARSERS)}"
+                    f"{name} has the unknown suffix {excerpt(path.suffix)}; known are {', '.join(suffixes)}"
                 )
             return Content(name, suffix, stream.read())
     except FileNotFoundError:

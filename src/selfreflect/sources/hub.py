@@ -17,6 +17,7 @@ class Columns(NamedTuple):
     question: str
     gold: str = ""
     kind: str = ""
+    context: str = ""
 
 
 class HubSet(NamedTuple):

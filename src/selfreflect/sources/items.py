@@ -30,6 +30,8 @@ class Item(Record, frozen=True, kw_only=True):
     """Texts by name."""
     order: tuple[tuple[str, ...], ...] = ()
     """Known orders: names of summaries, best first. The names are not checked here."""
+    context: str = ""
+    """What the model read with the question. The metric does not use it."""
 
     @classmethod
     def of(
@@ -58,7 +60,7 @@ class Item(Record, frozen=True, kw_only=True):
 
     @property
     def question_record(self) -> Question:
-        return Question(id=self.id, text=self.question)
+        return Question(id=self.id, text=self.question, context=self.context)
 
     @property
     def answer_set(self) -> AnswerSet:
@@ -86,6 +88,7 @@ def items_from_records(
                 masked_out=answer_set.masked_out,
                 conditioning=answer_set.conditioning,
                 summaries=texts.get(question.id, {}),
+                context=question.context,
             )
             items.append(item)
     return items
@@ -119,6 +122,7 @@ def read_items(source: str | Path, *, limit: int | None = None, num_answers: int
 
 def _item(row: Row, ids: RowIds, num_answers: int | None) -> Item:
     question = row.text("question")
+    context = row.optional_text("context")
     names = [name for name in (MASKED_OUT, CONDITIONING, ANSWERS) if name in row.fields]
     if names == [MASKED_OUT, CONDITIONING]:
         masked_out, conditioning = _texts(row, MASKED_OUT), _texts(row, CONDITIONING)
@@ -131,12 +135,13 @@ def _item(row: Row, ids: RowIds, num_answers: int | None) -> Item:
             f"{listed(row.fields)}"
         )
     return Item(
-        id=ids.take(row, question),
+        id=ids.take(row, question, context),
         question=question,
         masked_out=masked_out[:num_answers],
         conditioning=conditioning[:num_answers],
         summaries=_summaries(row),
         order=_order(row),
+        context=context,
     )
 
 

@@ -18,20 +18,25 @@ SUFFIX = "_summary"
 FILES = ("questions.json", "test_answers.json", "summaries.json")
 
 
-class _Question(msgspec.Struct, frozen=True):
+class _Row(msgspec.Struct, frozen=True):
     question: str
 
 
-class _Answers(_Question, frozen=True):
+class _Question(_Row, frozen=True, omit_defaults=True):
+    context: str = ""
+    """Not in the published layout, whose scorer ignores further fields."""
+
+
+class _Answers(_Row, frozen=True):
     masked_out_task_answers: tuple[str, ...]
     conditioning_answers: tuple[str, ...]
 
 
-class _Summaries(_Question, frozen=True):
+class _Summaries(_Row, frozen=True):
     summaries: dict[str, str]
 
 
-PublishedRow = TypeVar("PublishedRow", bound=_Question)
+PublishedRow = TypeVar("PublishedRow", bound=_Row)
 
 
 def read_published(
@@ -39,7 +44,7 @@ def read_published(
     answers: str | Path | None = None,
     summaries: str | Path | None = None,
 ) -> tuple[list[Question], list[AnswerSet], list[Summary]]:
-    """Read some of the three files as records, whose ids are hashes of the question's text.
+    """Read some of the three files as records, whose ids are hashes of the question.
 
     Without a questions file, the questions come from the other files. ``_summary`` is removed from the
     names of summaries, unless two names of the file would become the same. Other fields are ignored.
@@ -60,10 +65,14 @@ def read_published(
                         f"{path}, record {number}: its question {excerpt(text)} is not in {questions}. "
                         "The texts must be equal; add the question there, or leave out the questions file."
                     )
+    question_records = {}
+    for text in texts:
+        context = question_rows[text].context if text in question_rows else ""
+        question_records[text] = Question(id=question_id(text, context), text=text, context=context)
     answer_records = []
     for text, answer_row in answer_rows.items():
         answer_set = AnswerSet(
-            question_id=question_id(text),
+            question_id=question_records[text].id,
             masked_out=answer_row.masked_out_task_answers,
             conditioning=answer_row.conditioning_answers,
         )
@@ -72,8 +81,9 @@ def read_published(
     summary_records = []
     for text, summary_row in summary_rows.items():
         for name, summary in summary_row.summaries.items():
-            summary_records.append(Summary(question_id=question_id(text), name=names[name], text=summary))
-    return [Question(id=question_id(text), text=text) for text in texts], answer_records, summary_records
+            id_ = question_records[text].id
+            summary_records.append(Summary(question_id=id_, name=names[name], text=summary))
+    return list(question_records.values()), answer_records, summary_records
 
 
 def write_published(
@@ -94,12 +104,12 @@ def write_published(
     Raises:
         DataError: a file exists (nothing is written then, unless ``overwrite``), or cannot be written.
     """
-    owners: dict[str, str] = {}
+    owners: dict[str, Question] = {}
     left_out: dict[str, None] = {}
     for question in questions:
-        if owners.setdefault(question.text, question.id) != question.id:
+        if owners.setdefault(question.text, question).id != question.id:
             left_out[question.id] = None
-    texts = {id_: text for text, id_ in owners.items()}
+    texts = {question.id: question.text for question in owners.values()}
 
     answer_rows = []
     for answer_set in answers:
@@ -116,7 +126,7 @@ def write_published(
             row.summaries[summary.name + suffix] = summary.text
         else:
             left_out[summary.question_id] = None
-    question_rows = [_Question(text) for text in texts.values()]
+    question_rows = [_Question(question.text, question.context) for question in owners.values()]
     _write(Path(directory), [question_rows, answer_rows, list(summary_rows.values())], overwrite)
     return list(left_out)
 

@@ -34,7 +34,8 @@ SOURCES = (BUNDLED, *HUB_SETS)
 QUESTION_COLUMNS = ("question", "problem", "prompt", "query", "text")
 GOLD_COLUMNS = ("answer", "answers", "gold")
 KIND_COLUMNS = ("kind", "category", "subject")
-BUNDLED_COLUMNS = Columns("text", "gold", "kind")
+CONTEXT_COLUMN = "context"
+BUNDLED_COLUMNS = Columns("text", "gold", "kind", CONTEXT_COLUMN)
 
 
 class QuestionSet(Record, frozen=True, kw_only=True):
@@ -52,6 +53,7 @@ class QuestionSet(Record, frozen=True, kw_only=True):
     limit: int | None
     seed: int
     question_column: str
+    context_column: str = ""
     sha256: str = ""
     """Hash of a file, of standard input, or of the bundled set."""
     dataset: str = ""
@@ -109,6 +111,7 @@ def load_questions(
     split: str | None = None,
     subset: str | None = None,
     question_column: str | None = None,
+    context_column: str | None = None,
     part: str | None = None,
 ) -> QuestionSet:
     """Load questions from a name in :data:`SOURCES`, a hub data set (``hf:NAME``), a file, or standard input
@@ -118,6 +121,7 @@ def load_questions(
         limit: size of a random sample. It depends only on ``seed`` and on positions in the source, and a
             smaller sample is a subset of a larger one. From the bundled set it is even over all kinds.
         question_column: may name a field inside an object column, as in ``"question.text"``.
+        context_column: may do so too. By default ``context``, if there is one.
         part: a shard such as ``"3/16"`` of the (sampled) questions.
 
     Raises:
@@ -130,13 +134,14 @@ def load_questions(
     shard = None if part is None else parse_shard(part)
     hub_set = find_hub_set(source)
     if hub_set:
-        table = _hub_table(hub_set, subset, split, question_column)
+        table = _hub_table(hub_set, subset, split, question_column, context_column)
     elif source == BUNDLED:
-        _refuse("the bundled questions", split=split, subset=subset, question_column=question_column)
+        options = {"question_column": question_column, "context_column": context_column}
+        _refuse("the bundled questions", split=split, subset=subset, **options)
         table = _bundled_table()
     elif source == "-" or Path(source).suffix.lower() in PARSERS or _exists(source):
         _refuse("a file", split=split, subset=subset)
-        table = _file_table(source, question_column)
+        table = _file_table(source, question_column, context_column)
     else:
         raise _unknown_source(source)
 
@@ -156,6 +161,7 @@ def load_questions(
         limit=limit,
         seed=seed,
         question_column=table.columns.question,
+        context_column=table.columns.context,
         **table.origin,
     )
 
@@ -189,18 +195,22 @@ def _bundled_table() -> RowTable:
     return RowTable(rows, len(rows), BUNDLED_COLUMNS, {"sha256": content.sha256})
 
 
-def _file_table(source: str, question_column: str | None) -> RowTable:
+def _file_table(source: str, question_column: str | None, context_column: str | None) -> RowTable:
     content = read_content(source)
     rows = parse_rows(content)
     names: dict[str, None] = {}
     for row in rows:
         names |= dict.fromkeys(row.fields)
-    columns = _guess_columns(content.name, list(names), question_column)
+    columns = _guess_columns(content.name, list(names), question_column, context_column)
     return RowTable(rows, len(rows), columns, {"sha256": content.sha256})
 
 
 def _hub_table(
-    hub_set: HubSet, subset: str | None, split: str | None, question_column: str | None
+    hub_set: HubSet,
+    subset: str | None,
+    split: str | None,
+    question_column: str | None,
+    context_column: str | None,
 ) -> RowTable:
     name = excerpt(hub_set.name, 200)
     subset = subset or hub_set.subset
@@ -211,13 +221,13 @@ def _hub_table(
     to_read = {"id"}
     rewrite = None
     if hub_set.columns and not question_column:
-        columns = hub_set.columns
-        _guess_columns(name, available, columns.question)
+        _guess_columns(name, available, hub_set.columns.question, context_column)
+        columns = hub_set.columns._replace(context=context_column or "")
         to_read.update(hub_set.reads)
         rewrite = hub_set.rewrite
     else:
-        columns = _guess_columns(name, available, question_column)
-    to_read.update(columns, [columns.question.partition(".")[0]])
+        columns = _guess_columns(name, available, question_column, context_column)
+    to_read.update(columns, [column.partition(".")[0] for column in columns])
     origin = {
         "dataset": hub_set.name,
         "subset": subset or "",
@@ -235,23 +245,27 @@ def _hub_rows(name: str, dataset: Any, rewrite: Callable[[Row], Row] | None) -> 
         yield rewrite(row) if rewrite else row
 
 
-def _guess_columns(name: str, available: Sequence[str], question_column: str | None) -> Columns:
-    """Choose columns by their names; an explicit question column must exist."""
+def _guess_columns(
+    name: str, available: Sequence[str], question_column: str | None, context_column: str | None
+) -> Columns:
+    """Choose columns by their names; explicit ones must exist."""
 
     def first(names: Sequence[str]) -> str:
         return next((name for name in names if name in available), "")
 
     listing = listed(available)
-    if question_column and not {question_column, question_column.partition(".")[0]} & set(available):
-        hint = nearest(question_column, list(available))
-        raise DataError(f"{name} has no column {excerpt(question_column)}.{hint} Its columns are {listing}.")
+    for column in (question_column, context_column):
+        if column and not {column, column.partition(".")[0]} & set(available):
+            hint = nearest(column, list(available))
+            raise DataError(f"{name} has no column {excerpt(column)}.{hint} Its columns are {listing}.")
     question = question_column or first(QUESTION_COLUMNS)
     if not question:
         raise DataError(
             f"{name}: no column is called {', '.join(QUESTION_COLUMNS)}; its columns are {listing} (the "
             "first line of a CSV file). Name the column of the questions with question_column."
         )
-    return Columns(question, first(GOLD_COLUMNS), first(KIND_COLUMNS))
+    context = context_column or first([CONTEXT_COLUMN])
+    return Columns(question, first(GOLD_COLUMNS), first(KIND_COLUMNS), context)
 
 
 def _sample(table: RowTable, limit: int | None, seed: int) -> Container[int]:
@@ -276,28 +290,29 @@ def _questions(table: RowTable, sample: Container[int], lenient: bool) -> Iterat
     with another sample.
 
     Args:
-        lenient: ignore a gold answer or kind that is not text, because users cannot edit a data set of the
-            hub.
+        lenient: ignore a gold answer, kind or context that is not text, because users cannot edit a data
+            set of the hub.
     """
     columns = table.columns
     ids = RowIds()
     for index, row in enumerate(table.rows):
         text = row.text(columns.question)
-        kind = _kind(row, columns.kind, lenient)
+        context = _text(row, columns.context, lenient and columns.context == CONTEXT_COLUMN)
         question = Question(
-            id=ids.take(row, text), text=text, kind=kind, gold=_gold(row, columns.gold, lenient)
+            id=ids.take(row, text, context),
+            text=text,
+            kind=_text(row, columns.kind, lenient),
+            gold=_gold(row, columns.gold, lenient),
+            context=context,
         )
         if index in sample:
             yield question
 
 
-def _kind(row: Row, column: str, lenient: bool) -> str:
-    value = row.get(column) if column else None
-    if isinstance(value, str):
-        return value
-    if value is None or lenient:
+def _text(row: Row, column: str, lenient: bool) -> str:
+    if not column or (lenient and not isinstance(row.get(column), str)):
         return ""
-    raise row.error(f"the field {excerpt(column)} must be a text, not {type_name(value)}")
+    return row.optional_text(column)
 
 
 def _gold(row: Row, column: str, lenient: bool) -> tuple[str, ...]:

@@ -250,11 +250,30 @@ def test_the_window(tmp_path: Path) -> None:
         [too_long] = narrow.chat.encode([narrow.chat.render(longer.messages)])
         window = len(prompt) + room
         expected = (
-            f"the prompt has {len(too_long)} tokens, but the window of model {narrow.name!r} holds {window}"
+            f"the prompt has {len(too_long)} tokens, but the window of model {narrow.name!r} holds {window}; "
+            "shorten the question or its context, or use a model with a larger window"
         )
         assert refused == Refusal(kind="too_long", message=expected)
     full = scripted(tmp_path / "full", "Par", "is", "!", max_position_embeddings=len(prompt))
     assert [reply.kind for reply in full.generate([ask()]) if isinstance(reply, Refusal)] == ["too_long"]
+
+
+def test_a_prompt_of_megabytes_is_refused_without_tokenising_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = scripted(tmp_path, "Par", "is", "!", max_position_embeddings=2048)
+    sizes: list[int] = []
+    encode = generator.chat.encode
+    monkeypatch.setattr(
+        generator.chat, "encode", lambda texts: sizes.extend(map(len, texts)) or encode(texts)
+    )
+    refused, without_spaces, reply = generator.generate([ask("word " * 10_000), ask("x" * 10**6), ask()])
+    assert isinstance(refused, Refusal)
+    assert isinstance(without_spaces, Refusal)
+    assert (refused.kind, without_spaces.kind) == ("too_long", "too_long")
+    assert refused.message.startswith("the prompt has 10000 tokens or more, but the window of model")
+    assert isinstance(reply, Reply)
+    assert max(sizes) < 1000
 
 
 def test_an_empty_conversation_of_a_model_without_template(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from selfreflect.models.base import Refusal, Reply, Request
-from selfreflect.models.chat import ChatTokenizer, ends_in_trace, refusal_for
+from selfreflect.models.chat import ChatTokenizer, encode_requests, ends_in_trace
 from selfreflect.models.local.decode import Draw, decode
 from selfreflect.models.local.loading import CausalLM, load_causal_lm
 from selfreflect.models.spec import ModelSpec
@@ -49,12 +49,10 @@ class HFGenerator:
 
     def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
         """One reply or refusal per request, in order. Batches span requests."""
-        rendered = [self.chat.render(request.messages, thinking=request.thinking) for request in requests]
-        prompts = [tuple(ids) for ids in self.chat.encode(rendered)]
-        refusals = [refusal_for(prompt, self.lm.window, self.name) for prompt in prompts]
+        rendered, prompts, refusals = encode_requests(self.chat, requests, self.lm.window, self.name)
         draws: list[list[Draw]] = []
         for request, prompt, refusal in zip(requests, prompts, refusals, strict=True):
-            draws.append([] if refusal else self._draws(request, prompt))
+            draws.append([] if refusal else self._draws(request, tuple(prompt)))
         for batch in self._batches(draws):
             decode(self.lm.model, batch, self._stop_ids, self._pad_id)
         results: list[Reply | Refusal] = []
@@ -84,7 +82,7 @@ class HFGenerator:
             batches[-1].append(draw)
         return batches
 
-    def _reply(self, rendered: str, prompt: tuple[int, ...], draws: Sequence[Draw]) -> Reply:
+    def _reply(self, rendered: str, prompt: Sequence[int], draws: Sequence[Draw]) -> Reply:
         in_trace = ends_in_trace(rendered)
         completions = [
             self.chat.completion(draw.tokens, in_trace=in_trace, stopped=draw.stopped) for draw in draws

@@ -12,7 +12,7 @@ import numpy as np
 
 from selfreflect.errors import BackendError, JudgeError, MissingExtraError, excerpt
 from selfreflect.models.base import Refusal, Reply, Request
-from selfreflect.models.chat import ChatTokenizer, ends_in_trace, refusal_for
+from selfreflect.models.chat import ChatTokenizer, encode_requests, ends_in_trace
 from selfreflect.models.local.loading import ModelSource, locate
 from selfreflect.models.spec import ModelSpec
 
@@ -80,9 +80,7 @@ class VLLMGenerator:
 
     def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
         """One reply or refusal per request, in order. Raises BackendError if vLLM stops working."""
-        rendered = [self.chat.render(request.messages, thinking=request.thinking) for request in requests]
-        prompts = self.chat.encode(rendered)
-        refusals = [refusal_for(prompt, self._window, self.name) for prompt in prompts]
+        rendered, prompts, refusals = encode_requests(self.chat, requests, self._window, self.name)
         token_ids, params = [], []
         for request, prompt, refusal in zip(requests, prompts, refusals, strict=True):
             if refusal is None:

@@ -16,7 +16,6 @@ from selfreflect.validate.ranked.controls import (
     NONSENSE_TEXT,
     QUESTION,
     Controls,
-    PasteCurve,
 )
 from selfreflect.validate.study import Finding
 
@@ -108,23 +107,14 @@ def test_a_summary_stands_above_the_paste_curve_by_what_its_words_do_not_explain
     assert good["as words"] == pytest.approx(2.8)
     assert (bad["as answers"], bad["as words"]) == (None, None)
     assert any(
-        "good tells as much in 3 words as pasting 1.4 answers (3 words); -0.5" in says for says in result.says
+        "good tells as much in 3 words as pasting 1.4 answers (3 words). Below the paste curve: -0.5" in says
+        for says in result.says
     )
-    assert any("bad tells nothing;" in says and "clearly less" in says for says in result.says)
+    assert any("bad tells nothing, in 3 words. Below" in says for says in result.says)
     [plot] = result.plots
     line, *dots = plot.curves
     assert (line.x, line.y) == ((0, 2, 4, 6), (0, *map(pytest.approx, (10.035, 15.035, 16.035))))
     assert [(dot.label, dot.x) for dot in dots] == [("good", (3,)), ("bad", (3,))]
-
-
-def test_the_curve_ends_with_all_answers_and_never_falls():
-    curve = PasteCurve((0, 1, 2, 4), (0, 5, 10, 20), (0.0, 4.0, 3.0, 8.0))
-    assert curve.at(7.5) == 3.5
-    assert curve.at(100) == 8
-    assert curve.equal(2.0) == (0.5, 2.5)
-    assert curve.equal(6.0) == (3.0, 15.0)
-    assert curve.equal(9.0) is None
-    assert curve.equal(-1.0) is None
 
 
 def test_items_without_all_values_are_no_part_of_the_curve():

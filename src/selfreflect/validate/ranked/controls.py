@@ -4,7 +4,6 @@ themselves, pasted?"""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
@@ -14,10 +13,11 @@ from selfreflect.errors import DataError, excerpt
 from selfreflect.metric.information import pasted
 from selfreflect.render.plots import Curve, Plot
 from selfreflect.render.table import Cell
+from selfreflect.report.paste_curve import PasteCurve, mean_curve
 from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate, mean_interval
 from selfreflect.validate.base import MetricInfo, Value
-from selfreflect.validate.statistics import Indices, bootstrap, bounded_mean
+from selfreflect.validate.statistics import Indices, bootstrap
 from selfreflect.validate.study import (
     Finding,
     interval,
@@ -61,6 +61,9 @@ _CURVE_NOTES = (
 )
 
 
+_VERDICTS = {1: "Above the paste curve", 0: "Not clearly off the paste curve", -1: "Below the paste curve"}
+
+
 def control_texts(item: Item) -> dict[str, str]:
     """By name. Items with few answers lack some."""
     answers = _answers(item)
@@ -69,26 +72,6 @@ def control_texts(item: Item) -> dict[str, str]:
         if count < len(answers):
             texts[name] = pasted(answers[:count])
     return {**texts, ALL_PASTED: pasted(answers)}
-
-
-@dataclass(frozen=True)
-class PasteCurve:
-    """What raw answers tell when they are pasted, from none to all of them: each of shape (K,)."""
-
-    answers: Sequence[float]
-    words: Sequence[float]
-    bits: Sequence[float]
-
-    def at(self, words: float) -> float:
-        """The bits in as many words; those of all answers if they have fewer."""
-        return float(np.interp(words, self.words, self.bits))
-
-    def equal(self, bits: float) -> tuple[float, float] | None:
-        """How many answers, of how many words, tell as much. None if none or not even all do."""
-        highest = np.maximum.accumulate(self.bits)
-        if not 0 < bits <= highest[-1]:
-            return None
-        return float(np.interp(bits, highest, self.answers)), float(np.interp(bits, highest, self.words))
 
 
 class Controls:
@@ -251,18 +234,20 @@ class Controls:
             bits = [values[item, name] for item in items]
             words = [self._words[item, name] for item in items]
             pasted_bits = [curves[item].at(count) for item, count in zip(items, words, strict=True)]
-            more = [one - other for one, other in zip(bits, pasted_bits, strict=True)]
-            above = mean_interval(more, self._count(name))
-            mean = mean_interval(bits, self._count(name))
+            gains = [one - other for one, other in zip(bits, pasted_bits, strict=True)]
+            mean, gain = mean_interval(bits, self._count(name)), mean_interval(gains, self._count(name))
             mean_words = fmean(words)
-            equal = _mean_curve([curves[item] for item in items]).equal(fmean(bits))
+            curve = mean_curve([curves[item] for item in items])
+            answers, equal_words = curve.equal(fmean(bits)) or (None, None)
             row: dict[str, Cell] = {"metric": metric.name, "summary": name, "words": mean_words}
             row |= {"bits": fmean(bits), "curve": fmean(pasted_bits)}
-            row |= interval("above the curve", above, "low", "high")
-            row["items above"] = bounded_mean([float(one > 0) for one in more], 0, 1).mean
-            row |= {"as answers": equal and equal[0], "as words": equal and equal[1], "n": above.n}
-            rows.append(row)
-            sentences.append(_sentence(metric.name, row, equal, above))
+            row |= interval("above the curve", gain, "low", "high")
+            row |= {"items above": fmean(float(one > 0) for one in gains)}
+            rows.append({**row, "as answers": answers, "as words": equal_words, "n": gain.n})
+            sentence = curve.sentence(f"{metric.name}: {name}", mean_words, fmean(bits))
+            verdict = _VERDICTS[gain.side_of(0)]
+            size = f"{with_interval(gain, '+.1f')} bits per answer"
+            sentences.append(f"{sentence} {verdict}: {size} compared with raw answers in as many words.")
             low = () if mean.low is None else (mean.low,)
             high = () if mean.high is None else (mean.high,)
             dots.append(Curve(name, (mean_words,), (fmean(bits),), low, high))
@@ -277,36 +262,11 @@ def _heading(control: str) -> str:
     return control.removeprefix("control: ")
 
 
-def _sentence(
-    metric: str, row: Mapping[str, Cell], equal: tuple[float, float] | None, above: Estimate
-) -> str:
-    """Where a kind of summary stands, from its row in the table of the curve."""
-    bits = row["bits"]
-    if equal is not None:
-        answers, words = equal
-        tells = f"as much in {row['words']:.0f} words as pasting {answers:.1f} answers ({words:.0f} words)"
-    else:
-        tells = "more than all answers pasted" if isinstance(bits, float) and bits > 0 else "nothing"
-    verdict = {1: "clearly more", 0: "no clear difference", -1: "clearly less"}[above.side_of(0)]
-    size = f"{with_interval(above, '+.1f')} bits per answer than raw answers in as many words"
-    return f"{metric}: {row['summary']} tells {tells}; {size}: {verdict}."
-
-
-def _mean_curve(curves: Sequence[PasteCurve]) -> PasteCurve:
-    """Means over the curves with the most points: those of fewer answers have no value in between."""
-    most = max(len(curve.answers) for curve in curves)
-    longest = [curve for curve in curves if len(curve.answers) == most]
-    answers = np.mean([curve.answers for curve in longest], axis=0).tolist()
-    words = np.mean([curve.words for curve in longest], axis=0).tolist()
-    bits = np.mean([curve.bits for curve in longest], axis=0).tolist()
-    return PasteCurve(answers, words, bits)
-
-
 def _curve_plot(
     metric: MetricInfo, curves: Mapping[str, PasteCurve], dots: Sequence[Curve]
 ) -> Iterator[Plot]:
     if curves:
-        mean = _mean_curve(list(curves.values()))
+        mean = mean_curve(list(curves.values()))
         line = Curve("answers pasted", tuple(mean.words), tuple(mean.bits))
         title = f"{metric.name}: summaries against answers pasted"
         yield Plot(f"paste-{metric.name}", title, "words", "bits per answer", (line, *dots))

@@ -7,13 +7,13 @@ import pytest
 from studies import measured, rows
 
 from selfreflect.errors import DataError
+from selfreflect.metric import information
 from selfreflect.sources.items import Item
 from selfreflect.validate.base import MetricInfo
 from selfreflect.validate.ranked.controls import (
     ALL_PASTED,
     EMPTY,
     NONSENSE,
-    NONSENSE_TEXT,
     QUESTION,
     Controls,
 )
@@ -33,7 +33,7 @@ def item(number: int, **summaries: str) -> Item:
         id=f"i{number}",
         question="Why is it so?",
         masked_out=("x",),
-        conditioning=("first answer", " ", "second answer", "third answer"),
+        conditioning=("first answer", "second answer", "third answer"),
         summaries=summaries,
     )
 
@@ -56,7 +56,7 @@ def test_the_texts_of_an_item():
         "bad": "one two three",
         EMPTY: "",
         QUESTION: "Why is it so?",
-        NONSENSE: NONSENSE_TEXT,
+        NONSENSE: information.NONSENSE,
         ONE: "first answer",
         TWO: "first answer\nsecond answer",
         ALL_PASTED: "first answer\nsecond answer\nthird answer",

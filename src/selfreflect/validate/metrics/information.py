@@ -52,12 +52,10 @@ class UsableInformation:
             except CannotScoreError as error:
                 return no_values(self, item, undefined(error))
             for text in texts:
-                results[text][info.name] = self._result(by_text.get(text))
+                results[text][info.name] = self._result(by_text[text])
         return make_values(self, item, results)
 
-    def _result(self, information: Information | None) -> Result:
-        if information is None:
-            return Undefined(reason="too_long", message="the summary does not fit the judge's window")
+    def _result(self, information: Information) -> Result:
         if information.bits is None or information.undefined is not None:
             reason = information.undefined or "unmeasured"
             return Undefined(reason=reason, message=_WHY.get(reason, information.why))

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from selfreflect.errors import DataError, excerpt
-from selfreflect.metric.information import pasted
+from selfreflect.metric import information
 from selfreflect.render.plots import Curve, Plot
 from selfreflect.render.table import Cell
 from selfreflect.report.paste_curve import PasteCurve, mean_curve
@@ -20,6 +20,7 @@ from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.statistics import Indices, bootstrap
 from selfreflect.validate.study import (
     Finding,
+    counted,
     interval,
     make_table,
     tallied,
@@ -28,9 +29,8 @@ from selfreflect.validate.study import (
 )
 
 EMPTY, QUESTION, NONSENSE = "control: empty", "control: question repeated", "control: nonsense"
-NONSENSE_TEXT = "18:08:33 37 ;; qx 2044 [ok] 7f 19"
-SILENT = (EMPTY, QUESTION, NONSENSE)
-"""Controls that say nothing about the answers."""
+SILENT = {"empty": EMPTY, "question": QUESTION, "nonsense": NONSENSE}
+"""Controls that say nothing about the answers, by the name of the record."""
 PASTED = {
     "control: 1 answer pasted": 1,
     "control: 2 answers pasted": 2,
@@ -66,12 +66,16 @@ _VERDICTS = {1: "Above the paste curve", 0: "Not clearly off the paste curve", -
 
 def control_texts(item: Item) -> dict[str, str]:
     """By name. Items with few answers lack some."""
-    answers = _answers(item)
-    texts = {EMPTY: "", QUESTION: item.question, NONSENSE: NONSENSE_TEXT}
-    for name, count in PASTED.items():
-        if count < len(answers):
-            texts[name] = pasted(answers[:count])
-    return {**texts, ALL_PASTED: pasted(answers)}
+    texts: dict[str, str] = {}
+    for control, text in information.control_texts(item.question, item.conditioning):
+        if control.name != "pasted":
+            name = SILENT[control.name]
+        elif control.answers == len(item.conditioning):
+            name = ALL_PASTED
+        else:
+            name = f"control: {counted(control.answers, 'answer')} pasted"
+        texts[name] = text
+    return texts
 
 
 class Controls:
@@ -85,14 +89,14 @@ class Controls:
     name = "controls"
 
     def __init__(self, items: Sequence[Item]) -> None:
-        usable = [item for item in items if _answers(item)]
+        usable = [item for item in items if any(map(str.strip, item.conditioning))]
         if not usable:
             raise DataError(f"none of the {len(items)} items has a conditioning answer with words in it")
         own: dict[str, None] = {}
         for item in usable:
             own |= dict.fromkeys(item.summaries)
         self.summaries = list(own)
-        taken = own.keys() & {*SILENT, *PASTED, ALL_PASTED}
+        taken = own.keys() & {*SILENT.values(), *PASTED, ALL_PASTED}
         if taken:
             raise DataError(f"the summary name {excerpt(min(taken))} is that of a control")
         self.items: list[Item] = []
@@ -100,7 +104,7 @@ class Controls:
             summaries = {**item.summaries, **control_texts(item)}
             self.items.append(replace(item, summaries=summaries, order=()))
         present: set[str] = set().union(*(item.summaries for item in self.items))
-        self.controls = [name for name in (*SILENT, *PASTED, ALL_PASTED) if name in present]
+        self.controls = [name for name in (*SILENT.values(), *PASTED, ALL_PASTED) if name in present]
         self._words: dict[tuple[str, str], int] = {}
         for item in self.items:
             for name, text in item.summaries.items():
@@ -197,7 +201,7 @@ class Controls:
         """Name the texts that say nothing and that are judged at least as good as a summary."""
         lost = []
         for row in rows:
-            for control in SILENT:
+            for control in SILENT.values():
                 share = row[_heading(control)]
                 if isinstance(share, float) and share <= 0.5:
                     lost.append(f"{row['summary']} beats '{_heading(control)}' in {share:.0%}")
@@ -211,7 +215,7 @@ class Controls:
         """By item; of the items that have all values."""
         curves: dict[str, PasteCurve] = {}
         for item in self.items:
-            counts = {**PASTED, ALL_PASTED: len(_answers(item))}
+            counts = {**PASTED, ALL_PASTED: len(item.conditioning)}
             names = [name for name in counts if name in item.summaries]
             if all((item.id, name) in values for name in names):
                 answers = [counts[name] for name in names]
@@ -252,10 +256,6 @@ class Controls:
             high = () if mean.high is None else (mean.high,)
             dots.append(Curve(name, (mean_words,), (fmean(bits),), low, high))
         return rows, sentences, dots
-
-
-def _answers(item: Item) -> list[str]:
-    return [answer for answer in item.conditioning if answer.strip()]
 
 
 def _heading(control: str) -> str:

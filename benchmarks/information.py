@@ -29,7 +29,6 @@ from selfreflect.records import Reader, Score, Summary
 from selfreflect.sources.items import Item, read_items
 from selfreflect.text import normalise_question
 
-NONSENSE = "18:08:33 37 ;; qx 2044 [ok] 7f 19"
 PASTED = (1, 2, 5)
 
 Row = dict[str, Any]
@@ -52,7 +51,12 @@ def own_words(question: str, told: str | None, reader: Reader) -> tuple[Message,
 
 def texts(item: Item) -> dict[str, str]:
     """The summaries from the best to the worst, then the controls."""
-    named = {**item.summaries, "empty": "", "question repeated": item.question, "nonsense": NONSENSE}
+    named = {
+        **item.summaries,
+        "empty": "",
+        "question repeated": item.question,
+        "nonsense": information.NONSENSE,
+    }
     for count in pasted_counts(len(item.conditioning))[:-1]:
         named[f"{count} pasted"] = information.pasted(item.conditioning[:count])
     return named

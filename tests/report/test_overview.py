@@ -6,7 +6,16 @@ from msgspec.structs import replace
 
 from selfreflect.cli.show import grouped_answers, score_text, worst_words
 from selfreflect.errors import DataError
-from selfreflect.records import AnswerSet, Failure, Question, Sampled, Score, Summary, WordDistance
+from selfreflect.records import (
+    AnswerSet,
+    Failure,
+    Information,
+    Question,
+    Sampled,
+    Score,
+    Summary,
+    WordDistance,
+)
 from selfreflect.render.table import to_csv, to_markdown, to_rich
 from selfreflect.report.comparison import Contender, compare, comparison, contenders
 from selfreflect.report.overview import failure_table, overview, question_table, strategy_results
@@ -170,6 +179,29 @@ def test_scores_of_different_judges_are_called_out():
     assert note.startswith("NOT DIRECTLY COMPARABLE")
     assert "judge-1, float32" in note
     assert "judge-2, float32, temperature 5, compat published" in note
+
+
+def test_the_embedded_judge_is_said_not_to_read_hedges() -> None:
+    measured = Information(
+        question_id="q0",
+        summary="greedy",
+        reader="informed",
+        bits=1.0,
+        bits_available=2.0,
+        recovered=0.5,
+        judge="smollm2",
+    )
+    full = run({"greedy": [None]}, questions=1)
+    without_scores = RunRecords(
+        "", ("greedy",), full.questions, {}, {}, {}, (), information={("q0", "greedy"): measured}
+    )
+    for judge, records, expected in (
+        ("smollm2", run({"greedy": [0.1]}, questions=1, judge="smollm2"), True),
+        ("smollm2", without_scores, True),
+        ("judge-2", run({"greedy": [0.1]}, questions=1, judge="judge-2"), False),
+    ):
+        hedges = [note for note in overview(records).notes if "reads no hedges" in note]
+        assert bool(hedges) is expected, judge
 
 
 def test_failures_are_counted_by_stage_strategy_and_kind():

@@ -15,10 +15,10 @@ from selfreflect.bench.flops import count_flops, peak_seconds, read_shape, synch
 from selfreflect.bench.machine import allocated, available, describe_machine, peak, reset_peak
 from selfreflect.bench.result import SCHEDULES, Figures, Result
 from selfreflect.bench.schedules import Distances, batched, longest, one_by_one, requests, token_bytes
-from selfreflect.bench.work import ScalingPoint, Work, controls, encode, work_of
+from selfreflect.bench.work import ScalingPoint, Work, encode, work_of
 from selfreflect.errors import DataError, excerpt
 from selfreflect.metric.engine.reference import Reference
-from selfreflect.metric.information import measure
+from selfreflect.metric.information import control_texts, measure
 from selfreflect.metric.prompts import CannotScoreError
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.judge import Judge
@@ -168,10 +168,11 @@ class Bench:
     def _information_figures(self, item: Item, seconds_engine: float) -> Figures:
         """How long the second measure takes on the same summaries, without and with its controls."""
         summaries = list(item.summaries.values())
+        controls = [text for _, text in control_texts(item.question, item.conditioning)]
         figures: Figures = {}
         for name, texts in (
             ("information", summaries),
-            ("information_with_controls", [*summaries, *controls(item)]),
+            ("information_with_controls", [*summaries, *controls]),
         ):
             start = self._now()
             measure(self.judge, self.metric.engine, item.question_record, item.answer_set, texts)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from selfreflect.errors import DataError, excerpt
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
-from selfreflect.metric.information import pasted
 from selfreflect.metric.prompts import CannotScoreError, prepare, summary_prompts
 from selfreflect.sources.items import Item
 
@@ -56,12 +55,6 @@ def work_of(judge: Judge, item: Item) -> Work:
             trees.append(build_tree(prompts))
     targets = sum(len(prompt.ids) - prompt.first for prompt in contexts[0])
     return Work(item, tuple(trees), requests=len(contexts) * targets)
-
-
-def controls(item: Item) -> list[str]:
-    """Texts that usable information is compared with: three that tell nothing, and raw answers."""
-    few = [pasted(item.conditioning[:count]) for count in (1, 2, 5)]
-    return ["", item.question, "18:08:33 37 ;; qx 2044 [ok] 7f 19", *few]
 
 
 class Axis(NamedTuple):

@@ -39,6 +39,8 @@ def score_command(
     Two measures: what a summary tells, in % of what the sampled answers themselves would tell (usable
     information; 100 % is as good as seeing them, below 0 misleads), and the published SelfReflect score
     (0 is perfect, lower is better). --measures takes one of them, --no-controls leaves out the controls.
+    The embedded judge, smollm2, reads no hedges and no percentages: "most likely A" gets about the same
+    numbers as "A". Use a larger judge for summaries that differ in them.
 
     --items FILE scores a file and stores nothing: each record is {"id"?, "question", "answers": [...],
     "summaries": {name: text}}, or has "masked_out_task_answers" and "conditioning_answers" instead of

@@ -11,6 +11,7 @@ from selfreflect.records import STAGES, Score
 from selfreflect.render.table import Approximate, Cell, Column, Table
 from selfreflect.render.text import one_line
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
+from selfreflect.report.sentences import HEDGES
 from selfreflect.stats import Estimate, mean_interval
 
 SCORE = ".4f"
@@ -140,6 +141,9 @@ def _overview_notes(run: RunRecords, results: Sequence[StrategyResult]) -> list[
             f"NOT DIRECTLY COMPARABLE: scored with different judges or settings ({'; '.join(settings)})"
         )
         notes.append(METHOD)
+    names = {score.judge for score in scores} | {one.judge for one in run.information.values()}
+    if "smollm2" in names:
+        notes.append(HEDGES)
     notes += estimate_note(scores)
     commons = [result.common for result in results if result.common]
     if commons:

@@ -11,6 +11,12 @@ OTHER_READER = "another judge, a context that only the model reads, or --reader 
 OTHER_JUDGE = "another judge, or a context that only the model reads"
 """The same where the judge does not see the question anyway."""
 
+HEDGES = (
+    "judge smollm2 reads no hedges and no percentages: with them a summary gets about the same numbers as "
+    "without. Use a larger judge for summaries that differ in them."
+)
+"""Measured in benchmarks/RESULTS.md, "What the embedded judge does not read"."""
+
 
 def information_sentence(information: Information, answers: int | None, subject: str = "This summary") -> str:
     """Say what a summary tells, or why nobody can say.

@@ -4,9 +4,10 @@ pairs can show. What is undefined is None, never NaN."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
@@ -57,6 +58,20 @@ def bounded_mean(values: Sequence[float], lowest: float, highest: float, *, seed
         high = mean + others * (highest - mean)
     # rounding may step over a bound
     return replace(estimate, low=max(float(lowest), low), high=min(float(highest), high))
+
+
+def share_by_item(outcomes: Iterable[tuple[str, bool]], *, seed: int = 0) -> Estimate:
+    """Mean over items of the share of an item's pairs that are won (agreed on, …), because pairs of one item
+    depend on each other; interval as :func:`bounded_mean`."""
+    by_item: dict[str, list[bool]] = {}
+    for item, won in outcomes:
+        by_item.setdefault(item, []).append(won)
+    return _mean_share(tuple(sorted(fmean(wins) for wins in by_item.values())), seed)
+
+
+@lru_cache(maxsize=4096)  # tables ask for the same few shares again and again
+def _mean_share(shares: tuple[float, ...], seed: int) -> Estimate:
+    return bounded_mean(shares, 0, 1, seed=seed)
 
 
 def side_of_chance(rate: Estimate) -> int:

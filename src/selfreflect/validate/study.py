@@ -73,12 +73,17 @@ def dot_plot(
     """Plot one named dot with its interval for each estimate that has a mean; no plot if none has."""
     curves: list[Curve] = []
     for of, estimate in estimates:
-        if estimate.mean is not None:
-            low = () if estimate.low is None else (estimate.low,)
-            high = () if estimate.high is None else (estimate.high,)
-            curves.append(Curve(of, (len(curves) + 1.0,), (estimate.mean,), low, high))
+        curves += dot(of, len(curves) + 1.0, estimate)
     plot = Plot(name, title, "place", label, tuple(curves), points=True, against=against)
     return (plot,) if curves else ()
+
+
+def dot(name: str, x: float, estimate: Estimate) -> Iterator[Curve]:
+    """A point with its interval, if the estimate has a mean."""
+    if estimate.mean is not None:
+        low = () if estimate.low is None else (estimate.low,)
+        high = () if estimate.high is None else (estimate.high,)
+        yield Curve(name, (x,), (estimate.mean,), low, high)
 
 
 def make_table(

@@ -21,6 +21,7 @@ from selfreflect.validate.statistics import Indices, bootstrap
 from selfreflect.validate.study import (
     Finding,
     counted,
+    dot,
     interval,
     make_table,
     tallied,
@@ -230,7 +231,7 @@ class Controls:
         """Each kind of summary against the curves of its items: rows, sentences, and dots of a plot."""
         rows: list[dict[str, Cell]] = []
         sentences = []
-        dots = []
+        dots: list[Curve] = []
         for name in self.summaries:
             items = [item for item in curves if (item, name) in values]
             if not items:
@@ -252,9 +253,7 @@ class Controls:
             verdict = _VERDICTS[gain.side_of(0)]
             size = f"{with_interval(gain, '+.1f')} bits per answer"
             sentences.append(f"{sentence} {verdict}: {size} compared with raw answers in as many words.")
-            low = () if mean.low is None else (mean.low,)
-            high = () if mean.high is None else (mean.high,)
-            dots.append(Curve(name, (mean_words,), (fmean(bits),), low, high))
+            dots += dot(name, mean_words, mean)
         return rows, sentences, dots
 
 

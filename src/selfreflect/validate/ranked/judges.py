@@ -18,9 +18,9 @@ from selfreflect.validate.statistics import (
     FEWEST_RESAMPLED,
     Indices,
     bootstrap,
-    bounded_mean,
     correlation_interval,
     kendall,
+    share_by_item,
 )
 from selfreflect.validate.study import (
     Finding,
@@ -156,12 +156,11 @@ def _same_order(points: Points) -> Estimate:
     by_item: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for (item, _), point in points.items():
         by_item[item].append(point)
-    shares = []
-    for own in by_item.values():
-        same = [np.sign(x - u) == np.sign(y - v) for (x, y), (u, v) in combinations(own, 2)]
-        if same:
-            shares.append(sum(same) / len(same))
-    return bounded_mean(shares, 0, 1)
+    agreed: list[tuple[str, bool]] = []
+    for item, own in by_item.items():
+        for (x, y), (u, v) in combinations(own, 2):
+            agreed.append((item, bool(np.sign(x - u) == np.sign(y - v))))
+    return share_by_item(agreed)
 
 
 def _curves(points: Points) -> tuple[Curve, ...]:

@@ -11,10 +11,9 @@ length: it extrapolates if the better summary is always longer.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from statistics import fmean
 
 from selfreflect.render.table import Cell
@@ -22,7 +21,7 @@ from selfreflect.sources.items import Item
 from selfreflect.stats import Estimate
 from selfreflect.validate.base import MetricInfo
 from selfreflect.validate.ranked.order import Pair, Relation
-from selfreflect.validate.statistics import ALPHA, bounded_mean, holm, mcnemar
+from selfreflect.validate.statistics import ALPHA, bounded_mean, holm, mcnemar, share_by_item
 from selfreflect.validate.study import interval
 
 ADJUSTED_P = "p (Holm)"
@@ -82,12 +81,8 @@ class MetricResult:
 
     @cached_property
     def rate(self) -> Estimate:
-        """The mean over items of the share of an item's pairs that are won, because pairs of one item depend
-        on each other."""
-        by_item: dict[str, list[bool]] = defaultdict(list)
-        for pair, win in self.decided.items():
-            by_item[pair.item].append(win)
-        return _mean_share(tuple(sorted(sum(wins) / len(wins) for wins in by_item.values())))
+        """The mean over items of the share of an item's pairs that are won."""
+        return share_by_item((pair.item, win) for pair, win in self.decided.items())
 
     def matched_rate(self, pairs: Collection[Pair]) -> Estimate:
         """The rate among some pairs, without numbers if it is over too few items."""
@@ -107,11 +102,6 @@ class MetricResult:
             below = math.hypot(below, (rate.mean - rate.low) / 2)
             above = math.hypot(above, (rate.high - rate.mean) / 2)
         return Estimate(mean, mean - below, mean + above, n, n)
-
-
-@lru_cache(maxsize=4096)  # the tables ask for the same few shares again and again
-def _mean_share(shares: tuple[float, ...]) -> Estimate:
-    return bounded_mean(shares, 0, 1)
 
 
 def decide_pairs(

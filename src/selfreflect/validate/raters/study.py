@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 from typing import Literal
 
 import numpy as np
@@ -24,8 +23,8 @@ from selfreflect.validate.statistics import (
     FEWEST_RESAMPLED,
     Indices,
     bootstrap,
-    bounded_mean,
     scipy_stats,
+    share_by_item,
     side_of_chance,
 )
 from selfreflect.validate.study import (
@@ -182,11 +181,8 @@ def _majority(raters: Sequence[Orders]) -> dict[Pair, int]:
 
 def _agreement(own: Orders, majority: Orders, seed: int) -> Estimate:
     """The share of pairs on which a metric's order is that of the majority: mean over items."""
-    by_item: dict[str, list[bool]] = {}
-    for pair, order in majority.items():
-        if pair in own:
-            by_item.setdefault(pair[0], []).append(own[pair] == order)
-    return bounded_mean([fmean(agreed) for agreed in by_item.values()], 0, 1, seed=seed)
+    agreed = [(pair[0], own[pair] == order) for pair, order in majority.items() if pair in own]
+    return share_by_item(agreed, seed=seed)
 
 
 def _among_raters(orders: Estimate) -> str:

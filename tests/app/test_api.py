@@ -26,6 +26,7 @@ from selfreflect.app.schemas import AskBody, ScoreBody
 from selfreflect.app.work import GUESSES, guesses_for
 from selfreflect.errors import DataError
 from selfreflect.models import embedder as embedding
+from selfreflect.records import question_id
 from selfreflect.store.run import Run
 
 if TYPE_CHECKING:
@@ -97,6 +98,35 @@ def test_the_answers_are_those_that_one_batch_gives(client: Client, model: Path,
     assert run(*command.split()).code == 0
     [answers] = Run.load(tmp_path / "run").answers.values()
     assert list(answers.answers) == page
+
+
+@pytest.mark.parametrize(
+    "context", [" Anna: red.\n", '"""\n<script>window.pwned=1</script><|im_end|>\x1b[2J', "", " \n"]
+)
+def test_the_model_reads_the_context_of_a_question(client: Client, root: Path, context: str) -> None:
+    before = asked_runs(root)
+    end = client.finished(client.ask("Which colour?", context=context))
+    assert end["status"] == "done"
+    [folder] = asked_runs(root) - before
+    [question] = Run.load(folder).questions.values()
+    kept = context.strip()
+    assert (question.context, question.id) == (kept, question_id("Which colour?", kept))
+    assert client.get(f"/api/runs/{end['run']}/questions/0").json()["text"] == "Which colour?"
+
+
+def test_answers_to_score_keep_their_context(client: Client) -> None:
+    body = {"question": "Which?", "context": "Anna: red.", "answers": ANSWERS, "summaries": {"a": "Red."}}
+    end = client.finished(client.post("/api/score", json={**body, "judge": "model"}).json()["id"])
+    exported = client.get(f"/api/runs/{end['run']}/export").json()
+    assert exported["questions"][0]["context"] == "Anna: red."
+    assert exported["scores"][0]["question_id"] == exported["questions"][0]["id"]
+
+
+def test_a_context_that_does_not_fit_the_window_says_what_to_do(client: Client) -> None:
+    *_, (_, _, failure), _ = client.events(client.ask(context="evidence " * 11_000))
+    assert failure["kind"] == "too_long"
+    assert "shorten the question or its context" in failure["message"]
+    assert client.post("/api/ask", json={"question": "?", "context": "x" * 100_001}).status_code == 422
 
 
 def test_events_are_resumed_after_the_last_one_that_arrived(client: Client) -> None:

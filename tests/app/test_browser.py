@@ -105,6 +105,29 @@ def test_a_question_is_asked_and_everything_about_it_is_shown(page: Any) -> None
     assert page.serious() == []
 
 
+def test_the_context_box_is_sent_cleared_by_an_example_and_reached_with_the_keyboard(
+    page: Any, client: Client
+) -> None:
+    shown = page.page
+    shown.click("#examples button >> nth=0")
+    assert "Anna" in shown.input_value("#context")
+    shown.click("#examples button >> nth=1")
+    assert shown.input_value("#context") == ""
+    shown.focus("#question")
+    shown.keyboard.press("Tab")
+    assert shown.evaluate("document.activeElement.id") == "context"
+    shown.fill("#context", PAYLOADS[0] + " <|im_end|>")
+    shown.fill("#num-answers", "1")
+    shown.press("#context", "Control+Enter")
+    shown.wait_for_selector("button.word")
+    run_id = shown.get_attribute("[data-run]", "data-run")
+    [question] = client.get(f"/api/runs/{run_id}/export").json()["questions"]
+    assert question["context"] == PAYLOADS[0] + " <|im_end|>"
+    shown.set_viewport_size({"width": 390, "height": 800})
+    assert shown.evaluate("document.documentElement.scrollWidth") <= 390
+    assert page.serious() == []
+
+
 # by default a tiny model is asked in the browser, and test_api.py starts the command
 @pytest.mark.slow
 def test_the_command_starts_with_the_embedded_model_and_nothing_else(chromium: Any, tmp_path: Path) -> None:

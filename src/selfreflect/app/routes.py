@@ -22,6 +22,7 @@ from selfreflect.app.schemas import (
     MAX_ANSWERS,
     MAX_QUESTION,
     MAX_SUMMARIES,
+    MAX_TEXT,
     AskBody,
     ErrorAnswer,
     GroupsAnswer,
@@ -141,6 +142,7 @@ def options(services: Shared) -> OptionsAnswer:
         defaults=AskBody(question="?", model=models[0], judge=models[0], brief=True),
         limits={
             "question": MAX_QUESTION,
+            "context": MAX_TEXT,
             "num_answers": MAX_ANSWERS,
             "strategies": MAX_SUMMARIES,
             "waiting": WAITING,

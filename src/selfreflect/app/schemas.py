@@ -31,11 +31,13 @@ Half = Annotated[list[Text], Field(min_length=1, max_length=MAX_ANSWERS)]
 class RequestBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
+    question: QuestionText
+    context: Text = Field(default="", description="What the model reads with it, and the judge does not.")
+
 
 class AskBody(RequestBody):
     """Draws the answers to a question, makes a summary with every strategy, and scores the summaries."""
 
-    question: QuestionText
     model: ModelName = "smollm2"
     judge: ModelName = "smollm2"
     strategies: Annotated[
@@ -53,7 +55,6 @@ class AskBody(RequestBody):
 class ScoreBody(RequestBody):
     """Scores summaries against given answers: one list, which is halved, or both halves."""
 
-    question: QuestionText
     answers: Annotated[list[Text], Field(min_length=2, max_length=2 * MAX_ANSWERS)] | None = None
     masked_out: Half | None = None
     conditioning: Half | None = None

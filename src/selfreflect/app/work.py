@@ -104,7 +104,7 @@ class JobRunner:
             ) as experiment:
                 job.run = self._library.id_of(path)
                 progress.run = experiment.run
-                experiment.run.append(Question(id=question_id(body.question), text=body.question))
+                experiment.run.append(_question(body))
                 job.events.add("begun", run=job.run, question=body.question)
                 _fill(experiment, body, progress)
 
@@ -150,6 +150,11 @@ def guesses_for(body: AskBody | ScoreBody) -> int:
     return GUESSES if characters <= _MOST_GUESSED else 0
 
 
+def _question(body: AskBody | ScoreBody) -> Question:
+    context = body.context.strip()
+    return Question(id=question_id(body.question, context), text=body.question, context=context)
+
+
 def _item(body: ScoreBody) -> Item:
     return Item.of(
         body.question,
@@ -157,6 +162,7 @@ def _item(body: ScoreBody) -> Item:
         answers=body.answers,
         masked_out=body.masked_out or (),
         conditioning=body.conditioning or (),
+        context=body.context.strip(),
     )
 
 

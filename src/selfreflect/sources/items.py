@@ -42,6 +42,7 @@ class Item(Record, frozen=True, kw_only=True):
         answers: Sequence[str] | None = None,
         masked_out: Sequence[str] = (),
         conditioning: Sequence[str] = (),
+        context: str = "",
     ) -> Item:
         """Make an item whose id is the hash of its question. One list ``answers`` is halved.
 
@@ -51,11 +52,12 @@ class Item(Record, frozen=True, kw_only=True):
         if answers is not None:
             masked_out, conditioning = halves(answers)
         return cls(
-            id=question_id(question),
+            id=question_id(question, context),
             question=question,
             masked_out=tuple(masked_out),
             conditioning=tuple(conditioning),
             summaries=dict(summaries),
+            context=context,
         )
 
     @property

@@ -8,7 +8,12 @@ import { liveView, Progress } from "./live.js";
 import { questionPanel, scoreText } from "./question.js";
 import { groupsCsv, wordsCsv } from "./rows.js";
 
-const EXAMPLES = ["What should I plant first in a small garden?", "Which city should I visit in spring?", "Who wrote the first novel?"];
+/** Questions, and what the model reads with them. */
+const EXAMPLES = {
+  "What colour was the car?": "Anna says the car was red. Tom says the car was blue. Nobody else saw it.",
+  "What should I plant first in a small garden?": "",
+  "Which city should I visit in spring?": "",
+};
 const RUNS_PAGE = 20;
 const RUNS_AT_ONCE = 100;
 const QUESTIONS_PAGE = 50;
@@ -74,6 +79,7 @@ async function ask(event) {
   }
   const body = {
     question: byId("question").value,
+    context: byId("context").value,
     model: byId("model").value.trim(),
     judge: byId("judge").value.trim(),
     strategies,
@@ -339,20 +345,25 @@ function route() {
 }
 
 function examples() {
-  const fill = (text) => () => {
+  const fill = (text, context) => () => {
     byId("question").value = text;
+    byId("context").value = context;
     byId("question").focus();
   };
-  const buttons = EXAMPLES.map((text) => element("li", {}, element("button", { type: "button", class: "small", onclick: fill(text) }, text)));
+  const buttons = Object.entries(EXAMPLES).map(([text, context]) =>
+    element("li", {}, element("button", { type: "button", class: "small", onclick: fill(text, context) }, text)),
+  );
   byId("examples").append(...buttons);
 }
 
 takeToken();
 examples();
 byId("ask").addEventListener("submit", ask);
-byId("question").addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) byId("ask").requestSubmit();
-});
+for (const box of ["question", "context"]) {
+  byId(box).addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) byId("ask").requestSubmit();
+  });
+}
 byId("more-runs").addEventListener("click", () => {
   shownRuns *= 2;
   refreshLists();

@@ -10,9 +10,9 @@ import pytest
 from command import written
 
 from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling
+from selfreflect.models.openai.client import RetryPolicy
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.openai.generator import OpenAIGenerator
-from selfreflect.models.openai.retry import RetryPolicy
 
 KEY = "sk-very-secret-0123456789"
 QUICK = RetryPolicy(tries=4, first=0.001, longest=0.002)

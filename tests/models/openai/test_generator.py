@@ -20,9 +20,8 @@ from served import ask, forget, generator, only
 
 from selfreflect.errors import BackendError, SelfReflectError
 from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling, as_done
-from selfreflect.models.openai.client import LARGEST_RESPONSE
+from selfreflect.models.openai.client import LARGEST_RESPONSE, RetryPolicy, retry_after
 from selfreflect.models.openai.generator import OpenAIGenerator
-from selfreflect.models.openai.retry import RetryPolicy, retry_after
 from selfreflect.models.spec import ModelSpec
 
 

@@ -231,7 +231,7 @@ def test_no_secret_is_in_what_judges_on_servers_leave_behind(folder: Path, tmp_p
 
 def test_an_unexpected_error_shows_no_secret_in_its_traceback(folder: Path, asked: Path) -> None:
     code = """
-from selfreflect.models.openai.retry import RetryPolicy
+from selfreflect.models.openai.client import RetryPolicy
 RetryPolicy.wait = lambda *_: 1 / 0
 from selfreflect.cli import main
 main()

@@ -21,8 +21,8 @@ from selfreflect.metric.engine.engines import RemoteEngine
 from selfreflect.metric.engine.tree import build_tree
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.judge import Judge
+from selfreflect.models.openai.client import RetryPolicy
 from selfreflect.models.openai.endpoint import endpoint
-from selfreflect.models.openai.retry import RetryPolicy
 from selfreflect.models.spec import ModelSpec
 from selfreflect.models.vllm.judge import load_lm_head, precision
 from selfreflect.models.vllm.server import PoolingServer

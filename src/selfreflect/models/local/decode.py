@@ -19,10 +19,6 @@ _NUCLEUS = 512
 """Tokens among which a nucleus is looked for first."""
 
 
-_NUCLEUS = 512
-"""Tokens among which a nucleus is looked for first."""
-
-
 @dataclass
 class Draw:
     """One completion to draw, and what was drawn."""
@@ -35,6 +31,8 @@ class Draw:
     tokens: list[int] = field(default_factory=list)
     stopped: bool = False
     """Whether it ended with a stop token, which is not kept in ``tokens``."""
+    failure: str = ""
+    """Why it could not be drawn."""
 
     def extend(self, token: int, stop_ids: frozenset[int]) -> bool:
         """Take one token; whether the draw goes on."""

@@ -1,8 +1,10 @@
-"""The local torch generator: requests to replies with any causal language model that transformers loads."""
+"""Generators that work on token ids, and the one whose model transformers runs in this process."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from itertools import chain, groupby
 from typing import Any
 
 from selfreflect.models.base import Refusal, Reply, Request
@@ -12,16 +14,65 @@ from selfreflect.models.local.loading import CausalLM, load_causal_lm
 from selfreflect.models.spec import ModelSpec
 
 
-class HFGenerator:
+class TokenGenerator(ABC):
+    """Requests to prompts of token ids, and the tokens drawn after them to replies.
+
+    ``facts`` are what a manifest says of the model, its name and revision included; ``window`` is the number
+    of positions that it has.
+    """
+
+    def __init__(self, tokenizer: Any, facts: dict[str, str], window: int | None) -> None:
+        self.name = facts["name"]
+        self.revision = facts["revision"]
+        self.facts = facts
+        self.chat = ChatTokenizer(tokenizer)
+        self.window = window
+
+    def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
+        """One reply or refusal per request, in order. Raises BackendError if the engine stops working."""
+        rendered, prompts, refusals = encode_requests(self.chat, requests, self.window, self.name)
+        draws: dict[int, list[Draw]] = {}
+        for index, request in enumerate(requests):
+            if refusals[index] is None:
+                draws[index] = self._draws(request, tuple(prompts[index]))
+        self._decode(list(draws.values()))
+        results: list[Reply | Refusal] = []
+        for index, refusal in enumerate(refusals):
+            results.append(refusal or self._reply(rendered[index], len(prompts[index]), draws[index]))
+        return results
+
+    @abstractmethod
+    def _decode(self, draws: Sequence[Sequence[Draw]]) -> None:
+        """Draw the completions of each request."""
+
+    def _draws(self, request: Request, prompt: tuple[int, ...]) -> list[Draw]:
+        """The request's completions to draw."""
+        limit = request.sampling.max_new_tokens
+        if self.window is not None:
+            limit = min(limit, self.window - len(prompt))
+        draws = []
+        for i in range(request.n):
+            # Sample i has the seed of the request plus i, so asking for more samples keeps the first ones.
+            draws.append(Draw(prompt=prompt, sampling=request.sampling, seed=request.seed + i, limit=limit))
+        return draws
+
+    def _reply(self, rendered: str, prompt_tokens: int, draws: Sequence[Draw]) -> Reply | Refusal:
+        in_trace = ends_in_trace(rendered)
+        completions = []
+        for draw in draws:
+            if draw.failure:
+                return Refusal(kind="backend", message=draw.failure)
+            completions.append(self.chat.completion(draw.tokens, in_trace=in_trace, stopped=draw.stopped))
+        return Reply(completions=tuple(completions), prompt_tokens=prompt_tokens)
+
+
+class HFGenerator(TokenGenerator):
     """Answers requests with one local model. ``batch_size`` sequences are decoded together, which does not
     change the texts; None for 64 on a CPU and 256 on a GPU."""
 
     def __init__(self, lm: CausalLM, *, batch_size: int | None = None) -> None:
+        super().__init__(lm.tokenizer, lm.facts, lm.window)
         self.lm = lm
-        self.name = lm.name
-        self.revision = lm.revision
-        self.facts = lm.facts
-        self.chat = ChatTokenizer(lm.tokenizer)
         self.batch_size = batch_size or (64 if lm.device == "cpu" else 256)
         self._stop_ids = _stop_ids(lm)
         self._pad_id = lm.tokenizer.pad_token_id
@@ -47,47 +98,15 @@ class HFGenerator:
         spec = ModelSpec.of(model, **fields)
         return cls(load_causal_lm(spec, progress), batch_size=spec.batch_size)
 
-    def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
-        """One reply or refusal per request, in order. Batches span requests."""
-        rendered, prompts, refusals = encode_requests(self.chat, requests, self.lm.window, self.name)
-        draws: list[list[Draw]] = []
-        for request, prompt, refusal in zip(requests, prompts, refusals, strict=True):
-            draws.append([] if refusal else self._draws(request, tuple(prompt)))
-        for batch in self._batches(draws):
-            decode(self.lm.model, batch, self._stop_ids, self._pad_id)
-        results: list[Reply | Refusal] = []
-        for refusal, text, prompt, own in zip(refusals, rendered, prompts, draws, strict=True):
-            results.append(refusal or self._reply(text, prompt, own))
-        return results
-
-    def _draws(self, request: Request, prompt: tuple[int, ...]) -> list[Draw]:
-        """The request's completions to draw."""
-        limit = request.sampling.max_new_tokens
-        if self.lm.window is not None:
-            limit = min(limit, self.lm.window - len(prompt))
-        # Sample i has the seed of the request plus i, so asking for more samples keeps the first ones.
-        return [
-            Draw(prompt=prompt, sampling=request.sampling, seed=request.seed + i, limit=limit)
-            for i in range(request.n)
-        ]
-
-    def _batches(self, draws: Sequence[Sequence[Draw]]) -> list[list[Draw]]:
-        """Draws that are decoded together: of one sampling setting, and of prompts of similar length."""
-        queue = [draw for own in draws for draw in own]
+    def _decode(self, draws: Sequence[Sequence[Draw]]) -> None:
+        """Batches span requests: draws of one sampling setting, and of prompts of similar length."""
+        queue = list(chain.from_iterable(draws))
         queue.sort(key=lambda draw: (repr(draw.sampling), len(draw.prompt), draw.prompt))
-        batches: list[list[Draw]] = []
-        for draw in queue:
-            if not batches or len(batches[-1]) == self.batch_size or batches[-1][0].sampling != draw.sampling:
-                batches.append([])
-            batches[-1].append(draw)
-        return batches
-
-    def _reply(self, rendered: str, prompt: Sequence[int], draws: Sequence[Draw]) -> Reply:
-        in_trace = ends_in_trace(rendered)
-        completions = [
-            self.chat.completion(draw.tokens, in_trace=in_trace, stopped=draw.stopped) for draw in draws
-        ]
-        return Reply(completions=tuple(completions), prompt_tokens=len(prompt))
+        for _, draws_alike in groupby(queue, key=lambda draw: draw.sampling):
+            alike = list(draws_alike)
+            for start in range(0, len(alike), self.batch_size):
+                batch = alike[start : start + self.batch_size]
+                decode(self.lm.model, batch, self._stop_ids, self._pad_id)
 
 
 def _stop_ids(lm: CausalLM) -> frozenset[int]:

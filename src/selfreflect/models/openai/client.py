@@ -1,9 +1,11 @@
-"""The official OpenAI client, run in a thread of its own, with our retries: errors become APIErrors."""
+"""The official OpenAI client, run in a thread of its own; when to call again, and how long to wait before."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import random
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -13,8 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from selfreflect.errors import BackendError, MissingExtraError, excerpt
 from selfreflect.models.openai.endpoint import Endpoint
-from selfreflect.models.openai.protocol import error_text
-from selfreflect.models.openai.retry import APIError, RetryPolicy, retry_after, status_error, transport_error
+from selfreflect.models.openai.protocol import APIError, error_text, status_error
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -37,6 +38,29 @@ class Connection:
     client: AsyncOpenAI
     slots: asyncio.Semaphore
     """Limits the calls under way, waits between tries included."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetryPolicy:
+    """Exponential backoff with jitter. All times in seconds."""
+
+    tries: int = 10
+    first: float = 0.5
+    longest: float = 60.0
+    longest_asked: float = 300.0
+    """Longest wait that a server may ask for; with a longer one the call is given up."""
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    def wait(self, tries: int, minimum: float | None, jitter: float) -> float | None:
+        """Seconds before the next try, after ``tries`` that failed; None to give up.
+
+        This is the ``minimum`` that the server asks for, plus between half and all of the doubled wait.
+        ``jitter``, in [0, 1), says how much, so that requests refused together do not come back together.
+        """
+        if tries >= self.tries or (minimum is not None and minimum > self.longest_asked):
+            return None
+        doubled = min(self.longest, self.first * 2.0 ** min(tries - 1, 60))
+        return (minimum or 0.0) + doubled * (0.5 + 0.5 * jitter)
 
 
 class ServerClient:
@@ -117,21 +141,10 @@ class ServerClient:
             thread.join(_GRACE)
 
     async def call(
-        self,
-        connection: Connection,
-        send: Callable[[AsyncOpenAI], Awaitable[T]],
-        retries: RetryPolicy,
-        adapt: Callable[[APIError], bool] | None = None,
+        self, connection: Connection, send: Callable[[AsyncOpenAI], Awaitable[T]], retries: RetryPolicy
     ) -> T:
         """Await ``send(client)`` until it succeeds, is refused for good, or has used up its tries or time.
-
-        Args:
-            adapt: changes a call that the server rejected and says whether it did; the next try then comes at
-                once and is not counted.
-
-        Raises:
-            APIError: the last failure.
-        """
+        Raises APIError, the last failure."""
         import anyio
         import httpx2
         import openai
@@ -149,8 +162,6 @@ class ServerClient:
                         return await send(connection.client)
                 except failures as exception:
                     error = transport_error(exception)
-                if adapt is not None and adapt(error):
-                    continue
                 if not error.retryable:
                     raise error
                 wait = retries.wait(tries, error.wait, random.random())
@@ -252,3 +263,36 @@ async def _read(chunks: AsyncIterator[bytes]) -> bytes:
         if len(data) > LARGEST_RESPONSE:
             raise APIError(f"the response is larger than {LARGEST_RESPONSE // 2**20} MB")
     return bytes(data)
+
+
+def transport_error(exception: BaseException) -> APIError:
+    """What an exception of the client means: the APIError inside it, or that no whole response came."""
+    chain: list[BaseException] = []
+    link: BaseException | None = exception
+    while link is not None:
+        chain.append(link)
+        link = link.__cause__ or link.__context__
+    for error in chain:
+        if isinstance(error, APIError):
+            return error
+    if any(isinstance(error, TimeoutError) or "Timeout" in type(error).__name__ for error in chain):
+        return APIError("no complete response came in time (see --timeout)", retryable=True)
+    for error in chain:
+        if isinstance(error, ssl.SSLError):
+            reason = getattr(error, "verify_message", "") or error.reason or "the connection broke off"
+            message = f"no secure connection: {excerpt(reason, 200)}"
+            if isinstance(error, ssl.SSLEOFError):  # an overloaded or restarting server hangs up like that
+                return APIError(message, retryable=True)
+            return APIError(f"{message}. For a certificate of your own set SSL_CERT_FILE")
+    last = chain[-1]
+    reason = getattr(last, "strerror", None) or str(last) or type(last).__name__
+    return APIError(f"the connection failed: {excerpt(reason, 200)}", retryable=True)
+
+
+def retry_after(value: str | None) -> float | None:
+    """Seconds that a Retry-After header asks to wait; None without it, or if it is no number."""
+    try:
+        seconds = float(value or "")
+    except ValueError:
+        return None
+    return None if math.isnan(seconds) else max(0.0, seconds)

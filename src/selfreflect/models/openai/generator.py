@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from selfreflect.errors import BackendError
 from selfreflect.models.base import Refusal, Reply, Request
-from selfreflect.models.openai.client import Connection, ServerClient, body_of, together
+from selfreflect.models.openai.client import Connection, RetryPolicy, ServerClient, body_of, together
 from selfreflect.models.openai.endpoint import Endpoint, endpoint
-from selfreflect.models.openai.protocol import Dialect, ParsedResponse, parse_response
-from selfreflect.models.openai.retry import APIError, RetryPolicy
+from selfreflect.models.openai.protocol import APIError, Dialect, ParsedResponse, parse_response
 from selfreflect.models.spec import ModelSpec
 
 if TYPE_CHECKING:
@@ -138,19 +137,20 @@ class OpenAIGenerator:
             ) as response:
                 return parse_response(await body_of(response), count)
 
-        def adapt(error: APIError) -> bool:
-            nonlocal dialect, count
-            if not error.rejected:
-                return False
-            if other := dialect.without(error.server_text):
-                dialect = other
-                return True
-            if count > 1:  # servers that give one completion at a time say so in many ways
-                count = 1
-                return True
-            return False
-
-        response = await self.client.call(connection, send, self._retries, adapt)
+        while True:
+            try:
+                response = await self.client.call(connection, send, self._retries)
+                break
+            except APIError as error:
+                if not error.rejected:
+                    raise
+                other = dialect.without(error.server_text)
+                if other is not None:
+                    dialect = other
+                elif count > 1:  # servers that give one completion at a time say so in many ways
+                    count = 1
+                else:
+                    raise
         self._failures = 0
         if lacks := sorted(dialect.left_out - self._dialect.left_out):
             url = self.client.server.url

@@ -1,15 +1,16 @@
-"""Chat completions of OpenAI's API as servers speak it: bodies of requests, parsed responses."""
+"""Chat completions of OpenAI's API as servers speak it: bodies of requests, parsed responses, errors."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import re
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, NamedTuple
 
 import msgspec
 
 from selfreflect.models.base import Completion, Finish, Reply, Request
-from selfreflect.models.openai.retry import APIError, status_error
 from selfreflect.models.reasoning import UnclosedReasoningError, split_reasoning
+from selfreflect.records import FailureKind
 
 _FINISH: dict[str, Finish] = {
     "length": "length",
@@ -23,6 +24,59 @@ _FINISH: dict[str, Finish] = {
 # and the answer distribution would be another one. So fields that the API does not know are sent too, until
 # the server rejects them.
 _NEUTRAL: dict[str, Any] = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+
+_TOO_LONG = re.compile(
+    r"context[ _](?:length|window|size|limit)|maximum context|too many (?:input )?tokens|prompt is too long"
+    r"|`inputs` (?:tokens \+ `max_new_tokens` )?must (?:be <=|have less than)",  # text-generation-inference
+    re.IGNORECASE,
+)
+_FILTERED = re.compile(r"content[_ ](?:filter|policy)|responsible ?ai", re.IGNORECASE)
+
+
+@dataclass(eq=False)
+class APIError(Exception):
+    """A call that gave nothing usable."""
+
+    message: str
+    _: KW_ONLY
+    kind: FailureKind = "backend"
+    server_text: str = ""
+    """The server's own words: untrusted."""
+    rejected: bool = False
+    """The server found fault with the request itself; another request may succeed."""
+    retryable: bool = False
+    """The same request may succeed later."""
+    wait: float | None = None
+    """Seconds that the server asks to wait."""
+    fatal: bool = False
+    """Every other call would fail in the same way."""
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def status_error(status: int, server_text: str, wait: float | None = None) -> APIError:
+    """What an HTTP status means."""
+    http = f"HTTP {status}"
+    fatal = ""
+    if status == 401:
+        fatal = "the server does not accept the key"
+    elif status == 402 or (status == 429 and "insufficient_quota" in server_text):
+        fatal = "the account has no credit left"
+    elif status == 404:
+        fatal = (
+            "the server knows no such model or path; look at --base-url, which mostly ends in /v1, and at "
+            "the names that its /models lists"
+        )
+    if fatal:
+        return APIError(f"{fatal} ({http})", server_text=server_text, fatal=True)
+    if status in (408, 409, 425, 429) or status >= 500:
+        return APIError(http, server_text=server_text, retryable=True, wait=wait)
+    if _TOO_LONG.search(server_text):
+        return APIError(http, server_text=server_text, kind="too_long")
+    if _FILTERED.search(server_text):
+        return APIError(http, server_text=server_text, kind="content_filter")
+    return APIError(http, server_text=server_text, rejected=status in (400, 422))
 
 
 class _Message(msgspec.Struct):

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from selfreflect.errors import BackendError, JudgeError, MissingExtraError, excerpt
-from selfreflect.models.base import Refusal, Reply, Request
-from selfreflect.models.chat import ChatTokenizer, encode_requests, ends_in_trace
+from selfreflect.models.local.decode import Draw
+from selfreflect.models.local.generator import TokenGenerator
 from selfreflect.models.local.loading import ModelSource, locate
 from selfreflect.models.spec import ModelSpec
 
@@ -57,16 +57,12 @@ class PoolingLLM:
         return np.stack(states).astype(np.float32)
 
 
-class VLLMGenerator:
+class VLLMGenerator(TokenGenerator):
     """Answers requests with one model, all of a call in one batch. Make one with :meth:`load`."""
 
     def __init__(self, llm: Any, tokenizer: Any, facts: dict[str, str]) -> None:
-        self.name = facts["name"]
-        self.revision = facts["revision"]
-        self.facts = facts
-        self.chat = ChatTokenizer(tokenizer)
+        super().__init__(tokenizer, facts, int(llm.model_config.max_model_len))
         self._llm = llm
-        self._window = int(llm.model_config.max_model_len)
 
     @classmethod
     def load(cls, spec: ModelSpec, progress: Callable[[str], None] | None = None) -> VLLMGenerator:
@@ -78,54 +74,43 @@ class VLLMGenerator:
             tokenizer = source.tokenizer()
         return cls(_start(source), tokenizer, {**source.facts, "name": spec.name})
 
-    def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
-        """One reply or refusal per request, in order. Raises BackendError if vLLM stops working."""
-        rendered, prompts, refusals = encode_requests(self.chat, requests, self._window, self.name)
-        token_ids, params = [], []
-        for request, prompt, refusal in zip(requests, prompts, refusals, strict=True):
-            if refusal is None:
-                token_ids.append(prompt)
-                params.append(_params(request, self._window - len(prompt)))
+    def _decode(self, draws: Sequence[Sequence[Draw]]) -> None:
+        if not draws:
+            return
+        prompts = _token_prompts([own[0].prompt for own in draws])
         try:
-            outputs = self._llm.generate(_token_prompts(token_ids), params, use_tqdm=False) if params else []
+            outputs = self._llm.generate(prompts, [_params(own) for own in draws], use_tqdm=False)
         except Exception as error:  # whatever the engine's own processes raise
             raise BackendError(
                 f"vLLM stopped generating with {excerpt(self.name)}: {excerpt(str(error), 300)}."
             ) from error
-        results: list[Reply | Refusal] = []
-        remaining = iter(outputs)
-        for refusal, text, prompt in zip(refusals, rendered, prompts, strict=True):
-            results.append(refusal or self._reply(next(remaining), ends_in_trace(text), len(prompt)))
-        return results
-
-    def _reply(self, output: Any, in_trace: bool, prompt_tokens: int) -> Reply | Refusal:
-        completions = []
-        for part in output.outputs:
-            reason = part.finish_reason
-            if reason not in ("stop", "length"):
-                message = f"vLLM ended a completion of {self.name!r} with {excerpt(reason)}"
-                return Refusal(kind="backend", message=message)
-            tokens = list(part.token_ids)
-            completions.append(self.chat.completion(tokens, in_trace=in_trace, stopped=reason == "stop"))
-        return Reply(completions=tuple(completions), prompt_tokens=prompt_tokens)
+        for own, output in zip(draws, outputs, strict=True):
+            for draw, part in zip(own, output.outputs, strict=True):
+                draw.tokens = list(part.token_ids)
+                draw.stopped = part.finish_reason == "stop"
+                if part.finish_reason not in ("stop", "length"):
+                    draw.failure = (
+                        f"vLLM ended a completion of {self.name!r} with {excerpt(part.finish_reason)}"
+                    )
 
 
 def _token_prompts(prompts: Sequence[Sequence[int]]) -> list[dict[str, list[int]]]:
     return [{"prompt_token_ids": list(prompt)} for prompt in prompts]
 
 
-def _params(request: Request, room: int) -> Any:
+def _params(draws: Sequence[Draw]) -> Any:
+    """Parameters for the completions of one request."""
     from vllm import SamplingParams
 
-    sampling = request.sampling
+    first = draws[0]
     return SamplingParams(
-        n=request.n,
-        seed=request.seed,  # vLLM gives sample i this seed plus i, as the other generators do
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        top_k=sampling.top_k,
-        min_p=sampling.min_p,
-        max_tokens=min(sampling.max_new_tokens, room),
+        n=len(draws),
+        seed=first.seed,  # vLLM gives sample i this seed plus i, as the draws have it
+        temperature=first.sampling.temperature,
+        top_p=first.sampling.top_p,
+        top_k=first.sampling.top_k,
+        min_p=first.sampling.min_p,
+        max_tokens=first.limit,
     )
 
 

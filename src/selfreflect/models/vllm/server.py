@@ -12,9 +12,9 @@ import msgspec
 import numpy as np
 
 from selfreflect.errors import BackendError, JudgeError, excerpt
-from selfreflect.models.openai.client import ServerClient, Task, body_of
+from selfreflect.models.openai.client import RetryPolicy, ServerClient, body_of
 from selfreflect.models.openai.endpoint import Endpoint
-from selfreflect.models.openai.retry import APIError, RetryPolicy
+from selfreflect.models.openai.protocol import APIError
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -123,12 +123,9 @@ class PoolingServer:
 
     def _call_all(self, calls: Sequence[Send], retries: RetryPolicy) -> list[bytes]:
         """The response to each call, in order. Raises JudgeError if one fails for good."""
-
-        def task_of(send: Send) -> Task[bytes]:
-            return lambda connection: self._client.call(connection, send, retries)
-
+        tasks = [partial(self._client.call, send=send, retries=retries) for send in calls]
         try:
-            bodies = dict(self._client.run([task_of(send) for send in calls]))
+            bodies = dict(self._client.run(tasks))
         except APIError as error:
             raise JudgeError(f"{self._client.describe(error)}.") from None
         except BackendError as error:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache, cached_property
+from itertools import chain
 from typing import Any
 
 from selfreflect.errors import JudgeError, excerpt
@@ -54,21 +55,21 @@ class ChatTokenizer:
     def render_all(self, conversations: Sequence[Sequence[Message]], *, thinking: bool = False) -> list[str]:
         """:meth:`render` each; a text that occurs in many of them is searched for markers once."""
         disarm = cache(self._markers.disarm)
-
-        def turns_of(messages: Sequence[Message]) -> list[dict[str, str]]:
+        conversations_of_turns = []
+        for messages in conversations:
             turns = [{"role": message.role, "content": disarm(message.content)} for message in messages]
-            return turns if self._has_system_role else _fold_system(turns)
-
+            conversations_of_turns.append(turns)
         if not self.tokenizer.chat_template:
-            return ["\n".join(disarm(message.content) for message in messages) for messages in conversations]
-        turns = [turns_of(messages) for messages in conversations]
-        texts = self._apply_template(turns, thinking)
-        for text, conversation in zip(texts, turns, strict=True):
-            if conversation[-1]["content"].strip() not in text:
+            return ["\n".join(turn["content"] for turn in turns) for turns in conversations_of_turns]
+        if not self._has_system_role:
+            conversations_of_turns = list(map(_fold_system, conversations_of_turns))
+        texts = self._apply_template(conversations_of_turns, thinking)
+        for text, turns in zip(texts, conversations_of_turns, strict=True):
+            if turns[-1]["content"].strip() not in text:
                 raise JudgeError(
                     f"the chat template of {self.tokenizer.name_or_path!r} leaves out the text of a turn"
                 )
-        return texts if thinking else [_close_trace(text) for text in texts]
+        return texts if thinking else list(map(_close_trace, texts))
 
     def continued(self, rendered: str, word: str) -> str:
         """``rendered`` continued by the first ``word`` of the assistant's turn."""
@@ -110,7 +111,7 @@ class ChatTokenizer:
         """Token ids of texts in parts. Where one needs renamed markers, all parts of the text get them."""
         if not texts:
             return []
-        parts = list(dict.fromkeys(part for text in texts for part in text))
+        parts = list(dict.fromkeys(chain.from_iterable(texts)))
         encoded = self.tokenizer(parts, add_special_tokens=False, verbose=False).input_ids
         plain = dict(zip(parts, encoded, strict=True))
         excess = {part: self._markers.excess(part, ids) for part, ids in plain.items()}
@@ -152,7 +153,9 @@ class ChatTokenizer:
 
     def _with_bos(self, ids: list[int]) -> list[int]:
         bos = self.tokenizer.bos_token_id
-        return [bos, *ids] if self._wants_bos and (self.published_bos or ids[:1] != [bos]) else ids
+        if not self._wants_bos or (ids[:1] == [bos] and not self.published_bos):
+            return ids
+        return [bos, *ids]
 
     @cached_property
     def _wants_bos(self) -> bool:

@@ -12,6 +12,7 @@ import re
 import secrets
 from collections.abc import Iterable
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 TRACE = r"(?i:<(?:[\w:]*think(?:ing)?|reasoning|thought)>|\[THINK\]|<\|START_THINKING\|>)"
@@ -71,7 +72,7 @@ class Markers:
 
     def places_in(self, text: str) -> re.Pattern[str]:
         """Matches the places where ``text``, and texts with its beginning, may be cut."""
-        names = [name for name in dict.fromkeys(self._pattern.findall(text)) if self._cuts_cleanly(name)]
+        names = filter(self._cuts_cleanly, set(self._pattern.findall(text)))
         return re.compile(f"(?={_any_of(names)})")
 
     def _cuts_cleanly(self, name: str) -> bool:
@@ -102,9 +103,11 @@ class Markers:
         if model.get("unk_token"):
             model["unk_token"] = self._renamed(model["unk_token"])
         if "merges" in model:  # a merge that spells a marker has nothing to make any more
-            model["merges"] = [
-                pair for pair in model["merges"] if self._tokens.keys().isdisjoint([*pair, "".join(pair)])
-            ]
+            merges = []
+            for pair in model["merges"]:
+                if self._tokens.keys().isdisjoint([*pair, "".join(pair)]):
+                    merges.append(pair)
+            model["merges"] = merges
         return Tokenizer.from_str(json.dumps(spec))
 
     def _renamed(self, name: str) -> str:
@@ -148,11 +151,18 @@ def works_between_markers(tokenizer: Any) -> bool:
         return False
     if type(model).__name__ not in _MODELS:
         return False
-    steps = (backend.normalizer, backend.pre_tokenizer, backend.post_processor)
-    try:
-        return all(_types(json.loads(step.__getstate__())) <= _STEPS for step in steps if step is not None)
-    except Exception:  # a step written in Python cannot be described, so nothing is known of it
-        return False
+    for step in (backend.normalizer, backend.pre_tokenizer, backend.post_processor):
+        if step is None:
+            continue
+        try:
+            description = step.__getstate__()
+        except (
+            Exception
+        ):  # nothing narrower is raised for a step written in Python, of which nothing is known
+            return False
+        if not _types(json.loads(description)) <= _STEPS:
+            return False
+    return True
 
 
 def _types(step: dict[str, Any]) -> set[str]:
@@ -172,5 +182,8 @@ def cuts_cleanly(marker: Any, added: Iterable[str]) -> bool:
     name = marker.content
     if marker.normalized or marker.lstrip or marker.single_word or name[0] not in "<[":
         return False
-    beginnings = tuple(name[:length] for length in range(1, len(name)))
-    return not any(other.endswith(beginnings) or (name in other and name != other) for other in added)
+    beginnings = tuple(accumulate(name[:-1]))
+    for other in added:
+        if other.endswith(beginnings) or (name in other and name != other):
+            return False
+    return True

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from engine_items import PARENTS, assert_same, expected, scored, tree_of
@@ -9,7 +13,7 @@ from engine_items import PARENTS, assert_same, expected, scored, tree_of
 from selfreflect.metric.engine import attention as attention_module
 from selfreflect.metric.engine import kernels
 from selfreflect.metric.engine import native as native_module
-from selfreflect.metric.engine.attention import TreeAttention
+from selfreflect.metric.engine.attention import Arena, TreeAttention, mapped_empty
 from selfreflect.metric.engine.engines import choose_engine
 from selfreflect.metric.engine.kernels import Extras
 from selfreflect.metric.engine.packing import pack
@@ -123,3 +127,49 @@ def test_how_many_logits_are_written_out_at_once_changes_nothing(tiny_metric, mo
         assert_same(scored(metric, name), expected(metric, name), 1e-5)
     assert {1} == {batch for batch, *_ in written}  # a block at a time, and of a prefix a row
     assert 1 in {rows for _, _, rows, _ in written}
+
+
+# --- buffers that outlive a pass
+
+
+def test_an_arena_keeps_contiguous_copies_many_in_one_piece():
+    arena = Arena()
+    values = [torch.full((4, 3), float(i)).T for i in range(40)]
+    kept = [arena.copy(value) for value in values]
+    other = arena.copy(torch.ones(2, dtype=torch.bfloat16))
+    for value in values:
+        value.zero_()
+    assert all(
+        copy.is_contiguous() and copy.shape == (3, 4) and bool((copy == i).all())
+        for i, copy in enumerate(kept)
+    )
+    assert len({copy.untyped_storage().data_ptr() for copy in kept}) == 3
+    assert other.dtype == torch.bfloat16
+    assert other.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
+def test_what_is_kept_goes_back_to_the_system_at_once():
+    def resident() -> int:
+        return 1024 * int(
+            re.search(r"^Rss:\s+(\d+)", Path("/proc/self/smaps_rollup").read_text(), re.MULTILINE)[1]
+        )
+
+    like = torch.empty(5_000_000).fill_(1)
+    # once these 20 MB are freed, malloc takes what is smaller from the heap, and keeps what is freed there
+    del like
+    like = torch.empty(0)
+    before = resident()
+    held = [mapped_empty((250_000,), like).fill_(1) for _ in range(10)]
+    assert resident() - before > 9_000_000
+    held.clear()
+    assert resident() - before < 3_000_000
+
+
+def test_room_that_cannot_be_mapped_is_tensors_like_others(monkeypatch):
+    def full(*args: object, **kwargs: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(attention_module.mmap, "mmap", full)
+    assert mapped_empty((2, 3), torch.empty(1, dtype=torch.float64)).shape == (2, 3)
+    assert mapped_empty((0, 3), torch.empty(1)).shape == (0, 3)

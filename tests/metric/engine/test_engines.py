@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from selfreflect.metric.engine import engines as engine_module
 from selfreflect.metric.engine import kernels
 from selfreflect.metric.engine import native as native_module
-from selfreflect.metric.engine.arena import mapped_empty
-from selfreflect.metric.engine.attention import TreeAttention
+from selfreflect.metric.engine.attention import TreeAttention, mapped_empty
 from selfreflect.metric.engine.decoder import FusedDecoder
 from selfreflect.metric.engine.engines import RotaryLimitEngine, SequenceEngine, TreeEngine, choose_engine
 from selfreflect.metric.engine.kernels import Extras

@@ -40,7 +40,7 @@ def tiles(draw: st.DrawFn, lanes: int) -> tuple[Tiles, int, list[int]]:
         queries=queries,
         keys=chance.integers(0, 90, (count, widest)),
         count=chance.integers(1, widest + 1, count),
-        seen=seen,
+        visible=seen,
         contexts=tuple(range(len(prefixes))),
     )
     return made, group, prefixes
@@ -73,7 +73,7 @@ def test_every_query_attends_as_written_out(
         np.broadcast_to(made.queries[..., None] >= 0, (*made.queries.shape, key_heads * group))
     ).tolist():
         at, lane = int(made.queries[tile, row]), row * group + head % group
-        visible = [j for j in range(made.count[tile]) if int(made.seen[tile, j]) >> lane & 1]
+        visible = [j for j in range(made.count[tile]) if int(made.visible[tile, j]) >> lane & 1]
         keys, values = (part[made.keys[tile, visible], head // group] for part in local)
         if prefix := prefixes.get(int(made.context[tile])):
             keys, values = (
@@ -100,7 +100,7 @@ def test_logits_beyond_what_an_exponential_can_hold_are_no_trouble(logit: float)
         queries=np.array([[0, *[-1] * (compiled.lanes - 1)]]),
         keys=np.array([[0, 1, 2]]),
         count=np.array([3]),
-        seen=np.ones((1, 3), dtype=np.uint64),
+        visible=np.ones((1, 3), dtype=np.uint64),
         contexts=(0,),
     )
     found = compiled.attend(torch.full((1, 1, 1), logit), (key, value), {}, tile, 1.0)
@@ -121,7 +121,7 @@ def test_what_is_not_finite_does_not_vanish(bad: float, where: int) -> None:
         queries=np.array([[0, *[-1] * (compiled.lanes - 1)]]),
         keys=np.arange(100)[None],
         count=np.array([100]),
-        seen=np.ones((1, 100), dtype=np.uint64),
+        visible=np.ones((1, 100), dtype=np.uint64),
         contexts=(0,),
     )
     found = compiled.attend(torch.ones(1, 1, 4), (key, torch.ones(100, 1, 4)), {}, tile, 1.0)

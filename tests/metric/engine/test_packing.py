@@ -51,7 +51,7 @@ def seen_by_lanes(tiles: Tiles, group: int, queries: list[Row], keys: list[Row])
         for i, query in enumerate(tiles.queries[at].tolist()):
             lanes = [
                 [int(bits) >> (i * group + head) & 1 for head in range(group)]
-                for bits in tiles.seen[at, : tiles.count[at]]
+                for bits in tiles.visible[at, : tiles.count[at]]
             ]
             assert all(len(set(heads)) == 1 for heads in lanes)
             found = {key for key, heads in zip(listed, lanes, strict=True) if heads[0]}

@@ -6,10 +6,14 @@ of a prefix.
 
 from __future__ import annotations
 
+import math
+import mmap
+from collections.abc import Sequence
+from contextlib import suppress
+
 import torch
 
 from selfreflect.metric.engine import native
-from selfreflect.metric.engine.arena import Arena
 from selfreflect.metric.engine.kernels import (
     Blocks,
     Extras,
@@ -22,6 +26,10 @@ from selfreflect.metric.engine.packing import PackedBatch
 
 BLOCK = 64
 """Tree nodes that share one look at their ancestors, in torch."""
+
+
+COPIES_PER_MAPPING = 16
+"""With one mapping per copy there would be thousands in a long pass of a deep model."""
 
 
 class TreeAttention:
@@ -105,18 +113,54 @@ class TreeAttention:
         for segment in self.batch.segments:
             if segment.prefix:
                 rows = slice(segment.first_row, segment.nodes_row)
-                copy = self._prefix_arenas[segment.context].copy
-                prefixes[segment.context] = copy(key[rows].transpose(0, 1)), copy(value[rows].transpose(0, 1))
+                arena = self._prefix_arenas[segment.context]
+                prefix_key = arena.copy(key[rows].transpose(0, 1))
+                prefix_value = arena.copy(value[rows].transpose(0, 1))
+                prefixes[segment.context] = prefix_key, prefix_value
         return prefixes
 
     def _with_carried(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> KeyValue:
         """Keys and values of the carried rows and then of the batch; keeps what the next batch needs."""
         carried = self.carried.pop(layer, None)
         if carried is not None:
-            key, value = torch.cat([carried[0], key]), torch.cat([carried[1], value])
+            key = torch.cat([carried[0], key])
+            value = torch.cat([carried[1], value])
         if self.batch.carry.size:
             if key.device not in self._carry_keys:
                 self._carry_keys[key.device] = torch.from_numpy(self.batch.carry).to(key.device)
             keys = self._carry_keys[key.device]
             self.carried[layer] = self._carry_arena.copy(key[keys]), self._carry_arena.copy(value[keys])
         return key, value
+
+
+class Arena:
+    """Keeps contiguous copies of tensors that die at about the same time, in mmap-backed buffers on a CPU.
+
+    Among the large tensors that every layer makes and frees, those that stay let the heap grow: with SmolLM2
+    up to twice what was in use. On a GPU torch's allocator takes care of that.
+    """
+
+    def __init__(self) -> None:
+        self._free: dict[tuple[torch.Size, torch.dtype, torch.device], list[torch.Tensor]] = {}
+
+    def copy(self, values: torch.Tensor) -> torch.Tensor:
+        free = self._free.setdefault((values.shape, values.dtype, values.device), [])
+        if not free:
+            count = COPIES_PER_MAPPING if _is_mapped(values) else 1
+            free += mapped_empty((count, *values.shape), values).unbind()
+        return free.pop().copy_(values)
+
+
+def mapped_empty(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
+    """An uninitialised tensor with the dtype and device of ``like``."""
+    size = math.prod(shape) * like.element_size()
+    if size and _is_mapped(like):
+        with suppress(OSError):  # too many mappings, or no memory: torch says which
+            # Private: shared memory, the default, is scarce in containers.
+            memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            return torch.frombuffer(memory, dtype=like.dtype).view(*shape)
+    return like.new_empty(*shape)
+
+
+def _is_mapped(values: torch.Tensor) -> bool:
+    return values.device == torch.device("cpu") and hasattr(mmap, "MAP_ANONYMOUS")

@@ -58,10 +58,12 @@ class FusedDecoder:
         x = decoder.embed_tokens(torch.from_numpy(batch.tokens).to(self.device))
         positions = torch.from_numpy(batch.positions).to(self.device)
         cos, sin = decoder.rotary_emb(x[None], positions[None])
-        cos, sin = cos[0, :, None], sin[0, :, None, : sin.shape[-1] // 2]
+        cos = cos[0, :, None]
+        sin = sin[0, :, None, : sin.shape[-1] // 2]
         for layer, device in zip(decoder.layers, self.layer_devices, strict=True):
-            if x.device != device or cos.device != device:
-                x, cos, sin = x.to(device), cos.to(device), sin.to(device)
+            x = x.to(device)
+            cos = cos.to(device)
+            sin = sin.to(device)
             outputs = None
             if layer is decoder.layers[-1]:
                 outputs = torch.from_numpy(batch.outputs).to(device)
@@ -82,7 +84,9 @@ class FusedDecoder:
         key = _heads(attn.k_proj, getattr(attn, "k_norm", None), h, rotary)
         value = _split_heads(_linear(attn.v_proj, h), attn.head_dim)
         if outputs is not None:
-            h, x, rotary = h[outputs], x[outputs], (rotary[0][outputs], rotary[1][outputs])
+            h = h[outputs]
+            x = x[outputs]
+            rotary = rotary[0][outputs], rotary[1][outputs]
         query = _heads(attn.q_proj, getattr(attn, "q_norm", None), h, rotary)
         last = outputs is not None
         values = attention.attend(attn.layer_idx, query, key, value, attn.scaling, Extras(), last=last)
@@ -171,15 +175,18 @@ def _tree_attention_in(decoder: Any) -> Iterator[None]:
 
     name = "selfreflect_tree"
     AttentionInterface.register(name, tree_attention)
-    configs = {id(module.config): module.config for module in decoder.modules() if hasattr(module, "config")}
-    usual = {key: config._attn_implementation for key, config in configs.items()}
+    usual: dict[int, tuple[Any, str]] = {}
+    for module in decoder.modules():
+        config = getattr(module, "config", None)
+        if config is not None:
+            usual[id(config)] = config, config._attn_implementation
     try:
-        for config in configs.values():
+        for config, _ in usual.values():
             config._attn_implementation = name
         yield
     finally:
-        for key, config in configs.items():
-            config._attn_implementation = usual[key]
+        for config, implementation in usual.values():
+            config._attn_implementation = implementation
 
 
 def tree_attention(
@@ -207,13 +214,17 @@ def tree_attention(
         return usual(module, query, key, value, attention_mask, scaling=scaling, **kwargs)  # type: ignore[no-any-return]
     # Some layers add biases to the mask they were given, or pass tensors of their own: position biases,
     # indices of sparse attention.
-    tensors = {name for name, argument in kwargs.items() if isinstance(argument, torch.Tensor)}
-    unknown = sorted(tensors - {"position_ids"})
+    unknown = []
+    for name, argument in kwargs.items():
+        if isinstance(argument, torch.Tensor) and name != "position_ids":
+            unknown.append(name)
     if attention_mask is not None and attention_mask.numel() > 1:
         unknown.append("the mask")
     if unknown:
         raise TypeError(f"tree attention does not know what to do with {', '.join(unknown)}")
-    q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     extras = Extras(window=sliding_window, softcap=softcap, sinks=s_aux)
+    q = query[0].transpose(0, 1)
+    k = key[0].transpose(0, 1)
+    v = value[0].transpose(0, 1)
     return tree.attend(module.layer_idx, q, k, v, scale, extras)[None], None

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import torch
 
-from selfreflect.metric.engine.arena import mapped_empty
-from selfreflect.metric.engine.attention import TreeAttention
+from selfreflect.metric.engine.attention import TreeAttention, mapped_empty
 from selfreflect.metric.engine.decoder import Decoder, FusedDecoder, HFDecoder, windowed
 from selfreflect.metric.engine.logits import Head
 from selfreflect.metric.engine.packing import pack
@@ -86,15 +85,17 @@ class SequenceEngine:
         return [self._states(tree) for tree in trees]
 
     def _states(self, tree: PrefixTree) -> torch.Tensor:
-        outputs = set(tree.outputs.tolist())
-        rows: dict[int, torch.Tensor] = {}
+        result: torch.Tensor | None = None
         for paths in self._batches(tree):
             states = self._run(tree, paths)
-            for i, path in enumerate(paths):
-                for depth, node in enumerate(path.tolist()):
-                    if node in outputs and node not in rows:
-                        rows[node] = states[i, len(tree.prefix) + depth].clone()
-        return torch.stack([rows[node] for node in tree.outputs.tolist()])
+            if result is None:
+                result = states.new_empty(len(tree.outputs), states.shape[2])
+            for path, path_states in zip(paths, states, strict=True):
+                rows = np.flatnonzero(np.isin(tree.outputs, path))
+                depth = tree.depth[tree.outputs[rows]]
+                result[rows] = path_states[len(tree.prefix) + depth]
+        assert result is not None  # a tree has at least one leaf
+        return result
 
     def _batches(self, tree: PrefixTree) -> Iterator[list[Ints]]:
         """The paths to all leaves, those of similar length together."""
@@ -109,11 +110,12 @@ class SequenceEngine:
         yield batch
 
     def _run(self, tree: PrefixTree, paths: Sequence[Ints]) -> torch.Tensor:
-        length = len(tree.prefix) + len(paths[0])  # the first is the longest
-        ids = np.zeros((len(paths), length), dtype=np.int64)
+        prefix = len(tree.prefix)
+        longest = len(paths[0])
+        ids = np.zeros((len(paths), prefix + longest), dtype=np.int64)
+        ids[:, :prefix] = tree.prefix
         for row, path in zip(ids, paths, strict=True):
-            sequence = [*tree.prefix, *tree.tokens[path]]
-            row[: len(sequence)] = sequence
+            row[prefix : prefix + len(path)] = tree.tokens[path]
         return self.forward(torch.from_numpy(ids).to(self.device))
 
 
@@ -153,8 +155,11 @@ class RemoteEngine:
     def _states(self, tree: PrefixTree) -> torch.Tensor:
         if tree.prefix:
             self.last_states([tree.prefix])
-        paths = [tree.tokens[tree.path(node)].tolist() for node in tree.outputs.tolist()]
-        return self.last_states([(*tree.prefix, *path) for path in paths])
+        prompts = []
+        for node in tree.outputs.tolist():
+            path = tree.tokens[tree.path(node)].tolist()
+            prompts.append((*tree.prefix, *path))
+        return self.last_states(prompts)
 
 
 def engine_for(judge: Judge) -> Engine:
@@ -174,9 +179,11 @@ def choose_engine(model: Any, decoder: Any, head: Head) -> Engine:
     device = output_device(model)
     probe = _Probe(model)
     config = decoder.config.get_text_config()
-    tree = next(filter(probe.passes, _tree_engines(decoder, head, device)), None)
-    if tree is not None and _hides_window(config, tree):
-        tree = None
+    tree = None
+    for engine in _tree_engines(decoder, head, device):
+        if probe.passes(engine):
+            tree = None if _hides_window(config, engine) else engine
+            break
     limit = _rotary_limit(config)
     if tree is not None and limit is None:
         return tree
@@ -202,8 +209,11 @@ def _tree_engines(decoder: Any, head: Head, device: torch.device) -> list[TreeEn
     decoders: list[Decoder] = [HFDecoder(decoder)]
     if FusedDecoder.serves(decoder):
         decoders.insert(0, FusedDecoder(decoder))
-    engines = [TreeEngine(one, head, device) for one in decoders]
-    return engines + [TreeEngine(one, head, device, fused=False) for one in decoders]
+    engines = []
+    for fused in (True, False):
+        for one in decoders:
+            engines.append(TreeEngine(one, head, device, fused=fused))
+    return engines
 
 
 class _Probe:
@@ -212,29 +222,35 @@ class _Probe:
     def __init__(self, model: Any) -> None:
         stem = (3, 5, 7, 9, 11)  # token ids below 16 exist in every vocabulary
         branches = ((8, 10, 12), (8, 10, 13), (8, 14, 12, 9), (2, 5))
-        prompts = [Prompt((*stem, *branch, 6, 4), 5 + len(branch)) for branch in branches]
+        word = (6, 4)
+        prompts = []
+        longest = 0
+        for branch in branches:
+            ids = (*stem, *branch, *word)
+            prompts.append(Prompt(ids, len(ids) - len(word)))
+            longest = max(longest, len(ids))
         self.tree = build_tree(prompts)
         # padded on the right, which a causal model does not look at
-        ids = torch.zeros(len(prompts), max(len(prompt.ids) for prompt in prompts), dtype=torch.long)
-        for row, prompt in zip(ids, prompts, strict=True):
+        batch = torch.zeros(len(prompts), longest, dtype=torch.long)
+        for row, prompt in zip(batch, prompts, strict=True):
             row[: len(prompt.ids)] = torch.tensor(prompt.ids)
-        logits = model(input_ids=ids.to(input_device(model)), use_cache=False).logits
-        targets = [
-            row[prompt.first - 1 : len(prompt.ids) - 1] for row, prompt in zip(logits, prompts, strict=True)
-        ]
-        self.expected = torch.cat(targets).float().to(output_device(model))
+        logits = model(input_ids=batch.to(input_device(model)), use_cache=False).logits
+        targets = []
+        for row, prompt in zip(logits, prompts, strict=True):
+            targets.append(row[prompt.first - 1 : len(prompt.ids) - 1])
+        self.truth = torch.cat(targets).float().to(output_device(model))
         self.tolerance = 2e-3 if next(model.parameters()).dtype == torch.float32 else 5e-2
 
     def passes(self, engine: Engine) -> bool:
         """Whether its logits are equal up to rounding, in units of their spread over the vocabulary."""
         try:
             logits = engine.head(*engine.states([self.tree]))
-            order = np.concatenate([np.asarray(rows) for rows in self.tree.rows])
+            order = np.concatenate(self.tree.rows)
             targets = logits[torch.from_numpy(order).to(logits.device)]
-            difference = torch.linalg.vector_norm(targets - self.expected)
+            difference = torch.linalg.vector_norm(targets - self.truth)
         except (TypeError, KeyError, AttributeError, RuntimeError, ValueError):
             return False  # an architecture that this engine cannot run
-        spread = torch.linalg.vector_norm(self.expected - self.expected.mean(dim=-1, keepdim=True))
+        spread = torch.linalg.vector_norm(self.truth - self.truth.mean(dim=-1, keepdim=True))
         return bool(difference <= self.tolerance * spread)
 
 
@@ -248,6 +264,8 @@ def _hides_window(config: Any, tree: TreeEngine) -> bool:
 def _rotary_limit(config: Any) -> int | None:
     """The length beyond which longrope uses its second set of frequencies."""
     ropes = getattr(config, "rope_parameters", None) or {}
-    by_layer_type = [rope for rope in ropes.values() if isinstance(rope, dict)] or [ropes]
-    longropes = [rope for rope in by_layer_type if rope.get("rope_type") == "longrope"]
-    return min((rope["original_max_position_embeddings"] for rope in longropes), default=None)
+    limits = []
+    for rope in (ropes, *ropes.values()):  # one for all layers, or one for each type of layer
+        if isinstance(rope, dict) and rope.get("rope_type") == "longrope":
+            limits.append(rope["original_max_position_embeddings"])
+    return min(limits, default=None)

@@ -8,6 +8,7 @@ KV groups of G; head dimension D; P rows of a prefix.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,9 +67,11 @@ def cut_blocks(
     """Blocks of at most ``size`` neighbours, for ``group`` query heads per key on the device of ``like``."""
     device = like.device
     blocks = list(batch.neighbours(size, outputs_only=outputs_only))
-    longest = max((len(block.queries) for block in blocks), default=0)
-    widest = max((len(block.keys) for block in blocks), default=0)
-    widest += -widest % 8  # kernels want rows of masks that start at round addresses
+    longest = widest = 0
+    for block in blocks:
+        longest = max(longest, len(block.queries))
+        widest = max(widest, len(block.keys))
+    widest = 8 * math.ceil(widest / 8)  # kernels want rows of masks that start at round addresses
     queries = np.zeros((len(blocks), longest), dtype=np.int64)
     keys = np.zeros((len(blocks), widest), dtype=np.int64)
     real = np.zeros((len(blocks), longest), dtype=np.bool_)
@@ -149,11 +152,13 @@ def attend_in_blocks(
         for start in range(own.start, own.stop, step):
             part = slice(start, min(start + step, own.stop))
             q = query[blocks.queries[part]].transpose(1, 2)
-            pairs = [] if prefix is None else [(prefix[0][None], prefix[1][None])]
-            keys, values = (tensor[blocks.keys[part]].transpose(1, 2) for tensor in local)
+            keys = local[0][blocks.keys[part]].transpose(1, 2)
+            values = local[1][blocks.keys[part]].transpose(1, 2)
+            pairs = [(keys, values)]
+            if prefix is not None:
+                pairs.insert(0, (prefix[0][None], prefix[1][None]))
             visible = _visible(blocks, part, length, extras.window)[:, None]
-            result = plain_attention(q, [*pairs, (keys, values)], visible, scale, extras)
-            out[part] = result.transpose(1, 2)
+            out[part] = plain_attention(q, pairs, visible, scale, extras).transpose(1, 2)
     return out
 
 
@@ -180,8 +185,9 @@ def plain_attention(
     """
     batch, heads, rows, size = query.shape
     kv = pairs[0][0].shape[1]
-    grouped = query.reshape(batch, kv, -1, size)
-    logits = torch.cat([grouped @ key.transpose(2, 3) for key, _ in pairs], dim=-1).float() * scale
+    groups = query.reshape(batch, kv, -1, size)
+    products = [groups @ key.transpose(2, 3) for key, _ in pairs]
+    logits = torch.cat(products, dim=-1).float() * scale
     logits = logits.view(batch, heads, rows, -1)
     if extras.softcap is not None:
         logits = torch.tanh(logits / extras.softcap) * extras.softcap
@@ -191,12 +197,13 @@ def plain_attention(
         logits = torch.cat([logits, sinks], dim=-1)
     weights = torch.softmax(logits, dim=-1)
     # summed in float32: two roundings to half precision would be one too many
-    out = torch.zeros(grouped.shape, device=query.device)
+    out = torch.zeros(groups.shape, device=query.device)
     start = 0
-    for key, value in pairs:
-        stop = start + key.shape[2]
-        out += weights[..., start:stop].reshape(batch, kv, -1, key.shape[2]) @ value.float()
-        start = stop
+    for _, value in pairs:
+        count = value.shape[2]
+        own = weights[..., start : start + count].reshape(batch, kv, -1, count)
+        out += own @ value.float()
+        start += count
     return out.view(batch, heads, rows, size).to(query.dtype)
 
 
@@ -209,9 +216,10 @@ def _fused(
     group = query.shape[1] // kv
     # Heads that share a key are stacked as more rows. Key heads go first, so that all blocks of a context are
     # one stretch of rows.
-    grouped = _select(query, blocks.queries).view(count, rows, kv, group, size)
-    stacked = grouped.permute(2, 0, 1, 3, 4).reshape(kv, count, rows * group, size)
-    keys, values = (_select(tensor, blocks.keys).transpose(1, 2) for tensor in local)
+    queries = _select(query, blocks.queries).view(count, rows, kv, group, size)
+    stacked = queries.permute(2, 0, 1, 3, 4).reshape(kv, count, rows * group, size)
+    keys = _select(local[0], blocks.keys).transpose(1, 2)
+    values = _select(local[1], blocks.keys).transpose(1, 2)
     out, lse = kernel(stacked.transpose(0, 1), keys, values, scale, blocks.bias)
     for context, own in blocks.contexts.items():
         if context not in prefixes:

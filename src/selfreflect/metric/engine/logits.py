@@ -62,10 +62,11 @@ class SummaryStates:
         # A formula that is not compiled into one kernel writes several more arrays of full vocabularies.
         size = ROWS_OF_LOGITS if device.type == "cpu" or formulas else 16 * ROWS_OF_LOGITS
         formulas = formulas or (_total_variation_on(device),)
-        states = torch.cat([own for own, _ in self.contexts])
-        pairs = np.concatenate([tasks for _, tasks in self.contexts])
-        rows = [len(own) for own, _ in self.contexts]
-        counts = [len(tasks) for _, tasks in self.contexts]
+        states_of_contexts, pairs_of_contexts = zip(*self.contexts, strict=True)
+        states = torch.cat(states_of_contexts)
+        pairs = np.concatenate(pairs_of_contexts)
+        rows = list(map(len, states_of_contexts))
+        counts = list(map(len, pairs_of_contexts))
         pairs[:, 0] += np.repeat(np.cumsum(rows) - rows, counts)
         result = np.zeros((len(pairs), len(formulas)))
         # The tasks of all contexts that need the same rows of the reference fill blocks together: blocks of
@@ -95,14 +96,14 @@ class SummaryStates:
                 other = self.head(self.reference[rows[:, 1].to(self.reference.device)])
                 top = min(count, own.shape[1])
                 likely = torch.cat([own.topk(top, dim=1).indices, other.topk(top, dim=1).indices], dim=1)
-                columns = [
-                    torch.softmax(logits / t, dim=1).gather(1, likely)
-                    for logits, t in ((own, 1.0), (own, temperature), (other, 1.0), (other, temperature))
-                ]
+                columns = []
+                for logits in (own, other):
+                    for t in (1.0, temperature):
+                        columns.append(torch.softmax(logits / t, dim=1).gather(1, likely))
                 order = torch.maximum(columns[0], columns[2]).argsort(dim=1, descending=True, stable=True)
                 tokens.append(likely.gather(1, order).cpu().numpy())
-                ordered = [column.gather(1, order) for column in columns]
-                probabilities.append(torch.stack(ordered, dim=2).double().cpu().numpy())
+                table = torch.stack(columns, dim=2).gather(1, order[:, :, None].expand(-1, -1, 4))
+                probabilities.append(table.double().cpu().numpy())
             result.append(Guesses(np.concatenate(tokens), np.concatenate(probabilities)))
         return result
 
@@ -120,7 +121,8 @@ def _compare(
     for start in range(0, len(logits), size):
         own = logits[start : start + size]
         other = expected[rows[start : start + size]]
-        parts.append(torch.stack([formula(own, other, temperature) for formula in formulas], dim=1))
+        distances = [formula(own, other, temperature) for formula in formulas]
+        parts.append(torch.stack(distances, dim=1))
     return torch.cat(parts).double().cpu().numpy()
 
 
@@ -133,7 +135,8 @@ def _total_variation_on(device: torch.device) -> Formula:
     try:
         # Two tensors, and sizes like real ones: the compiler makes other code for equal arguments and for
         # small vocabularies.
-        probe, other = (torch.full((64, 2**16), value, device=device) for value in (0.0, 1.0))
+        probe = torch.full((64, 2**16), 0.0, device=device)
+        other = torch.full((64, 2**16), 1.0, device=device)
         fused(probe, other, 5.0)
     except Exception:
         # A missing or broken compiler raises nearly anything; the plain formula gives the same numbers.

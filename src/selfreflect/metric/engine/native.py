@@ -50,7 +50,7 @@ class Tiles:
     """Its other keys, shape (T, K): first the carried rows count, then the rows of the batch."""
     count: Ints
     """How many other keys it has, shape (T,)."""
-    seen: npt.NDArray[np.uint64]
+    visible: npt.NDArray[np.uint64]
     """Which lanes see a key, shape (T, K): lane ``query * group + head`` is a bit."""
 
 
@@ -63,10 +63,10 @@ class Native:
         self._run = library.tree_attention
         self._run.restype = None
         self._run.argtypes = [
-            *(ctypes.c_void_p,) * 7,
-            *(ctypes.c_int64,) * 3,
-            *(ctypes.c_void_p,) * 6,
-            *(ctypes.c_int64,) * 3,
+            *[ctypes.c_void_p] * 7,
+            *[ctypes.c_int64] * 3,
+            *[ctypes.c_void_p] * 6,
+            *[ctypes.c_int64] * 3,
             ctypes.c_float,
             ctypes.c_int,
         ]
@@ -86,7 +86,9 @@ class Native:
             local: keys and values that ``tiles.keys`` counts, each (keys, KV, D).
             prefixes: by context, each (KV, P, D), contiguous; none where it is empty.
         """
-        query, key, value = query.contiguous(), local[0].contiguous(), local[1].contiguous()
+        query = query.contiguous()
+        key = local[0].contiguous()
+        value = local[1].contiguous()
         out = torch.empty_like(query)
         prefix_keys, prefix_values, prefix_rows = np.zeros((3, len(tiles.contexts)), dtype=np.int64)
         for i, context in enumerate(tiles.contexts):
@@ -95,13 +97,22 @@ class Native:
                 prefix_keys[i] = prefix_key.data_ptr()
                 prefix_values[i] = prefix_value.data_ptr()
                 prefix_rows[i] = prefix_key.shape[1]
-        tables = (tiles.context, tiles.before, tiles.queries, tiles.keys, tiles.count, tiles.seen)
         self._run(
-            *(tensor.data_ptr() for tensor in (query, out, key, value)),
-            *(table.ctypes.data for table in (prefix_keys, prefix_values, prefix_rows)),
+            query.data_ptr(),
+            out.data_ptr(),
+            key.data_ptr(),
+            value.data_ptr(),
+            prefix_keys.ctypes.data,
+            prefix_values.ctypes.data,
+            prefix_rows.ctypes.data,
             *tiles.queries.shape,
             tiles.keys.shape[1],
-            *(table.ctypes.data for table in tables),
+            tiles.context.ctypes.data,
+            tiles.before.ctypes.data,
+            tiles.queries.ctypes.data,
+            tiles.keys.ctypes.data,
+            tiles.count.ctypes.data,
+            tiles.visible.ctypes.data,
             key.shape[1],
             query.shape[1] // key.shape[1],
             query.shape[2],
@@ -115,29 +126,27 @@ def cut_tiles(batch: PackedBatch, size: int, group: int, *, outputs_only: bool) 
     """Cut the nodes and prefixes of a batch, or its outputs only, into tiles of ``size`` queries, whose
     ``group`` heads share a key."""
     prefixes = {segment.context: len(segment.tree.prefix) for segment in batch.segments}
-    tiles = [(tile, prefixes[tile.context]) for tile in batch.neighbours(size, outputs_only=outputs_only)]
+    tiles: list[tuple[Neighbours, int]] = []
+    for tile in batch.neighbours(size, outputs_only=outputs_only):
+        tiles.append((tile, prefixes[tile.context]))
     if not outputs_only:
         tiles += _prefix_tiles(batch, size)
     contexts = tuple(sorted(prefixes))
     widest = max((len(tile.keys) for tile, _ in tiles), default=0)
+    context, before, count = np.zeros((3, len(tiles)), dtype=np.int64)
     queries = np.full((len(tiles), size), -1, dtype=np.int64)
     keys = np.zeros((len(tiles), widest), dtype=np.int64)
-    seen = np.zeros((len(tiles), widest), dtype=np.uint64)
+    visible = np.zeros((len(tiles), widest), dtype=np.uint64)
     heads = (1 << group) - 1
     lanes = np.array([heads << (query * group) for query in range(size)], dtype=np.uint64)
-    for i, (tile, _) in enumerate(tiles):
+    for i, (tile, prefix_rows) in enumerate(tiles):
+        context[i] = contexts.index(tile.context)
+        before[i] = prefix_rows
+        count[i] = len(tile.keys)
         queries[i, : len(tile.queries)] = tile.queries
         keys[i, : len(tile.keys)] = tile.keys
-        seen[i, : len(tile.keys)] = tile.visible.T.astype(np.uint64) @ lanes[: len(tile.queries)]
-    return Tiles(
-        contexts=contexts,
-        context=np.array([contexts.index(tile.context) for tile, _ in tiles], dtype=np.int64),
-        before=np.array([before for _, before in tiles], dtype=np.int64),
-        queries=queries,
-        keys=keys,
-        count=np.array([len(tile.keys) for tile, _ in tiles], dtype=np.int64),
-        seen=seen,
-    )
+        visible[i, : len(tile.keys)] = tile.visible.T.astype(np.uint64) @ lanes[: len(tile.queries)]
+    return Tiles(contexts, context, before, queries, keys, count, visible)
 
 
 def _prefix_tiles(batch: PackedBatch, size: int) -> Iterator[tuple[Neighbours, int]]:
@@ -193,9 +202,13 @@ def library() -> Native | str:
 
 def _compile(folder: Path) -> Path:
     compiler = shlex.split(os.environ.get("CC", "")) or [shutil.which("gcc") or "cc"]
-    objects, target = str(folder / "library.o"), folder / "library.so"
-    # Linked without OpenMP's library: torch brings one, and a second would bring a second set of threads.
-    for arguments in ([*FLAGS, "-c", str(SOURCE), "-o", objects], ["-shared", objects, "-o", str(target)]):
-        command = [*compiler, *arguments]
+    objects = folder / "library.o"
+    target = folder / "library.so"
+    steps: tuple[list[str | Path], list[str | Path]] = (
+        [*compiler, *FLAGS, "-c", SOURCE, "-o", objects],
+        # without OpenMP's library: torch brings one, and a second would bring a second set of threads
+        [*compiler, "-shared", objects, "-o", target],
+    )
+    for command in steps:
         subprocess.run(command, check=True, capture_output=True, text=True, errors="replace", timeout=TIMEOUT)
     return target

@@ -138,9 +138,15 @@ class ReferenceCache:
             self._warn(f"reference states are not kept in {excerpt(str(self.root), 200)}: {reason}")
 
     def _path(self, tree: PrefixTree) -> Path:
-        arrays = (tree.tokens, tree.parent, tree.outputs)
-        facts = [self.judge_key, tree.prefix, *(array.tolist() for array in arrays)]
-        return self.root / f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()}.states"
+        facts = [
+            self.judge_key,
+            tree.prefix,
+            tree.tokens.tolist(),
+            tree.parent.tolist(),
+            tree.outputs.tolist(),
+        ]
+        digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+        return self.root / f"{digest}.states"
 
 
 def judge_key(judge: Judge, head: Head) -> str:

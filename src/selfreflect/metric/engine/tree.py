@@ -103,11 +103,14 @@ def build_tree(prompts: Sequence[Prompt]) -> PrefixTree:
         paths[branch] = path
         previous = branch
 
-    word_nodes = [
-        paths[branch][prompt.first - 1 - shared :] for branch, prompt in zip(branches, prompts, strict=True)
-    ]
+    word_nodes = []
+    for branch, prompt in zip(branches, prompts, strict=True):
+        word_nodes.append(paths[branch][prompt.first - 1 - shared :])
     outputs = sorted(set().union(*word_nodes))
     row_of = {node: row for row, node in enumerate(outputs)}
+    rows = []
+    for nodes in word_nodes:
+        rows.append(tuple(row_of[node] for node in nodes))
     return PrefixTree(
         prefix=prompts[0].ids[:shared],
         tokens=np.array(tokens, dtype=np.int64),
@@ -115,7 +118,7 @@ def build_tree(prompts: Sequence[Prompt]) -> PrefixTree:
         parent=np.array(parent, dtype=np.int64),
         end=_subtree_ends(parent),
         outputs=np.array(outputs, dtype=np.int64),
-        rows=tuple(tuple(row_of[node] for node in nodes) for nodes in word_nodes),
+        rows=tuple(rows),
     )
 
 
@@ -129,7 +132,8 @@ def _prefix_length(prompts: Sequence[Prompt]) -> int:
 def _subtree_ends(parent: list[int]) -> Ints:
     """One past each node's last descendant. Children follow their parents, so one backward sweep suffices."""
     end = list(range(1, len(parent) + 1))
-    for node in range(len(parent) - 1, -1, -1):
-        if (above := parent[node]) >= 0 and end[node] > end[above]:
-            end[above] = end[node]
+    for node in reversed(range(len(parent))):
+        above = parent[node]
+        if above >= 0:
+            end[above] = max(end[above], end[node])
     return np.array(end, dtype=np.int64)

@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, groupby
+from itertools import accumulate
 
 import numpy as np
 
@@ -51,11 +51,13 @@ class Population:
     ) -> None:
         digest = hashlib.sha256(f"{seed} {question_id}".encode("utf-8", "surrogatepass")).digest()
         rng = np.random.default_rng(int.from_bytes(digest, "big"))
+        indices_of: dict[int, list[int]] = {}
+        for index, word in enumerate(words):
+            indices_of.setdefault(word.answer, []).append(index)
         copies_of: dict[tuple[tuple[str, str], ...], list[tuple[int, ...]]] = {}
-        for _, group in groupby(range(len(words)), key=lambda index: words[index].answer):
-            indices = tuple(group)
+        for indices in indices_of.values():
             text = tuple((words[index].masked, words[index].text) for index in indices)
-            copies_of.setdefault(text, []).append(indices)
+            copies_of.setdefault(text, []).append(tuple(indices))
         self.strata: list[_Stratum] = []
         for copies in copies_of.values():
             own_sizes = tuple(sizes[index] for index in copies[0])
@@ -73,9 +75,9 @@ class Population:
         Independent of the random order, so that a sample size chosen by cost favours no words."""
         shares = []
         for index, stratum in enumerate(self.strata):
-            ranks = range(2, len(stratum.sizes) + 1)
-            shares += [(stratum.weight / rank, -index) for rank in ranks]
-        return [-index for _, index in sorted(shares, reverse=True)]
+            for rank in range(2, len(stratum.sizes) + 1):
+                shares.append((-stratum.weight / rank, index))
+        return [index for _, index in sorted(shares)]
 
     def quotas(self, size: int) -> list[int]:
         """Words of each stratum in the sample of ``size``; with fewer words than strata, these are drawn."""
@@ -91,7 +93,8 @@ class Population:
         indices: list[int] = []
         for stratum, quota in zip(self.strata, self.quotas(size), strict=True):
             for copy in stratum.copies:
-                indices += [copy[position] for position in stratum.order[:quota]]
+                for position in stratum.order[:quota]:
+                    indices.append(copy[position])
         return sorted(indices)
 
     def size_within(self, words: int) -> int:
@@ -133,7 +136,8 @@ class Population:
 
 def _random_order(sizes: Sequence[int], rng: np.random.Generator) -> tuple[int, ...]:
     """Draw one after the other with probability proportional to size, by an exponential race."""
-    return tuple(np.argsort(rng.exponential(size=len(sizes)) / np.array(sizes), kind="stable").tolist())
+    arrivals = rng.exponential(size=len(sizes)) / np.array(sizes)
+    return tuple(np.argsort(arrivals, kind="stable").tolist())
 
 
 class Cost:
@@ -157,10 +161,11 @@ class Cost:
         """Upper bound on the tokens of a round that enlarges the sample from ``before`` to ``after``."""
         if before == 0 and after < len(self._population.strata):
             # any stratum may be drawn, with one word
-            first_words = sorted((most[1] for most in self._most), reverse=True)
+            first_words = sorted([most[1] for most in self._most], reverse=True)
             return self._prefix + sum(first_words[:after])
         bound = self._prefix
-        earlier, later = self._population.quotas(before), self._population.quotas(after)
+        earlier = self._population.quotas(before)
+        later = self._population.quotas(after)
         for most, old, new in zip(self._most, earlier, later, strict=True):
             bound += most[min(new - old, len(most) - 1)]
         return min(bound, self._all)
@@ -171,13 +176,13 @@ def _path_lengths(tree: PrefixTree) -> list[int]:
     first. The first n add up to the most nodes that any n prompts can have: in a tree, greedy is optimal."""
     tallest = [0] * len(tree.tokens)  # below each node, among the children seen so far
     lengths = []
-    for node in range(len(tree.tokens) - 1, -1, -1):
+    for node in reversed(range(len(tree.tokens))):
         length = tallest[node] + 1
         parent = int(tree.parent[node])
         if parent < 0:
             lengths.append(length)
-        else:
-            shorter, tallest[parent] = sorted((length, tallest[parent]))
-            if shorter:
-                lengths.append(shorter)
+            continue
+        if tallest[parent]:
+            lengths.append(min(length, tallest[parent]))
+        tallest[parent] = max(length, tallest[parent])
     return sorted(lengths, reverse=True)

@@ -92,8 +92,10 @@ class SequentialScoring:
         self._costs: list[Cost] = []
         if limits.tokens is not None or limits.seconds is not None:
             self._costs = [Cost(population, prompts) for prompts in (reference, *summaries)]
-        pairs = combinations(range(len(summaries)), 2)
-        self._undecided = {(a, b) for a, b in pairs if summaries[a] != summaries[b]}
+        self._undecided: set[tuple[int, int]] = set()
+        for a, b in combinations(range(len(summaries)), 2):
+            if summaries[a] != summaries[b]:
+                self._undecided.add((a, b))
         self._pairs = len(self._undecided)
         self._spent = 0
         self._looks = 0
@@ -113,13 +115,17 @@ class SequentialScoring:
                 for index in live:
                     self.results[index].stopped = "budget"
                 break
-            old = set(self.population.indices(size))
-            new = [index for index in self.population.indices(next_size) if index not in old]
+            old = self.population.indices(size)
+            new = sorted(set(self.population.indices(next_size)).difference(old))
             size = next_size
+            still_finite = []
             for index, words in zip(live, self.measure(new, live), strict=True):
-                self.results[index].distances.update(zip(new, words, strict=True))
-                self.results[index].size = size
-            live = self._drop_finished(size, [index for index in live if finite(self.results[index].words)])
+                result = self.results[index]
+                result.distances.update(zip(new, words, strict=True))
+                result.size = size
+                if finite(words):
+                    still_finite.append(index)
+            live = self._drop_finished(size, still_finite)
         return self.results
 
     def aggregate(self, result: SequentialResult, names: Sequence[str]) -> Aggregate:
@@ -176,19 +182,19 @@ class SequentialScoring:
 
     def _round_cost(self, before: int, after: int, live: Sequence[int]) -> int:
         """Tokens that a round takes at most: the reference and all summaries in it."""
-        costs = [self._costs[0], *(self._costs[1 + index] for index in live)]
-        return sum(cost.tokens(before, after) for cost in costs)
+        total = self._costs[0].tokens(before, after)
+        for index in live:
+            total += self._costs[1 + index].tokens(before, after)
+        return total
 
     def _drop_finished(self, size: int, live: list[int]) -> list[int]:
         if size == self.population.size or size < max(FIRST_ROUND, len(self.population.strata)):
             return live
         target = self.limits.standard_error
-        if target is not None:
-            errors = [self._mean(size, self.results[index].values).sampling_error for index in live]
-            if all(error is not None and error <= target for error in errors):
-                for index in live:
-                    self.results[index].stopped = "standard_error"
-                return []
+        if target is not None and all(self._is_precise(size, index, target) for index in live):
+            for index in live:
+                self.results[index].stopped = "standard_error"
+            return []
         if self.limits.race is None or not self._pairs:
             return live
         self._decide_pairs(size, live, 1 - self.limits.race)
@@ -199,6 +205,10 @@ class SequentialScoring:
         for index in set(live) - close:
             self.results[index].stopped = "race"
         return sorted(close)
+
+    def _is_precise(self, size: int, index: int, target: float) -> bool:
+        error = self._mean(size, self.results[index].values).sampling_error
+        return error is not None and error <= target
 
     def _decide_pairs(self, size: int, live: Sequence[int], error: float) -> None:
         """Decide the pairs whose order is certain: Student's t of the paired difference on the common words.
@@ -214,7 +224,8 @@ class SequentialScoring:
         for a, b in sorted(self._undecided):
             if a not in values or b not in values:
                 continue
-            difference = self._mean(size, {word: values[a][word] - values[b][word] for word in values[a]})
+            differences = {word: values[a][word] - values[b][word] for word in values[a]}
+            difference = self._mean(size, differences)
             spread = difference.sampling_error
             if spread and student_p(difference.mean / spread, difference.degrees) <= level:
                 self._undecided.remove((a, b))

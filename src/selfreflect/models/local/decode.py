@@ -67,22 +67,24 @@ def decode(model: Any, draws: Sequence[Draw], stop_ids: frozenset[int], pad_id: 
     active = list(draws)
     rows = torch.tensor([row_of[draw.prompt] for draw in active], device=device)
     cache.reorder_cache(rows)  # unlike batch_select_indices it goes where each layer's keys are
-    logits, mask = logits[rows], mask[rows]
+    logits = logits[rows]
+    mask = mask[rows]
     sources = [torch.Generator(device=device).manual_seed(draw.seed) for draw in active]
     while True:
         tokens = choose(logits, active[0].sampling, sources)
-        going = []
+        unfinished = []
         for i, token in enumerate(tokens.tolist()):
             if active[i].extend(token, stop_ids):
-                going.append(i)
-        if not going:
+                unfinished.append(i)
+        if not unfinished:
             return
-        if len(going) < len(active):
-            rows = torch.tensor(going, device=device)
+        if len(unfinished) < len(active):
+            rows = torch.tensor(unfinished, device=device)
             cache.reorder_cache(rows)
-            tokens, mask = tokens[rows], mask[rows]
-            active = [active[i] for i in going]
-            sources = [sources[i] for i in going]
+            tokens = tokens[rows]
+            mask = mask[rows]
+            active = [active[i] for i in unfinished]
+            sources = [sources[i] for i in unfinished]
         mask = torch.cat([mask, mask.new_ones(len(active), 1)], dim=1)
         logits = next_logits(tokens[:, None], _positions(mask)[:, -1:])
 
@@ -169,13 +171,13 @@ class _GrowingLayer(DynamicLayer):  # type: ignore[misc]
             self.lazy_initialization(key_states, value_states)
         before = self.keys.shape[-2] if self.keys.numel() else 0
         after = before + key_states.shape[-2]
-        room = self.room
-        if room is None or room[0].shape[-2] < after or room[0].shape[0] != key_states.shape[0]:
-            room = (_grown(self.keys, before, key_states), _grown(self.values, before, value_states))
-        room[0][..., before:after, :] = key_states
-        room[1][..., before:after, :] = value_states
-        self.room = room
-        self.keys, self.values = room[0][..., :after, :], room[1][..., :after, :]
+        if self.room is None or self.room[0].shape[-2] < after or len(self.room[0]) != len(key_states):
+            self.room = _grown(self.keys, before, key_states), _grown(self.values, before, value_states)
+        keys, values = self.room
+        keys[..., before:after, :] = key_states
+        values[..., before:after, :] = value_states
+        self.keys = keys[..., :after, :]
+        self.values = values[..., :after, :]
         return self.keys, self.values
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
@@ -194,5 +196,7 @@ def _grown(states: torch.Tensor, before: int, new: torch.Tensor) -> torch.Tensor
 
 def _growing_cache(model: Any) -> DynamicCache:
     cache = DynamicCache(config=model.config)
-    cache.layers = [_GrowingLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    for index, layer in enumerate(cache.layers):
+        if type(layer) is DynamicLayer:
+            cache.layers[index] = _GrowingLayer()
     return cache

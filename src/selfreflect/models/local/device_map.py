@@ -27,18 +27,17 @@ def placement(device_map: Literal["auto"] | None, device: str) -> dict[str, Any]
         return {}
     from accelerate.utils import get_max_memory
 
-    free: dict[int, int] = {}
+    memory: dict[int, int] = {}
     if device == "cuda":
-        free = {gpu: size for gpu, size in get_max_memory().items() if isinstance(gpu, int)}
-    if len(free) < 2:
+        for gpu, size in get_max_memory().items():
+            if isinstance(gpu, int):
+                memory[gpu] = int(_WEIGHTS_SHARE * size)
+    if len(memory) < 2:
         raise BackendError(
             f"--device-map auto needs at least two visible GPUs, and on device {device!r} there "
-            f"{'is 1' if free else 'are none'}. Leave it out, or look at --device and CUDA_VISIBLE_DEVICES."
+            f"{'is 1' if memory else 'are none'}. Leave it out, or look at --device and CUDA_VISIBLE_DEVICES."
         )
-    return {
-        "device_map": "auto",
-        "max_memory": {gpu: int(_WEIGHTS_SHARE * size) for gpu, size in free.items()},
-    }
+    return {"device_map": "auto", "max_memory": memory}
 
 
 def check_placement(name: str, model: Any) -> None:

@@ -102,7 +102,7 @@ class ServedJudge(PooledJudge):
                 "--judge-dtype out."
             )
         lm, _ = load_lm_head(replace(spec, dtype=served_dtype), progress)
-        window = min((limit for limit in (longest, lm.window) if limit is not None), default=None)
+        window = lm.window if longest is None else min(longest, lm.window or longest)
         judge = cls(replace(lm, name=spec.name, window=window), pool, compat=compat)
         judge.check_scale()
         return judge
@@ -182,8 +182,8 @@ class _Checkpoint:
         from transformers.utils import cached_file
 
         self._path = source.path
-        options = source.options
-        self._options = {key: options[key] for key in ("revision", "local_files_only") if key in options}
+        self._options = dict(source.options)
+        del self._options["trust_remote_code"]
         index = cached_file(self._path, INDEX, _raise_exceptions_for_missing_entries=False, **self._options)
         self._files: Mapping[str, str]
         """The file that holds each tensor."""

@@ -97,20 +97,21 @@ class PoolingServer:
     def last_states(self, prompts: Sequence[Sequence[int]]) -> Floats:
         """The final normed hidden state of the last token of each prompt, shape (prompts, width). Raises
         JudgeError if the server fails, or sends something else."""
-        starts = range(0, len(prompts), PROMPTS_PER_CALL)
-        batches = [prompts[start : start + PROMPTS_PER_CALL] for start in starts]
+        batches = []
+        for start in range(0, len(prompts), PROMPTS_PER_CALL):
+            batches.append(prompts[start : start + PROMPTS_PER_CALL])
         bodies = self._call_all([partial(self._embed, batch) for batch in batches], self._retries)
         rows: list[Floats] = []
         for body, batch in zip(bodies, batches, strict=True):
             rows += _states(body, len(batch))
-        if len({len(row) for row in rows}) > 1:
+        if len(set(map(len, rows))) > 1:
             raise JudgeError(f"{self.url}: hidden states of one model differ in their length")
         return np.stack(rows)
 
     async def _embed(self, prompts: Sequence[Sequence[int]], client: AsyncOpenAI) -> bytes:
         async with client.embeddings.with_streaming_response.create(
             model=self.model,
-            input=[list(prompt) for prompt in prompts],
+            input=list(map(list, prompts)),
             encoding_format="base64",
             extra_headers=self._client.headers,
             extra_body={"use_activation": False},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,16 @@ from selfreflect.errors import BackendError, ConfigError, JudgeError
 from selfreflect.models.judge import Judge
 from selfreflect.models.local.generator import HFGenerator
 from selfreflect.models.openai.generator import OpenAIGenerator
-from selfreflect.models.spec import GENERATORS, JUDGES, Kind, ModelSpec, kind_of, load_generator, load_judge
+from selfreflect.models.spec import (
+    GENERATORS,
+    JUDGES,
+    Kind,
+    ModelSpec,
+    kind_of,
+    load_generator,
+    load_judge,
+    load_object,
+)
 
 
 @pytest.mark.parametrize(
@@ -51,9 +59,8 @@ def test_no_model_is_trusted_with_its_own_code_unasked() -> None:
 
 
 @pytest.mark.parametrize("path", [*GENERATORS.values(), *JUDGES.values()])
-def test_every_row_of_the_tables_leads_to_a_class(path: str) -> None:
-    module, _, name = path.partition(":")
-    assert callable(getattr(import_module(module), name).load)
+def test_every_row_of_the_tables_leads_to_a_class_or_function(path: str) -> None:
+    assert callable(load_object(path))
 
 
 def test_each_kind_is_loaded_by_its_class(tmp_path: Path) -> None:

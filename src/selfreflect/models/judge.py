@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any
 
 import torch
 
@@ -12,7 +12,7 @@ from selfreflect.models.base import Message
 from selfreflect.models.chat import ChatTokenizer
 from selfreflect.models.linear import linear
 from selfreflect.models.local.loading import CausalLM, load_causal_lm
-from selfreflect.models.spec import JUDGES, Compat, ModelSpec, load_class
+from selfreflect.models.spec import JUDGES, Compat, ModelSpec, load_object
 from selfreflect.text import common_prefix
 
 LastStates = Callable[[Sequence[Sequence[int]]], torch.Tensor]
@@ -63,15 +63,10 @@ class Judge:
                 "smollm2, or a server that runs vLLM in pooling mode (vllm+http:NAME)."
             )
         try:
-            judge: Judge = load_class(JUDGES[spec.kind]).from_spec(spec, compat, progress)
+            judge: Judge = load_object(JUDGES[spec.kind])(spec, compat, progress)
         except BackendError as error:
             raise JudgeError(str(error)) from error
         return judge
-
-    @classmethod
-    def from_spec(cls, spec: ModelSpec, compat: Compat, progress: Callable[[str], None] | None) -> Self:
-        """What :meth:`load` does for one kind of model, but for its BackendErrors."""
-        return cls(load_causal_lm(spec, progress), compat=compat)
 
     @property
     def name(self) -> str:
@@ -134,7 +129,7 @@ class Judge:
         distinct = list(dict.fromkeys(map(tuple, conversations)))
         rendered = dict(zip(distinct, self.chat.render_all(distinct), strict=True))
         prompts = [rendered[tuple(conversation)] for conversation in conversations]
-        full = [self.chat.continued(prompt, word) for prompt, word in zip(prompts, words, strict=True)]
+        full = list(map(self.chat.continued, prompts, words))
         texts = list(dict.fromkeys(prompts + full))
         ids = dict(zip(texts, self.chat.encode_alike(texts), strict=True))
         tasks = []
@@ -148,3 +143,7 @@ class Judge:
                 )
             tasks.append((tuple(ids[text]), first))
         return tasks
+
+
+def load_local(spec: ModelSpec, compat: Compat, progress: Callable[[str], None] | None) -> Judge:
+    return Judge(load_causal_lm(spec, progress), compat=compat)

@@ -33,11 +33,11 @@ GENERATORS: dict[Kind, str] = {
 """The class that loads a generator of each kind: ``module:Class``, imported on use."""
 
 JUDGES: dict[Kind, str] = {
-    "local": "selfreflect.models.judge:Judge",
-    "vllm": "selfreflect.models.vllm.judge:VLLMJudge",
-    "vllm+http": "selfreflect.models.vllm.judge:ServedJudge",
+    "local": "selfreflect.models.judge:load_local",
+    "vllm": "selfreflect.models.vllm.judge:load_in_process",
+    "vllm+http": "selfreflect.models.vllm.judge:load_served",
 }
-"""The class that loads a judge of each kind. ``openai`` is missing: a judge needs full logits."""
+"""The function that loads a judge of each kind. ``openai`` is missing: a judge needs full logits."""
 
 LOCAL_NAMES = "smollm2, a local directory, or a hub name such as Qwen/Qwen2.5-7B-Instruct"
 
@@ -108,7 +108,7 @@ def load_generator(
         )
     if progress and spec.kind != "openai":  # where nothing is loaded
         progress(f"loading {spec.name}")
-    generator_class = load_class(GENERATORS[spec.kind])
+    generator_class = load_object(GENERATORS[spec.kind])
     generator: HFGenerator | OpenAIGenerator | VLLMGenerator = generator_class.load(spec, progress)
     return generator
 
@@ -119,12 +119,12 @@ def load_judge(
     """Load the judge that ``spec`` names. Raises as :meth:`selfreflect.models.judge.Judge.load`."""
     if progress:
         progress(f"loading judge {spec.name}")
-    judge: Judge = load_class(JUDGES["local"]).load(spec, compat=compat, progress=progress)
+    judge: Judge = load_object("selfreflect.models.judge:Judge").load(spec, compat=compat, progress=progress)
     return judge
 
 
-def load_class(path: str) -> Any:
-    """Import the class that ``module:Class`` names."""
+def load_object(path: str) -> Any:
+    """Import the class or function that ``module:name`` names."""
     from selfreflect.models.local.threads import set_library_defaults
 
     set_library_defaults()  # before torch is imported

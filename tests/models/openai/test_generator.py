@@ -527,7 +527,7 @@ def test_a_stream_that_is_dropped_leaves_no_thread_and_no_call_behind() -> None:
         next(stream)
         stream.close()  # type: ignore[attr-defined]
         deadline = time.monotonic() + 20
-        while "selfreflect-requests" in {thread.name for thread in threading.enumerate()}:
+        while any(thread.name.startswith("asyncio-portal") for thread in threading.enumerate()):
             assert time.monotonic() < deadline
             time.sleep(0.01)
     assert len(server.calls) <= 2

@@ -103,7 +103,8 @@ class SequenceEngine:
         paths = sorted(map(tree.path, leaves.tolist()), key=len, reverse=True)
         batch: list[Ints] = []
         for path in paths:
-            if batch and (len(batch) + 1) * (len(tree.prefix) + len(batch[0])) > self.max_rows:
+            longest = len(tree.prefix) + len(batch[0] if batch else path)
+            if batch and (len(batch) + 1) * longest > self.max_rows:
                 yield batch
                 batch = []
             batch.append(path)

@@ -88,7 +88,8 @@ def cut_blocks(
         contexts[block.context] = slice(first, i + 1)
     positions = batch.positions[batch.outputs] if outputs_only else batch.positions
     mask = torch.from_numpy(visible).to(device)
-    bias = torch.zeros(mask.shape, dtype=like.dtype, device=device).masked_fill_(~mask, float("-inf"))
+    bias = torch.zeros(mask.shape, dtype=like.dtype, device=device)
+    bias.masked_fill_(~mask, float("-inf"))
     return Blocks(
         queries=torch.from_numpy(queries).to(device),
         real=torch.from_numpy(np.flatnonzero(real)).to(device),
@@ -235,13 +236,15 @@ def _fused(
             out[own].lerp_(prefix_out, weight)
         else:
             out[own] = torch.lerp(out[own].float(), prefix_out.float(), weight).to(out.dtype)
-    result: torch.Tensor = out.unflatten(2, (rows, group)).permute(0, 2, 1, 3, 4).flatten(2, 3)
+    unstacked = out.unflatten(2, (rows, group)).permute(0, 2, 1, 3, 4)
+    result: torch.Tensor = unstacked.flatten(2, 3)
     return result
 
 
 def _select(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """``values[rows]``, several times faster for whole rows."""
-    return values.flatten(1).index_select(0, rows.flatten()).view(*rows.shape, *values.shape[1:])
+    selection = values.flatten(1).index_select(0, rows.flatten())
+    return selection.view(*rows.shape, *values.shape[1:])
 
 
 def cpu_kernel(

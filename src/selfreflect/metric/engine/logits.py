@@ -73,7 +73,8 @@ class SummaryStates:
         # one size, one after another, fit into the same memory, and products of many rows are faster.
         for start in range(0, len(self.reference), size):
             expected = self.head(self.reference[start : start + size])
-            (tasks,) = np.nonzero((start <= pairs[:, 1]) & (pairs[:, 1] < start + size))
+            needs_block = (start <= pairs[:, 1]) & (pairs[:, 1] < start + size)
+            tasks = np.flatnonzero(needs_block)
             for first in range(0, len(tasks), size):
                 block = tasks[first : first + size]
                 own, other = torch.from_numpy(pairs[block].T).to(device)
@@ -95,12 +96,14 @@ class SummaryStates:
                 own = self.head(states[rows[:, 0]])
                 other = self.head(self.reference[rows[:, 1].to(self.reference.device)])
                 top = min(count, own.shape[1])
-                likely = torch.cat([own.topk(top, dim=1).indices, other.topk(top, dim=1).indices], dim=1)
+                likeliest = [logits.topk(top, dim=1).indices for logits in (own, other)]
+                likely = torch.cat(likeliest, dim=1)
                 columns = []
                 for logits in (own, other):
                     for t in (1.0, temperature):
                         columns.append(torch.softmax(logits / t, dim=1).gather(1, likely))
-                order = torch.maximum(columns[0], columns[2]).argsort(dim=1, descending=True, stable=True)
+                either = torch.maximum(columns[0], columns[2])
+                order = either.argsort(dim=1, descending=True, stable=True)
                 tokens.append(likely.gather(1, order).cpu().numpy())
                 table = torch.stack(columns, dim=2).gather(1, order[:, :, None].expand(-1, -1, 4))
                 probabilities.append(table.double().cpu().numpy())
@@ -155,9 +158,11 @@ def log_probabilities(head: Head, states: torch.Tensor, tokens: Ints) -> Floats:
     result = np.zeros(len(tokens))
     for start in range(0, len(states), ROWS_OF_LOGITS):
         logits = head(states[start : start + ROWS_OF_LOGITS])
-        (block,) = np.nonzero((start <= tokens[:, 0]) & (tokens[:, 0] < start + ROWS_OF_LOGITS))
+        in_block = (start <= tokens[:, 0]) & (tokens[:, 0] < start + ROWS_OF_LOGITS)
+        block = np.flatnonzero(in_block)
         pairs = torch.from_numpy(tokens[block]).to(states.device)
-        rows, ids = pairs[:, 0] - start, pairs[:, 1]
+        rows = pairs[:, 0] - start
+        ids = pairs[:, 1]
         logs = logits[rows, ids] - logits.logsumexp(dim=-1)[rows]
         result[block] = logs.double().cpu().numpy()
     return result

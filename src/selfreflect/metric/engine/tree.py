@@ -72,7 +72,9 @@ class PrefixTree:
 
     def visible(self, queries: Ints, keys: Ints) -> Bools:
         """Which key nodes each query node may attend to: its ancestors and itself. Shape (queries, keys)."""
-        return (keys[None, :] <= queries[:, None]) & (queries[:, None] < self.end[keys][None, :])
+        above = keys[None, :] <= queries[:, None]
+        inside = queries[:, None] < self.end[keys][None, :]
+        return above & inside
 
 
 def build_tree(prompts: Sequence[Prompt]) -> PrefixTree:

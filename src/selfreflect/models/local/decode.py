@@ -171,9 +171,13 @@ class _GrowingLayer(DynamicLayer):  # type: ignore[misc]
             self.lazy_initialization(key_states, value_states)
         before = self.keys.shape[-2] if self.keys.numel() else 0
         after = before + key_states.shape[-2]
-        if self.room is None or self.room[0].shape[-2] < after or len(self.room[0]) != len(key_states):
-            self.room = _grown(self.keys, before, key_states), _grown(self.values, before, value_states)
-        keys, values = self.room
+        room = self.room
+        if room is not None and (room[0].shape[-2] < after or len(room[0]) != len(key_states)):
+            room = None
+        if room is None:
+            room = _grown(self.keys, before, key_states), _grown(self.values, before, value_states)
+        self.room = room
+        keys, values = room
         keys[..., before:after, :] = key_states
         values[..., before:after, :] = value_states
         self.keys = keys[..., :after, :]

@@ -50,11 +50,9 @@ class TokenGenerator(ABC):
         limit = request.sampling.max_new_tokens
         if self.window is not None:
             limit = min(limit, self.window - len(prompt))
-        draws = []
-        for i in range(request.n):
-            # Sample i has the seed of the request plus i, so asking for more samples keeps the first ones.
-            draws.append(Draw(prompt=prompt, sampling=request.sampling, seed=request.seed + i, limit=limit))
-        return draws
+        # Sample i has the seed of the request plus i, so asking for more samples keeps the first ones.
+        seeds = range(request.seed, request.seed + request.n)
+        return [Draw(prompt=prompt, sampling=request.sampling, seed=seed, limit=limit) for seed in seeds]
 
     def _reply(self, rendered: str, prompt_tokens: int, draws: Sequence[Draw]) -> Reply | Refusal:
         in_trace = ends_in_trace(rendered)

@@ -198,14 +198,19 @@ def accumulate_in_float32(device: str) -> None:
 
 def _last_change(source: str) -> int:
     """When a file of a model directory was last written, in nanoseconds; 0 for a hub name."""
-    return max((path.stat().st_mtime_ns for path in Path(source).glob("*") if path.is_file()), default=0)
+    changes = [path.stat().st_mtime_ns for path in Path(source).glob("*") if path.is_file()]
+    return max(changes, default=0)
 
 
 def _window(model: Any, tokenizer: Any) -> int | None:
     """The smaller of what the (text) config and the tokenizer allow; tokenizers without a limit say 1e30."""
-    config = model.config.get_text_config()
-    limits = [getattr(config, "max_position_embeddings", None), getattr(tokenizer, "model_max_length", None)]
-    return min((int(limit) for limit in limits if limit is not None and 0 < limit < 10**9), default=None)
+    of_model = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    of_tokenizer = getattr(tokenizer, "model_max_length", None)
+    limits = []
+    for limit in (of_model, of_tokenizer):
+        if limit is not None and 0 < limit < 10**9:
+            limits.append(int(limit))
+    return min(limits, default=None)
 
 
 def _hub_answers() -> bool:

@@ -7,10 +7,9 @@ import math
 import random
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
-from contextlib import suppress
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
-from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from selfreflect.errors import BackendError, MissingExtraError, excerpt
@@ -27,8 +26,6 @@ LARGEST_RESPONSE = 32 * 2**20
 """Bytes of a response that are read."""
 
 _CONNECT_SECONDS = 20.0
-_GRACE = 2.0
-"""Seconds that cancelled tasks have to close their connections."""
 
 
 @dataclass(frozen=True)
@@ -103,9 +100,9 @@ class ServerClient:
         The event loop has its own thread, so this also works inside another loop. Closing the iterator early
         cancels the tasks, as does the first error of one, which is raised.
         """
-        queue: SimpleQueue[tuple[int, T] | BaseException | None] = SimpleQueue()
-        runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-        loop = runner.get_loop()
+        from anyio.from_thread import start_blocking_portal
+
+        queue: SimpleQueue[tuple[int, T] | Future[None]] = SimpleQueue()
 
         async def run_task(connection: Connection, index: int, task: Task[T]) -> None:
             queue.put((index, await task(connection)))
@@ -115,30 +112,11 @@ class ServerClient:
                 connection = Connection(client, asyncio.Semaphore(self.max_connections))
                 await together(run_task(connection, index, task) for index, task in enumerate(tasks))
 
-        def run_loop() -> None:
-            end: BaseException | None = None
-            try:
-                with runner:
-                    runner.run(run_all())
-            except BaseException as error:
-                end = error
-            queue.put(end)
-
-        def cancel() -> None:
-            for task in asyncio.all_tasks(loop):
-                task.cancel()
-
-        thread = Thread(target=run_loop, daemon=True, name="selfreflect-requests")
-        thread.start()
-        try:
+        with start_blocking_portal() as portal:
+            portal.start_task_soon(run_all).add_done_callback(queue.put)
             while isinstance(item := queue.get(), tuple):
                 yield item
-            if item is not None:
-                raise item
-        finally:
-            with suppress(RuntimeError):  # the loop is closed where the work has ended
-                loop.call_soon_threadsafe(cancel)
-            thread.join(_GRACE)
+            item.result()
 
     async def call(
         self, connection: Connection, send: Callable[[AsyncOpenAI], Awaitable[T]], retries: RetryPolicy

@@ -117,10 +117,9 @@ class OpenAIGenerator:
         if size == count:
             return response
         end = first + count
-        rest = [
-            self._draw(connection, request, start, min(size, end - start))
-            for start in range(first + size, end, size)
-        ]
+        rest = []
+        for start in range(first + size, end, size):
+            rest.append(self._draw(connection, request, start, min(size, end - start)))
         for further in await together(rest):
             response.completions += further.completions
             response.prompt_tokens += further.prompt_tokens

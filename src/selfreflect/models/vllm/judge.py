@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -68,44 +68,35 @@ class PooledJudge(Judge):
             )
 
 
-class VLLMJudge(PooledJudge):
-    """The judge ``vllm:NAME``, with vLLM in this process."""
+def load_in_process(spec: ModelSpec, compat: Compat, progress: Callable[[str], None] | None) -> PooledJudge:
+    """The judge ``vllm:NAME``: load the projection here and start vLLM with the same model."""
+    from selfreflect.models.vllm.engine import PoolingLLM, check_installed
 
-    @classmethod
-    def from_spec(cls, spec: ModelSpec, compat: Compat, progress: Callable[[str], None] | None) -> Self:
-        """Load the projection here and start vLLM with the same model."""
-        from selfreflect.models.vllm.engine import PoolingLLM, check_installed
-
-        check_installed("A judge vllm:NAME")
-        lm, source = load_lm_head(spec, progress)
-        judge = cls(replace(lm, name=spec.name), PoolingLLM(source), compat=compat)
-        judge.check_scale()
-        return judge
+    check_installed("A judge vllm:NAME")
+    lm, source = load_lm_head(spec, progress)
+    judge = PooledJudge(replace(lm, name=spec.name), PoolingLLM(source), compat=compat)
+    judge.check_scale()
+    return judge
 
 
-class ServedJudge(PooledJudge):
-    """The judge ``vllm+http:NAME`` behind ``vllm serve`` in pooling mode. NAME is what the server calls it,
-    and the model whose projection is loaded here."""
+def load_served(spec: ModelSpec, compat: Compat, progress: Callable[[str], None] | None) -> PooledJudge:
+    """The judge ``vllm+http:NAME`` behind ``vllm serve`` in pooling mode at ``base_url``. NAME is what the
+    server calls it, and the model whose projection is loaded here, on ``device``. ``dtype`` must be the one
+    of the server's decoder, or ``"auto"``."""
+    from selfreflect.models.vllm.server import PoolingServer
 
-    @classmethod
-    def from_spec(cls, spec: ModelSpec, compat: Compat, progress: Callable[[str], None] | None) -> Self:
-        """Ask the server at ``base_url`` and load the projection here, on ``device``. ``dtype`` must be the
-        one of the server's decoder, or ``"auto"``."""
-        from selfreflect.models.vllm.server import PoolingServer
-
-        pool = PoolingServer(spec.bare_name, endpoint(spec.base_url), timeout=spec.timeout, progress=progress)
-        longest = pool.longest()
-        served_dtype = precision(pool.last_states([PROBE]))
-        if spec.dtype not in ("auto", served_dtype):
-            raise JudgeError(
-                f"judge {excerpt(spec.name)} is served in {served_dtype}, not in {spec.dtype}. Leave "
-                "--judge-dtype out."
-            )
-        lm, _ = load_lm_head(replace(spec, dtype=served_dtype), progress)
-        window = lm.window if longest is None else min(longest, lm.window or longest)
-        judge = cls(replace(lm, name=spec.name, window=window), pool, compat=compat)
-        judge.check_scale()
-        return judge
+    pool = PoolingServer(spec.bare_name, endpoint(spec.base_url), timeout=spec.timeout, progress=progress)
+    longest = pool.longest()
+    dtype = precision(pool.last_states([PROBE]))
+    if spec.dtype not in ("auto", dtype):
+        raise JudgeError(
+            f"judge {excerpt(spec.name)} is served in {dtype}, not in {spec.dtype}. Leave --judge-dtype out."
+        )
+    lm, _ = load_lm_head(replace(spec, dtype=dtype), progress)
+    window = lm.window if longest is None else min(longest, lm.window or longest)
+    judge = PooledJudge(replace(lm, name=spec.name, window=window), pool, compat=compat)
+    judge.check_scale()
+    return judge
 
 
 def precision(states: Floats) -> DType:

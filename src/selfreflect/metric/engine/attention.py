@@ -27,7 +27,6 @@ from selfreflect.metric.engine.packing import PackedBatch
 BLOCK = 64
 """Tree nodes that share one look at their ancestors, in torch."""
 
-
 COPIES_PER_MAPPING = 16
 """With one mapping per copy there would be thousands in a long pass of a deep model."""
 

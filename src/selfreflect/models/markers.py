@@ -156,9 +156,7 @@ def works_between_markers(tokenizer: Any) -> bool:
             continue
         try:
             description = step.__getstate__()
-        except (
-            Exception
-        ):  # nothing narrower is raised for a step written in Python, of which nothing is known
+        except Exception:  # what tokenizers raises for a step written in Python, of which nothing is known
             return False
         if not _types(json.loads(description)) <= _STEPS:
             return False
@@ -170,7 +168,7 @@ def _types(step: dict[str, Any]) -> set[str]:
     inner: list[dict[str, Any]] = (
         step.get("normalizers") or step.get("pretokenizers") or step.get("processors") or []
     )
-    return {step["type"]}.union(*map(_types, inner))
+    return {str(step.get("type"))}.union(*map(_types, inner))
 
 
 def cuts_cleanly(marker: Any, added: Iterable[str]) -> bool:

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 
 from selfreflect.errors import JudgeError, excerpt
-from selfreflect.models.base import Completion, Message, Refusal, Request
+from selfreflect.models.base import Completion, Message
 from selfreflect.models.markers import TRACE, Markers
 from selfreflect.models.reasoning import UnclosedReasoningError, split_reasoning
 from selfreflect.text import common_prefix
@@ -164,30 +164,6 @@ class ChatTokenizer:
         return bos is not None and self.tokenizer("x", add_special_tokens=True).input_ids[:1] == [bos]
 
 
-def encode_requests(
-    chat: ChatTokenizer, requests: Sequence[Request], window: int | None, model: str
-) -> tuple[list[str], list[list[int]], list[Refusal | None]]:
-    """Each request as rendered text and as token ids, and why ``model`` cannot continue it, if it cannot.
-
-    What can never fit is not rendered: that would take minutes and gigabytes for 50 MB.
-    """
-    refusals = []
-    texts = []
-    for request in requests:
-        tokens = fewest_tokens([message.content for message in request.messages])
-        refusal = _refusal(f"{tokens} tokens or more", tokens, window, model)
-        refusals.append(refusal)
-        texts.append("" if refusal else chat.render(request.messages, thinking=request.thinking))
-    prompts = chat.encode(texts)
-    for index, prompt in enumerate(prompts):
-        if refusals[index] is None and not prompt:
-            message = f"the conversation has no tokens, so model {model!r} has nothing to continue"
-            refusals[index] = Refusal(kind="backend", message=message)
-        elif refusals[index] is None:
-            refusals[index] = _refusal(f"{len(prompt)} tokens", len(prompt), window, model)
-    return texts, prompts, refusals
-
-
 def fewest_tokens(texts: Iterable[str]) -> int:
     """A lower bound of the number of tokens of all texts."""
     characters = 0
@@ -196,16 +172,6 @@ def fewest_tokens(texts: Iterable[str]) -> int:
         characters += len(text)
         words += len(text.split())
     return max(characters // _MAX_CHARACTERS_PER_TOKEN, words)
-
-
-def _refusal(size: str, tokens: int, window: int | None, model: str) -> Refusal | None:
-    if window is None or tokens < window:
-        return None
-    message = (
-        f"the prompt has {size}, but the window of model {model!r} holds {window}; shorten the question or "
-        "its context, or use a model with a larger window"
-    )
-    return Refusal(kind="too_long", message=message)
 
 
 def ends_in_trace(rendered: str) -> bool:

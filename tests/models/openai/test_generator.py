@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import sys
 import threading
 import time
@@ -437,7 +438,11 @@ def test_a_call_that_only_waits_ends_within_three_times_its_timeout() -> None:
     )
     assert time.monotonic() - started < 10
     assert 3 <= len(server.calls) <= 30
-    assert f"({len(server.calls)} tries)" in refused.message
+    tries = re.search(r"\((\d+) tries\)", refused.message)
+    assert tries
+    assert len(server.calls) in (int(tries[1]) - 1, int(tries[1])), (
+        "the last one may run out of time on its way"
+    )
 
 
 # Many requests

@@ -8,7 +8,7 @@ from itertools import chain, groupby
 from typing import Any
 
 from selfreflect.models.base import Refusal, Reply, Request
-from selfreflect.models.chat import ChatTokenizer, encode_requests, ends_in_trace
+from selfreflect.models.chat import ChatTokenizer, ends_in_trace, fewest_tokens
 from selfreflect.models.local.decode import Draw, decode
 from selfreflect.models.local.loading import CausalLM, load_causal_lm
 from selfreflect.models.spec import ModelSpec
@@ -30,20 +30,49 @@ class TokenGenerator(ABC):
 
     def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
         """One reply or refusal per request, in order. Raises BackendError if the engine stops working."""
-        rendered, prompts, refusals = encode_requests(self.chat, requests, self.window, self.name)
-        draws: dict[int, list[Draw]] = {}
+        refusals: dict[int, Refusal] = {}
+        texts = []
         for index, request in enumerate(requests):
-            if refusals[index] is None:
-                draws[index] = self._draws(request, tuple(prompts[index]))
+            # What can never fit is not rendered: that would take minutes and gigabytes for 50 MB.
+            tokens = max(1, fewest_tokens([message.content for message in request.messages]))
+            refusal = self._refusal(tokens, f"{tokens} tokens or more")
+            if refusal is not None:
+                refusals[index] = refusal
+                texts.append("")
+            else:
+                texts.append(self.chat.render(request.messages, thinking=request.thinking))
+        prompts = self.chat.encode(texts)
+        draws: dict[int, list[Draw]] = {}
+        for index, prompt in enumerate(prompts):
+            if index in refusals:
+                continue
+            refusal = self._refusal(len(prompt), f"{len(prompt)} tokens")
+            if refusal is not None:
+                refusals[index] = refusal
+            else:
+                draws[index] = self._draws(requests[index], tuple(prompt))
         self._decode(list(draws.values()))
         results: list[Reply | Refusal] = []
-        for index, refusal in enumerate(refusals):
-            results.append(refusal or self._reply(rendered[index], len(prompts[index]), draws[index]))
+        for index, text in enumerate(texts):
+            results.append(refusals.get(index) or self._reply(text, len(prompts[index]), draws[index]))
         return results
 
     @abstractmethod
     def _decode(self, draws: Sequence[Sequence[Draw]]) -> None:
         """Draw the completions of each request."""
+
+    def _refusal(self, tokens: int, size: str) -> Refusal | None:
+        """Why the model cannot continue so many tokens, if it cannot."""
+        if tokens == 0:
+            message = f"the conversation has no tokens, so model {self.name!r} has nothing to continue"
+            return Refusal(kind="backend", message=message)
+        if self.window is None or tokens < self.window:
+            return None
+        message = (
+            f"the prompt has {size}, but the window of model {self.name!r} holds {self.window}; shorten the "
+            "question or its context, or use a model with a larger window"
+        )
+        return Refusal(kind="too_long", message=message)
 
     def _draws(self, request: Request, prompt: tuple[int, ...]) -> list[Draw]:
         """The request's completions to draw."""

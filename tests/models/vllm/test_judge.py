@@ -101,7 +101,7 @@ def test_the_scores_of_the_local_judge(tiny_judge: TinyJudge, architecture: str,
 def test_each_prefix_is_sent_before_its_prompts(tiny_judge: TinyJudge) -> None:
     local = tiny_judge("llama")
     with FaultServer(pooling(local)) as server:
-        metric = SelfReflect(served(local, server.url))
+        metric = SelfReflect(served(local, server.url), reader=None)
         begun = len(server.calls)
         metric.score(**ITEM)
         sent = prompts(server.calls[begun:])

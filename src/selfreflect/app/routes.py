@@ -42,7 +42,8 @@ from selfreflect.grouping import group_indices
 from selfreflect.models.embedder import MeaningGroups
 from selfreflect.records import Question, dump_line
 from selfreflect.render.table import to_csv
-from selfreflect.report.overview import StrategyResult, judges, question_table, strategy_results
+from selfreflect.report.measures import judges
+from selfreflect.report.overview import StrategyResult, question_table, strategy_results
 from selfreflect.report.page.view import Grouping, guesses_view, question_view
 from selfreflect.report.run_records import RunRecords
 from selfreflect.strategies import STRATEGIES

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
@@ -14,9 +15,13 @@ from selfreflect.cli.settings import option
 from selfreflect.cli.show import print_question, show_results
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.pipeline.records import run_records
+from selfreflect.report.measures import INFORMATION, SELFREFLECT, Measure
 from selfreflect.report.run_records import RunRecords
 from selfreflect.store.run import Run
 from selfreflect.store.trim import PARTS, removable_parts
+
+if TYPE_CHECKING:
+    from selfreflect.report.comparison import Contender
 
 LARGE_PAGE = 3_000_000
 """Bytes above which a page opens slowly on small machines."""
@@ -152,7 +157,7 @@ def compare_command(
 
     Gives paired differences with 95 % intervals, wins and losses, on the questions that both have scored.
     """
-    from selfreflect.report.comparison import compare, comparison, contenders
+    from selfreflect.report.comparison import comparisons, contenders
 
     records = _load_records(runs, detail=False)
     if not records[0].strategies:
@@ -161,24 +166,35 @@ def compare_command(
         )
     base, *others = contenders(records, baseline)
     if not json:
-        print_table(comparison(base, others))
+        for table, _ in comparisons(base, others):
+            print_table(table)
         return
     for other in others:
-        result = compare(base, other)
-        paired = result.paired
         line = {
             "baseline": {"run": base.label, "strategy": base.strategy},
             "run": other.label,
             "strategy": other.strategy,
-            "difference": paired.difference.mean,
-            "low": paired.difference.low,
-            "high": paired.difference.high,
-            "n": paired.difference.n,
-            "questions": paired.difference.total,
-            "wins": paired.wins,
-            "ties": paired.ties,
-            "losses": paired.losses,
-            "p_value": paired.p_value,
-            "sentence": result.sentence,
+            **_difference(base, other, SELFREFLECT),
         }
+        if base.run.information and other.run.information:
+            line["recovered"] = _difference(base, other, INFORMATION)
         emit(line)
+
+
+def _difference(base: Contender, other: Contender, measure: Measure) -> dict[str, Any]:
+    from selfreflect.report.comparison import compare
+
+    result = compare(base, other, measure)
+    paired = result.paired
+    return {
+        "difference": paired.difference.mean,
+        "low": paired.difference.low,
+        "high": paired.difference.high,
+        "n": paired.difference.n,
+        "questions": paired.difference.total,
+        "wins": paired.wins,
+        "ties": paired.ties,
+        "losses": paired.losses,
+        "p_value": paired.p_value,
+        "sentence": result.sentence,
+    }

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 from rich.text import Text
 
@@ -49,7 +50,7 @@ def show_results(records: RunRecords, json: bool) -> None:
         return
     for result in strategy_results(records):
         estimate = result.score
-        line = {
+        line: dict[str, Any] = {
             "run": records.label,
             "strategy": result.strategy,
             "score": estimate.mean,
@@ -62,6 +63,16 @@ def show_results(records: RunRecords, json: bool) -> None:
             "median_words": result.median_words,
             "failures": result.failures,
         }
+        if records.information:
+            line |= {
+                "bits": result.bits,
+                "bits_available": result.bits_available,
+                "recovered": result.recovered.mean,
+                "recovered_low": result.recovered.low,
+                "recovered_high": result.recovered.high,
+                "reader": ", ".join(result.readers) or None,
+                "undefined": dict(result.undefined),
+            }
         if result.estimated:
             line["estimated"] = result.estimated
         emit(line)
@@ -157,12 +168,14 @@ def telling_answers(measured: Sequence[Information], limit: int) -> list[int]:
     """Choose the held-out answers with the most bits told, missed or lost by all summaries, each text once.
 
     Returns:
-        Indices into the held-out answers that are not blank.
+        Indices into the masked-out answers.
     """
     at_stake: defaultdict[int, float] = defaultdict(float)
     texts = {}
     for information in measured:
         for index, words in enumerate(information.answers):
+            if not words:
+                continue
             marks = [mark(word) for word in words]
             at_stake[index] += sum(one.bits for one in marks if one.kind != "plain")
             texts[index] = normal_form(" ".join(word.text for word in words))

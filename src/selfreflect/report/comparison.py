@@ -9,24 +9,27 @@ from functools import cached_property
 from selfreflect.errors import DataError, excerpt, nearest
 from selfreflect.records import Score
 from selfreflect.render.table import Column, Table
-from selfreflect.report.overview import METHOD, approximate, estimate_note, judges
+from selfreflect.report.measures import SELFREFLECT, Measure, run_measures
+from selfreflect.report.overview import METHOD, approximate, estimate_note
 from selfreflect.report.run_records import RunRecords
-from selfreflect.stats import PairedEstimate, clear_sign, paired_difference
+from selfreflect.stats import PairedEstimate, clear_sign
 
-_DIFFERENCE = "+z.4f"
-COLUMNS = (
-    Column("run"),
-    Column("strategy"),
-    Column("difference", _DIFFERENCE),
-    Column("95% low", _DIFFERENCE),
-    Column("95% high", _DIFFERENCE),
-    Column("n common", "d"),
-    Column("coverage", ".1%"),
-    Column("wins", "d"),
-    Column("ties", "d"),
-    Column("losses", "d"),
-    Column("p", ".2g"),
-)
+
+def columns(measure: Measure) -> tuple[Column, ...]:
+    """List the columns of a comparison."""
+    return (
+        Column("run"),
+        Column("strategy"),
+        Column("difference", measure.difference),
+        Column("95% low", measure.difference),
+        Column("95% high", measure.difference),
+        Column("n common", "d"),
+        Column("coverage", ".1%"),
+        Column("wins", "d"),
+        Column("ties", "d"),
+        Column("losses", "d"),
+        Column("p", ".2g"),
+    )
 
 
 @dataclass(frozen=True)
@@ -44,10 +47,6 @@ class Contender:
     def scores(self) -> dict[str, Score]:
         """By question id."""
         return self.run.strategy_scores(self.strategy)
-
-    @cached_property
-    def judges(self) -> list[str]:
-        return judges(self.scores.values())
 
     def common_questions(self, other: Contender) -> list[str]:
         """Ids of the questions that both runs ask, with the same text and context."""
@@ -67,6 +66,7 @@ class Comparison:
     baseline: Contender
     other: Contender
     paired: PairedEstimate
+    measure: Measure
 
     @property
     def sentence(self) -> str:
@@ -77,19 +77,21 @@ class Comparison:
             baseline += f" ({self.baseline.label})"
         estimate = self.paired.difference
         p_value = self.paired.p_value
+        signed, size = self.measure.difference, self.measure.difference.removeprefix("+")
         if estimate.mean is None:
-            return f"{other} and {baseline} have no scored question in common"
+            return f"{other} and {baseline} have no {self.measure.defined} question in common"
         on = f"on {estimate.n} common question{'' if estimate.n == 1 else 's'}"
         if estimate.low is None or estimate.high is None or p_value is None:
-            return f"one question is too few to compare {other} with {baseline}: {estimate.mean:+z.4f} {on}"
+            return (
+                f"one question is too few to compare {other} with {baseline}: {estimate.mean:{signed}} {on}"
+            )
         if not clear_sign(estimate, p_value):
-            interval = f"{estimate.mean:+z.4f} [{estimate.low:+z.4f}, {estimate.high:+z.4f}]"
+            interval = f"{estimate.mean:{signed}} [{estimate.low:{signed}}, {estimate.high:{signed}}]"
             return f"no clear difference between {other} and {baseline}: {interval} {on} (p = {p_value:.2g})"
-        direction = "lower (better)" if estimate.mean < 0 else "higher (worse)"
+        direction = self.measure.lower_text if estimate.mean < 0 else self.measure.higher_text
         low, high = sorted((abs(estimate.low), abs(estimate.high)))
-        return (
-            f"{other} is {direction} than {baseline} by {abs(estimate.mean):.4f} [{low:.4f}, {high:.4f}] {on}"
-        )
+        interval = f"{abs(estimate.mean):{size}} [{low:{size}}, {high:{size}}]"
+        return f"{other} {direction} {baseline} by {interval} {on}"
 
 
 def contenders(runs: Sequence[RunRecords], baseline: str | None) -> list[Contender]:
@@ -111,46 +113,60 @@ def contenders(runs: Sequence[RunRecords], baseline: str | None) -> list[Contend
     return [first, *sides]
 
 
-def compare(baseline: Contender, other: Contender) -> Comparison:
-    """Compute the paired difference ``other - baseline`` on common questions (same id, text and context)."""
+def compare(baseline: Contender, other: Contender, measure: Measure = SELFREFLECT) -> Comparison:
+    """Compute the paired difference ``other - baseline`` on common questions (same id, text and
+    context)."""
     common = baseline.common_questions(other)
-    a = {id_: baseline.scores[id_].value for id_ in common if id_ in baseline.scores}
-    b = {id_: other.scores[id_].value for id_ in common if id_ in other.scores}
-    return Comparison(baseline, other, paired_difference(a, b, len(common)))
+    a = measure.of_strategy(baseline.run, baseline.strategy)
+    b = measure.of_strategy(other.run, other.strategy)
+    return Comparison(baseline, other, measure.pair(a, b, common), measure)
 
 
-def comparison(baseline: Contender, others: Sequence[Contender]) -> Table:
+def comparisons(baseline: Contender, others: Sequence[Contender]) -> list[tuple[Table, Measure]]:
+    """Tabulate the differences in every measure that all runs have, at least in SelfReflect scores."""
+    shared = run_measures(baseline.run)
+    for other in others:
+        shared = [measure for measure in shared if measure in run_measures(other.run)]
+    return [(comparison(baseline, others, measure), measure) for measure in shared or [SELFREFLECT]]
+
+
+def comparison(baseline: Contender, others: Sequence[Contender], measure: Measure = SELFREFLECT) -> Table:
     """Tabulate the differences of ``others`` from ``baseline``; the notes put them in words and warn."""
     rows = []
     notes = []
-    scores = list(baseline.scores.values())
+    scores = list(baseline.scores.values()) if measure is SELFREFLECT else []
     for other in others:
-        result = compare(baseline, other)
+        result = compare(baseline, other, measure)
         paired = result.paired
         difference = paired.difference
-        both = [*baseline.scores.values(), *other.scores.values()]
+        both: list[Score] = []
+        if measure is SELFREFLECT:
+            both = [*baseline.scores.values(), *other.scores.values()]
+            scores += other.scores.values()
         mean = approximate(difference.mean, any(score.estimate for score in both))
         cells = (mean, difference.low, difference.high, difference.n, difference.coverage)
         counts = (paired.wins, paired.ties, paired.losses, paired.p_value)
         rows.append((other.label, other.strategy, *cells, *counts))
-        notes += [result.sentence, *_warnings(baseline, other)]
-        scores += other.scores.values()
+        notes += [result.sentence, *_warnings(baseline, other, measure)]
     notes += estimate_note(scores)
     test = "p: two-sided sign-flip test"
     if len(others) > 1:
         test += ", not adjusted for multiple comparisons"
     notes.append(f"{METHOD}; {test}")
     name = f"{baseline.strategy} ({baseline.label})" if baseline.label else baseline.strategy
-    title = f"Difference in SelfReflect score from {name}: below 0 is better"
-    return Table(title, COLUMNS, tuple(rows), tuple(notes))
+    better = "above 0 is better" if measure.higher_is_better else "below 0 is better"
+    title = f"Difference in {measure.quantity} from {name}: {better}"
+    return Table(title, columns(measure), tuple(rows), tuple(notes))
 
 
-def _warnings(baseline: Contender, other: Contender) -> list[str]:
+def _warnings(baseline: Contender, other: Contender, measure: Measure) -> list[str]:
     warnings = []
-    if baseline.judges and other.judges and len({*baseline.judges, *other.judges}) > 1:
+    settings = measure.settings(other.run, other.strategy)
+    base_settings = measure.settings(baseline.run, baseline.strategy)
+    if settings and base_settings and len({*settings, *base_settings}) > 1:
         warnings.append(
-            f"NOT DIRECTLY COMPARABLE: {other.strategy} was scored with another judge or other settings "
-            f"({'; '.join(other.judges)} against {'; '.join(baseline.judges)})"
+            f"NOT DIRECTLY COMPARABLE: {other.strategy} was {measure.settings_text} "
+            f"({'; '.join(settings)} against {'; '.join(base_settings)})"
         )
     common = len(baseline.common_questions(other))
     counts = len(other.run.questions), len(baseline.run.questions)

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from selfreflect.render.plots import DOT, MARK, Interval, Style, drawing, intervals_figure, short_name, svg
 from selfreflect.render.table import Cell, Table, to_csv
-from selfreflect.report.comparison import comparison, contenders
+from selfreflect.report.comparison import comparisons, contenders
 from selfreflect.report.length import Points, length_audit, length_correlation, point_table
-from selfreflect.report.overview import joined, overview
+from selfreflect.report.measures import INFORMATION, SELFREFLECT, Measure
+from selfreflect.report.overview import CONTROL, joined, overview
 from selfreflect.report.run_records import RunRecords
 
 _COLUMNS: dict[Style, int] = {"paper": 4, "page": 2}
@@ -26,11 +27,14 @@ def paper_figures(runs: Sequence[RunRecords], baseline: str | None = None) -> di
     """
     overviews = {run.label: overview(run) for run in runs}
     files = {"means.svg": means_figure(overviews), "means.csv": to_csv(joined(overviews))}
+    if any(run.information for run in runs):
+        files["tells.svg"] = means_figure(overviews, measure=INFORMATION)
     sides = contenders(runs, baseline)
     if len(sides) > 1:
-        table = comparison(sides[0], sides[1:])
-        files["differences.svg"] = differences_figure("differences", table)
-        files["differences.csv"] = to_csv(table)
+        for table, measure in comparisons(sides[0], sides[1:]):
+            name = "differences-tells" if measure is INFORMATION else "differences"
+            files[f"{name}.svg"] = differences_figure(name, table, measure=measure)
+            files[f"{name}.csv"] = to_csv(table)
     for number, run in enumerate(runs, start=1):
         name = f"length-{number}" if len(runs) > 1 else "length"
         audits = length_audit(run)
@@ -39,17 +43,30 @@ def paper_figures(runs: Sequence[RunRecords], baseline: str | None = None) -> di
     return files
 
 
-def means_figure(overviews: Mapping[str, Table], style: Style = "paper") -> str:
-    """Draw the mean score and interval of every strategy, from the overview of each run by its label."""
+def means_figure(
+    overviews: Mapping[str, Table], style: Style = "paper", measure: Measure = SELFREFLECT
+) -> str:
+    """Draw the mean and interval of every strategy and control, from the overview of each run by its
+    label."""
     intervals = []
     for label, table in overviews.items():
+        headings = [column.heading for column in table.columns]
+        if measure.mean not in headings:
+            continue
+        first = headings.index(measure.mean)
         for row in table.rows:
+            if row[first] is None and str(row[0]).startswith(CONTROL):
+                continue
             name = short_name(str(row[0]), label if len(overviews) > 1 else "")
-            intervals.append(_interval(name, row[1:4]))
-    return intervals_figure("means", intervals, "SelfReflect score (0 is perfect, lower is better)", style)
+            intervals.append(_interval(name, row[first : first + 3]))
+    if measure is INFORMATION:
+        return intervals_figure("tells", intervals, measure.axis, style, mark=0)
+    return intervals_figure("means", intervals, measure.axis, style)
 
 
-def differences_figure(name: str, table: Table, style: Style = "paper") -> str:
+def differences_figure(
+    name: str, table: Table, style: Style = "paper", measure: Measure = SELFREFLECT
+) -> str:
     """Draw paired differences from one baseline, from a table of
     :func:`selfreflect.report.comparison.comparison`."""
     several_runs = len({row[0] for row in table.rows}) > 1
@@ -57,8 +74,7 @@ def differences_figure(name: str, table: Table, style: Style = "paper") -> str:
     for row in table.rows:
         label = short_name(str(row[1]), str(row[0]) if several_runs else "")
         intervals.append(_interval(label, row[2:5]))
-    axis = "difference in score from the baseline (below 0 is better)"
-    return intervals_figure(name, intervals, axis, style, mark=0)
+    return intervals_figure(name, intervals, measure.difference_axis, style, mark=0)
 
 
 def _interval(name: str, cells: Sequence[Cell]) -> Interval:

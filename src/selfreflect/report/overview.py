@@ -3,40 +3,45 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import median
 
-from selfreflect.records import STAGES, Score
+from selfreflect.records import STAGES, NothingToTell, Score
 from selfreflect.render.table import Approximate, Cell, Column, Table
 from selfreflect.render.text import one_line
-from selfreflect.report.run_records import RunRecords, SummaryOutcome
-from selfreflect.report.sentences import HEDGES
-from selfreflect.stats import Estimate, mean_interval
-
-SCORE = ".4f"
-"""Display format of scores."""
-
-OVERVIEW_COLUMNS = (
-    Column("strategy"),
-    Column("mean score", SCORE),
-    Column("95% low", SCORE),
-    Column("95% high", SCORE),
-    Column("n", "d"),
-    Column("coverage"),
-    Column("median words", "g"),
-    Column("failures", "d"),
+from selfreflect.report.measures import (
+    INFORMATION,
+    SELFREFLECT,
+    ControlValues,
+    Measure,
+    control_values,
+    run_measures,
 )
-COMMON_COLUMNS = (Column("common mean", SCORE), Column("common n", "d"))
+from selfreflect.report.run_records import RunRecords, SummaryOutcome
+from selfreflect.report.sentences import HEDGES, OTHER_READER, answers_text, pasted_answers
+from selfreflect.stats import Estimate
+
+CONTROL = "control: "
+"""In front of the name of a control, where tables list it below strategies."""
+
 QUESTION_COLUMNS = (
     Column("question_id"),
     Column("question"),
     Column("kind"),
     Column("strategy"),
-    Column("score", SCORE),
-    Column("stderr", SCORE),
+    Column("score", SELFREFLECT.form),
+    Column("stderr", SELFREFLECT.form),
     Column("token_tasks", "d"),
     Column("estimated_from"),
+    Column("bits", ".1f"),
+    Column("bits_available", ".1f"),
+    Column("recovered", INFORMATION.form),
+    Column("recovered_low", INFORMATION.form),
+    Column("recovered_high", INFORMATION.form),
+    Column("reader"),
+    Column("undefined"),
     Column("summary"),
     Column("summary_words", "d"),
     Column("failure"),
@@ -52,6 +57,12 @@ FAILURE_COLUMNS = (
 
 METHOD = "intervals: 95% BCa bootstrap over questions"
 
+_UNDEFINED: Mapping[NothingToTell, str] = {
+    "known": "the judge already knows the answers",
+    "unclear": "there are too few answers to say",
+    "unmeasured": "it could not be measured",
+}
+
 
 @dataclass(frozen=True)
 class StrategyResult:
@@ -62,6 +73,15 @@ class StrategyResult:
     """Mean over the questions scored for this strategy."""
     common: Estimate | None
     """Mean over the questions scored for all strategies with scores; None if these are the same questions."""
+    recovered: Estimate
+    """Share of what the conditioning answers tell: a ratio of sums over the questions where it is defined."""
+    common_recovered: Estimate | None
+    bits: float | None
+    """Mean over the questions where a share is defined, per answer."""
+    bits_available: float | None
+    readers: tuple[str, ...]
+    undefined: Mapping[NothingToTell, int]
+    """Questions without a share, by the reason."""
     median_words: float | None
     failures: int
     """Questions with a recorded failure instead of a score."""
@@ -70,84 +90,150 @@ class StrategyResult:
     estimated: int
     """How many of the scores are estimates from some of the masked words."""
 
+    def estimate(self, measure: Measure) -> Estimate:
+        return self.recovered if measure is INFORMATION else self.score
+
+    def common_estimate(self, measure: Measure) -> Estimate | None:
+        return self.common_recovered if measure is INFORMATION else self.common
+
 
 def strategy_results(run: RunRecords) -> list[StrategyResult]:
     """Compute one result per strategy, in run order."""
-    by_strategy = {name: run.strategy_scores(name) for name in run.strategies}
     failures = Counter(name for _, name in run.failures_by_score)
-    question_sets = [set(scores) for scores in by_strategy.values() if scores]
-    common_ids = set.intersection(*question_sets) if question_sets else set()
-    uneven = any(ids != common_ids for ids in question_sets)
     total = len(run.questions)
+    scores = _estimates(run, SELFREFLECT)
+    shares = _estimates(run, INFORMATION)
     results = []
-    for name, scores in by_strategy.items():
-        score = mean_interval([one.value for one in scores.values()], total)
-        common = mean_interval([scores[id_].value for id_ in common_ids & scores.keys()], total)
+    for name in run.strategies:
+        measured = run.strategy_information(name)
+        scored = run.strategy_scores(name)
+        bits = INFORMATION.of_strategy(run, name)
         summaries = [run.summaries.get((id_, name)) for id_ in run.questions]
         lengths = [len(summary.text.split()) for summary in summaries if summary]
+        done = len(scored.keys() | measured.keys())
         result = StrategyResult(
             strategy=name,
-            score=score,
-            common=common if uneven else None,
+            score=scores[name][0],
+            common=scores[name][1],
+            recovered=shares[name][0],
+            common_recovered=shares[name][1],
+            bits=_mean(bits.values),
+            bits_available=_mean(bits.scale or {}),
+            readers=tuple(sorted({information.reader for information in measured.values()})),
+            undefined=Counter(one.undefined for one in measured.values() if one.undefined is not None),
             median_words=float(median(lengths)) if lengths else None,
             failures=failures[name],
-            pending=total - score.n - failures[name],
-            estimated=sum(one.estimate is not None for one in scores.values()),
+            pending=max(0, total - done - failures[name]),
+            estimated=sum(one.estimate is not None for one in scored.values()),
         )
         results.append(result)
     return results
 
 
-def overview(run: RunRecords) -> Table:
-    """Tabulate the strategies: mean score with interval, n, coverage, length of summaries, failures.
+def _estimates(run: RunRecords, measure: Measure) -> dict[str, tuple[Estimate, Estimate | None]]:
+    """Estimate each strategy on its own questions, and on those of all strategies if these are not the
+    same."""
+    by_strategy = {name: measure.of_strategy(run, name) for name in run.strategies}
+    question_sets = [set(values.values) for values in by_strategy.values() if values.values]
+    common = set.intersection(*question_sets) if question_sets else set()
+    uneven = any(ids != common for ids in question_sets)
+    total = len(run.questions)
+    return {
+        name: (values.estimate(total), values.among(common).estimate(total) if uneven else None)
+        for name, values in by_strategy.items()
+    }
 
-    If the strategies were scored on different questions, further columns compare them on common questions.
+
+def _mean(values: Mapping[str, float]) -> float | None:
+    return sum(values.values()) / len(values) if values else None
+
+
+def overview(run: RunRecords) -> Table:
+    """Tabulate the strategies: what they tell and their mean score, each with its interval, n, coverage,
+    length of summaries, failures; and the controls below them.
+
+    If the strategies were measured on different questions, further columns compare them on common questions.
     """
     results = strategy_results(run)
-    columns: tuple[Column, ...] = OVERVIEW_COLUMNS
-    rows: list[tuple[Cell, ...]] = []
-    for result in results:
-        score = result.score
-        row: tuple[Cell, ...] = (
-            result.strategy,
-            approximate(score.mean, result.estimated > 0),
-            score.low,
-            score.high,
-            score.n,
-            coverage_text(score),
-            result.median_words,
-            result.failures,
-        )
-        if result.common:
-            columns = OVERVIEW_COLUMNS + COMMON_COLUMNS
-            row += (approximate(result.common.mean, result.estimated > 0), result.common.n)
-        rows.append(row)
-    title = "SelfReflect score: 0 is perfect, lower is better"
+    controls = control_values(run)
+    measures = run_measures(run)
+    columns = [Column("strategy")]
+    for measure in measures:
+        columns += [Column(heading, measure.form) for heading in (measure.mean, measure.low, measure.high)]
+    columns += [Column("n", "d"), Column("coverage"), Column("median words", "g"), Column("failures", "d")]
+    uneven = [one for one in measures if any(result.common_estimate(one) for result in results)]
+    columns += [Column(measure.common, measure.form) for measure in uneven]
+    if uneven:
+        columns.append(Column("common n", "d"))
+    rows = [_strategy_row(result, measures, uneven) for result in results]
+    rows += [_control_row(control, measures, len(columns)) for control in controls]
+    title = "; ".join(measure.title for measure in measures)
     if run.label:
         title += f" ({run.label})"
-    return Table(title, columns, tuple(rows), tuple(_overview_notes(run, results)))
+    notes = _overview_notes(run, results, measures, uneven)
+    notes += control_notes(run, controls)
+    return Table(title, tuple(columns), tuple(rows), tuple(notes))
 
 
-def _overview_notes(run: RunRecords, results: Sequence[StrategyResult]) -> list[str]:
-    scores: list[Score] = []
-    for name in run.strategies:
-        scores += run.strategy_scores(name).values()
-    settings = judges(scores)
+def _strategy_row(
+    result: StrategyResult, measures: Sequence[Measure], uneven: Sequence[Measure]
+) -> tuple[Cell, ...]:
+    cells: list[Cell] = [result.strategy]
+    for measure in measures:
+        estimate = result.estimate(measure)
+        estimated = measure is SELFREFLECT and result.estimated > 0
+        cells += [approximate(estimate.mean, estimated), estimate.low, estimate.high]
+    main = result.estimate(measures[-1])
+    cells += [main.n, coverage_text(main), result.median_words, result.failures]
+    commons = [(measure, result.common_estimate(measure)) for measure in uneven]
+    for measure, common in commons:
+        estimated = measure is SELFREFLECT and result.estimated > 0
+        cells.append(approximate(common.mean, estimated) if common else None)
+    if uneven:
+        common = commons[-1][1]
+        cells.append(common.n if common else None)
+    return tuple(cells)
+
+
+def _control_row(control: ControlValues, measures: Sequence[Measure], length: int) -> tuple[Cell, ...]:
+    cells: list[Cell] = [CONTROL + control.name]
+    n = 0
+    for measure in measures:
+        values = control.by_measure[measure.mean]
+        estimate = values.estimate(len(control.words))
+        cells += [estimate.mean, estimate.low, estimate.high]
+        n = max(n, estimate.n)
+    cells += [n, None, float(median(control.words))]
+    return (*cells, *[None] * (length - len(cells)))
+
+
+def _overview_notes(
+    run: RunRecords, results: Sequence[StrategyResult], measures: Sequence[Measure], uneven: Sequence[Measure]
+) -> list[str]:
     notes = []
-    if len(settings) == 1:
-        notes.append(f"judge: {settings[0]}; {METHOD}")
-    elif settings:
-        notes.append(
-            f"NOT DIRECTLY COMPARABLE: scored with different judges or settings ({'; '.join(settings)})"
-        )
+    if INFORMATION in measures:
+        notes += _information_notes(run, results)
+    for measure in measures:
+        settings = {text for name in run.strategies for text in measure.settings(run, name)}
+        what = "scored with different judges or settings"
+        if measure is INFORMATION:
+            what = "what summaries tell was measured with different judges or readers"
+        if len(settings) == 1:
+            notes.append(f"judge: {settings.pop()}")
+        elif settings:
+            notes.append(f"NOT DIRECTLY COMPARABLE: {what} ({'; '.join(sorted(settings))})")
+    if notes and len(measures) == 1 and notes[-1].startswith("judge: "):
+        notes[-1] += f"; {METHOD}"
+    elif notes:
         notes.append(METHOD)
+    scores = list(chain.from_iterable(run.strategy_scores(name).values() for name in run.strategies))
     names = {score.judge for score in scores} | {one.judge for one in run.information.values()}
     if "smollm2" in names:
         notes.append(HEDGES)
     notes += estimate_note(scores)
-    commons = [result.common for result in results if result.common]
-    if commons:
-        coverage = coverage_text(max(commons, key=lambda estimate: estimate.n))
+    if uneven:
+        commons = [result.common_estimate(uneven[-1]) for result in results]
+        coverage = coverage_text(max(filter(None, commons), key=lambda estimate: estimate.n))
         notes.append(
             "the strategies were scored on different questions: compare them only by the common mean, "
             f"coverage {coverage}"
@@ -156,6 +242,53 @@ def _overview_notes(run: RunRecords, results: Sequence[StrategyResult]) -> list[
     if pending:
         notes.append(f"the run is not finished: {pending} scores have neither been computed nor failed")
     return notes
+
+
+def _information_notes(run: RunRecords, results: Sequence[StrategyResult]) -> list[str]:
+    """Explain the share, its reader, and the questions without one."""
+    counts = {pasted_answers(run.controls[id_]) for id_ in run.questions if id_ in run.controls}
+    answers = answers_text(counts.pop() if len(counts) == 1 else None)
+    readers = {reader for result in results for reader in result.readers}
+    notes = [
+        f"tells: how far a summary helps the judge to predict fresh answers; 100% is what {answers} would"
+    ]
+    if readers == {"blind"}:
+        notes[0] += "; the judge is blind: it does not see the question"
+    reasons: Counter[NothingToTell] = Counter()
+    for result in results:
+        reasons |= Counter(result.undefined)  # mostly the same questions for every strategy
+    for reason, count in reasons.items():
+        notes.append(f"no share on {count} of {len(run.questions)} questions: {_UNDEFINED[reason]}")
+    if reasons["known"]:
+        notes[-1 if len(reasons) == 1 else 0] += f"; use {OTHER_READER}"
+    return notes
+
+
+def control_notes(run: RunRecords, controls: Sequence[ControlValues]) -> list[str]:
+    """Name every control that does better than a strategy on the same questions, other than raw answers."""
+    notes = []
+    for control in controls:
+        if control.name.endswith(" pasted"):
+            continue
+        for measure in run_measures(run):
+            behind = [_behind(measure, control, run, name) for name in run.strategies]
+            if any(behind):
+                text = measure.higher_text if measure.higher_is_better else measure.lower_text
+                notes.append(f"CONTROL AHEAD: {control.name} {text} {', '.join(filter(None, behind))}")
+    return notes
+
+
+def _behind(measure: Measure, control: ControlValues, run: RunRecords, strategy: str) -> str:
+    """Name a strategy that the control outdoes, with both means; else empty."""
+    theirs = control.by_measure[measure.mean]
+    own = measure.of_strategy(run, strategy)
+    ids = theirs.values.keys() & own.values.keys()
+    mean, strategy_mean = theirs.mean(ids), own.mean(ids)
+    if mean is None or strategy_mean is None or mean == strategy_mean:
+        return ""
+    if (mean > strategy_mean) != measure.higher_is_better:
+        return ""
+    return f"{strategy} ({format(mean, measure.form)} against {format(strategy_mean, measure.form)})"
 
 
 def failure_table(run: RunRecords) -> Table:
@@ -183,36 +316,39 @@ def question_table(run: RunRecords) -> Table:
 
 
 def _outcome_cells(outcome: SummaryOutcome) -> tuple[Cell, ...]:
-    strategy, summary, score, failure, _ = outcome
+    strategy, summary, score, failure, information = outcome
     score_cells: tuple[Cell, ...] = (None, None, None, None)
     if score:
         value = approximate(score.value, score.estimate is not None)
         score_cells = (value, score.stderr, score.token_tasks, estimated_from(score))
+    information_cells: tuple[Cell, ...] = (None,) * 7
+    if information:
+        low, high = information.interval or (None, None)
+        bits = (information.bits, information.bits_available, information.recovered, low, high)
+        undefined = (
+            f"{information.undefined}: {information.why}" if information.why else information.undefined
+        )
+        information_cells = (*bits, information.reader, undefined)
     summary_cells: tuple[Cell, ...] = (None, None)
     if summary:
         summary_cells = (summary.text, len(summary.text.split()))
     reason = f"{failure.kind}: {failure.message}" if failure else None
-    return (strategy, *score_cells, *summary_cells, reason)
+    return (strategy, *score_cells, *information_cells, *summary_cells, reason)
 
 
 def joined(tables: Mapping[str, Table]) -> Table:
-    """Join tables with equal columns, with the run of each row in front."""
-    first = next(iter(tables.values()))
+    """Join tables, with the run of each row in front; a column that a table lacks stays empty."""
+    columns: dict[str, Column] = {}
+    for table in tables.values():
+        columns |= {column.heading: column for column in table.columns}
     rows: list[tuple[Cell, ...]] = []
     for label, table in tables.items():
-        rows += [(label, *row) for row in table.rows]
-    return Table(first.title, (Column("run"), *first.columns), tuple(rows))
-
-
-def judges(scores: Iterable[Score]) -> list[str]:
-    """Describe each judge and its settings once; scores with different ones are not comparable."""
-    descriptions = set()
-    for score in scores:
-        revision = f" at {score.judge_revision}" if score.judge_revision else ""
-        dtype = score.judge_dtype or "dtype unknown"
-        compat = f", compat {score.compat}" if score.compat else ""
-        descriptions.add(f"{score.judge}{revision}, {dtype}, temperature {score.temperature:g}{compat}")
-    return sorted(descriptions)
+        headings = [column.heading for column in table.columns]
+        for row in table.rows:
+            cells = dict(zip(headings, row, strict=True))
+            rows.append((label, *(cells.get(heading) for heading in columns)))
+    first = next(iter(tables.values()))
+    return Table(first.title, (Column("run"), *columns.values()), tuple(rows))
 
 
 def coverage_text(estimate: Estimate) -> str | None:

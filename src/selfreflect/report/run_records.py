@@ -84,6 +84,11 @@ class RunRecords:
         keys = [(id_, strategy) for id_ in self.questions]
         return {key[0]: self.scores[key] for key in keys if key in self.scores}
 
+    def strategy_information(self, strategy: str) -> dict[str, Information]:
+        """Map question ids to what the strategy's summaries tell."""
+        keys = [(id_, strategy) for id_ in self.questions]
+        return {key[0]: self.information[key] for key in keys if key in self.information}
+
     @cached_property
     def failures_by_score(self) -> dict[Key, Failure]:
         """Each missing score with the earliest failure that prevented it, if one is recorded."""

@@ -1,0 +1,182 @@
+"""What a run's summaries tell: shares over questions, controls, and differences."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from measured import AVAILABLE, controls, information, measured_run
+
+from selfreflect.cli.show import show_results
+from selfreflect.records import dump_line
+from selfreflect.render.table import to_csv, to_markdown
+from selfreflect.report.comparison import comparisons, contenders
+from selfreflect.report.measures import INFORMATION, SELFREFLECT
+from selfreflect.report.overview import joined, overview, question_table, strategy_results
+
+
+def rows(table):
+    return {
+        row[0]: dict(zip([column.heading for column in table.columns], row, strict=True))
+        for row in table.rows
+    }
+
+
+def note(table, start):
+    return [text for text in table.notes if text.startswith(start)]
+
+
+def test_a_strategy_tells_a_ratio_of_sums_over_the_questions_with_a_share():
+    records = measured_run({"greedy": [2.0, 8.0, None]})
+    few = information("q1", "greedy", 40.0, bits_available=90.0, recovered=40 / 90)
+    records = replace(records, information={**records.information, ("q1", "greedy"): few})
+    (result,) = strategy_results(records)
+    assert result.recovered.mean == pytest.approx((2 + 40) / (AVAILABLE + 90))
+    assert (result.recovered.n, result.recovered.total, dict(result.undefined)) == (2, 3, {"known": 1})
+    assert (result.bits, result.bits_available) == (21.0, 50.0)
+    assert (result.pending, result.score.n) == (0, 0)
+
+
+def test_the_overview_shows_what_is_told_before_the_score_and_controls_below():
+    scores = {"greedy": [0.08, 0.07], "basic": [0.07, 0.07]}
+    table = overview(measured_run({"greedy": [5.0, 6.0], "basic": [3.0, 4.0]}, scores=scores))
+    headings = [column.heading for column in table.columns]
+    assert headings[1:7] == ["tells", "tells 95% low", "tells 95% high", "mean score", "95% low", "95% high"]
+    named = rows(table)
+    assert list(named)[:3] == ["greedy", "basic", "control: empty"]
+    assert (named["greedy"]["tells"], named["greedy"]["mean score"]) == pytest.approx((0.55, 0.075))
+    assert named["control: empty"]["tells"] == pytest.approx(-0.05)
+    assert named["control: empty"]["mean score"] == pytest.approx(0.086)
+    assert named["control: nonsense"]["mean score"] is None
+    assert [name for name in named if "pasted" in name] == [
+        "control: 1 answer pasted",
+        "control: 2 answers pasted",
+        "control: 5 answers pasted",
+        "control: all answers pasted",
+    ]
+    assert named["control: all answers pasted"]["tells"] == 1
+    assert "| greedy | 55% |" in to_markdown(table)
+    assert note(table, "tells: ")[0].endswith("100% is what ten sampled answers would")
+    assert "judge: judge-1, float32, informed reader" in table.notes
+
+
+def test_information_alone_has_no_columns_of_scores_and_lacks_nothing():
+    table = overview(measured_run({"greedy": [5.0, 6.0]}, controlled=False))
+    assert [column.heading for column in table.columns][:5] == [
+        "strategy",
+        "tells",
+        "tells 95% low",
+        "tells 95% high",
+        "n",
+    ]
+    assert (rows(table)["greedy"]["n"], rows(table)["greedy"]["coverage"]) == (2, "100.0% (2/2)")
+    assert note(table, "the run is not finished") == []
+
+
+def test_questions_without_a_share_are_counted_with_the_reason_and_a_way_out():
+    table = overview(measured_run({"greedy": [5.0, None, None], "basic": [4.0, None, None]}))
+    (text,) = note(table, "no share")
+    assert text.startswith(
+        "no share on 2 of 3 questions: the judge already knows the answers; use another judge"
+    )
+
+
+def test_a_control_that_beats_a_strategy_is_named():
+    records = measured_run({"greedy": [5.0, 5.0], "basic": [1.0, 1.0]})
+    loud = {id_: controls(id_, question=4.0) for id_ in records.questions}
+    table = overview(replace(records, controls=loud))
+    assert note(table, "CONTROL AHEAD") == [
+        "CONTROL AHEAD: question repeated tells more than basic (40% against 10%)"
+    ]
+    assert note(overview(records), "CONTROL AHEAD") == []
+
+
+def test_an_empty_summary_with_the_better_score_is_named():
+    table = overview(measured_run({"greedy": [5.0]}, scores={"greedy": [0.09]}))
+    assert note(table, "CONTROL AHEAD") == [
+        "CONTROL AHEAD: empty is lower (better) than greedy (0.0860 against 0.0900)"
+    ]
+
+
+def test_controls_count_only_where_a_share_is_defined():
+    records = measured_run({"greedy": [5.0, None]})
+    odd = {**records.controls, "q1": controls("q1", question=50.0, bits_available=-1.0)}
+    assert rows(overview(replace(records, controls=odd)))["control: question repeated"]["n"] == 1
+
+
+def test_readers_are_not_mixed_in_silence():
+    records = measured_run({"greedy": [5.0, 6.0]})
+    blind = information("q1", "greedy", 6.0, reader="blind")
+    table = overview(replace(records, information={**records.information, ("q1", "greedy"): blind}))
+    (text,) = note(table, "NOT DIRECTLY COMPARABLE")
+    assert "blind reader; judge-1, float32, informed reader" in text
+
+
+def test_json_lines_gain_what_is_told_and_keep_their_keys(capsys):
+    show_results(measured_run({"greedy": [5.0, 6.0, None]}), json=True)
+    line = capsys.readouterr().out
+    assert '"undefined": {"known": 1}' in line
+    assert '"recovered": 0.55' in line
+    assert '"reader": "informed"' in line
+    assert line.startswith(
+        '{"run": "", "strategy": "greedy", "score": null, "low": null, "high": null, "conf'
+    )
+
+
+def test_rows_of_questions_hold_bits_and_shares():
+    table = question_table(measured_run({"greedy": [5.0, None]}))
+    headings = [column.heading for column in table.columns]
+    first, second = (dict(zip(headings, row, strict=True)) for row in table.rows)
+    assert (first["bits"], first["bits_available"], first["recovered"]) == (5.0, 10.0, 0.5)
+    assert (first["recovered_low"], first["recovered_high"]) == pytest.approx((0.35, 0.65))
+    assert (second["recovered"], second["undefined"], second["reader"]) == (None, "known", "informed")
+
+
+def test_runs_with_different_columns_are_joined_by_their_headings():
+    both = measured_run({"greedy": [5.0]}, scores={"greedy": [0.08]}, controlled=False)
+    alone = replace(both, information={})
+    table = joined({"new": overview(both), "old": overview(alone)})
+    lines = to_csv(table).splitlines()
+    assert lines[0].startswith("run,strategy,tells,tells 95% low,tells 95% high,mean score,")
+    assert lines[1].startswith("new,greedy,0.5,,,0.08,")
+    assert lines[2].startswith("old,greedy,,,,0.08,")
+
+
+def test_the_difference_of_two_strategies_is_a_share_of_what_there_was_to_tell():
+    bits = {"greedy": [2.0, 3.0, 4.0, 2.0, 3.0, 4.0], "basic": [5.0, 6.0, 7.0, 5.5, 6.5, 7.5]}
+    records = measured_run(bits, scores={"greedy": [0.08] * 6, "basic": [0.07] * 6})
+    base, other = contenders([records], "greedy")
+    (told, first), (_, second) = comparisons(base, [other])
+    assert (first, second) == (INFORMATION, SELFREFLECT)
+    row = rows(replace(told, rows=tuple(row[1:] for row in told.rows), columns=told.columns[1:]))["basic"]
+    assert row["difference"] == pytest.approx(19.5 / 60)
+    assert (row["wins"], row["losses"], row["p"]) == (6, 0, 2 / 64)
+    assert told.notes[0].startswith("basic tells more than greedy by 32.5% [")
+    assert told.title.endswith("from greedy: above 0 is better")
+
+
+def test_a_comparison_of_readers_is_called_out():
+    one = measured_run({"greedy": [5.0, 6.0]}, label="one")
+    two = measured_run({"greedy": [5.0, 6.0]}, label="two", reader="blind")
+    base, other = contenders([one, two], None)
+    ((table, _),) = comparisons(base, [other])
+    assert table.notes[1].startswith(
+        "NOT DIRECTLY COMPARABLE: greedy was measured with another judge or reader"
+    )
+
+
+def test_without_information_there_is_one_comparison_and_no_new_key(capsys):
+    records = measured_run({"greedy": [5.0, 6.0], "basic": [5.0, 6.0]}, scores={"greedy": [0.1, 0.2]})
+    old = replace(records, information={}, controls={})
+    base, other = contenders([old], None)
+    assert [measure for _, measure in comparisons(base, [other])] == [SELFREFLECT]
+    show_results(old, json=True)
+    assert "recovered" not in capsys.readouterr().out
+
+
+def test_names_with_braces_stay_names():
+    records = measured_run({"{x}": [5.0, 6.0], "{}": [5.0, 6.0]})
+    base, other = contenders([records], None)
+    for table, _ in comparisons(base, [other]):
+        assert "{x}" in table.title
+        dump_line(to_markdown(table))

@@ -24,7 +24,6 @@ from selfreflect.validate.study import (
     dot,
     interval,
     make_table,
-    tallied,
     values_by_metric,
     with_interval,
 )
@@ -40,7 +39,7 @@ PASTED = {
 """Names and numbers of the first conditioning answers, pasted as a summary."""
 ALL_PASTED = "control: all answers pasted"
 
-_VALUE, _SHARE = ".4g", ".0%"
+_VALUE, _SHARE = ".4g", "z.0%"
 _VALUE_NOTES = (
     "words: of the text; value: mean over items",
     "of all pasted: 100% is as good as all conditioning answers pasted as a summary, 0% as good as nothing "
@@ -62,6 +61,8 @@ _CURVE_NOTES = (
 )
 
 
+ByName = Mapping[str, Mapping[str, float]]
+"""One metric's values by the name of the text and the item."""
 _VERDICTS = {1: "Above the paste curve", 0: "Not clearly off the paste curve", -1: "Below the paste curve"}
 
 
@@ -104,36 +105,36 @@ class Controls:
         for item in usable:
             summaries = {**item.summaries, **control_texts(item)}
             self.items.append(replace(item, summaries=summaries, order=()))
-        present: set[str] = set().union(*(item.summaries for item in self.items))
-        self.controls = [name for name in (*SILENT.values(), *PASTED, ALL_PASTED) if name in present]
-        self._words: dict[tuple[str, str], int] = {}
+        self._words: dict[str, dict[str, int]] = {}
+        """By name and item."""
         for item in self.items:
             for name, text in item.summaries.items():
-                self._words[item.id, name] = len(text.split())
+                self._words.setdefault(name, {})[item.id] = len(text.split())
+        self.controls = [name for name in (*SILENT.values(), *PASTED, ALL_PASTED) if name in self._words]
 
     def finding(self, values: Sequence[Value], metrics: Sequence[MetricInfo]) -> Finding:
         numbers = values_by_metric(values)
         value_rows: list[dict[str, Cell]] = []
         win_rows: list[dict[str, Cell]] = []
         curve_rows: list[dict[str, Cell]] = []
-        says = [tallied({"Items": len(self.items), "texts measured": len(self._words)})]
+        says = [f"{counted(len(self.items), 'item')} and {counted(len(self.controls), 'control')}."]
         plots: list[Plot] = []
         for metric in metrics:
-            of_metric = numbers.get(metric.name, {})
+            values_of = self._by_name(numbers.get(metric.name, {}))
             shares: list[str] = []
             for name in (*self.summaries, *self.controls):
-                row, share = self._value_row(metric, name, of_metric)
+                row, share = self._value_row(metric, name, values_of)
                 value_rows.append(row)
                 if name in self.summaries and share.mean is not None:
                     shares.append(f"{name} {with_interval(share, _SHARE)}")
             if shares:
                 says.append(f"{metric.name}, from nothing said to all answers pasted: {', '.join(shares)}.")
-            wins = [self._win_row(metric, name, of_metric) for name in self.summaries]
+            wins = [self._win_row(metric, name, values_of) for name in self.summaries]
             win_rows += wins
-            says += self._lost(metric, wins)
+            says += _silent_winners(metric, wins)
             if metric.group == "information":
-                curves = self._curves(of_metric)
-                rows, sentences, dots = self._against_curve(metric, curves, of_metric)
+                curves = self._curves(values_of)
+                rows, sentences, dots = self._against_curve(metric, curves, values_of)
                 curve_rows += rows
                 says += sentences
                 plots += _curve_plot(metric, curves, dots)
@@ -148,113 +149,119 @@ class Controls:
             tables.append(make_table("Against the paste curve", curve_rows, "+z.1f", _CURVE_NOTES, forms))
         return Finding(self.name, tuple(tables), tuple(says), tuple(plots))
 
+    def _by_name(self, values: Mapping[tuple[str, str], float]) -> ByName:
+        by_name: dict[str, dict[str, float]] = {name: {} for name in self._words}
+        for (item, name), value in values.items():
+            if item in self._words.get(name, {}):
+                by_name[name][item] = value
+        return by_name
+
     def _value_row(
-        self, metric: MetricInfo, name: str, values: Mapping[tuple[str, str], float]
+        self, metric: MetricInfo, name: str, values_of: ByName
     ) -> tuple[dict[str, Cell], Estimate]:
         """One text's mean value, and its share of what all pasted answers reach."""
-        own = [values[item.id, name] for item in self.items if (item.id, name) in values]
-        mean = mean_interval(own, self._count(name))
-        share = self._share(metric, name, values)
-        row: dict[str, Cell] = {"metric": metric.name, "summary": name, "words": self._mean_words(name)}
+        words = self._words[name]
+        mean = mean_interval(list(values_of[name].values()), len(words))
+        nothing = dict.fromkeys(words, 0.0) if metric.group == "information" else values_of[EMPTY]
+        share = _share(metric, values_of[name], values_of[ALL_PASTED], nothing)
+        row: dict[str, Cell] = {"metric": metric.name, "summary": name, "words": fmean(words.values())}
         row |= interval("value", mean, "low", "high")
         row |= interval("of all pasted", share, "share low", "share high")
         return {**row, "n": mean.n, "of": mean.total}, share
 
-    def _count(self, name: str) -> int:
-        return sum((item.id, name) in self._words for item in self.items)
-
-    def _mean_words(self, name: str) -> float:
-        return fmean(words for (_, own), words in self._words.items() if own == name)
-
-    def _share(self, metric: MetricInfo, name: str, values: Mapping[tuple[str, str], float]) -> Estimate:
-        """A ratio of sums, with a percentile interval over the items that have all values."""
-        pairs = []
-        for item in self.items:
-            own, every = values.get((item.id, name)), values.get((item.id, ALL_PASTED))
-            nothing = 0.0 if metric.group == "information" else values.get((item.id, EMPTY))
-            if own is not None and every is not None and nothing is not None:
-                pairs.append((nothing - own, nothing - every))
-        table = np.array(pairs).reshape(-1, 2)
-        sign = 1 if metric.better == "lower" else -1
-
-        def ratio(items: Indices) -> float | None:
-            reached, reachable = table[items].sum(axis=0)
-            return float(reached / reachable) if sign * reachable > 0 else None
-
-        mean = ratio(np.arange(len(table)))
-        low, high = (None, None) if mean is None else bootstrap(ratio, len(table))
-        return Estimate(mean, low, high, len(table), self._count(name))
-
-    def _win_row(
-        self, metric: MetricInfo, name: str, values: Mapping[tuple[str, str], float]
-    ) -> dict[str, Cell]:
+    def _win_row(self, metric: MetricInfo, name: str, values_of: ByName) -> dict[str, Cell]:
         row: dict[str, Cell] = {"metric": metric.name, "summary": name}
         for control in self.controls:
             wins = []
-            for item in self.items:
-                value, other = values.get((item.id, name)), values.get((item.id, control))
-                if value is not None and other is not None:
-                    wins.append(metric.wins(value, other))
+            for item, value in values_of[name].items():
+                if item in values_of[control]:
+                    wins.append(metric.wins(value, values_of[control][item]))
             row[_heading(control)] = fmean(wins) if wins else None
-        return {**row, "n": sum((item.id, name) in values for item in self.items)}
+        row["n"] = len(values_of[name])
+        return row
 
-    def _lost(self, metric: MetricInfo, rows: Sequence[Mapping[str, Cell]]) -> Iterator[str]:
-        """Name the texts that say nothing and that are judged at least as good as a summary."""
-        lost = []
-        for row in rows:
-            for control in SILENT.values():
-                share = row[_heading(control)]
-                if isinstance(share, float) and share <= 0.5:
-                    lost.append(f"{row['summary']} beats '{_heading(control)}' in {share:.0%}")
-        if lost and metric.group != "control":
-            yield (
-                f"{metric.name} finds a text that says nothing as good as a summary in half of the items or "
-                f"more: {'; '.join(lost)}."
-            )
-
-    def _curves(self, values: Mapping[tuple[str, str], float]) -> dict[str, PasteCurve]:
+    def _curves(self, values_of: ByName) -> dict[str, PasteCurve]:
         """By item; of the items that have all values."""
         curves: dict[str, PasteCurve] = {}
         for item in self.items:
-            counts = {**PASTED, ALL_PASTED: len(item.conditioning)}
-            names = [name for name in counts if name in item.summaries]
-            if all((item.id, name) in values for name in names):
-                answers = [counts[name] for name in names]
-                words = [self._words[item.id, name] for name in names]
-                bits = [values[item.id, name] for name in names]
-                curves[item.id] = PasteCurve((0, *answers), (0, *words), (0, *bits))
+            answers, words, bits = [0], [0], [0.0]
+            for name, count in {**PASTED, ALL_PASTED: len(item.conditioning)}.items():
+                if item.id in values_of.get(name, {}):
+                    answers.append(count)
+                    words.append(self._words[name][item.id])
+                    bits.append(values_of[name][item.id])
+            if len(answers) > sum(name in item.summaries for name in (*PASTED, ALL_PASTED)):
+                curves[item.id] = PasteCurve(answers, words, bits)
         return curves
 
     def _against_curve(
-        self, metric: MetricInfo, curves: Mapping[str, PasteCurve], values: Mapping[tuple[str, str], float]
+        self, metric: MetricInfo, curves: Mapping[str, PasteCurve], values_of: ByName
     ) -> tuple[list[dict[str, Cell]], list[str], list[Curve]]:
         """Each kind of summary against the curves of its items: rows, sentences, and dots of a plot."""
         rows: list[dict[str, Cell]] = []
-        sentences = []
+        sentences: list[str] = []
         dots: list[Curve] = []
         for name in self.summaries:
-            items = [item for item in curves if (item, name) in values]
+            items = [item for item in curves if item in values_of[name]]
             if not items:
                 continue
-            bits = [values[item, name] for item in items]
-            words = [self._words[item, name] for item in items]
-            pasted_bits = [curves[item].at(count) for item, count in zip(items, words, strict=True)]
-            gains = [one - other for one, other in zip(bits, pasted_bits, strict=True)]
-            mean, gain = mean_interval(bits, self._count(name)), mean_interval(gains, self._count(name))
-            mean_words = fmean(words)
+            bits = [values_of[name][item] for item in items]
+            words = fmean(self._words[name][item] for item in items)
+            gains = []
+            for item in items:
+                gains.append(values_of[name][item] - curves[item].at(self._words[name][item]))
+            total = len(self._words[name])
+            mean = mean_interval(bits, total)
+            gain = mean_interval(gains, total)
             curve = mean_curve([curves[item] for item in items])
             answers, equal_words = curve.equal(fmean(bits)) or (None, None)
-            row: dict[str, Cell] = {"metric": metric.name, "summary": name, "words": mean_words}
-            row |= {"bits": fmean(bits), "curve": fmean(pasted_bits)}
+            row: dict[str, Cell] = {"metric": metric.name, "summary": name, "words": words}
+            row |= {"bits": mean.mean, "curve": fmean(bits) - fmean(gains)}
             row |= interval("above the curve", gain, "low", "high")
-            row |= {"items above": fmean(float(one > 0) for one in gains)}
+            row["items above"] = fmean(one > 0 for one in gains)
             rows.append({**row, "as answers": answers, "as words": equal_words, "n": gain.n})
-            sentence = curve.sentence(f"{metric.name}: {name}", mean_words, fmean(bits))
-            verdict = _VERDICTS[gain.side_of(0)]
+            sentence = curve.sentence(f"{metric.name}: {name}", words, fmean(bits))
             size = f"{with_interval(gain, '+.1f')} bits per answer"
-            sentences.append(f"{sentence} {verdict}: {size} compared with raw answers in as many words.")
-            dots += dot(name, mean_words, mean)
+            verdict = f"{_VERDICTS[gain.side_of(0)]}: {size} compared with raw answers in as many words."
+            sentences.append(f"{sentence} {verdict}")
+            dots += dot(name, words, mean)
         return rows, sentences, dots
+
+
+def _share(
+    metric: MetricInfo, own: Mapping[str, float], every: Mapping[str, float], nothing: Mapping[str, float]
+) -> Estimate:
+    """How far from nothing said (0) to all answers (1): a ratio of sums over the items that have all values,
+    with a percentile interval."""
+    pairs = []
+    for item, value in own.items():
+        if item in every and item in nothing:
+            start = metric.badness(nothing[item])
+            pairs.append((start - metric.badness(value), start - metric.badness(every[item])))
+    table = np.array(pairs).reshape(-1, 2)
+
+    def ratio(items: Indices) -> float | None:
+        reached, reachable = table[items].sum(axis=0)
+        return float(reached / reachable) if reachable > 0 else None
+
+    mean = ratio(np.arange(len(table)))
+    low, high = (None, None) if mean is None else bootstrap(ratio, len(table))
+    return Estimate(mean, low, high, len(table), len(table))
+
+
+def _silent_winners(metric: MetricInfo, rows: Sequence[Mapping[str, Cell]]) -> Iterator[str]:
+    """Name the texts that say nothing and that are judged at least as good as a summary."""
+    cases = []
+    for row in rows:
+        for control in map(_heading, SILENT.values()):
+            share = row[control]
+            if isinstance(share, float) and share <= 0.5:
+                cases.append(f"{row['summary']} beats '{control}' in {share:.0%}")
+    if cases and metric.group != "control":
+        yield (
+            f"{metric.name} finds a text that says nothing as good as a summary in half of the items or "
+            f"more: {'; '.join(cases)}."
+        )
 
 
 def _heading(control: str) -> str:

@@ -18,6 +18,7 @@ import pytest
 import tiny
 from app_server import ANSWERS, Client, by_first_letter, process, serving
 from command import run
+from synthetic import informed_run, save
 
 from selfreflect.app import routes as app_meaning
 from selfreflect.app.jobs import WAITING, Job
@@ -63,7 +64,7 @@ def test_a_question_becomes_answers_summaries_scores_and_a_run(client: Client, r
     assert [number for number, _, _ in events] == list(range(1, len(events) + 1))
     kinds = [kind for _, kind, _ in events]
     shown = [kind for kind in dict.fromkeys(kinds) if kind not in ("note", "stage", "status")]
-    assert shown == ["begun", "answers", "summary", "score", "end"]
+    assert shown == ["begun", "answers", "summary", "score", "information", "end"]
     drawn = [text for _, kind, data in events if kind == "answers" for text in data["texts"]]
     assert kinds.count("answers") == 2
     end = events[-1][2]
@@ -83,6 +84,10 @@ def test_a_question_becomes_answers_summaries_scores_and_a_run(client: Client, r
     assert {data["name"]: data["value"] for _, kind, data in events if kind == "score"} == {
         one["name"]: one["score"] for one in view["summaries"]
     }
+    assert {data["name"]: data["sentence"] for _, kind, data in events if kind == "information"} == {
+        one["name"]: one["information"]["sentence"] for one in view["summaries"]
+    }
+    assert stored.controls.keys() == stored.questions.keys()
     shown = run("report", folder, "--json")
     assert (shown.code, [line["strategy"] for line in shown.json]) == (0, ["greedy", "basic"])
 
@@ -158,6 +163,35 @@ def test_summaries_of_given_answers_are_scored(client: Client, answers: dict[str
     view = client.get(f"/api/runs/{job['run']}/questions/0").json()
     assert view["answers"] == ANSWERS
     assert {one["name"] for one in view["summaries"] if one["score"] is not None} == {"good", "bad"}
+
+
+def test_information_alone_is_measured_by_the_reader_that_was_asked_for(client: Client) -> None:
+    body = {
+        "question": "What first?",
+        "judge": "model",
+        "answers": ANSWERS,
+        "summaries": {"good": "Radishes."},
+    }
+    for reader in ("informed", "blind"):
+        measured = {**body, "measures": ["information"], "reader": reader}
+        job = client.finished(client.post("/api/score", json=measured).json()["id"])
+        run = client.get(f"/api/runs/{job['run']}").json()
+        assert (run["strategies"][0]["n"], run["questions"][0]["scores"]) == (0, [None])
+        [summary] = client.get(f"/api/runs/{job['run']}/questions/0").json()["summaries"]
+        assert (summary["score"], summary["information"]["reader"]) == (None, reader)
+
+
+def test_what_summaries_tell_is_listed_with_the_run_and_exported(client: Client, root: Path) -> None:
+    save(informed_run(), root / "informed")
+    [run_id] = [one["id"] for one in client.get("/api/runs").json()["runs"] if one["name"] == "informed"]
+    listed = client.get(f"/api/runs/{run_id}").json()
+    told = {one["name"]: one["told"] for one in listed["strategies"]}
+    assert told["good"] == {"share": pytest.approx(0.6), "low": 0.6, "high": 0.6, "n": 2}
+    assert told["bad"]["share"] == pytest.approx(-0.1)
+    assert [one["shares"] for one in listed["questions"]] == [[0.6, -0.1], [0.6, -0.1]]
+    exported = client.get(f"/api/runs/{run_id}/export").json()
+    assert [one["recovered"] for one in exported["information"]] == [0.6, -0.1, 0.6, -0.1]
+    assert [one["question_id"] for one in exported["controls"]] == ["q0"]
 
 
 def test_what_the_judge_expected_can_be_asked_for_word_by_word(client: Client) -> None:

@@ -19,10 +19,20 @@ from app_server import ANSWERS, Client, process, serving
 from finished_run import write_run
 from hostile import PAYLOADS, flat
 from hostile import shown as label
+from synthetic import informed_run, save
 
 from selfreflect.app.jobs import Job
 from selfreflect.app.routes import Meaning
-from selfreflect.records import AnswerSet, Guess, Question, Score, Summary, WordDistance
+from selfreflect.records import (
+    AnswerSet,
+    Guess,
+    Information,
+    Question,
+    Score,
+    Summary,
+    WordBits,
+    WordDistance,
+)
 from selfreflect.render.text import printable
 from selfreflect.store.run import Run
 
@@ -32,6 +42,7 @@ RADISHES = {
     "judge": "model",
     "answers": ANSWERS,
     "summaries": {"good": "Radishes or lettuce.", "bad": "Not clear."},
+    "measures": ["selfreflect"],
 }
 
 
@@ -69,8 +80,18 @@ def clean(watched: Any) -> None:
     assert watched.foreign == []
 
 
-def start(page: Any, question: str, *, answers: int = 2, strategies: Sequence[str] = ("greedy",)) -> None:
+def start(
+    page: Any,
+    question: str,
+    *,
+    answers: int = 2,
+    strategies: Sequence[str] = ("greedy",),
+    measures: Sequence[str] = ("selfreflect",),
+) -> None:
+    """Ask, by default for scores alone: to a model made of chance a summary tells nothing."""
     page.fill("#question", question)
+    for name in ("selfreflect", "information"):
+        page.set_checked(f"input[value={name}]", name in measures)
     for name in ("greedy", "sample_and_summarize"):
         page.set_checked(f"input[value={name}]", name in strategies)
     page.fill("#num-answers", str(answers))
@@ -137,6 +158,7 @@ def test_the_command_starts_with_the_embedded_model_and_nothing_else(chromium: A
         shown.wait_for_selector("input[name=strategy]")
         assert (shown.input_value("#model"), shown.input_value("#judge")) == ("smollm2", "smollm2")
         shown.fill("#question", "What is the capital of France?")
+        shown.uncheck("input[value=information]")
         shown.check("input[value=greedy]")
         shown.uncheck("input[value=sample_and_summarize]")
         shown.fill("#num-answers", "1")
@@ -188,12 +210,14 @@ def test_a_second_question_waits_and_says_so(page: Any, client: Client) -> None:
 
 def test_the_keyboard_is_enough(page: Any) -> None:
     shown = page.page
+    shown.uncheck("input[value=information]")
+    shown.focus("body")
     for _ in range(12):
         shown.keyboard.press("Tab")
         if shown.evaluate("document.activeElement.id") == "question":
             break
     shown.keyboard.type("By hand?")
-    for _ in range(3):
+    for _ in range(4):
         shown.keyboard.press("Tab")
     assert shown.evaluate("document.activeElement.value") == "greedy"
     shown.keyboard.press("Space")
@@ -212,6 +236,71 @@ def test_the_keyboard_is_enough(page: Any) -> None:
     assert shown.evaluate("document.activeElement.ariaLabel").partition(", distance 0.")[1]
     shown.keyboard.press("Enter")
     shown.locator(".guesses").wait_for()
+
+
+def test_what_a_summary_tells_is_asked_for_and_shown(page: Any, client: Client) -> None:
+    shown = page.page
+    shown.fill("#context", "Anna says red. Tom says blue.")
+    start(shown, "What colour?", measures=("information",))
+    shown.wait_for_selector(".question .sentence")
+    run = shown.get_attribute(".question", "data-run")
+    [summary] = client.get(f"/api/runs/{run}/questions/0").json()["summaries"]
+    assert shown.inner_text(".sentence") == summary["information"]["sentence"]
+    assert summary["information"]["reader"] == "informed"  # the context is news to the judge
+    assert "Anna says red. Tom says blue." in shown.inner_text(".context")
+    assert shown.locator(".card .score").count() == 1
+
+
+def test_sentences_appear_while_a_job_runs(chromium: Any, tmp_path: Path) -> None:
+    go = threading.Event()
+    said = {"sentence": "greedy tells 56 %.", "reader": "informed", "recovered": 0.56, "interval": [0.4, 0.7]}
+
+    def work(job: Job) -> None:
+        job.events.add("begun", run="0" * 16, question=job.question)
+        job.events.add("summary", name="greedy", text="Red or blue.")
+        job.events.add("information", name="greedy", bits=2.0, available=4.0, undefined=None, **said)
+        assert go.wait(60)
+
+    with serving(tmp_path, work=work) as client, browser.watched(chromium, client.url) as watched:
+        opened(watched, client)
+        start(watched.page, "What colour?")
+        watched.page.wait_for_selector(".live .sentence:has-text('greedy tells 56 %.')")
+        assert watched.page.inner_text(".card .score") == "56 %"
+        go.set()
+        watched.page.wait_for_selector(".live .line:has-text('Done')")
+        clean(watched)
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1200, False), (390, True)], ids=["wide", "phone"])
+def test_a_run_with_information_shows_shares_words_and_controls(
+    chromium: Any, tmp_path: Path, width: int, dark: bool
+) -> None:
+    save(informed_run(), tmp_path / "informed")
+    with (
+        serving(tmp_path, work=lambda job: None) as client,
+        browser.watched(chromium, client.url, width=width, dark=dark) as watched,
+    ):
+        opened(watched, client)
+        shown = watched.page
+        shown.click("#runs a")
+        shown.wait_for_selector(".run tbody tr")
+        row = shown.locator(".run tbody tr", has_text="What colour, q0?")
+        assert [text.split() for text in row.locator("td").all_inner_texts()] == [
+            ["60", "%", "0.0700"],
+            ["−10", "%", "0.0900"],
+        ]
+        assert watched.serious() == []
+        row.locator("a").click()
+        shown.wait_for_selector("button.word")
+        kinds = shown.locator("button.word").evaluate_all("all => all.map(word => word.dataset.kind)")
+        assert kinds == ["missed", "told"]
+        assert "tells more than bad" in shown.inner_text(".beside")
+        assert shown.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert watched.serious() == []
+        shown.get_by_role("radio", name="distance").check()
+        shown.locator("button.word").first.click()
+        assert "not recorded" in shown.inner_text(".guesses")
+        clean(watched)
 
 
 def test_an_earlier_run_is_opened_compared_and_exported(page: Any, client: Client) -> None:
@@ -428,12 +517,26 @@ def hostile_name(number: int) -> str:
 
 
 def test_hostile_text_is_shown_and_never_run(chromium: Any, tmp_path: Path) -> None:
-    """As question, answer, summary, strategy, model and directory name."""
+    """As question, context, answer, word, summary, strategy, reason, model and directory name."""
     for number, text in enumerate(PAYLOADS):
         with Run.open(tmp_path / hostile_name(number), {}) as run:
             name = text[:2000]
-            run.append(Question(id="q", text=text))
+            run.append(Question(id="q", text=text, context=text))
             run.append(AnswerSet(question_id="q", masked_out=(text,), conditioning=(text,), model=name))
+            bits = tuple(WordBits(text, -5.0, 9.0) for _ in text.split())
+            run.append(
+                Information(
+                    question_id="q",
+                    summary=name,
+                    reader="informed",
+                    bits=None,
+                    bits_available=None,
+                    recovered=None,
+                    undefined="unmeasured",
+                    why=name,
+                    answers=(bits,),
+                )
+            )
             run.append(Summary(question_id="q", name=name, text=text, model=name))
             guesses = ((Guess(text[:1000], 0.5, 0.1, 0.5, 0.1),),)
             word = WordDistance(answer=0, word=0, text=text.split()[0], distances=(0.5,), guesses=guesses)
@@ -466,6 +569,12 @@ def test_hostile_text_is_shown_and_never_run(chromium: Any, tmp_path: Path) -> N
             shown.goto(f"{client.url}/#run={run['id']}")
             words = f".question[data-run='{run['id']}'] button.word"
             shown.wait_for_selector(words)
+            shown.locator(f"{words}.misled").first.click()
+            assert flat(shown.inner_text(".sentence")).startswith(
+                "What this summary tells was not measured: "
+            )
+            assert flat(shown.inner_text(".context p")) != ""
+            shown.get_by_role("radio", name="distance").check()
             shown.locator(words).first.click()
             assert flat(shown.locator(".guesses .token").inner_text()) == label(payload[:1000], 60)
             assert flat(shown.inner_text(".question > h2")) == label(payload, 500)

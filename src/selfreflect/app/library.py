@@ -43,7 +43,16 @@ _HELD_RUNS = 2
 TITLE = 300
 """Characters of the first question that a listing shows."""
 
-FILES = (MANIFEST, "questions.jsonl", "answers.jsonl", "summaries.jsonl", "scores.jsonl", "failures.jsonl")
+FILES = (
+    MANIFEST,
+    "questions.jsonl",
+    "answers.jsonl",
+    "summaries.jsonl",
+    "scores.jsonl",
+    "information.jsonl",
+    "controls.jsonl",
+    "failures.jsonl",
+)
 
 
 class UnknownRunError(StoreError):

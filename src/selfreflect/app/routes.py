@@ -34,6 +34,7 @@ from selfreflect.app.schemas import (
     RunAnswer,
     RunsAnswer,
     ScoreBody,
+    ShareEntry,
     StrategyEntry,
 )
 from selfreflect.app.work import ModelChoices
@@ -286,8 +287,13 @@ def question(id: Id, index: Index, services: Shared) -> dict[str, Any]:
         if outcome.failure is not None:
             message = without_paths(outcome.failure.message)
             outcome = outcome._replace(failure=replace(outcome.failure, message=message))
+        if outcome.information is not None:
+            why = without_paths(outcome.information.why)
+            outcome = outcome._replace(information=replace(outcome.information, why=why))
         outcomes.append(outcome)
-    view: dict[str, Any] = question_view(question, records.answers.get(question.id), outcomes, guesses=False)
+    answers = records.answers.get(question.id)
+    controls = records.controls.get(question.id)
+    view: dict[str, Any] = question_view(question, answers, outcomes, controls=controls, guesses=False)
     view["problems"] = []
     for failure in records.failures:
         if failure.question_id == question.id and not failure.name:
@@ -344,6 +350,8 @@ def export(id: Id, services: Shared, form: Form = "json") -> Response:
                 "answers": list(records.answers.values()),
                 "summaries": list(records.summaries.values()),
                 "scores": list(records.scores.values()),
+                "information": list(records.information.values()),
+                "controls": list(records.controls.values()),
                 "failures": list(records.failures),
             }
         )
@@ -362,12 +370,14 @@ def _find_question(services: Services, id_: str, index: int) -> tuple[RunRecords
 
 def _strategy_entry(result: StrategyResult) -> StrategyEntry:
     score = result.score
+    told = result.recovered
     return StrategyEntry(
         name=result.strategy,
         mean=score.mean,
         low=score.low,
         high=score.high,
         n=score.n,
+        told=ShareEntry(share=told.mean, low=told.low, high=told.high, n=told.n),
         failures=result.failures,
         pending=result.pending,
     )
@@ -376,4 +386,6 @@ def _strategy_entry(result: StrategyResult) -> StrategyEntry:
 def _question_entry(records: RunRecords, index: int, question: Question) -> QuestionEntry:
     scores = [records.scores.get((question.id, name)) for name in records.strategies]
     values = [score.value if score else None for score in scores]
-    return QuestionEntry(index=index, question=question.text[:TITLE], scores=values)
+    information = [records.information.get((question.id, name)) for name in records.strategies]
+    shares = [one.recovered if one else None for one in information]
+    return QuestionEntry(index=index, question=question.text[:TITLE], scores=values, shares=shares)

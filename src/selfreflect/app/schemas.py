@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
@@ -17,7 +17,7 @@ MAX_SUMMARIES = 8
 
 def _unique(names: list[str]) -> list[str]:
     if len(set(names)) < len(names):
-        raise ValueError("name each strategy once")
+        raise ValueError("name each one once")
     return names
 
 
@@ -33,13 +33,19 @@ class RequestBody(BaseModel):
 
     question: QuestionText
     context: Text = Field(default="", description="What the model reads with it, and the judge does not.")
+    judge: ModelName = "smollm2"
+    measures: Annotated[
+        list[Literal["selfreflect", "information"]], Field(min_length=1), AfterValidator(_unique)
+    ] = ["selfreflect", "information"]
+    reader: Literal["auto", "informed", "blind"] = Field(
+        default="auto", description="Whether the judge sees the question when information is measured."
+    )
 
 
 class AskBody(RequestBody):
     """Draws the answers to a question, makes a summary with every strategy, and scores the summaries."""
 
     model: ModelName = "smollm2"
-    judge: ModelName = "smollm2"
     strategies: Annotated[
         list[Annotated[str, StringConstraints(max_length=100)]],
         Field(min_length=1, max_length=MAX_SUMMARIES),
@@ -59,7 +65,6 @@ class ScoreBody(RequestBody):
     masked_out: Half | None = None
     conditioning: Half | None = None
     summaries: Annotated[dict[Name, Text], Field(min_length=1, max_length=MAX_SUMMARIES)]
-    judge: ModelName = "smollm2"
 
     @model_validator(mode="after")
     def _one_way(self) -> ScoreBody:
@@ -132,12 +137,22 @@ class GroupsAnswer(BaseModel):
     groups: list[list[int]] = Field(description="Indices of answers of one meaning, the most typical first.")
 
 
+class ShareEntry(BaseModel):
+    """What a strategy's summaries tell of what the sampled answers would, over questions."""
+
+    share: float | None
+    low: float | None
+    high: float | None
+    n: int = Field(description="Questions for which it is defined.")
+
+
 class StrategyEntry(BaseModel):
     name: str
     mean: float | None
     low: float | None
     high: float | None
     n: int
+    told: ShareEntry
     failures: int
     pending: int
 
@@ -146,6 +161,9 @@ class QuestionEntry(BaseModel):
     index: int
     question: str
     scores: list[float | None]
+    shares: list[float | None] = Field(
+        description="What each summary tells of what the sampled answers would."
+    )
 
 
 class RunAnswer(BaseModel):

@@ -26,6 +26,7 @@ from selfreflect.pipeline.experiment import Experiment, open_experiment
 from selfreflect.pipeline.models import ConfiguredModels, ModelProvider, StageGenerator
 from selfreflect.pipeline.options import ExecutionOptions
 from selfreflect.records import STAGES, Question, question_id
+from selfreflect.report.page.bits import information_view
 from selfreflect.sources.items import Item
 from selfreflect.store.run import Run
 
@@ -109,7 +110,12 @@ class JobRunner:
                 _fill(experiment, body, progress)
 
     def _settings(self, body: AskBody | ScoreBody) -> dict[str, dict[str, Any]]:
-        sections: dict[str, dict[str, Any]] = {"scores": {"judge": self._choices.resolve(body.judge)}}
+        scores = {
+            "judge": self._choices.resolve(body.judge),
+            "measures": ",".join(body.measures),
+            "reader": body.reader,
+        }
+        sections: dict[str, dict[str, Any]] = {"scores": scores}
         if isinstance(body, AskBody):
             common = {"model": self._choices.resolve(body.model), "seed": body.seed}
             sections["answers"] = {
@@ -212,13 +218,18 @@ class JobProgress:
         self.job.events.add("answers", texts=texts, groups=groups)
 
     def show_records(self) -> None:
-        """Show the summaries and scores that are new in the run directory."""
+        """Show the summaries and results that are new in the run directory."""
         for (_, name), summary in self.run.summaries.items():
             if self._is_new("summary", name):
                 self.job.events.add("summary", name=name, text=summary.text)
         for (_, name), score in self.run.scores.items():
             if self._is_new("score", name):
                 self.job.events.add("score", name=name, value=score.value, stderr=score.stderr)
+        for (id_, name), information in self.run.information.items():
+            if self._is_new("information", name):
+                information = replace(information, why=without_paths(information.why))
+                view = information_view(information, self.run.answers.get(id_))
+                self.job.events.add("information", name=name, **view)
 
     def show_failures(self) -> None:
         for failure in self.run.failures:

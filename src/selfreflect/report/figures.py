@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from selfreflect.render.plots import DOT, MARK, Interval, Style, drawing, intervals_figure, short_name, svg
+from selfreflect.render.plots import (
+    DOT,
+    INK,
+    LINE,
+    MARK,
+    QUIET,
+    Interval,
+    Style,
+    drawing,
+    intervals_figure,
+    short_name,
+    svg,
+)
 from selfreflect.render.table import Cell, Table, to_csv
 from selfreflect.report.comparison import comparisons, contenders
 from selfreflect.report.length import Points, length_audit, length_correlation, point_table
 from selfreflect.report.measures import INFORMATION, SELFREFLECT, Measure
 from selfreflect.report.overview import CONTROL, joined, overview
+from selfreflect.report.paste_curve import PasteCurve, StrategyPoint
 from selfreflect.report.run_records import RunRecords
 
 _COLUMNS: dict[Style, int] = {"paper": 4, "page": 2}
@@ -80,6 +94,39 @@ def differences_figure(
 def _interval(name: str, cells: Sequence[Cell]) -> Interval:
     mean, low, high = (None if cell is None else float(cell) for cell in cells)
     return Interval(name, mean, low, high)
+
+
+def paste_figure(
+    name: str, curve: PasteCurve, points: Sequence[StrategyPoint], style: Style = "paper"
+) -> str:
+    """Draw what pasted answers tell against their words as a line, and each strategy as a dot with its
+    interval."""
+    with drawing(name, style, 3.4) as figure:
+        axes = figure.subplots()
+        axes.plot(curve.words, curve.bits, "-o", color=QUIET, linewidth=1, markersize=DOT)
+        for answers, words, told in zip(curve.answers, curve.words, curve.bits, strict=True):
+            if answers:
+                _annotate(axes, f"{answers:g} pasted", words, told, -1, QUIET)
+        for point in points:
+            bits = point.bits
+            if bits.mean is None:
+                continue
+            if bits.low is not None and bits.high is not None:
+                axes.plot([point.words] * 2, [bits.low, bits.high], color=MARK, linewidth=1.6)
+            axes.plot([point.words], [bits.mean], "o", color=MARK, markersize=4.5)
+            _annotate(axes, short_name(point.strategy, limit=20), point.words, bits.mean, 1, INK)
+        axes.grid(color=LINE, linewidth=0.6)
+        axes.set_axisbelow(True)
+        axes.margins(x=0.12, y=0.12)
+        figure.supxlabel("words")
+        figure.supylabel("bits told per answer")
+        return svg(figure, style)
+
+
+def _annotate(axes: Any, text: str, x: float, y: float, side: int, colour: str) -> None:
+    """Write beside a dot: below it on the right (1), or above it on the left (-1)."""
+    place = {"ha": "left", "va": "top"} if side > 0 else {"ha": "right", "va": "bottom"}
+    axes.annotate(text, (x, y), (5 * side, -3 * side), textcoords="offset points", color=colour, **place)
 
 
 def length_figure(name: str, audits: Mapping[str, Points], style: Style = "paper") -> str:

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
+
+from selfreflect.records import Controls
+from selfreflect.render.table import Cell, Column, Table
+from selfreflect.render.text import one_line
+from selfreflect.report.run_records import RunRecords
+from selfreflect.stats import Estimate, mean_interval
 
 
 @dataclass(frozen=True)
@@ -60,3 +67,80 @@ def mean_curve(curves: Sequence[PasteCurve]) -> PasteCurve:
     longest = [curve for curve in curves if len(curve.answers) == most]
     table = np.mean([(curve.answers, curve.words, curve.bits) for curve in longest], axis=0)
     return PasteCurve(*table.tolist())
+
+
+@dataclass(frozen=True)
+class StrategyPoint:
+    """What the summaries of one strategy tell, on average over questions, and in how many words."""
+
+    strategy: str
+    words: float
+    bits: Estimate
+
+
+def run_curve(run: RunRecords) -> tuple[PasteCurve, list[StrategyPoint]] | None:
+    """Average the paste curves of a run's questions, and place its strategies beside the mean curve.
+
+    Only questions count where the answers tell the judge something, and where as many answers were pasted as
+    anywhere. None if there is no such question.
+    """
+    curves = {}
+    for id_ in run.questions:
+        told = [run.information.get((id_, name)) for name in run.strategies]
+        if id_ in run.controls and any(one is not None and one.recovered is not None for one in told):
+            curves[id_] = _question_curve(run.controls[id_])
+    most = max((len(curve.answers) for curve in curves.values()), default=1)
+    longest = {id_: curve for id_, curve in curves.items() if len(curve.answers) == most}
+    if most == 1:
+        return None
+    points = []
+    for name in run.strategies:
+        words = []
+        bits = []
+        for id_ in longest:
+            summary = run.summaries.get((id_, name))
+            information = run.information.get((id_, name))
+            if summary is not None and information is not None and information.bits is not None:
+                words.append(len(summary.text.split()))
+                bits.append(information.bits)
+        if bits:
+            points.append(StrategyPoint(name, fmean(words), mean_interval(bits, len(longest))))
+    return mean_curve(list(longest.values())), points
+
+
+def _question_curve(controls: Controls) -> PasteCurve:
+    answers = [0.0]
+    words = [0.0]
+    bits = [0.0]
+    for control in controls.controls:
+        if control.name == "pasted" and control.bits is not None:
+            answers.append(control.answers)
+            words.append(control.words)
+            bits.append(control.bits)
+    return PasteCurve(answers, words, bits)
+
+
+PASTE_COLUMNS = (
+    Column("text"),
+    Column("words", ".0f"),
+    Column("bits", ".1f"),
+    Column("95% low", ".1f"),
+    Column("95% high", ".1f"),
+    Column("n", "d"),
+)
+
+
+def paste_table(curve: PasteCurve, points: Sequence[StrategyPoint]) -> Table:
+    """Tabulate the strategies and the points of the curve; the notes say how many answers each is worth."""
+    rows: list[tuple[Cell, ...]] = []
+    notes = []
+    for point in points:
+        bits = point.bits
+        rows.append((point.strategy, point.words, bits.mean, bits.low, bits.high, bits.n))
+        if bits.mean is not None:
+            notes.append(curve.sentence(one_line(point.strategy), point.words, bits.mean))
+    for answers, words, told in zip(curve.answers, curve.words, curve.bits, strict=True):
+        if answers:
+            name = f"control: {answers:g} answer{'' if answers == 1 else 's'} pasted"
+            rows.append((name, words, told, None, None, None))
+    return Table("Bits per answer, against words", PASTE_COLUMNS, tuple(rows), tuple(notes))

@@ -24,11 +24,24 @@ from hostile import PAYLOADS
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from synthetic import synthetic_run
+from synthetic import informed_run, synthetic_run
 
 from selfreflect.errors import DataError, MissingExtraError
 from selfreflect.grouping import spread
-from selfreflect.records import AnswerSet, Failure, Guess, Question, Sampled, Score, Summary, WordDistance
+from selfreflect.records import (
+    AnswerSet,
+    Control,
+    Controls,
+    Failure,
+    Guess,
+    Information,
+    Question,
+    Sampled,
+    Score,
+    Summary,
+    WordBits,
+    WordDistance,
+)
 from selfreflect.render.plots import DOT
 from selfreflect.report.figures import paper_figures
 from selfreflect.report.length import length_audit, length_table, rank_correlation
@@ -213,7 +226,7 @@ def test_nothing_is_fetched(page):
 
 
 def hostile_run(payload):
-    question = Question(id=payload, text=payload, kind=payload)
+    question = Question(id=payload, text=payload, kind=payload, context=payload)
     drawn = AnswerSet(
         question_id=payload, masked_out=(payload, "plain words"), conditioning=(payload,), model=payload
     )
@@ -227,6 +240,28 @@ def hostile_run(payload):
         "warnings": (payload,),
         "words": words,
     }
+    bits = (
+        tuple(WordBits(payload, 5.0, -5.0) for _ in payload.split()),
+        (WordBits(payload, 5.0, 9.0), WordBits(payload, -5.0, 9.0)),
+    )
+    information = Information(
+        question_id=payload,
+        summary=payload,
+        reader="informed",
+        bits=None,
+        bits_available=None,
+        recovered=None,
+        undefined="unmeasured",
+        why=payload,
+        answers=bits,
+        judge=payload,
+    )
+    controls = Controls(
+        question_id=payload,
+        controls=(Control(name="nonsense", words=1, bits=3.0, score=0.1),),
+        bits_available=9.0,
+        judge=payload,
+    )
     return RunRecords(
         label=payload,
         strategies=(payload, "other"),
@@ -239,6 +274,8 @@ def hostile_run(payload):
         failures=(
             Failure(question_id=payload, stage="scores", kind="backend", message=payload, name="other"),
         ),
+        information={(payload, payload): information},
+        controls={payload: controls},
     )
 
 
@@ -277,7 +314,9 @@ def test_no_text_of_a_run_becomes_markup(payload, plain_tags):
     made = hostile_page(payload)
     made.encode("utf-8")
     assert tags(made) == plain_tags
-    assert embedded(made)["chunk-0-0"][0]["answers"][0] == payload
+    [view] = embedded(made)["chunk-0-0"]
+    assert (view["answers"][0], view["context"]) == (payload, payload)
+    assert view["summaries"][0]["bits"] is not None
     for written in embedded(made)["index"]["csv"].values():
         assert not any(
             cell.lstrip()[:1] in ("=", "@")
@@ -496,3 +535,109 @@ def test_the_command_writes_the_page_and_the_figures(small, tmp_path):
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert [one["id"] for one in embedded(page)["chunk-0-0"]] == list(small.questions)
     assert sorted(path.name for path in (tmp_path / "figures").iterdir())[-1] == "means.svg"
+
+
+def informed_view(*marks, undefined=None, conditioning=("Lyon",), **fields):
+    """The view of the answers "Paris is big" and a blank one, with these (told, available) of the words."""
+    answers = AnswerSet(question_id="q", masked_out=("  ", "Paris is big"), conditioning=conditioning)
+    words = tuple(WordBits(text, *bits) for text, bits in zip(("Paris", "is", "big"), marks, strict=False))
+    share = None if undefined else 0.5
+    information = Information(
+        question_id="q",
+        summary="basic",
+        reader="informed",
+        bits=2.0,
+        bits_available=4.0,
+        recovered=share,
+        undefined=undefined,
+        answers=((), words),
+        **fields,
+    )
+    outcome = SummaryOutcome("basic", None, None, None, information)
+    return question_view(Question(id="q", text="Where?", context="A map."), answers, [outcome])
+
+
+def test_words_carry_their_marks_and_bits_beside_the_answers_they_belong_to():
+    shown = informed_view((7.24, 7.9), (0.2, 0.3), (-6.6, 4.9))
+    [basic] = shown["summaries"]
+    assert basic["bits"] == {
+        "marks": [[], [9, 0, 28]],
+        "told": [[], [72, 2, -66]],
+        "available": [[], [79, 3, 49]],
+    }
+    assert basic["information"]["sentence"].startswith(
+        "This summary tells 50 % of what one sampled answer would"
+    )
+    assert shown["context"] == "A map."
+
+
+@pytest.mark.parametrize(
+    ("told", "available", "code"),
+    [(2, 2, 2), (90, 90, 10), (0, 2, 12), (0, 90, 20), (-2, 0, 22), (-90, 0, 30), (1.9, 1.9, 0)],
+)
+def test_a_mark_says_kind_and_strength_in_one_number(told, available, code):
+    [basic] = informed_view((told, available), (0, 0), (0, 0))["summaries"]
+    assert basic["bits"]["marks"][1][0] == code
+
+
+def test_bits_that_do_not_fit_the_answers_or_mean_nothing_are_not_shown():
+    assert informed_view((1, 1))["summaries"][0]["bits"] is None
+    known = informed_view((9, -9), (0, 0), (0, 0), undefined="known")["summaries"][0]
+    assert known["bits"] is None
+    assert known["information"]["recovered"] is None
+    assert "already knows" in known["information"]["sentence"]
+    assert informed_view((9, 9), (0, 0), (0, 0), undefined="unclear")["summaries"][0]["bits"] is not None
+
+
+def test_a_control_names_the_strategies_that_tell_less():
+    run = informed_run()
+    shown = question_view(
+        run.questions["q0"], run.answers["q0"], run.outcomes("q0"), controls=run.controls["q0"]
+    )
+    rows = {control["name"]: control for control in shown["controls"]}
+    assert rows["nonsense"]["beats"] == ["bad"]
+    assert rows["nonsense"]["recovered"] == pytest.approx(0.1)
+    assert rows["empty"]["beats"] == []
+    assert rows["all answers pasted"]["beats"] == ["good", "bad"]
+    good, bad = shown["summaries"]
+    assert good["place"].startswith("50 % of the way from the empty summary (0.0800)")
+    assert bad["place"].startswith("worse than the empty summary")
+
+
+def test_controls_have_no_shares_where_the_summaries_have_none():
+    run = informed_run()
+    outcomes = [
+        outcome._replace(information=replace(outcome.information, recovered=None, undefined="known"))
+        for outcome in run.outcomes("q0")
+    ]
+    shown = question_view(run.questions["q0"], run.answers["q0"], outcomes, controls=run.controls["q0"])
+    assert {control["recovered"] for control in shown["controls"]} == {None}
+    assert {tuple(control["beats"]) for control in shown["controls"]} == {()}
+
+
+def test_packed_bits_take_one_character_each():
+    run = informed_run()
+    basic = embedded(report_page([run], [{}]))["chunk-0-0"][0]["summaries"][0]
+    words = sum(len(answer.split()) for answer in run.answers["q0"].masked_out)
+    lengths = {name: len(text) for name, text in basic["bits"].items()}
+    assert lengths == dict.fromkeys(("marks", "told", "available"), words + 1)  # and one between the answers
+
+
+def test_the_index_holds_what_every_summary_tells():
+    [index] = embedded(report_page([informed_run()], [{}]))["index"]["runs"]
+    assert [row[5] for row in index["questions"]] == [[0.6, -0.1], [0.6, -0.1]]
+
+
+def test_a_run_without_information_has_none_in_its_page(page):
+    blocks = embedded(page)
+    [index] = blocks["index"]["runs"]
+    assert {tuple(row[5]) for row in index["questions"]} == {(None, None)}
+    assert {summary["information"] for one in blocks["chunk-0-0"] for summary in one["summaries"]} == {None}
+    assert [one["controls"] for one in blocks["chunk-0-0"]] == [[]] * 5
+
+
+def test_the_paste_curve_is_drawn_where_answers_were_pasted(page):
+    made = report_page([informed_run()], [{}])
+    assert "good tells as much in 3 words as pasting 1.2 answers" in made
+    assert "pasted-0" in embedded(made)["index"]["csv"]
+    assert "What the words are worth" not in page

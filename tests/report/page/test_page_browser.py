@@ -13,14 +13,24 @@ import pytest
 from command import process
 from hostile import PAYLOADS, flat
 from hostile import shown as label
-from synthetic import synthetic_run
+from synthetic import informed_run, save, synthetic_run
 
-from selfreflect.records import AnswerSet, Failure, Guess, Question, Sampled, Score, Summary, WordDistance
+from selfreflect.records import (
+    AnswerSet,
+    Failure,
+    Guess,
+    Information,
+    Question,
+    Sampled,
+    Score,
+    Summary,
+    WordBits,
+    WordDistance,
+)
 from selfreflect.render.text import printable
 from selfreflect.report.overview import QUESTION_COLUMNS
 from selfreflect.report.page.build import report_page
 from selfreflect.report.run_records import RunRecords
-from selfreflect.store.run import Run
 
 GUESSES = ((Guess(" Lyon", 0.75, 0.0001, 0.25, 0.0002), Guess(" Nice", 0.000001, 0.0001, 0.5, 0.0002)),)
 
@@ -332,9 +342,9 @@ def test_axe_finds_nothing_serious(opened, width, dark):
 
 def hostile(payloads):
     """A run in which every text and name is a payload: a question and a strategy for each."""
-    run = RunRecords(payloads[0], payloads, {}, {}, {}, {}, [])
+    run = RunRecords(payloads[0], payloads, {}, {}, {}, {}, [], {}, {})
     for payload in payloads:
-        run.questions[payload] = Question(id=payload, text=payload, kind=payload)
+        run.questions[payload] = Question(id=payload, text=payload, kind=payload, context=payload)
         run.answers[payload] = AnswerSet(
             question_id=payload, masked_out=(payload, f"told: {payload}"), conditioning=(payload,)
         )
@@ -354,6 +364,18 @@ def hostile(payloads):
         run.scores[payload, payload] = Score(
             question_id=payload, summary=payload, value=0.5, words=words, **fields
         )
+        bits = tuple(WordBits(payload, -5.0, 9.0) for _ in range(size))
+        run.information[payload, payload] = Information(
+            question_id=payload,
+            summary=payload,
+            reader="informed",
+            bits=None,
+            bits_available=None,
+            recovered=None,
+            undefined="unmeasured",
+            why=payload,
+            answers=(bits[1:], bits),
+        )
         run.failures.append(Failure(question_id=payload, stage="answers", kind="backend", message=payload))
     return run
 
@@ -372,6 +394,15 @@ def test_no_payload_runs_and_each_is_shown_as_text(opened, payloads):
         assert texts == [label(payload, 80), label(f"told: {payload}", 80)]
         cards = [flat(text) for text in page.locator(".card h4").all_inner_texts()]
         assert cards == [label(name) for name in payloads]
+        context = page.locator(".context")
+        if payload:
+            context.evaluate("details => { details.open = true }")
+            assert flat(context.locator("p").inner_text()).startswith(
+                flat(printable(payload))[:3000] or "(blank)"
+            )
+        page.locator("button.word.misled").last.click()
+        assert label(payload, 60) in flat(page.locator(".guesses").inner_text()) or len(payload.split()) != 1
+        page.get_by_role("radio", name="distance").check()
         summary = flat(page.locator(".card .summary-text").nth(place).inner_text())
         assert summary.startswith(flat(printable(payload))[:3000])
         page.locator("button.word").first.click()
@@ -387,15 +418,146 @@ def test_no_payload_runs_and_each_is_shown_as_text(opened, payloads):
     assert page.locator("script").count() == len(re.findall("<script", page.content()))
 
 
+def question(opened, run, **options):
+    page = opened(run, hash_="#r0q0", **options).page
+    page.wait_for_selector("button.word")
+    return page
+
+
+def test_the_first_line_of_a_summary_is_a_sentence(opened):
+    page = question(opened, informed_run())
+    good, bad = page.locator(".card").all_inner_texts()
+    assert good.split("\n\n")[:3] == [
+        "good",
+        "60 %",
+        "This summary tells 60 % of what two sampled answers would (95 % interval: 55 to 65 %).",
+    ]
+    assert "SelfReflect 0.0700: 50 % of the way from the empty summary" in good
+    assert "This summary misleads" in bad
+
+
+def test_words_say_what_was_told_missed_and_misled(opened):
+    page = question(opened, informed_run())
+    words = page.locator("button.word")
+    kinds = "all => all.map(w => [w.textContent, w.dataset.kind, w.getAttribute('aria-label')])"
+    assert words.evaluate_all(kinds) == [
+        ["Blue", "missed", "Blue, missed: told 4.6 of 11.8 bits"],
+        ["red.", "told", "red., told 7.2 of 7.9 bits"],
+    ]
+    words.last.hover()
+    assert page.locator(".tip:visible").inner_text() == "told 7.2 of 7.9 bits"
+    words.last.click()
+    assert (
+        page.locator(".guesses").inner_text()
+        == "For the judge, the summary makes “red.” 147 times as likely; the sampled answers make it 239 "
+        "times as likely."
+    )
+    page.get_by_role("radio", name="bad").check()
+    assert words.last.get_attribute("aria-label") == "red., misled: told −6.6 bits; the answers tell 7.9"
+    assert page.locator("ul.legend").inner_text().split("\n")[0] == "told the summary made it more believable"
+
+
+def test_marks_differ_without_colour_too(opened):
+    page = question(opened, informed_run())
+    lines = page.locator("ul.legend .mark").evaluate_all(
+        "all => all.map(mark => getComputedStyle(mark).textDecorationStyle)"
+    )
+    assert sorted(lines) == ["dashed", "solid", "wavy"]
+
+
+def test_the_distances_are_one_key_away_and_stay_chosen(opened):
+    page = question(opened, informed_run())
+    page.get_by_role("radio", name="what is told").focus()
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.parentElement.textContent") == "distance"
+    assert (
+        page.locator("button.word").evaluate_all("all => all.map(w => w.dataset.distance)") == ["0.070"] * 2
+    )
+    assert "distance" in page.locator(".legend + *, .question-panel").first.inner_text()
+    page.get_by_role("link", name="next").click()
+    page.wait_for_selector("#browser [data-question='1']")
+    assert page.get_by_role("radio", name="distance").is_checked()
+    page.keyboard.press("Tab")
+    assert page.locator("button.word").count() == 2
+
+
+def test_controls_stand_beside_the_summaries(opened):
+    page = question(opened, informed_run())
+    rows = page.locator(".beside tbody tr")
+    cells = rows.evaluate_all(
+        "all => all.map(row => [...row.cells].map(cell => cell.innerText.split('\\n')[0]))"
+    )
+    assert cells == [
+        ["all answers pasted control", "2", "100 %", "0.0600"],
+        ["good", "3", "60 %", "0.0700"],
+        ["1 answer pasted control", "1", "50 %", "–"],
+        ["nonsense control", "8", "10 %", "–"],
+        ["bad", "3", "−10 %", "0.0900"],
+        ["empty control", "0", "−20 %", "0.0800"],
+    ]
+    assert page.locator(".beside .warning").all_inner_texts() == ["tells more than bad"]
+
+
+def test_the_list_is_sorted_by_what_summaries_tell(opened):
+    run = synthetic_run(30, strategies=("greedy", "basic"), num_answers=3, informed=True)
+    page = opened(run).page
+    page.get_by_label("Sort by").select_option(label="told by basic")
+    shown = page.locator(".list tbody td:nth-child(4)").evaluate_all("all => all.map(cell => cell.innerText)")
+    shares = [run.information[id_, "basic"].recovered for id_ in run.questions]
+    best = sorted((share for share in shares if share is not None), reverse=True)
+    assert [text.split("\n")[0] for text in shown[:5]] == [f"{100 * share:.0f} %" for share in best[:5]]
+    values = {f"{score.value:.4f}" for score in run.strategy_scores("basic").values()}
+    assert {text.split("\n")[1] for text in shown} <= values
+
+
+def test_a_long_context_is_closed_at_first(opened):
+    run = informed_run()
+    page = question(opened, run)
+    assert (
+        page.locator(".context").inner_text()
+        == "What the model read and the judge did not\n\nAnna: red. Tom: blue."
+    )
+    run.questions["q0"] = Question(id="q0", text="?", context="Evidence. " * 100)
+    page = question(opened, run)
+    assert page.locator(".context p").is_hidden()
+    page.get_by_text("What the model read").press("Enter")
+    assert page.locator(".context p").is_visible()
+
+
+def test_downloads_hold_bits_if_they_were_measured(opened):
+    page = opened(informed_run()).page
+    rows = downloaded(page, page.get_by_role("button", name="CSV of all questions"))
+    row = dict(zip(rows[0], rows[2], strict=True))
+    bits = {name: row[name] for name in ("bits", "bits_available", "recovered", "reader") if name in row}
+    assert bits in ({}, {"bits": "-1", "bits_available": "10", "recovered": "-0.1", "reader": "informed"})
+    page.locator(".list a").first.click()
+    page.wait_for_selector("button.word")
+    rows = downloaded(page, page.get_by_role("button", name="CSV of the words"))
+    assert rows[0] == [
+        *["answer", "word", "text", "good", "bad"],
+        *["bits told by good", "bits told by bad", "bits available to good", "bits available to bad"],
+    ]
+    assert rows[3] == ["1", "3", "red.", "0.07", "0.09", "7.2", "-6.6", "7.9", "7.9"]
+    assert rows[1] == ["1", "1", "It", "", "", "0.1", "0.1", "0.2", "0.2"]
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1200, False), (1200, True), (390, False), (390, True)])
+def test_axe_finds_nothing_serious_in_the_picture(opened, width, dark):
+    watched = opened(informed_run(), width=width, dark=dark)
+    assert watched.serious() == []
+    watched.page.goto(watched.page.url + "#r0q0")
+    watched.page.locator("button.word").last.click()
+    watched.page.get_by_text("Show as a table").click()
+    assert watched.serious() == []
+    assert watched.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
 @pytest.mark.slow
 def test_a_thousand_questions_fit_and_open_at_once(chromium, tmp_path):
     """The limits are those of an idle machine with two cores. What it prints is for
     ``benchmarks/RESULTS.md``."""
-    run, path = synthetic_run(1000), tmp_path / "report.html"
-    with Run.open(tmp_path / "run", {}) as stored:
-        stored.append_all(
-            [*run.questions.values(), *run.answers.values(), *run.summaries.values(), *run.scores.values()]
-        )
+    run, path = synthetic_run(1000, informed=True), tmp_path / "report.html"
+    save(run, tmp_path / "run")
     started = time.monotonic()
     done = process("report", tmp_path / "run", "--output", path)
     built = time.monotonic() - started
@@ -418,7 +580,7 @@ def test_a_thousand_questions_fit_and_open_at_once(chromium, tmp_path):
         f"ready after {ready:.0f} ms, "
     )
     print(f"a question after {1000 * question:.0f} ms")
-    assert size <= 3_000_000
+    assert size <= 5_500_000
     assert built <= 20
     assert max(interactive, ready) <= 2000
     assert question <= 2

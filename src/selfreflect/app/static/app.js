@@ -5,6 +5,7 @@ import { save } from "./csv.js";
 import { cut, element, label, prose, visible } from "./dom.js";
 import { groupingChoice } from "./grouping.js";
 import { liveView, Progress } from "./live.js";
+import { shareText } from "./bits.js";
 import { questionPanel, scoreText } from "./question.js";
 import { groupsCsv, wordsCsv } from "./rows.js";
 
@@ -64,17 +65,15 @@ async function fillForm() {
   );
 }
 
-function chosenStrategies() {
-  return [...document.querySelectorAll("input[name=strategy]:checked")].map((box) => box.value);
-}
+const checked = (name) => [...document.querySelectorAll(`input[name=${name}]:checked`)].map((box) => box.value);
 
 async function ask(event) {
   event.preventDefault();
   const message = byId("form-problem");
   message.textContent = "";
-  const strategies = chosenStrategies();
-  if (strategies.length === 0) {
-    message.textContent = "Choose at least one strategy.";
+  const [strategies, measures] = [checked("strategy"), checked("measure")];
+  if (strategies.length === 0 || measures.length === 0) {
+    message.textContent = `Choose at least one ${strategies.length === 0 ? "strategy" : "measure"}.`;
     return;
   }
   const body = {
@@ -83,6 +82,8 @@ async function ask(event) {
     model: byId("model").value.trim(),
     judge: byId("judge").value.trim(),
     strategies,
+    measures,
+    reader: byId("reader").value,
     num_answers: Number(byId("num-answers").value),
     brief: byId("brief").checked,
     seed: Number(byId("seed").value),
@@ -230,24 +231,31 @@ async function showRun(id, index, offset, signal) {
 const backTo = (run) => (run.total === 1 ? null : element("p", {}, element("a", { href: `#run=${run.id}` }, "all questions of ", label(run.name, 80))));
 
 function runView(run, offset) {
-  const head = ["strategy", "mean score", "95% interval", "scored"].map((name) => element("th", { scope: "col" }, name));
+  const informed = run.strategies.some((one) => one.told.n > 0);
+  const scored = !informed || run.strategies.some((one) => one.n > 0);
+  const heads = ["strategy", ...(informed ? ["tells", "95% interval", "questions"] : []), ...(scored ? ["mean score", "95% interval", "scored"] : [])];
+  const cells = ({ mean, low, high, n, told }) => [
+    ...(informed ? [...estimateCells([told.share, told.low, told.high], shareText), `${told.n} of ${run.total}`] : []),
+    ...(scored ? [...estimateCells([mean, low, high], scoreText), `${n} of ${run.total}`] : []),
+  ];
+  const head = heads.map((name) => element("th", { scope: "col" }, name));
   const rows = run.strategies.map((one) =>
     element(
       "tr",
       {},
       element("th", { scope: "row" }, label(one.name)),
-      element("td", {}, one.mean === null ? "–" : scoreText(one.mean)),
-      element("td", {}, one.low === null ? "–" : `${scoreText(one.low)} to ${scoreText(one.high)}`),
-      element("td", {}, `${one.n} of ${run.total}`),
+      cells(one).map((text) => element("td", {}, text)),
     ),
   );
-  const scored = element("table", {}, element("caption", {}, "0 is perfect, lower is better"), element("thead", {}, element("tr", {}, head)), element("tbody", {}, rows));
+  const about = [informed ? "share of what the sampled answers tell" : null, scored ? "score: 0 is perfect, lower is better" : null];
+  const caption = informed ? about.filter((part) => part !== null).join("; ") : "0 is perfect, lower is better";
+  const scores = element("table", {}, element("caption", {}, caption), element("thead", {}, element("tr", {}, head)), element("tbody", {}, rows));
   return element(
     "div",
     { class: "run" },
     element("h2", {}, label(run.name)),
     run.judge.length > 0 ? element("p", { class: "quiet" }, "judge: ", label(run.judge.join("; "), 300)) : null,
-    run.strategies.length > 0 ? element("div", { class: "scroll" }, scored) : element("p", {}, "Nothing has been summarised yet."),
+    run.strategies.length > 0 ? element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Strategies" }, scores) : element("p", {}, "Nothing has been summarised yet."),
     element("h3", {}, "Questions"),
     questionTable(run),
     pages(run, offset),
@@ -255,14 +263,23 @@ function runView(run, offset) {
   );
 }
 
+const estimateCells = ([mean, low, high], text) => [mean === null ? "–" : text(mean), low === null ? "–" : `${text(low)} to ${text(high)}`];
+
 function questionTable(run) {
+  const informed = run.questions.some((one) => one.shares.some((share) => share !== null));
+  const cell = (one, place) => {
+    const [share, score] = [one.shares[place], one.scores[place]];
+    const scoreShown = score === null ? "–" : scoreText(score);
+    if (!informed) return scoreShown;
+    return [share === null ? "–" : shareText(share), score === null ? null : element("span", { class: "below" }, scoreShown)];
+  };
   const names = run.strategies.map((one) => element("th", { scope: "col" }, label(one.name, 40)));
   const rows = run.questions.map((one) =>
     element(
       "tr",
       {},
       element("th", { scope: "row" }, element("a", { href: `#run=${run.id}&question=${one.index}` }, label(one.question, 160))),
-      one.scores.map((score) => element("td", {}, score === null ? "–" : scoreText(score))),
+      one.scores.map((_, place) => element("td", {}, cell(one, place))),
     ),
   );
   const head = element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "question"), names));

@@ -23,7 +23,7 @@ export class Progress {
 
   heard(kind, data) {
     const taken = { begun: this.begun, status: this.status, note: this.note, stage: this.stage, answers: this.drawn, summary: this.summary };
-    const rest = { score: this.score, failure: this.failure, end: this.end };
+    const rest = { score: this.score, information: this.informed, failure: this.failure, end: this.end };
     return { ...taken, ...rest }[kind]?.call(this, data) ?? null;
   }
 
@@ -69,6 +69,11 @@ export class Progress {
     return `Score of ${data.name}: ${data.value.toFixed(4)}`;
   }
 
+  informed({ name, ...information }) {
+    this.summaries.set(name, { ...(this.summaries.get(name) ?? blank(name)), information });
+    return `${name}: ${information.sentence}`;
+  }
+
   failure(data) {
     if (data.name === "") this.problems.push(`${data.kind}: ${data.message}`);
     else this.summaries.set(data.name, { ...(this.summaries.get(data.name) ?? blank(data.name)), why: `${data.kind}: ${data.message}` });
@@ -85,12 +90,14 @@ export class Progress {
   get view() {
     const spelt = this.groups.filter((group) => group !== undefined);
     const groups = (this.meaning === null ? spelt : joinedGroups(this.meaning.groups, spelt, this.answers.length)).sort((a, b) => b.length - a.length);
-    return { id: "", text: this.question, kind: "", answers: this.answers, masked: 0, groups, words: [], summaries: [...this.summaries.values()] };
+    const summaries = [...this.summaries.values()];
+    return { id: "", text: this.question, kind: "", context: "", answers: this.answers, masked: 0, groups, words: [], summaries, controls: [] };
   }
 }
 
 const blank = (name) => ({
   ...{ name, text: null, score: null, interval: null, tasks: null, estimate: false, why: "", warnings: [], distances: null, guesses: null },
+  ...{ information: null, bits: null, place: null },
 });
 
 /**

@@ -18,10 +18,11 @@ from selfreflect.records import STAGES
 from selfreflect.render.table import Table, to_csv
 from selfreflect.render.text import printable
 from selfreflect.report.comparison import comparison, contenders
-from selfreflect.report.figures import differences_figure, length_figure, means_figure
+from selfreflect.report.figures import differences_figure, length_figure, means_figure, paste_figure
 from selfreflect.report.length import length_audit, length_table, point_table
-from selfreflect.report.overview import failure_table, overview
+from selfreflect.report.overview import QUESTION_COLUMNS, failure_table, overview
 from selfreflect.report.page.view import Grouping, packed, run_data
+from selfreflect.report.paste_curve import paste_table, run_curve
 from selfreflect.report.run_records import RunRecords
 from selfreflect.store.trim import PARTS
 
@@ -32,7 +33,7 @@ _LEAST = 100
 """Scores that an interval counts for at least, because its resamples have a fixed cost."""
 
 _STYLES = ("style.css", "report.css")
-_SCRIPTS = ("dom.js", "question.js", "csv.js", "rows.js", "report.js")
+_SCRIPTS = ("dom.js", "bits.js", "question.js", "csv.js", "rows.js", "report.js")
 _SECTIONS = ("sources", "config", "models", "prompts")
 """Sections of a manifest whose values the page shows, by stage."""
 _IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)
@@ -71,6 +72,7 @@ def report_page(
     differences, baselines = _differences(runs, baseline)
     csv = {panel.name: to_csv(panel.table) for panel in differences}
     lengths = []
+    pasted = []
     failures = []
     facts = []
     indices = []
@@ -85,10 +87,17 @@ def report_page(
         length = f"length-{number}"
         csv[length] = to_csv(point_table(audits))
         lengths.append(Panel(length, _markup(length_figure(length, audits, "page")), length_table(audits)))
+        placed = run_curve(run)
+        if placed is not None:
+            name = f"pasted-{number}"
+            table = paste_table(*placed)
+            csv[name] = to_csv(table)
+            pasted.append(Panel(name, _markup(paste_figure(name, *placed, "page")), table, run.label))
         facts.append(stage_facts(run, manifest))
         index, run_chunks = run_data(run.without(left_out), grouping)
         indices.append(index)
         chunks.append(run_chunks)
+    columns = [column.heading for column in QUESTION_COLUMNS]
     return _render(
         runs=runs,
         means=_markup(means_figure(overviews, "page")),
@@ -96,11 +105,12 @@ def report_page(
         differences=differences,
         baselines=baselines,
         lengths=lengths,
+        pasted=pasted,
         failures=failures,
         facts=facts,
         headline=_headline(runs),
         left_out=[PARTS[name] for name in left_out],
-        index=packed({"runs": indices, "left_out": list(left_out), "csv": csv}),
+        index=packed({"runs": indices, "columns": columns, "left_out": list(left_out), "csv": csv}),
         chunks=chunks,
     )
 

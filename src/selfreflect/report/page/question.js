@@ -1,5 +1,6 @@
 /**
- * Show one question: its answers in groups, its summaries with their scores, and the masked-out answers with words coloured by distance.
+ * Show one question: its answers in groups, its summaries with what they tell, and the masked-out answers with words coloured by the bits
+ * that a summary tells of them, or by their distance.
  * Needs only `dom.js`. Every text is treated as hostile and only becomes a text node.
  *
  * Use: `import { questionPanel } from "./question.js"`, with `style.css` on the page. All exported functions return new elements and keep
@@ -13,11 +14,13 @@
  * @property {string} id
  * @property {string} text          The question.
  * @property {string} kind          Its category; "" if unknown.
+ * @property {string} context       What the model read with the question and the judge did not; "" if nothing.
  * @property {string[]} answers     All sampled answers of both halves, in sampling order.
  * @property {number} masked        How many of the first `answers` are masked-out; the others are conditioning answers.
  * @property {number[][]} groups    Groups of equal answers, as indices into `answers`; a typical one first, the largest group first.
  * @property {number[][]} words     The masked words of each masked-out answer, as indices into its words (Python's `split()`).
  * @property {SummaryView[]} summaries
+ * @property {ControlView[]} controls
  *
  * @typedef {Object} SummaryView
  * @property {string} name          The strategy.
@@ -34,6 +37,31 @@
  *                                       was stored without words.
  * @property {?TokenView[][][]|true} guesses  For each judge token of each of the `words` of each masked-out answer; true if they must be
  *                                       requested by `guessesOf`, null if nothing was recorded.
+ * @property {?InformationView} information  What the summary tells; null if it was not measured.
+ * @property {?BitsView} bits
+ * @property {?string} place        Where the score stands between its anchors; null if these have no scores.
+ *
+ * @typedef {Object} InformationView
+ * @property {string} sentence      The result, or why there is none.
+ * @property {"informed"|"blind"} reader
+ * @property {?number} recovered    Share of what the conditioning answers tell; null if undefined.
+ * @property {?number[]} interval   95% interval of `recovered`.
+ * @property {?number} bits         Told by the summary, per answer.
+ * @property {?number} available    Told by the conditioning answers, per answer.
+ * @property {?string} undefined    Why there is no share, as one word.
+ *
+ * @typedef {Object} BitsView       For every word of each masked-out answer; nothing for a blank answer or one that was left out:
+ * @property {number[][]} marks     0 for a plain word; else 1 to 10 for told, 11 to 20 for missed, 21 to 30 for misled, by strength.
+ * @property {number[][]} told      By the summary, in tenths of bits.
+ * @property {number[][]} available By the conditioning answers, in tenths of bits.
+ *
+ * @typedef {Object} ControlView    A text that is no summary, measured like one.
+ * @property {string} name
+ * @property {number} words         Its length.
+ * @property {number} pasted        How many answers it consists of; 0 for the others.
+ * @property {?number} recovered
+ * @property {?number} score
+ * @property {string[]} beats       Strategies that tell less.
  *
  * @typedef {[number, GuessView[]]} TokenView  The token's distance in thousandths, and likely tokens in its place.
  * @typedef {[string, number, number, number, number]} GuessView  Token; probability after the summary at temperature 1 and at the judge's
@@ -42,16 +70,19 @@
  * @typedef {Object} PanelOptions
  * @property {string} [chosen]      Name of the summary to show first.
  * @property {(name: string) => void} [onChoose]  Called when the reader chooses another summary.
+ * @property {"bits"|"distance"} [shows]  What colours words first; bits by default.
+ * @property {(shows: string) => void} [onShow]  Called when the reader chooses another.
  * @property {HTMLElement} [grouping]  Placed below the heading of the answers; the panel's `regroup(groups)` shows other groups.
  * @property {(summary: number, answer: number) => Promise<Object<string, TokenView[]>>} [guessesOf]  Tokens by the index of the word.
  * @property {() => (string|Node)[]} [unrecorded]  What to say if nothing was recorded.
  */
 
+import { WORD_LIMIT, bitsLegend, bitsText, controlTable, markButton, meanBits, shareRange, shareScale, shareText, wordFactors } from "./bits.js";
 import { cut, element, label, prose, styled, visible, wordsOf } from "./dom.js";
 
 const SHOWN_GROUPS = 6;
 const BAR_TEXT = 80;
-const WORD_LIMIT = 300;
+const OPEN_CONTEXT = 600;
 let panels = 0;
 
 /** Format thousandths as `0.093`. */
@@ -69,29 +100,56 @@ export function scaleOf(view) {
   return largest;
 }
 
-/** Show everything about one question: groups, summaries, and the words under one summary or two side by side. */
+const SHOWS = {
+  bits: {
+    name: "what is told",
+    has: (summary) => summary.bits !== null,
+    heading: "What each summary told, missed and got wrong",
+    about: [
+      "The judge predicts fresh answers word by word, before and after it reads the summary. The stronger the colour, the more bits: each bit ",
+      "doubles or halves the probability of a word.",
+    ],
+    legend: bitsLegend,
+  },
+  distance: {
+    name: "distance",
+    has: (summary) => summary.distances !== null,
+    heading: "What each summary missed",
+    about: [
+      "The judge predicts one masked word at a time, in answers that it has not seen, once after reading the summary and once after reading ",
+      "other answers. A word’s distance is how far apart the two predictions are: 0 is perfect. Words without colour are not masked.",
+    ],
+    legend: (view) => legend(scaleOf(view)),
+  },
+};
+
+/** Show everything about one question: its context, groups, summaries, and the words under one summary or two side by side. */
 export function questionPanel(view, options = {}) {
-  const measured = view.summaries.filter((summary) => summary.distances !== null);
-  const panel = element("div", { class: "question-panel" });
-  const state = { chosen: measured.find((summary) => summary.name === options.chosen) ?? measured[0] ?? null, beside: null };
+  const shown = Object.keys(SHOWS).filter((name) => view.summaries.some(SHOWS[name].has));
+  const state = { shows: shown.includes(options.shows) ? options.shows : firstShown(view, shown), chosen: null, beside: null };
+  const measured = () => view.summaries.filter(SHOWS[state.shows].has);
+  const first = () => measured().find((summary) => summary.name === options.chosen) ?? measured()[0];
+  if (state.shows !== null) state.chosen = first();
   const bars = element("div", {});
   const groups = element("section", {}, element("h3", {}, "Sampled answers"), options.grouping ?? null, bars);
-  const words = element("div", { class: "columns" });
+  const [words, choosers, about, table] = [element("div", { class: "columns" }), element("div", { class: "controls" }), element("div", {}), element("div", {})];
+  const heading = element("h3", {});
   const redraw = () => {
-    bars.replaceChildren(answerGroups(view, state.chosen));
+    bars.replaceChildren(answerGroups(view, state.chosen, state.shows));
     const summaries = [state.chosen, state.beside].filter((summary) => summary !== null);
-    words.replaceChildren(...summaries.map((summary) => maskedAnswers(view, summary, options)));
+    words.replaceChildren(...summaries.map((summary) => maskedAnswers(view, summary, options, state.shows)));
   };
-  redraw();
+  const panel = element("div", { class: "question-panel" }, contextBox(view));
+  panel.append(element("div", { class: "two-parts" }, groups, element("section", {}, summaryCards(view))), controlTable(view, scoreText));
   panel.regroup = (groups) => {
     view.groups = groups;
     redraw();
   };
-  const two = element("div", { class: "two-parts" }, groups, element("section", {}, summaryCards(view)));
-  panel.append(two);
-  if (state.chosen === null) return panel;
+  redraw();
+  if (state.shows === null) return panel;
   const choose = (summary) => {
     state.chosen = summary;
+    options.chosen = summary.name;
     redraw();
     options.onChoose?.(summary.name);
   };
@@ -99,37 +157,54 @@ export function questionPanel(view, options = {}) {
     state.beside = summary;
     redraw();
   };
-  panel.append(
-    element(
-      "section",
-      {},
-      element("h3", {}, "What each summary missed"),
-      element(
-        "p",
-        { class: "quiet" },
-        "The judge predicts one masked word at a time, in answers that it has not seen, once after reading the summary and once after reading ",
-        "other answers. A word’s distance is how far apart the two predictions are: 0 is perfect. Words without colour are not masked.",
-      ),
-      element("div", { class: "controls" }, chooser(measured, state.chosen, choose), measured.length > 1 ? besideChooser(measured, beside) : null),
-      legend(scaleOf(view)),
-      words,
-      wordTable(view, measured),
-    ),
-  );
+  const show = (name) => {
+    state.shows = name;
+    const { has, heading: title, about: lines, legend: explain } = SHOWS[name];
+    if (!has(state.chosen)) state.chosen = first();
+    if (state.beside !== null && !has(state.beside)) state.beside = null;
+    heading.textContent = title;
+    about.replaceChildren(element("p", { class: "quiet" }, lines), explain(view));
+    choosers.replaceChildren(
+      chooser("Words coloured by", measured().map((summary) => [summary, label(summary.name, 40)]), state.chosen, choose),
+      ...(measured().length > 1 ? [besideChooser(measured(), state.beside, beside)] : []),
+    );
+    table.replaceChildren(wordTable(view, measured(), name));
+    redraw();
+  };
+  const toggle = chooser("Colours show", shown.map((name) => [name, SHOWS[name].name]), state.shows, (name) => {
+    show(name);
+    options.onShow?.(name);
+  });
+  panel.append(element("section", {}, heading, shown.length > 1 ? toggle : null, about, choosers, words, table));
+  show(state.shows);
   return panel;
 }
 
-/** Show groups of answers, the largest first, with counts as bars and their mean distance under `summary`. No heading. */
-export function answerGroups(view, summary = null) {
+/** Choose what colours words at first: the bits, unless they leave every word plain. */
+function firstShown(view, shown) {
+  const marked = view.summaries.some((summary) => summary.bits?.marks.flat().some((code) => code > 0));
+  return marked ? "bits" : (shown.at(-1) ?? null);
+}
+
+/** Show what the model read. Open if it is short. */
+function contextBox(view) {
+  if (!view.context) return null;
+  const summary = element("summary", {}, "What the model read", element("span", { class: "quiet" }, " and the judge did not"));
+  return element("details", { class: "context", open: view.context.length <= OPEN_CONTEXT }, summary, element("p", { dir: "auto" }, prose(view.context)));
+}
+
+/** Show groups of answers, the largest first, with counts as bars and what words show under `summary`. No heading. */
+export function answerGroups(view, summary = null, shows = null) {
   const total = view.answers.length;
   const groups = view.groups.length;
   if (total === 0) return element("p", { class: "quiet" }, "There are no answers.");
-  const measured = summary !== null && summary.distances !== null;
   const about = `${total} sampled answer${total === 1 ? "" : "s"} in ${groups} group${groups === 1 ? "" : "s"}`;
   const note = element("p", { class: "quiet" }, about);
-  if (measured) note.append("; on the right, the mean distance of their words under ", label(summary.name));
+  if (summary !== null) {
+    note.append(`; on the right, ${shows === "bits" ? "bits told of bits available" : "the mean distance of their words"} under `, label(summary.name));
+  }
   const list = element("ol", { class: "groups" });
-  const show = (groups) => list.append(...groups.map((members) => groupItem(view, members, measured ? summary : null)));
+  const show = (groups) => list.append(...groups.map((members) => groupItem(view, members, summary, shows)));
   show(view.groups.slice(0, SHOWN_GROUPS));
   const block = element("div", {}, note, list);
   const rest = view.groups.slice(SHOWN_GROUPS);
@@ -144,18 +219,16 @@ export function answerGroups(view, summary = null) {
   return block;
 }
 
-function groupItem(view, members, summary) {
+function groupItem(view, members, summary, shows) {
   const total = view.answers.length;
-  const distance = summary === null ? null : meanOf(members.flatMap((member) => summary.distances[member] ?? []));
   const share = `${Math.round((100 * members.length) / total)}%`;
-  const level = distance === null ? {} : { "--level": (distance / scaleOf(view)).toFixed(3) };
-  const chip = element("span", { class: distance === null ? "chip quiet" : "chip heat" }, distance === null ? "–" : distanceText(distance));
+  const chip = summary === null ? null : (shows === "bits" ? bitsChip : distanceChip)(view, members, summary);
   const item = element(
     "li",
     {},
     element("span", { class: "what", dir: "auto" }, label(view.answers[members[0]], BAR_TEXT)),
     element("span", { class: "count" }, `${members.length}`, element("span", { class: "quiet" }, ` · ${share}`)),
-    summary === null ? null : styled(chip, level),
+    chip,
     styled(element("span", { class: "bar", "aria-hidden": "true" }), { "--share": (members.length / total).toFixed(3) }),
   );
   const spellings = counted(members.map((member) => view.answers[member]));
@@ -165,37 +238,76 @@ function groupItem(view, members, summary) {
   return item;
 }
 
+function distanceChip(view, members, summary) {
+  const distance = meanOf(members.flatMap((member) => summary.distances[member] ?? []));
+  if (distance === null) return element("span", { class: "chip quiet" }, "–");
+  return styled(element("span", { class: "chip heat" }, distanceText(distance)), { "--level": (distance / scaleOf(view)).toFixed(3) });
+}
+
+function bitsChip(view, members, summary) {
+  const mean = meanBits(summary.bits, members);
+  if (mean === null) return element("span", { class: "chip quiet" }, "–");
+  return element("span", { class: "chip" }, bitsText(mean.told), element("span", { class: "quiet" }, ` of ${bitsText(mean.available)}`));
+}
+
 function spellingList(spellings) {
   const items = [...spellings].map(([text, count]) => element("li", { dir: "auto" }, label(text, 300), count > 1 ? ` × ${count}` : ""));
   return element("details", { class: "spellings" }, element("summary", {}, `${spellings.size} spellings`), element("ul", {}, items));
 }
 
-/** Show a card for each summary: its score with interval, its text, and warnings. */
+/** Show a card for each summary: what it tells, its score with interval, its text, and warnings. */
 export function summaryCards(view) {
-  const heading = element("h3", {}, "Summaries and their scores");
-  const note = element("p", { class: "quiet" }, "0 is perfect, lower is better; with 95% intervals");
+  const informed = view.summaries.filter((summary) => summary.information !== null);
+  const heading = element("h3", {}, informed.length > 0 ? "Summaries and what they tell" : "Summaries and their scores");
   const end = Math.max(1e-9, ...view.summaries.map((summary) => summary.interval?.[1] ?? summary.score ?? 0));
   const scored = view.summaries.filter((summary) => summary.score !== null);
   const shared = (scored[0]?.warnings ?? []).filter((warning) => scored.every((summary) => summary.warnings.includes(warning)));
-  const cards = view.summaries.map((summary) => summaryCard(summary, end, shared));
-  return element("div", {}, heading, note, shared.map(warningLine), element("div", { class: "cards" }, cards));
+  const sentences = new Set(informed.map((summary) => summary.information.sentence));
+  const undefinedForAll = informed.length > 1 && sentences.size === 1 && informed[0].information.recovered === null ? [...sentences][0] : "";
+  const frame = { end, shared, shares: shareScale(view), said: undefinedForAll };
+  const cards = view.summaries.map((summary) => summaryCard(summary, frame));
+  return element(
+    "div",
+    {},
+    heading,
+    scored.length > 0 || informed.length === 0 ? element("p", { class: "quiet" }, cardsNote(informed.length > 0)) : null,
+    undefinedForAll ? element("p", { class: "sentence" }, prose(undefinedForAll)) : null,
+    shared.map(warningLine),
+    element("div", { class: "cards" }, cards),
+  );
 }
+
+const cardsNote = (informed) =>
+  informed
+    ? "Share of the bits that the sampled answers tell; then the SelfReflect score, of which 0 is perfect and lower is better. With 95% intervals."
+    : "0 is perfect, lower is better; with 95% intervals";
 
 const warningLine = (text) => element("p", { class: "warning" }, label(text, 500));
 
-function summaryCard(summary, end, shared) {
-  const figure =
-    summary.score === null
-      ? element("span", { class: "score none" }, "no score")
-      : element("span", { class: "score" }, `${summary.estimate ? "≈ " : ""}${scoreText(summary.score)}`);
-  const card = element("article", { class: "card" }, element("header", {}, element("h4", {}, label(summary.name)), figure));
-  if (summary.score !== null) card.append(scoreRange(summary, end), element("p", { class: "facts" }, scoreFacts(summary)));
+function summaryCard(summary, { end, shared, shares, said }) {
+  const card = element("article", { class: "card" }, element("header", {}, element("h4", {}, label(summary.name)), cardFigure(summary)));
+  const { information } = summary;
+  if (information !== null && information.sentence !== said) card.append(element("p", { class: "sentence" }, prose(information.sentence)));
+  if (information !== null && information.recovered !== null) card.append(shareRange(information, shares));
+  if (summary.score !== null) {
+    if (information === null) card.append(scoreRange(summary, end));
+    card.append(element("p", { class: "facts" }, scoreFacts(summary)));
+  }
   if (summary.why) card.append(warningLine(summary.why));
   card.append(
     element("p", { class: "summary-text", dir: "auto" }, summary.text === null ? element("span", { class: "quiet" }, "no summary") : prose(summary.text)),
   );
   card.append(...summary.warnings.filter((warning) => !shared.includes(warning)).map(warningLine));
   return card;
+}
+
+/** The number of a summary: what it tells if that was measured, else its score. */
+function cardFigure(summary) {
+  const { information, score } = summary;
+  const about = summary.estimate ? "≈ " : "";
+  if (information !== null && information.recovered !== null) return element("span", { class: "score" }, shareText(information.recovered));
+  if (information !== null) return element("span", { class: "score none" }, "no number");
+  return score === null ? element("span", { class: "score none" }, "no score") : element("span", { class: "score" }, `${about}${scoreText(score)}`);
 }
 
 function scoreRange(summary, end) {
@@ -206,7 +318,7 @@ function scoreRange(summary, end) {
 
 function scoreFacts(summary) {
   const interval = summary.interval ? `${scoreText(summary.interval[0])} to ${scoreText(summary.interval[1])}` : "no interval with one answer";
-  const facts = [interval];
+  const facts = summary.information === null ? [interval] : [`SelfReflect ${scoreText(summary.score)}${summary.place ? `: ${summary.place}` : ""}`, interval];
   if (summary.tasks !== null) facts.push(`${summary.tasks} token tasks`);
   if (summary.estimate) facts.push(`≈ estimated from ${summary.estimate[0]} of ${summary.estimate[1]} masked words`);
   return facts.join(" · ");
@@ -219,17 +331,17 @@ export function legend(scale) {
   return element("p", { class: "legend" }, element("span", {}, "well predicted"), ...chips, element("span", {}, "missed"));
 }
 
-/** Show the masked-out answers under one summary, in the order of the bars: every masked word is a button with its distance. */
-export function maskedAnswers(view, summary, options = {}) {
-  const scale = scaleOf(view);
+/** Show the masked-out answers under one summary, in the order of the bars: every coloured word is a button with its number. */
+export function maskedAnswers(view, summary, options = {}, shows = "distance") {
+  const item = shows === "bits" ? bitsItem : answerItem;
   const list = element("ol", { class: "masked" });
   const section = element("section", { class: "under" }, element("h4", {}, "Under ", label(summary.name)), list);
   const id = `panel-${(panels += 1)}`;
-  for (const index of maskedOrder(view)) list.append(answerItem(view, summary, index, scale, id));
+  for (const index of maskedOrder(view)) list.append(item(view, summary, index, id));
   const words = [...list.querySelectorAll("button.word")];
   words.forEach((word, place) => (word.tabIndex = place === 0 ? 0 : -1));
   list.addEventListener("keydown", (event) => roam(event, list));
-  list.addEventListener("click", (event) => toggleGuesses(event, view, summary, options));
+  list.addEventListener("click", (event) => toggleDetail(event, view, summary, options, shows));
   attachTip(section, list);
   return section;
 }
@@ -238,19 +350,32 @@ function maskedOrder(view) {
   return view.groups.flat().filter((index) => index < view.masked);
 }
 
-function answerItem(view, summary, index, scale, id) {
-  const text = view.answers[index];
+function answerItem(view, summary, index, id) {
+  const scale = scaleOf(view);
   const distances = new Map(view.words[index].map((word, place) => [word, summary.distances[index]?.[place] ?? null]));
+  const mean = meanOf(summary.distances[index] ?? []);
+  const facts = mean === null ? "no word was masked" : `mean ${distanceText(mean)}`;
+  return answerLine(view, index, facts, (text, word) => {
+    const distance = distances.get(word) ?? null;
+    return distance === null ? cut(visible(text), WORD_LIMIT) : wordButton(text, distance, scale, `${id}-${index}-${word}`, index, word);
+  });
+}
+
+function bitsItem(view, summary, index, id) {
+  const mean = meanBits(summary.bits, [index]);
+  const facts = mean === null ? "not measured" : `told ${bitsText(mean.told)} of ${bitsText(mean.available)} bits`;
+  return answerLine(view, index, facts, (text, word) => markButton(text, summary.bits, { id: `${id}-${index}-${word}`, answer: index, word }));
+}
+
+/** Show one answer, with each of its words as `wordNode` makes it. */
+function answerLine(view, index, facts, wordNode) {
+  const text = view.answers[index];
   const line = element("p", { class: "answer", dir: "auto" });
   let end = 0;
   wordsOf(text).forEach((match, word) => {
-    line.append(visible(text.slice(end, match.index)));
+    line.append(visible(text.slice(end, match.index)), wordNode(match[0], word));
     end = match.index + match[0].length;
-    const distance = distances.get(word) ?? null;
-    line.append(distance === null ? cut(visible(match[0]), WORD_LIMIT) : wordButton(match[0], distance, scale, `${id}-${index}-${word}`, index, word));
   });
-  const mean = meanOf(summary.distances[index] ?? []);
-  const facts = mean === null ? "no word was masked" : `mean ${distanceText(mean)}`;
   return element("li", { "data-answer": index }, element("p", { class: "facts" }, `answer ${index + 1} · ${facts}`), line);
 }
 
@@ -265,6 +390,7 @@ function wordButton(text, distance, scale, id, answer, word) {
       "data-answer": answer,
       "data-word": word,
       "data-distance": distanceText(distance),
+      "data-tip": `${distanceText(distance)} distance · click for what the judge expected`,
       "aria-expanded": "false",
       "aria-label": `${cut(content, 60)}, distance ${distanceText(distance)}`,
     },
@@ -307,7 +433,7 @@ function attachTip(home, list) {
     const word = event.target.closest("button.word");
     if (word === null) return;
     clearTimeout(leaving);
-    tip.replaceChildren(element("strong", {}, word.dataset.distance), " distance · click for what the judge expected");
+    tip.textContent = word.dataset.tip;
     tip.hidden = false;
     const [box, frame] = [word.getBoundingClientRect(), home.getBoundingClientRect()];
     const left = Math.max(0, Math.min(box.left - frame.left, frame.width - tip.offsetWidth));
@@ -326,7 +452,7 @@ function attachTip(home, list) {
   home.addEventListener("keydown", (event) => event.key === "Escape" && hide());
 }
 
-function toggleGuesses(event, view, summary, options) {
+function toggleDetail(event, view, summary, options, shows) {
   const word = event.target.closest("button.word");
   if (word === null) return;
   const item = word.closest("li");
@@ -336,7 +462,11 @@ function toggleGuesses(event, view, summary, options) {
   item.querySelectorAll("[aria-expanded=true]").forEach((other) => other.setAttribute("aria-expanded", "false"));
   if (same) return;
   word.setAttribute("aria-expanded", "true");
-  item.append(guesses(view, summary, Number(word.dataset.answer), Number(word.dataset.word), options));
+  const [answer, place] = [Number(word.dataset.answer), Number(word.dataset.word)];
+  if (shows === "bits") {
+    const text = wordsOf(view.answers[answer])[place][0];
+    item.append(element("div", { class: "guesses", "data-word": place }, element("p", { role: "status" }, wordFactors(text, summary.bits, answer, place))));
+  } else item.append(guesses(view, summary, answer, place, options));
 }
 
 /** Show what the judge expected in place of a word, token by token, after the summary and after the answers. */
@@ -386,53 +516,64 @@ function percent(chance) {
   return `${value.toFixed(value >= 10 ? 1 : value >= 0.1 ? 2 : 3)}%`;
 }
 
-/** List all masked words: answer number, word, and distance under each summary (in thousandths, or null). */
+/**
+ * List all words that were measured: answer number, word, and under each summary its distance (in thousandths, or null) and its bits (tenths
+ * told and available, or null).
+ */
 export function wordRows(view) {
   const rows = [];
+  const withBits = view.summaries.some((summary) => summary.bits !== null);
   view.words.forEach((masked, answer) => {
     const texts = wordsOf(view.answers[answer]).map((match) => match[0]);
-    masked.forEach((word, place) => {
+    const listed = withBits ? texts.map((_, word) => word) : masked;
+    for (const word of listed) {
+      const place = masked.indexOf(word);
       const distances = view.summaries.map((summary) => summary.distances?.[answer]?.[place] ?? null);
-      rows.push({ answer: answer + 1, word: word + 1, text: texts[word], distances });
-    });
+      const told = view.summaries.map((summary) => summary.bits?.told[answer]?.[word] ?? null);
+      const available = view.summaries.map((summary) => summary.bits?.available[answer]?.[word] ?? null);
+      rows.push({ answer: answer + 1, word: word + 1, text: texts[word], distances, told, available });
+    }
   });
   return rows;
 }
 
-function wordTable(view, measured) {
+function wordTable(view, measured, shows) {
   const details = element("details", { class: "word-table" }, element("summary", {}, "Show as a table"));
   details.addEventListener("toggle", () => {
     if (!details.open || details.querySelector("table")) return;
-    const measuredColumns = view.summaries.map((summary, place) => ({ summary, place })).filter(({ summary }) => measured.includes(summary));
+    const places = measured.map((summary) => view.summaries.indexOf(summary));
     const columns = ["answer", "word"].map((name) => element("th", { scope: "col" }, name));
-    columns.push(...measuredColumns.map(({ summary }) => element("th", { scope: "col" }, label(summary.name))));
-    const rows = wordRows(view).map((row) =>
-      element(
-        "tr",
-        {},
-        element("td", {}, `${row.answer}`),
-        element("th", { scope: "row" }, label(row.text, 60)),
-        measuredColumns.map(({ place }) => element("td", {}, row.distances[place] === null ? "–" : distanceText(row.distances[place]))),
-      ),
-    );
-    const caption = element("caption", {}, "Distance of every masked word under each summary");
-    const table = element("table", {}, caption, element("thead", {}, element("tr", {}, columns)), element("tbody", {}, rows));
-    details.append(element("div", { class: "scroll tall", tabindex: 0, role: "region", "aria-label": "Distances of all words" }, table));
+    columns.push(...measured.map((summary) => element("th", { scope: "col" }, label(summary.name))));
+    if (shows === "bits") columns.push(element("th", { scope: "col" }, "available"));
+    const rows = wordRows(view).map((row) => {
+      const cells = places.map((place) => (shows === "bits" ? tenthsText(row.told[place]) : thousandthsText(row.distances[place])));
+      if (shows === "bits") cells.push(tenthsText(row.available[places[0]]));
+      const head = element("th", { scope: "row" }, label(row.text, 60));
+      return element("tr", {}, element("td", {}, `${row.answer}`), head, cells.map((cell) => element("td", {}, cell)));
+    });
+    const title = shows === "bits" ? "Bits told of every word by each summary, and by the answers" : "Distance of every masked word under each summary";
+    const table = element("table", {}, element("caption", {}, title), element("thead", {}, element("tr", {}, columns)), element("tbody", {}, rows));
+    const name = shows === "bits" ? "Bits of all words" : "Distances of all words";
+    details.append(element("div", { class: "scroll tall", tabindex: 0, role: "region", "aria-label": name }, table));
   });
   return details;
 }
 
-function chooser(summaries, chosen, choose) {
-  const name = `summary-${(panels += 1)}`;
-  const options = summaries.map((summary) => {
-    const radio = element("input", { type: "radio", name, checked: summary === chosen, onchange: () => choose(summary) });
-    return element("label", {}, radio, element("span", {}, label(summary.name, 40)));
+const thousandthsText = (distance) => (distance === null ? "–" : distanceText(distance));
+const tenthsText = (tenths) => (tenths === null ? "–" : bitsText(tenths / 10));
+
+/** A choice of one of `entries`, pairs of a value and its name. */
+function chooser(title, entries, chosen, choose) {
+  const name = `choice-${(panels += 1)}`;
+  const options = entries.map(([value, text]) => {
+    const radio = element("input", { type: "radio", name, checked: value === chosen, onchange: () => choose(value) });
+    return element("label", {}, radio, element("span", {}, text));
   });
-  return element("fieldset", { class: "segments" }, element("legend", {}, "Words coloured by"), element("div", {}, options));
+  return element("fieldset", { class: "segments" }, element("legend", {}, title), element("div", {}, options));
 }
 
-function besideChooser(summaries, choose) {
-  const options = summaries.map((summary, place) => element("option", { value: place }, cut(visible(summary.name), 40)));
+function besideChooser(summaries, chosen, choose) {
+  const options = summaries.map((summary, place) => element("option", { value: place, selected: summary === chosen }, cut(visible(summary.name), 40)));
   const select = element("select", {}, element("option", { value: "" }, "nothing"), options);
   select.addEventListener("change", () => choose(select.value === "" ? null : summaries[Number(select.value)]));
   return element("label", { class: "field" }, "Side by side with", select);

@@ -1,14 +1,13 @@
 /** Run the report page: the list of questions, one question at a time, baselines and downloads. */
 
 import { cut, element, label, visible, wordsOf } from "./dom.js";
+import { shareText } from "./bits.js";
 import { questionPanel, scoreText } from "./question.js";
 import { save, toCsv } from "./csv.js";
 import { groupsCsv, wordsCsv } from "./rows.js";
 
 const PAGE = 25;
 const HASH = /^#r(\d+)q(\d+)$/u;
-const ROW_HEADINGS = "question_id,question,kind,strategy,score,stderr,token_tasks,estimated_from,summary,summary_words,failure".split(",");
-
 /** Decode a script block of this page: base64 of gzipped JSON. */
 async function unpacked(id) {
   const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), (character) => character.charCodeAt(0));
@@ -29,6 +28,7 @@ async function viewOf(index, run, place) {
   const view = (await chunk(run, Math.floor(place / size)))[place % size];
   for (const summary of view.summaries) {
     if (typeof summary.distances === "string") summary.distances = expanded(summary.distances, view.words);
+    if (typeof summary.bits?.marks === "string") summary.bits = expandedBits(summary.bits);
   }
   return view;
 }
@@ -40,7 +40,20 @@ function expanded(text, words) {
   return words.map((masked) => codes.slice(at, (at += masked.length)));
 }
 
-const difference = (row, a, b) => (row.scores[a] === null || row.scores[b] === null ? null : row.scores[a] - row.scores[b]);
+/** Decode marks and tenths of bits for `question.js`, from one character per word and `!` between answers. */
+function expandedBits(bits) {
+  const numbers = (text, zero) => text.split("!").map((answer) => [...answer].map((character) => character.codePointAt(0) - zero));
+  const tenths = 0x5d + 999;
+  return { marks: numbers(bits.marks, 0x5d), told: numbers(bits.told, tenths), available: numbers(bits.available, tenths) };
+}
+
+/** The values of the list's main numbers: what each summary tells if that was measured, else its score. */
+const numbersOf = (state, row) => (state.informed ? row.shares : row.scores);
+
+function difference(state, row) {
+  const values = numbersOf(state, row);
+  return values[state.a] === null || values[state.b] === null ? null : values[state.a] - values[state.b];
+}
 
 /** List the ways to sort: a name, a heading, and the value of a row (null comes last). */
 function sortings(state) {
@@ -49,9 +62,14 @@ function sortings(state) {
     { name: "order", text: "run order", value: (row) => row.place },
     { name: "spread", text: "answer spread", value: (row) => row.spread },
   ];
-  strategies.forEach((name, place) => options.push({ name: `score-${place}`, text: `score of ${name}`, value: (row) => row.scores[place] }));
+  if (state.informed) {
+    strategies.forEach((name, place) => options.push({ name: `share-${place}`, text: `told by ${name}`, value: (row) => row.shares[place] }));
+  }
+  if (state.scored) {
+    strategies.forEach((name, place) => options.push({ name: `score-${place}`, text: `score of ${name}`, value: (row) => row.scores[place] }));
+  }
   if (strategies.length > 1) {
-    options.push({ name: "difference", text: "difference between two strategies", value: (row) => difference(row, state.a, state.b) });
+    options.push({ name: "difference", text: "difference between two strategies", value: (row) => difference(state, row) });
   }
   return options;
 }
@@ -69,16 +87,20 @@ function sortedRows(state) {
 
 function chooseRun(index, number) {
   const run = index.runs[number];
-  const rows = run.questions.map(([text, kind, spread, scores, estimates], place) => ({
+  const rows = run.questions.map(([text, kind, spread, scores, estimates, shares], place) => ({
     place,
     text,
     kind,
     spread,
     scores,
     estimates,
+    shares,
     searched: `${text} ${kind}`.toLocaleLowerCase(),
   }));
-  return { index, number, run, rows, query: "", sort: "order", descending: false, a: 1, b: 0, page: 0 };
+  const some = (name) => rows.some((row) => row[name].some((value) => value !== null));
+  const informed = some("shares");
+  const scored = some("scores") || !informed;
+  return { index, number, run, rows, informed, scored, query: "", sort: "order", descending: false, a: 1, b: 0, page: 0 };
 }
 
 const option = (value, text, selected) => element("option", { value, selected }, cut(visible(text), 60));
@@ -138,35 +160,42 @@ function listTable(state, rows, redraw) {
     return element("th", { scope: "col", class: number ? "number" : null, "aria-sort": order, role: "columnheader" }, button);
   };
   const heads = [heading("question", "order", false), heading("spread", "spread", true)];
-  heads.push(...strategies.map((name, place) => heading(label(name, 24), `score-${place}`, true)));
+  const main = state.informed ? "share" : "score";
+  heads.push(...strategies.map((name, place) => heading(label(name, 24), `${main}-${place}`, true)));
   if (several) heads.push(heading("difference", "difference", true));
   const body = rows.map((row) => listRow(state, row, several));
   return element(
     "table",
     { class: "list", role: "table" },
-    element("caption", { class: "hidden-label" }, "Questions with the score of each strategy"),
+    element("caption", { class: state.informed ? null : "hidden-label" }, state.informed ? listCaption(state) : "Questions with the score of each strategy"),
     element("thead", { role: "rowgroup" }, element("tr", { role: "row" }, heads)),
     element("tbody", { role: "rowgroup" }, body),
   );
 }
 
+const listCaption = (state) => `What each summary tells of what the sampled answers would${state.scored ? ", and below it its SelfReflect score" : ""}`;
+
 function listRow(state, row, several) {
-  const number = (name, value, text, lowest = false) =>
-    element("td", { class: lowest ? "number lowest" : "number", role: "cell", "data-label": cut(visible(name), 24) }, value === null ? "–" : text(value));
-  const defined = row.scores.filter((score) => score !== null);
-  const least = defined.length > 1 ? Math.min(...defined) : null;
+  const number = (name, content, best = false) =>
+    element("td", { class: best ? "number best" : "number", role: "cell", "data-label": cut(visible(name), 24) }, content);
+  const shown = (value, text) => (value === null ? "–" : text(value));
+  const values = numbersOf(state, row);
+  const defined = values.filter((value) => value !== null);
+  const best = defined.length > 1 ? (state.informed ? Math.max : Math.min)(...defined) : null;
   const link = element("a", { href: `#r${state.number}q${row.place}` }, label(row.text, 160));
   const kind = row.kind ? element("div", { class: "facts" }, label(row.kind, 60)) : null;
-  const cells = [element("td", { role: "cell", dir: "auto" }, link, kind), number("spread", row.spread, (value) => value.toFixed(1))];
+  const cells = [element("td", { role: "cell", dir: "auto" }, link, kind), number("spread", shown(row.spread, (value) => value.toFixed(1)))];
   state.run.strategies.forEach((name, place) => {
-    const [score, about] = [row.scores[place], row.estimates[place] ? "≈ " : ""];
-    cells.push(number(name, score, (value) => about + scoreText(value), score !== null && score === least));
+    const score = shown(row.scores[place], (value) => (row.estimates[place] ? "≈ " : "") + scoreText(value));
+    const below = state.scored ? element("span", { class: "below" }, score) : null;
+    const content = state.informed ? [shown(row.shares[place], shareText), below] : score;
+    cells.push(number(name, content, values[place] !== null && values[place] === best));
   });
-  if (several) cells.push(number("difference", difference(row, state.a, state.b), signed));
+  if (several) cells.push(number("difference", shown(difference(state, row), (value) => signed(value, state.informed ? shareText : scoreText))));
   return element("tr", { role: "row" }, cells);
 }
 
-const signed = (value) => `${value < 0 ? "−" : "+"}${scoreText(Math.abs(value))}`;
+const signed = (value, text) => `${value < 0 ? "−" : "+"}${text(Math.abs(value))}`;
 
 function pager(state, count, redraw) {
   const pages = Math.max(1, Math.ceil(count / PAGE));
@@ -191,21 +220,43 @@ function pager(state, count, redraw) {
 
 async function allRows(index) {
   const several = index.runs.length > 1;
-  const rows = [several ? ["run", ...ROW_HEADINGS] : ROW_HEADINGS];
+  const rows = [several ? ["run", ...index.columns] : index.columns];
   for (const [number, run] of index.runs.entries()) {
     for (let place = 0; place < run.questions.length; place += 1) {
       const view = await viewOf(index, number, place);
-      rows.push(...view.summaries.map((summary) => (several ? [run.label, ...questionRow(view, summary)] : questionRow(view, summary))));
+      for (const summary of view.summaries) {
+        const cells = questionCells(view, summary);
+        const row = index.columns.map((name) => cells[name] ?? null);
+        rows.push(several ? [run.label, ...row] : row);
+      }
     }
   }
   return rows;
 }
 
-function questionRow(view, summary) {
-  const words = summary.text === null ? null : wordsOf(summary.text).length;
-  const part = summary.estimate ? `${summary.estimate[0]} of ${summary.estimate[1]} words` : null;
-  const outcome = [summary.score, summary.stderr, summary.tasks, part, summary.text, words, summary.why || null];
-  return [view.id, view.text, view.kind, summary.name, ...outcome];
+/** The values of one row of the table of questions, by column. */
+function questionCells(view, summary) {
+  const { information } = summary;
+  return {
+    question_id: view.id,
+    question: view.text,
+    kind: view.kind,
+    strategy: summary.name,
+    score: summary.score,
+    stderr: summary.stderr,
+    token_tasks: summary.tasks,
+    estimated_from: summary.estimate ? `${summary.estimate[0]} of ${summary.estimate[1]} words` : null,
+    bits: information?.bits,
+    bits_available: information?.available,
+    recovered: information?.recovered,
+    recovered_low: information?.interval?.[0],
+    recovered_high: information?.interval?.[1],
+    reader: information?.reader,
+    undefined: information?.undefined,
+    summary: summary.text,
+    summary_words: summary.text === null ? null : wordsOf(summary.text).length,
+    failure: summary.why || null,
+  };
 }
 
 const leftOut = (index) => (index.left_out.includes("guesses") ? { unrecorded: () => ["This was left out of this page."] } : {});
@@ -226,7 +277,8 @@ async function showQuestion(home, state, place) {
     at < 0 ? null : step("previous", order[at - 1]),
     at < 0 ? null : step("next", order[at + 1]),
   );
-  const panel = questionPanel(view, { chosen: state.chosen, onChoose: (name) => (state.chosen = name), ...leftOut(state.index) });
+  const kept = { chosen: state.chosen, onChoose: (name) => (state.chosen = name), shows: state.shows, onShow: (shows) => (state.shows = shows) };
+  const panel = questionPanel(view, { ...kept, ...leftOut(state.index) });
   home.replaceChildren(
     way,
     element("div", { class: "question-head", "data-question": place }, title, view.kind ? element("p", { class: "facts" }, label(view.kind)) : null),

@@ -20,13 +20,16 @@ export function groupsCsv(view) {
   return toCsv([head, ...rows]);
 }
 
-/** One row per masked word, with its distance under each summary. */
+/** One row per measured word, with its distance and its bits under each summary. */
 export function wordsCsv(view) {
-  const rows = wordRows(view).map(({ answer, word, text, distances }) => [
-    answer,
-    word,
-    text,
-    ...distances.map((distance) => (distance === null ? null : Number(distanceText(distance)))),
-  ]);
-  return toCsv([["answer", "word", "text", ...view.summaries.map((summary) => summary.name)], ...rows]);
+  const withBits = view.summaries.some((summary) => summary.bits !== null);
+  const bits = (tenths) => (tenths === null ? null : tenths / 10);
+  const rows = wordRows(view).map(({ answer, word, text, distances, told, available }) => {
+    const row = [answer, word, text, ...distances.map((distance) => (distance === null ? null : Number(distanceText(distance))))];
+    return withBits ? [...row, ...told.map(bits), ...available.map(bits)] : row;
+  });
+  const names = view.summaries.map((summary) => summary.name);
+  const of = (what) => names.map((name) => `${what} ${name}`);
+  const heads = ["answer", "word", "text", ...names, ...(withBits ? [...of("bits told by"), ...of("bits available to")] : [])];
+  return toCsv([heads, ...rows]);
 }

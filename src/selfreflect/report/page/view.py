@@ -10,8 +10,10 @@ from itertools import repeat
 from typing import Any
 
 from selfreflect.grouping import group_indices, spread
-from selfreflect.records import AnswerSet, Question, Score, WordDistance, dump_line
+from selfreflect.records import AnswerSet, Controls, Question, Score, WordDistance, dump_line
+from selfreflect.report.page.bits import ZERO, bits_view, compact_bits, control_views, information_view
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
+from selfreflect.report.sentences import controls_place
 from selfreflect.stats import student_quantile
 
 Grouping = Callable[[Sequence[str]], list[list[int]]]
@@ -22,9 +24,6 @@ CHUNK = 32
 _LIST_LENGTH = 300
 """Characters of a question that the list shows and searches."""
 _UNMEASURED = "!"
-_ZERO = 0x5D
-"""In a chunk each distance is one character: this code point plus the thousandths. JSON escapes none of
-them."""
 
 _Place = tuple[int, int]
 """(index of the masked-out answer, index of the word in it)"""
@@ -39,36 +38,46 @@ def packed(value: Any) -> str:
 def run_data(run: RunRecords, grouping: Grouping) -> tuple[dict[str, Any], list[str]]:
     """Make the index of a run, and its questions as packed chunks in the same order.
 
-    The index holds ``label``, ``strategies``, and for each question ``[text, kind, spread, scores,
-    estimates]``, with a rounded score or None and an estimate flag for each strategy. The chunks hold the
-    scores in full.
+    The index holds ``label``, ``strategies``, and for each question ``[text, kind, spread, scores, estimates,
+    shares]``, with a rounded score or None, an estimate flag, and the share of the bits told or None for each
+    strategy. The chunks hold the scores in full.
     """
     rows = []
     views = []
     for id_, question in run.questions.items():
-        view = question_view(question, run.answers.get(id_), run.outcomes(id_), grouping)
+        controls = run.controls.get(id_)
+        view = question_view(question, run.answers.get(id_), run.outcomes(id_), grouping, controls=controls)
         scores = []
         estimates = []
+        shares = []
         for summary in view["summaries"]:
             scores.append(None if summary["score"] is None else round(summary["score"], 6))
             estimates.append(int(summary["estimate"] is not None))
+            share = summary["information"] and summary["information"]["recovered"]
+            shares.append(None if share is None else round(share, 4))
             summary["distances"] = _compact(summary["distances"])
+            summary["bits"] = compact_bits(summary["bits"])
         kinds = spread(view["groups"])
         kinds = kinds and round(kinds, 2)
-        rows.append((question.text[:_LIST_LENGTH], question.kind, kinds, scores, estimates))
+        rows.append((question.text[:_LIST_LENGTH], question.kind, kinds, scores, estimates, shares))
         views.append(view)
     chunks = [packed(views[start : start + CHUNK]) for start in range(0, len(views), CHUNK)]
-    index = {"label": run.label, "strategies": list(run.strategies), "chunk": CHUNK, "questions": rows}
+    index = {
+        "label": run.label,
+        "strategies": list(run.strategies),
+        "chunk": CHUNK,
+        "questions": rows,
+    }
     return index, chunks
 
 
 def _compact(distances: list[list[int | None]] | None) -> str | None:
-    """Encode distances as one string, an eighth of the size; ``report.js`` decodes it."""
+    """Encode distances in thousandths as one string, an eighth of the size; ``report.js`` decodes it."""
     if distances is None:
         return None
     characters = []
     for answer in distances:
-        characters += [_UNMEASURED if distance is None else chr(_ZERO + distance) for distance in answer]
+        characters += [_UNMEASURED if distance is None else chr(ZERO + distance) for distance in answer]
     return "".join(characters)
 
 
@@ -78,12 +87,13 @@ def question_view(
     outcomes: Sequence[SummaryOutcome],
     grouping: Grouping = group_indices,
     *,
+    controls: Controls | None = None,
     guesses: bool = True,
 ) -> Any:
     """Convert a question with its answers and the outcome of every strategy.
 
-    Distances are rounded to thousandths, scores are not. Without ``guesses`` the view only says whether there
-    are any; :func:`guesses_view` converts them answer by answer.
+    Distances are rounded to thousandths and bits of words to tenths, scores are not. Without ``guesses`` the
+    view only says whether there are any; :func:`guesses_view` converts them answer by answer.
     """
     texts = answers.answers if answers else ()
     masked = [answer.split() for answer in answers.masked_out] if answers else []
@@ -97,16 +107,22 @@ def question_view(
     words = [sorted(indices) for indices in places]
     summaries = []
     for outcome, words_by_place in zip(outcomes, words_by_outcome, strict=True):
-        summaries.append(_summary_view(outcome, words_by_place, words, guesses))
+        view = _summary_view(outcome, words_by_place, words, guesses)
+        view["information"] = outcome.information and information_view(outcome.information, answers)
+        view["bits"] = bits_view(outcome.information, masked)
+        view["place"] = controls_place(outcome.score.value, controls) if outcome.score else None
+        summaries.append(view)
     return {
         "id": question.id,
         "text": question.text,
         "kind": question.kind,
+        "context": question.context,
         "answers": texts,
         "masked": len(masked),
         "groups": grouping(texts),
         "words": words,
         "summaries": summaries,
+        "controls": control_views(controls, outcomes),
     }
 
 

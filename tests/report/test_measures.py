@@ -105,11 +105,21 @@ def test_controls_count_only_where_a_share_is_defined():
 
 
 def test_readers_are_not_mixed_in_silence():
-    records = measured_run({"greedy": [5.0, 6.0]})
-    blind = information("q1", "greedy", 6.0, reader="blind")
-    table = overview(replace(records, information={**records.information, ("q1", "greedy"): blind}))
-    (text,) = note(table, "NOT DIRECTLY COMPARABLE")
-    assert "blind reader; judge-1, float32, informed reader" in text
+    records = measured_run({"greedy": [5.0, 6.0], "basic": [5.0, 6.0]})
+    blind = {("q1", name): information("q1", name, 6.0, reader="blind") for name in records.strategies}
+    by_question = replace(records, information={**records.information, **blind})
+    (text,) = note(overview(by_question), "NOT DIRECTLY COMPARABLE")
+    assert text.startswith("NOT DIRECTLY COMPARABLE from question to question, only strategy to strategy: ")
+    assert "blind reader: 1 questions; judge-1, float32, informed reader: 1 questions" in text
+    base, other = contenders([by_question], None)
+    assert not any("NOT" in line for line in comparisons(base, [other])[0][0].notes)
+
+    del blind["q1", "basic"]
+    mixed = replace(records, information={**records.information, **blind})
+    (text,) = note(overview(mixed), "NOT DIRECTLY COMPARABLE")
+    assert "with different judges or settings (judge-1, float32, blind reader; judge-1, float32, inf" in text
+    base, other = contenders([mixed], None)
+    assert comparisons(base, [other])[0][0].notes[1].startswith("NOT DIRECTLY COMPARABLE: basic was measured")
 
 
 def test_json_lines_gain_what_is_told_and_keep_their_keys(capsys):

@@ -161,9 +161,12 @@ def comparison(baseline: Contender, others: Sequence[Contender], measure: Measur
 
 def _warnings(baseline: Contender, other: Contender, measure: Measure) -> list[str]:
     warnings = []
-    settings = measure.settings(other.run, other.strategy)
-    base_settings = measure.settings(baseline.run, baseline.strategy)
-    if settings and base_settings and len({*settings, *base_settings}) > 1:
+    theirs = measure.settings(other.run, other.strategy)
+    own = measure.settings(baseline.run, baseline.strategy)
+    different = [id_ for id_ in theirs.keys() & own.keys() if theirs[id_] != own[id_]]
+    if different:
+        settings = sorted({theirs[id_] for id_ in different})
+        base_settings = sorted({own[id_] for id_ in different})
         warnings.append(
             f"NOT DIRECTLY COMPARABLE: {other.strategy} was {measure.settings_text} "
             f"({'; '.join(settings)} against {'; '.join(base_settings)})"

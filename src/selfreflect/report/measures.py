@@ -66,8 +66,8 @@ class Measure:
     settings_text: str
     """What is said of a strategy with other ``settings`` than the baseline's."""
     of_strategy: Callable[[RunRecords, str], Values]
-    settings: Callable[[RunRecords, str], list[str]]
-    """Judges and settings of a strategy; values of different ones are not comparable."""
+    settings: Callable[[RunRecords, str], dict[str, str]]
+    """Judge and settings of a strategy by question; values of different ones are not comparable."""
 
     def pair(self, a: Values, b: Values, ids: Collection[str]) -> PairedEstimate:
         """Estimate the difference ``b - a`` on the questions ``ids``, as far as both have values. Shares are
@@ -84,16 +84,18 @@ class Measure:
 
 def judges(scores: Iterable[Score]) -> list[str]:
     """Describe each judge and its settings once; scores with different ones are not comparable."""
-    descriptions = set()
-    for score in scores:
-        compat = f", compat {score.compat}" if score.compat else ""
-        descriptions.add(f"{_judge(score)}, temperature {score.temperature:g}{compat}")
-    return sorted(descriptions)
+    return sorted({score_settings(score) for score in scores})
 
 
-def readers(measured: Iterable[Information]) -> list[str]:
-    """Describe each judge and whether it sees the question once, like :func:`judges`."""
-    return sorted({f"{_judge(information)}, {information.reader} reader" for information in measured})
+def score_settings(score: Score) -> str:
+    """Describe the judge of a score and its settings."""
+    compat = f", compat {score.compat}" if score.compat else ""
+    return f"{_judge(score)}, temperature {score.temperature:g}{compat}"
+
+
+def information_settings(information: Information) -> str:
+    """Describe the judge, and whether it sees the question."""
+    return f"{_judge(information)}, {information.reader} reader"
 
 
 def _judge(record: Score | Information) -> str:
@@ -133,7 +135,9 @@ SELFREFLECT = Measure(
     defined="scored",
     settings_text="scored with another judge or other settings",
     of_strategy=_scores,
-    settings=lambda run, strategy: judges(run.strategy_scores(strategy).values()),
+    settings=lambda run, strategy: {
+        id_: score_settings(score) for id_, score in run.strategy_scores(strategy).items()
+    },
 )
 INFORMATION = Measure(
     title="What summaries tell, of what the sampled answers tell",
@@ -152,7 +156,9 @@ INFORMATION = Measure(
     defined="measured",
     settings_text="measured with another judge or reader",
     of_strategy=_shares,
-    settings=lambda run, strategy: readers(run.strategy_information(strategy).values()),
+    settings=lambda run, strategy: {
+        id_: information_settings(one) for id_, one in run.strategy_information(strategy).items()
+    },
 )
 
 

@@ -214,14 +214,7 @@ def _overview_notes(
     if INFORMATION in measures:
         notes += _information_notes(run, results)
     for measure in measures:
-        settings = {text for name in run.strategies for text in measure.settings(run, name)}
-        what = "scored with different judges or settings"
-        if measure is INFORMATION:
-            what = "what summaries tell was measured with different judges or readers"
-        if len(settings) == 1:
-            notes.append(f"judge: {settings.pop()}")
-        elif settings:
-            notes.append(f"NOT DIRECTLY COMPARABLE: {what} ({'; '.join(sorted(settings))})")
+        notes += _settings_note(run, measure)
     if notes and len(measures) == 1 and notes[-1].startswith("judge: "):
         notes[-1] += f"; {METHOD}"
     elif notes:
@@ -242,6 +235,23 @@ def _overview_notes(
     if pending:
         notes.append(f"the run is not finished: {pending} scores have neither been computed nor failed")
     return notes
+
+
+def _settings_note(run: RunRecords, measure: Measure) -> list[str]:
+    """Name the judge and its settings, or warn that there are several."""
+    by_question: dict[str, set[str]] = defaultdict(set)
+    for name in run.strategies:
+        for id_, text in measure.settings(run, name).items():
+            by_question[id_].add(text)
+    settings = sorted(set().union(*by_question.values()))
+    if len(settings) < 2:
+        return [f"judge: {text}" for text in settings]
+    if measure is INFORMATION and all(len(texts) == 1 for texts in by_question.values()):
+        counts = Counter(text for (text,) in by_question.values())
+        shares = "; ".join(f"{text}: {count} questions" for text, count in sorted(counts.items()))
+        return [f"NOT DIRECTLY COMPARABLE from question to question, only strategy to strategy: {shares}"]
+    what = "what summaries tell was measured" if measure is INFORMATION else "scored"
+    return [f"NOT DIRECTLY COMPARABLE: {what} with different judges or settings ({'; '.join(settings)})"]
 
 
 def _information_notes(run: RunRecords, results: Sequence[StrategyResult]) -> list[str]:

@@ -11,8 +11,10 @@ from selfreflect.cli.show import show_results
 from selfreflect.records import dump_line
 from selfreflect.render.table import to_csv, to_markdown
 from selfreflect.report.comparison import comparisons, contenders
+from selfreflect.report.figures import paper_figures
 from selfreflect.report.measures import INFORMATION, SELFREFLECT
 from selfreflect.report.overview import joined, overview, question_table, strategy_results
+from selfreflect.report.page.build import report_page
 
 
 def rows(table):
@@ -190,3 +192,30 @@ def test_names_with_braces_stay_names():
     for table, _ in comparisons(base, [other]):
         assert "{x}" in table.title
         dump_line(to_markdown(table))
+
+
+def test_figures_of_a_measured_run_hold_shares_and_the_paste_curve():
+    pytest.importorskip("matplotlib")
+    files = paper_figures([measured_run({"greedy": [5.0, 6.0], "basic": [3.0, 4.0]})])
+    assert {"tells.svg", "differences-tells.svg", "differences-tells.csv", "pasted.svg", "pasted.csv"} <= {
+        *files
+    }
+    old = replace(measured_run({"greedy": [5.0]}, scores={"greedy": [0.1]}), information={}, controls={})
+    assert {"means.svg", "means.csv", "length.svg", "length.csv"} == {*paper_figures([old])}
+
+
+def test_results_end_with_what_the_words_are_worth(capsys):
+    show_results(measured_run({"greedy": [7.0, 7.0]}, words=28), json=False)
+    lines = " ".join(capsys.readouterr().out.split())
+    assert lines.endswith("greedy tells as much in 28 words as pasting 3.5 answers (70 words).")
+
+
+def test_the_page_compares_what_strategies_tell():
+    pytest.importorskip("matplotlib")
+    records = measured_run({"greedy": [5.0, 6.0], "basic": [3.0, 4.0]})
+    page = report_page([records], [{}])
+    assert "What each strategy tells" in page
+    assert "basic tells less" in page or "no clear difference between basic and greedy" in page
+    assert "What each strategy tells" not in report_page(
+        [replace(records, information={}, controls={})], [{}]
+    )

@@ -130,10 +130,14 @@ def _write_page(
 def _markdown(records: Sequence[RunRecords]) -> str:
     from selfreflect.render.table import to_markdown
     from selfreflect.report.overview import failure_table, overview
+    from selfreflect.report.paste_curve import paste_table, run_curve
 
     tables = []
     for run in records:
         tables.append(to_markdown(overview(run)))
+        placed = run_curve(run)
+        if placed is not None:
+            tables.append(to_markdown(paste_table(*placed)))
         if run.failures:
             tables.append(to_markdown(failure_table(run)))
     return "\n".join(tables)

@@ -15,6 +15,7 @@ from selfreflect.grouping import group_indices, most_common, normal_form
 from selfreflect.records import Controls, Information, Score, WordBits, WordDistance
 from selfreflect.render.text import one_line
 from selfreflect.report.overview import estimated_from, failure_table, overview, strategy_results
+from selfreflect.report.paste_curve import paste_table, run_curve
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.report.sentences import controls_place, controls_sentence, information_sentence
 from selfreflect.report.words import MarkKind, mark
@@ -45,6 +46,10 @@ def show_results(records: RunRecords, json: bool) -> None:
     """Print the results of every strategy, and what failed; or one JSON line per strategy."""
     if not json:
         print_table(overview(records))
+        placed = run_curve(records)
+        if placed is not None:
+            for note in paste_table(*placed).notes:
+                stdout.print(Text(one_line(note)))
         if records.failures:
             print_table(failure_table(records))
         return

@@ -24,7 +24,7 @@ from selfreflect.report.comparison import comparisons, contenders
 from selfreflect.report.length import Points, length_audit, length_correlation, point_table
 from selfreflect.report.measures import INFORMATION, SELFREFLECT, Measure
 from selfreflect.report.overview import CONTROL, joined, overview
-from selfreflect.report.paste_curve import PasteCurve, StrategyPoint
+from selfreflect.report.paste_curve import PasteCurve, StrategyPoint, paste_table, run_curve
 from selfreflect.report.run_records import RunRecords
 
 _COLUMNS: dict[Style, int] = {"paper": 4, "page": 2}
@@ -54,6 +54,11 @@ def paper_figures(runs: Sequence[RunRecords], baseline: str | None = None) -> di
         audits = length_audit(run)
         files[f"{name}.svg"] = length_figure(name, audits)
         files[f"{name}.csv"] = to_csv(point_table(audits))
+        placed = run_curve(run)
+        if placed is not None:
+            name = name.replace("length", "pasted")
+            files[f"{name}.svg"] = paste_figure(name, *placed)
+            files[f"{name}.csv"] = to_csv(paste_table(*placed))
     return files
 
 

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
 
@@ -17,9 +17,10 @@ from selfreflect.grouping import group_indices
 from selfreflect.records import STAGES
 from selfreflect.render.table import Table, to_csv
 from selfreflect.render.text import printable
-from selfreflect.report.comparison import comparison, contenders
+from selfreflect.report.comparison import Contender, comparison, contenders
 from selfreflect.report.figures import differences_figure, length_figure, means_figure, paste_figure
 from selfreflect.report.length import length_audit, length_table, point_table
+from selfreflect.report.measures import INFORMATION, SELFREFLECT, Measure
 from selfreflect.report.overview import QUESTION_COLUMNS, failure_table, overview
 from selfreflect.report.page.view import Grouping, packed, run_data
 from selfreflect.report.paste_curve import paste_table, run_curve
@@ -47,6 +48,8 @@ class Panel:
     figure: Markup
     table: Table
     baseline: str = ""
+    information: Panel | None = None
+    """The same of usable information, if it was measured."""
 
 
 def report_page(
@@ -70,7 +73,11 @@ def report_page(
     """
     overviews = {run.label: overview(run) for run in runs}
     differences, baselines = _differences(runs, baseline)
-    csv = {panel.name: to_csv(panel.table) for panel in differences}
+    csv = {}
+    for panel in differences:
+        csv[panel.name] = to_csv(panel.table)
+        if panel.information is not None:
+            csv[panel.information.name] = to_csv(panel.information.table)
     lengths = []
     pasted = []
     failures = []
@@ -98,9 +105,11 @@ def report_page(
         indices.append(index)
         chunks.append(run_chunks)
     columns = [column.heading for column in QUESTION_COLUMNS]
+    has_information = any(run.information for run in runs)
     return _render(
         runs=runs,
         means=_markup(means_figure(overviews, "page")),
+        tells=_markup(means_figure(overviews, "page", INFORMATION) if has_information else ""),
         overviews=list(overviews.values()),
         differences=differences,
         baselines=baselines,
@@ -125,11 +134,21 @@ def _differences(runs: Sequence[RunRecords], baseline: str | None) -> tuple[list
     cost = (len(sides) - 1) * max(_LEAST, *(len(side.scores) for side in sides))
     panels = []
     for number, base in enumerate(sides[: max(1, COMPARED // cost)]):
-        name = f"differences-{number}"
-        table = comparison(base, [side for side in sides if side is not base])
         label = f"{base.strategy} ({base.label})" if several_runs else base.strategy
-        panels.append(Panel(name, _markup(differences_figure(name, table, "page")), table, label))
+        others = [side for side in sides if side is not base]
+        information = None
+        if all(side.run.information for side in sides):
+            information = _difference(f"differences-tells-{number}", base, others, label, INFORMATION)
+        panel = _difference(f"differences-{number}", base, others, label, SELFREFLECT)
+        panels.append(replace(panel, information=information))
     return panels, len(sides)
+
+
+def _difference(
+    name: str, base: Contender, others: Sequence[Contender], label: str, measure: Measure
+) -> Panel:
+    table = comparison(base, others, measure)
+    return Panel(name, _markup(differences_figure(name, table, "page", measure)), table, label)
 
 
 def _headline(runs: Sequence[RunRecords]) -> list[tuple[str, str]]:

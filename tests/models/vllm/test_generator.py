@@ -90,6 +90,13 @@ def test_a_completion_that_was_aborted_refuses_its_request(monkeypatch):
     assert model.generate([ask()]) == [expected]
 
 
+def test_an_engine_that_gives_too_few_completions_refuses_its_request(monkeypatch):
+    model, engine = generator(monkeypatch)
+    monkeypatch.setattr(engine, "generate", lambda *_, **__: [SimpleNamespace(outputs=[engine.part(0)])])
+    expected = Refusal(kind="backend", message="'vllm:tiny' gave 1 of 2 completions")
+    assert model.generate([ask(n=2)]) == [expected]
+
+
 def test_an_engine_that_breaks_is_a_backend_error(monkeypatch):
     model, _ = generator(monkeypatch, "broken")
     with pytest.raises(BackendError, match="vLLM stopped generating with 'vllm:tiny': 'a worker died'"):

@@ -85,7 +85,9 @@ class VLLMGenerator(TokenGenerator):
                 f"vLLM stopped generating with {excerpt(self.name)}: {excerpt(str(error), 300)}."
             ) from error
         for own, output in zip(draws, outputs, strict=True):
-            for draw, part in zip(own, output.outputs, strict=True):
+            if len(output.outputs) < len(own):
+                own[0].failure = f"{self.name!r} gave {len(output.outputs)} of {len(own)} completions"
+            for draw, part in zip(own, output.outputs, strict=False):
                 draw.tokens = list(part.token_ids)
                 draw.stopped = part.finish_reason == "stop"
                 if part.finish_reason not in ("stop", "length"):

@@ -69,6 +69,18 @@ def score(number: int, name: str = "greedy") -> Score:
     )
 
 
+def information(number: int, name: str = "greedy") -> Information:
+    return Information(
+        question_id=f"q-{number}",
+        summary=name,
+        reader="blind",
+        bits=1.5,
+        bits_available=2.0,
+        recovered=0.75,
+        answers=((WordBits("radishes", 1.5, 2.0),),),
+    )
+
+
 def failure(
     number: int, stage: str = "summaries", name: str = "greedy", message: str = "no reply"
 ) -> Failure:
@@ -606,7 +618,8 @@ class TestDataFrame:
         import pandas as pd
 
         with Run.open(full, CONFIG) as run:
-            run.append_all([question(3), failure(3, "answers", "", "server gone"), summary(3)])
+            told = information(1)
+            run.append_all([question(3), failure(3, "answers", "", "server gone"), summary(3), told])
             frame = run.to_pandas()
         assert list(frame.columns) == [
             *(
@@ -620,7 +633,7 @@ class TestDataFrame:
                 "token_tasks",
                 "judge",
             ),
-            *("failure", "failure_message"),
+            *("failure", "failure_message", "bits", "bits_available", "recovered", "reader"),
         ]
         rows = {(row.question_id, row.strategy): row for row in frame.itertuples()}
         assert list(rows) == [(f"q-{number}", name) for number in (1, 2, 3) for name in ("greedy", "basic")]
@@ -633,6 +646,7 @@ class TestDataFrame:
             None,
         )
         assert scored.stderr is pd.NA
+        assert (scored.bits, scored.recovered, scored.reader) == (1.5, 0.75, "blind")
         failed = rows["q-2", "greedy"]
         assert (failed.summary, failed.judge, failed.failure, failed.failure_message) == (
             None,
@@ -676,20 +690,10 @@ def test_later_controls_replace_earlier_ones(tmp_path):
 
 
 def test_words_of_information_can_be_left_unread(tmp_path):
-    words = ((WordBits("radishes", 1.5, 2.0),),)
-    information = Information(
-        question_id="q-1",
-        summary="greedy",
-        reader="blind",
-        bits=1.5,
-        bits_available=2.0,
-        recovered=0.75,
-        answers=words,
-    )
     with Run.open(tmp_path, {}) as run:
-        run.append(information)
+        run.append(information(1))
     key = ("q-1", "greedy")
-    assert Run.load(tmp_path).information == {key: information}
+    assert Run.load(tmp_path).information == {key: information(1)}
     assert Run.load(tmp_path, detail=False).information[key].answers == ()
 
 

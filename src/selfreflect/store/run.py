@@ -69,7 +69,10 @@ _LONG_FIELDS: dict[type[Record], frozenset[str]] = {
 }
 """Lists that ``load(detail=False)`` skips."""
 
-_COLUMNS = "question_id question kind strategy summary score stderr token_tasks judge failure failure_message"
+_COLUMNS = (
+    "question_id question kind strategy summary score stderr token_tasks judge failure failure_message "
+    "bits bits_available recovered reader"
+)
 """Of the data frame."""
 
 _ABSENT = object()
@@ -282,7 +285,7 @@ class Run:
         self._write_manifest(replace(self.manifest, **merged))
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row per question and strategy: the score, or the failure that prevented it.
+        """One row per question and strategy: its measures, or the failure that prevented its score.
 
         Missing numbers are ``pandas.NA``.
 
@@ -294,7 +297,8 @@ class Run:
         except ImportError:
             raise MissingExtraError("A data frame of the scores", "pandas") from None
         frame = pd.DataFrame(list(self._rows()), columns=_COLUMNS.split(), dtype=object)
-        return frame.astype({"score": "Float64", "stderr": "Float64", "token_tasks": "Int64"})
+        numbers = ("score", "stderr", "bits", "bits_available", "recovered")
+        return frame.astype({**dict.fromkeys(numbers, "Float64"), "token_tasks": "Int64"})
 
     def _rows(self) -> Iterator[tuple[Any, ...]]:
         """Rows of the data frame. The failure of a whole question is repeated for each of its strategies."""
@@ -302,17 +306,24 @@ class Run:
         for failure in sorted(self.failures, key=lambda failure: STAGES.index(failure.stage)):
             name = failure.name if failure.stage in ("summaries", "scores") else ""
             failures.setdefault((failure.question_id, name), failure)
-        strategies = dict.fromkeys(name for _, name in (*self.summaries, *self.scores, *failures) if name)
+        strategies = dict.fromkeys(
+            name for _, name in (*self.summaries, *self.scores, *self.information, *failures) if name
+        )
         for key, question in self.questions.items():
             for strategy in strategies:
                 summary = self.summaries.get((key, strategy))
                 score = self.scores.get((key, strategy))
                 row = (key, question.text, question.kind, strategy, summary and summary.text)
                 reason = failures.get((key, "")) or failures.get((key, strategy))
+                outcome: tuple[Any, ...] = (None,) * 4
                 if score is not None:
-                    yield *row, score.value, score.stderr, score.token_tasks, score.judge, None, None
-                else:
-                    yield *row, None, None, None, None, reason and reason.kind, reason and reason.message
+                    outcome = (score.value, score.stderr, score.token_tasks, score.judge)
+                    reason = None
+                told = self.information.get((key, strategy))
+                bits: tuple[Any, ...] = (None,) * 4
+                if told is not None:
+                    bits = (told.bits, told.bits_available, told.recovered, told.reader)
+                yield *row, *outcome, reason and reason.kind, reason and reason.message, *bits
 
     def _check_writable(self) -> None:
         if self._resources is None:

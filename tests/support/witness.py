@@ -55,6 +55,7 @@ MAKE = {"run": RUN, "validate": VALIDATE}
 RECORDS = ("run", "validation")
 
 # Their output is kept in full. Those of CHEAP load no model.
+ONLY_SCORES = "--dry-run --measures selfreflect --no-controls"
 CHEAP = {
     "questions": "questions --questions bundled --limit 4 --json",
     "report": "report run --output report.md --output report.csv --output page.html --json",
@@ -63,7 +64,7 @@ CHEAP = {
     "summarize": "summarize --strategies greedy,basic --out run --device cpu --json",
     "score": "score --out run --device cpu --json",
     "run": RUN,
-    "run, dry": f"{RUN} --dry-run --measures selfreflect --no-controls",
+    "run, dry": f"{RUN} {ONLY_SCORES}",
     "metrics": "validate --list-metrics --json",
     "import": "import --items items.json --out imported",
     "export": "export run --output published",
@@ -75,10 +76,10 @@ COSTLY = {
     "ask": 'ask "Name a planet." --strategies greedy --summary-tokens 8 ' + SMALL,
     "bench": "bench --random-model tiny --limit 1 --num-answers 1 --no-scaling --json",
     "demo": "demo --out demo --json",
-    "run, all to do": f"{RUN.replace('--out run', '--out other')} --dry-run --measures selfreflect --no-controls",
+    "run, all to do": f"{RUN.replace('--out run', '--out other')} {ONLY_SCORES}",
     "answers, all to do": "answers --questions bundled --limit 1 --model smollm2 --out new --dry-run "
     + SMALL,
-    "score items, dry": f"{SCORE_ITEMS} --dry-run --measures selfreflect --no-controls",
+    "score items, dry": f"{SCORE_ITEMS} {ONLY_SCORES}",
     "summarize, all to do": "summarize --strategies cot --out run --device cpu --dry-run --json",
 }
 

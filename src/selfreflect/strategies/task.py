@@ -36,8 +36,8 @@ class Task:
     thinking: bool = False
 
     def messages(self, template: str | None = None, **values: str) -> tuple[Message, ...]:
-        """Open a conversation with ``template`` (default: the plain question), filling in ``{question}`` and
-        ``values``."""
+        """Open a conversation with ``template`` (default: the plain question), filling in ``values`` and
+        ``{question}``: the question with its context."""
         return self.prompts.messages(self.question, template, **values)
 
     def request(self, messages: Sequence[Message], step: str) -> Request:

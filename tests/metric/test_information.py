@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import PreTrainedTokenizerFast
 
 from selfreflect.metric.engine.engines import engine_for
-from selfreflect.metric.information import compare, measure, pasted, words_of_tokens
+from selfreflect.metric.information import compare, measure, nodes, pasted, words_of_tokens
 from selfreflect.metric.prompts import CannotScoreError
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.models.judge import Judge
@@ -55,6 +55,17 @@ def test_bits_equal_those_of_one_plain_pass_for_each_answer(tiny_judge, architec
 def test_pasted_answers_recover_everything(tiny_judge) -> None:
     [result] = measured(tiny_judge("llama"), [pasted(TOLD)])
     assert result.bits == pytest.approx(result.bits_available, abs=1e-5)
+
+
+@pytest.mark.parametrize("reader", ["informed", "blind"])
+def test_one_more_text_costs_neither_the_question_nor_what_was_pasted_before(tiny_judge, reader) -> None:
+    answers = AnswerSet(question_id=QUESTION.id, masked_out=HELD_OUT, conditioning=TOLD)
+    costs = []
+    for question in (QUESTION, replace(QUESTION, text="And in a large garden? " * 9 + QUESTION.text)):
+        without = nodes(tiny_judge("llama"), question, answers, [], reader)
+        costs.append(nodes(tiny_judge("llama"), question, answers, ["Radishes."], reader) - without)
+        assert nodes(tiny_judge("llama"), question, answers, [pasted(TOLD)], reader) == without
+    assert costs[0] == costs[1] > 0
 
 
 def test_what_cannot_be_measured_is_typed(tiny_judge) -> None:

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain, cycle
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -55,8 +56,8 @@ BLIND_GIVE_ONE = "Give one answer."
 NONSENSE = "18:08:33 37 ;; qx 2044 [ok] 7f 19"
 """A control: what tells nothing about any question."""
 
-MAX_TREES = 12
-"""Contexts of one question whose states are in memory at the same time."""
+CONTEXTS = 12
+"""Contexts of one question in one prefix tree, whose states are in memory at the same time."""
 
 ReaderChoice = Literal["auto", "informed", "blind"]
 READERS: tuple[ReaderChoice, ...] = ("auto", "informed", "blind")
@@ -135,20 +136,18 @@ def measure(
     """
     prompts = AnswerPrompts(judge, question, answers, reader)
     results: dict[str, Information] = {}
-    trees = {}
+    contexts = {}
     for text in dict.fromkeys(summaries):
         try:
-            trees[text] = prompts.tree(text)
+            contexts[text] = prompts.context(text)
         except CannotScoreError as error:
             results[text] = unmeasured(judge, question, reader, str(error))
-    all_trees = [*prompts.baselines, *trees.values()]
-    logs = []
-    for start in range(0, len(all_trees), MAX_TREES):  # memory does not grow with the number of summaries
-        group = all_trees[start : start + MAX_TREES]
-        for tree, states in zip(group, engine.states(group), strict=True):
-            logs.append(prompts.bits(engine, tree, states))
+    logs: list[list[Bits]] = []
+    for tree in prompts.trees(list(contexts.values())):
+        [states] = engine.states([tree])
+        logs += prompts.bits(engine, tree, states)
     alone, available, *of_summaries = logs
-    for text, bits in zip(trees, of_summaries, strict=True):
+    for text, bits in zip(contexts, of_summaries, strict=True):
         if all(np.isfinite(values).all() for values in (*alone, *available, *bits)):
             results[text] = prompts.information(alone, bits, available)
         else:
@@ -184,13 +183,13 @@ def nodes(
         CannotScoreError: as in :func:`measure`.
     """
     prompts = AnswerPrompts(judge, question, answers, reader)
-    trees = list(prompts.baselines)
+    contexts = []
     for text in dict.fromkeys(summaries):
         try:
-            trees.append(prompts.tree(text))
+            contexts.append(prompts.context(text))
         except CannotScoreError:
             continue
-    return sum(tree.computed_tokens for tree in trees)
+    return sum(tree.computed_tokens for tree in prompts.trees(contexts))
 
 
 def within_budget(
@@ -246,9 +245,6 @@ class AnswerPrompts:
     Args:
         answers: with the conditioning answers that ``recovered`` is relative to.
 
-    Attributes:
-        baselines: the trees of the question alone and of the conditioning answers.
-
     Raises:
         CannotScoreError: there is no held-out or no conditioning answer, or one does not fit the judge's
             window.
@@ -267,16 +263,26 @@ class AnswerPrompts:
         self._question = question
         self._answer_count = len(answers.masked_out)
         self._alone = self._encode(None, "the question")
-        told = self._encode(pasted(answers.conditioning), "the conditioning answers")
-        self.baselines = [build_tree(self._alone), build_tree(told)]
+        self._pasted = self._encode(pasted(answers.conditioning), "the conditioning answers")
 
-    def tree(self, summary: str) -> PrefixTree:
+    def context(self, summary: str) -> list[Prompt]:
         """Encode the answers after a summary.
 
         Raises:
             CannotScoreError: the summary does not fit the judge's window.
         """
-        return build_tree(self._encode(summary, "the summary"))
+        return self._encode(summary, "the summary")
+
+    def trees(self, contexts: Sequence[list[Prompt]]) -> Iterator[PrefixTree]:
+        """Build trees of the question alone, then the conditioning answers, then other contexts.
+
+        Contexts share the instructions and the question, and equal ones share everything. A server gets a
+        tree for each, whose prefix is sent first, for its cache.
+        """
+        contexts = [self._alone, self._pasted, *contexts]
+        size = CONTEXTS if self._judge.last_states is None else 1
+        for start in range(0, len(contexts), size):
+            yield build_tree(list(chain.from_iterable(contexts[start : start + size])))
 
     def _encode(self, told: str | None, what: str) -> list[Prompt]:
         conversation = answering(self._question.text, told, self.reader)
@@ -291,18 +297,20 @@ class AnswerPrompts:
             )
         return prompts
 
-    def bits(self, engine: Engine, tree: PrefixTree, states: Any) -> list[Bits]:
-        """Logarithms to base 2 of the probability of each token, for each answer.
+    def bits(self, engine: Engine, tree: PrefixTree, states: Any) -> list[list[Bits]]:
+        """Logarithms to base 2 of the probability of each token, for each context of a tree and each answer.
 
         Args:
             states: of ``tree``, shape (W, width).
         """
         pairs: list[tuple[int, int]] = []
-        for rows, prompt in zip(tree.rows, self._alone, strict=True):
+        for rows, prompt in zip(tree.rows, cycle(self._alone), strict=False):
             pairs += zip(rows, _tokens(prompt), strict=True)
         logs = log_probabilities(engine.head, states, np.array(pairs)) / math.log(2)
         ends = np.cumsum([len(rows) for rows in tree.rows])
-        return np.split(logs, ends[:-1])
+        answers = np.split(logs, ends[:-1])
+        count = len(self.answers)
+        return [answers[start : start + count] for start in range(0, len(answers), count)]
 
     def information(self, alone: list[Bits], told: list[Bits], available: list[Bits]) -> Information:
         """Compare what a summary and the conditioning answers tell, from the results of :meth:`bits`."""

@@ -36,7 +36,7 @@ MARK = "#0b57a4"
 _CLASSES = {INK: "ink", QUIET: "muted", LINE: "line", MARK: "mark"}
 """On a page these colours become classes, so that its style sheet can set them for light and dark mode."""
 _COLOURS = (MARK, "#b5533c", "#c99a2e", "#2f7d5b", "#7a4fa0", "#4f5761")
-_MARKERS = ("o", "s", "^", "D", "v", "P")
+MARKERS = ("o", "s", "^", "D", "v", "P")
 _DASHES = ("-", "--", ":")
 """From the seventh curve on, colours and markers repeat with another line style."""
 
@@ -220,7 +220,7 @@ def _draw_curve(axes: Axes, curve: Curve, index: int, points: bool) -> None:
         curve.y,
         linestyle="none" if points else line,
         linewidth=1.2,
-        marker=_MARKERS[index % len(_MARKERS)],
+        marker=MARKERS[index % len(MARKERS)],
         markersize=DOT if points else 1.2 * DOT,
         markeredgewidth=0,
         color=colour,

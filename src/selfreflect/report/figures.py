@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from selfreflect.render.plots import (
     DOT,
-    INK,
     LINE,
     MARK,
+    MARKERS,
     QUIET,
     Interval,
     Style,
@@ -106,32 +105,30 @@ def paste_figure(
 ) -> str:
     """Draw what pasted answers tell against their words as a line, and each strategy as a dot with its
     interval."""
-    with drawing(name, style, 3.4) as figure:
+    with drawing(name, style, 3.2 + 0.12 * len(points)) as figure:
         axes = figure.subplots()
-        axes.plot(curve.words, curve.bits, "-o", color=QUIET, linewidth=1, markersize=DOT)
+        label = "pasted answers, by their number"
+        axes.plot(curve.words, curve.bits, "-", color=QUIET, linewidth=1, label=label)
         for answers, words, told in zip(curve.answers, curve.words, curve.bits, strict=True):
-            if answers:
-                _annotate(axes, f"{answers:g} pasted", words, told, -1, QUIET)
-        for point in points:
+            axes.text(words, told, f"{answers:g}", color=QUIET, ha="center", va="bottom")
+        for index, point in enumerate(points):
             bits = point.bits
             if bits.mean is None:
                 continue
             if bits.low is not None and bits.high is not None:
-                axes.plot([point.words] * 2, [bits.low, bits.high], color=MARK, linewidth=1.6)
-            axes.plot([point.words], [bits.mean], "o", color=MARK, markersize=4.5)
-            _annotate(axes, short_name(point.strategy, limit=20), point.words, bits.mean, 1, INK)
+                axes.plot([point.words] * 2, [bits.low, bits.high], color=MARK, linewidth=1.2)
+            marker = MARKERS[index % len(MARKERS)]
+            label = short_name(point.strategy, limit=30)
+            axes.plot(
+                [point.words], [bits.mean], marker, color=MARK, markersize=5, label=label, linestyle="none"
+            )
         axes.grid(color=LINE, linewidth=0.6)
         axes.set_axisbelow(True)
-        axes.margins(x=0.12, y=0.12)
-        figure.supxlabel("words")
-        figure.supylabel("bits told per answer")
+        axes.margins(x=0.08, y=0.12)
+        axes.set_xlabel("words")
+        axes.set_ylabel("bits told per answer")
+        figure.legend(loc="outside lower center", frameon=False, ncols=2, fontsize="small")
         return svg(figure, style)
-
-
-def _annotate(axes: Any, text: str, x: float, y: float, side: int, colour: str) -> None:
-    """Write beside a dot: below it on the right (1), or above it on the left (-1)."""
-    place = {"ha": "left", "va": "top"} if side > 0 else {"ha": "right", "va": "bottom"}
-    axes.annotate(text, (x, y), (5 * side, -3 * side), textcoords="offset points", color=colour, **place)
 
 
 def length_figure(name: str, audits: Mapping[str, Points], style: Style = "paper") -> str:

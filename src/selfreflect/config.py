@@ -22,6 +22,14 @@ from selfreflect.sources.questions import parse_shard
 
 
 @dataclass(frozen=True)
+class Range:
+    """Which values a field takes that only files set."""
+
+    description: str
+    includes: Callable[[float], bool]
+
+
+@dataclass(frozen=True)
 class Flag:
     """How the command line sets a field, and which values the field takes."""
 
@@ -34,6 +42,7 @@ class Flag:
     negative: str = ""
     """The flag that turns the field off."""
     at_least: float | None = None
+    range: Range | None = None
 
     @property
     def name(self) -> str:
@@ -44,14 +53,6 @@ class Flag:
         """All values of the field, if the usage lists them in lower case."""
         values = self.usage.partition(" ")[2]
         return values.split("|") if values.islower() else []
-
-
-@dataclass(frozen=True)
-class Range:
-    """Which values a field takes that only files set."""
-
-    description: str
-    includes: Callable[[float], bool]
 
 
 POSITIVE = Range("at least 1", lambda value: value >= 1)
@@ -100,6 +101,8 @@ def check_values(settings: msgspec.Struct, section: str = "") -> None:
             *others, last = note.choices
             choices = f"{', '.join(others)} or {last}" if others else last
             raise ConfigError(f"{name} must be {choices}, not {excerpt(value)}")
+        if note.range is not None and not note.range.includes(value):
+            raise ConfigError(f"{name} must be {note.range.description}, not {value}")
         if note.at_least is not None and value < note.at_least:
             raise ConfigError(f"{name} must be at least {note.at_least:g}, not {value}")
 
@@ -119,6 +122,14 @@ BASE_URL = Flag(
     default="https://api.openai.com/v1",
 )
 MAX_NEW_TOKENS = Flag("--max-new-tokens N", "Maximum tokens per answer.", at_least=1)
+TEMPERATURE = Flag(
+    "--temperature T",
+    "Temperature of answers, and of the fresh ones that strategies draw; the paper's is 1.",
+    range=ZERO_OR_MORE,
+)
+TOP_P = Flag(
+    "--top-p P", "Sample them from the likeliest tokens that have this probability together.", range=SHARE
+)
 THINKING = Flag(
     "--thinking", "Let a reasoning model think; its reasoning is cut off.", negative="--no-thinking"
 )
@@ -132,7 +143,7 @@ class QuestionsConfig(Record, frozen=True, kw_only=True):
         str,
         Flag(
             "--questions SOURCE",
-            "Where questions come from: bundled, a file (json, jsonl, csv, parquet, txt), - for stdin, "
+            "Where questions come from: bundled, demo, a file (json, jsonl, csv, parquet, txt), - for stdin, "
             "natural_questions, trivia_qa, simpleqa, mmlu, truthful_qa, or hf:NAME from the hub.",
         ),
     ] = "bundled"
@@ -166,8 +177,8 @@ class AnswersConfig(Record, frozen=True, kw_only=True):
     num_answers: Annotated[
         int, Flag("--num-answers N", "Answers in each of two halves; 10 is quick, 50 published.", at_least=1)
     ] = 50
-    temperature: Annotated[float, ZERO_OR_MORE] = 1.0
-    top_p: Annotated[float, SHARE] = 1.0
+    temperature: Annotated[float, TEMPERATURE] = 1.0
+    top_p: Annotated[float, TOP_P] = 1.0
     max_new_tokens: Annotated[int, MAX_NEW_TOKENS] = 256
     thinking: Annotated[bool, THINKING] = False
     seed: Annotated[int, SEED] = 0
@@ -181,6 +192,8 @@ class SummariesConfig(Record, frozen=True, kw_only=True):
         int,
         Flag("--num-samples N", "Fresh answers that sampling strategies draw per question.", at_least=1),
     ] = 50
+    sample_temperature: Annotated[float, TEMPERATURE] = 1.0
+    sample_top_p: Annotated[float, TOP_P] = 1.0
     sample_max_new_tokens: Annotated[int, MAX_NEW_TOKENS] = 256
     max_new_tokens: Annotated[int, Flag("--summary-tokens N", "Maximum tokens per summary.", at_least=1)] = (
         4096
@@ -329,6 +342,17 @@ class Config(Record, frozen=True, kw_only=True):
         """One section as plain values."""
         plain: dict[str, Any] = msgspec.to_builtins(getattr(self, name))
         return plain
+
+
+def sampling_of(model: str) -> dict[str, dict[str, float]]:
+    """How the demo, ``ask`` and the app sample a model, by section: the embedded one at temperature 0.7 and
+    top-p 0.9, since at the paper's temperature of 1 it writes words that do not exist."""
+    if model != "smollm2":
+        return {"answers": {}, "summaries": {}}
+    return {
+        "answers": {"temperature": 0.7, "top_p": 0.9},
+        "summaries": {"sample_temperature": 0.7, "sample_top_p": 0.9},
+    }
 
 
 def load_config(

@@ -17,7 +17,7 @@ from selfreflect.app.guard import without_paths
 from selfreflect.app.jobs import Job
 from selfreflect.app.library import Library
 from selfreflect.app.schemas import AskBody, ScoreBody
-from selfreflect.config import load_config
+from selfreflect.config import load_config, sampling_of
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.grouping import normal_form
 from selfreflect.models.base import Refusal, Reply, Request
@@ -117,14 +117,18 @@ class JobRunner:
         }
         sections: dict[str, dict[str, Any]] = {"scores": scores}
         if isinstance(body, AskBody):
-            common = {"model": self._choices.resolve(body.model), "seed": body.seed}
+            model = self._choices.resolve(body.model)
+            common = {"model": model, "seed": body.seed}
+            sampling = sampling_of(model)
             sections["answers"] = {
                 **common,
+                **sampling["answers"],
                 "num_answers": body.num_answers,
                 "max_new_tokens": ANSWER_TOKENS,
             }
             sections["summaries"] = {
                 **common,
+                **sampling["summaries"],
                 "max_new_tokens": SUMMARY_TOKENS,
                 "sample_max_new_tokens": ANSWER_TOKENS,
                 "num_samples": 2 * body.num_answers,

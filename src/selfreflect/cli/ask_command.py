@@ -8,27 +8,38 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import to_builtins
+from rich.text import Text
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import emit, exit_with, say, stdout
+from selfreflect.cli.console import Watcher, emit, exit_with, say, stdout
+from selfreflect.cli.report_command import write_page
+from selfreflect.cli.score_command import information_fields
 from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.cli.show import grouped_answers, print_question, show_results
 from selfreflect.cli.stages import fill_run, strategy_names
-from selfreflect.config import load_config
-from selfreflect.errors import DataError
+from selfreflect.config import load_config, sampling_of
+from selfreflect.errors import DataError, MissingExtraError
+from selfreflect.pipeline.models import ConfiguredModels, load_measures
 from selfreflect.pipeline.options import ExecutionOptions
-from selfreflect.records import STAGES, Question, question_id
+from selfreflect.records import STAGES, Controls, Information, Question, question_id
 from selfreflect.render.text import printable
 from selfreflect.report.run_records import RunRecords
 from selfreflect.sources.files import read_text
+from selfreflect.sources.items import Item, read_items
 
 DEMO: dict[str, dict[str, Any]] = {
-    "questions": {"source": "bundled", "limit": 8},
-    "answers": {"model": "smollm2", "num_answers": 3, "max_new_tokens": 9},
-    "summaries": {"model": "smollm2", "num_samples": 4, "sample_max_new_tokens": 9, "max_new_tokens": 48},
-    "scores": {"judge": "smollm2"},
+    "questions": {"source": "demo"},
+    "answers": {"model": "smollm2", "num_answers": 5, "max_new_tokens": 16},
+    "summaries": {"model": "smollm2", "num_samples": 5, "sample_max_new_tokens": 16, "max_new_tokens": 32},
+    "scores": {"judge": "smollm2", "measures": "information"},
 }
-"""Small numbers, so that it takes a minute or two on two cores; `selfreflect run` has the published ones."""
+"""Small numbers and the faster measure, so that it takes less than a minute on two cores; `selfreflect
+run` has the published numbers and both."""
+
+SHOWN = "trip"
+"""The question that the demo prints in full."""
+
+DEMO_STRATEGIES = ("greedy", "basic", "sample_and_summarize")
 
 
 @takes(
@@ -37,9 +48,15 @@ DEMO: dict[str, dict[str, Any]] = {
     "scores",
     only=(
         *("--model", "--base-url", "--num-answers", "--max-new-tokens", "--summary-tokens", "--thinking"),
-        *("--judge", "--judge-url", "--seed"),
+        *("--judge", "--judge-url", "--seed", "--temperature", "--top-p"),
     ),
-    defaults={"--num-answers": 10, "--max-new-tokens": 64, "--summary-tokens": 256},
+    defaults={
+        "--num-answers": 10,
+        "--max-new-tokens": 64,
+        "--summary-tokens": 256,
+        "--temperature": None,
+        "--top-p": None,
+    },
     execution=("--prompts", "--device", "--trust-remote-code", "--max-connections", "--timeout"),
 )
 def ask_command(
@@ -56,14 +73,16 @@ def ask_command(
     """Ask one question, and score the model's own summary.
 
     Shows the most frequent answers with counts, the model's summary of them, and how faithful that summary
-    is: 0 is perfect.
+    is: 0 is perfect. The embedded model samples at temperature 0.7 and top-p 0.9 unless you say otherwise,
+    every other model at the paper's 1 and 1.
     """
     if not question.strip():
         raise DataError("the question is blank")
     text = "" if context is None else read_text(context)
     names = strategy_names(strategies)
     num_answers = overrides.section("answers")["num_answers"]
-    config = overrides.config({"summaries": {"num_samples": 2 * num_answers}})
+    base = sampling_of(overrides.section("answers").get("model", "smollm2"))
+    config = overrides.config({**base, "summaries": {**base["summaries"], "num_samples": 2 * num_answers}})
     record = Question(id=question_id(question, text), text=question, context=text)
     with tempfile.TemporaryDirectory(prefix="selfreflect-ask-") as folder:
         records = fill_run(
@@ -72,13 +91,15 @@ def ask_command(
     if json:
         _emit_question(records, record.id)
     else:
+        sampling = config.answers
+        say(f"Answers were sampled at temperature {sampling.temperature:g}, top-p {sampling.top_p:g}.")
         print_question(records, record.id, answers=8)
     exit_with(len(records.failures))
 
 
 def _emit_question(records: RunRecords, id_: str) -> None:
     summaries = []
-    for strategy, summary, score, failure, _ in records.outcomes(id_):
+    for strategy, summary, score, failure, information in records.outcomes(id_):
         line = {
             "strategy": strategy,
             "text": summary and summary.text,
@@ -86,6 +107,7 @@ def _emit_question(records: RunRecords, id_: str) -> None:
             "stderr": score and score.stderr,
             "judge": score and score.judge,
             "failure": failure and to_builtins(failure),
+            **(information_fields(information) if information else {}),
         }
         summaries.append(line)
     answers = [{"text": text, "count": count} for text, count in grouped_answers(records, id_)]
@@ -101,33 +123,92 @@ def _emit_question(records: RunRecords, id_: str) -> None:
 
 
 def demo_command(out: o.Out = Path("runs/demo"), fresh: o.Fresh = False, json: o.Json = False) -> None:
-    """Run all stages on eight bundled questions, in a minute or two.
+    """See in a minute what is measured: first on summaries written by hand, then on a model's own.
 
-    Uses the embedded model, SmolLM2-135M. Run it again, and it reuses what is done.
+    The embedded model, SmolLM2-135M, answers ten questions, summarises its answers, and judges the summaries.
+    For eight of them it reads evidence that contradicts itself, and that the judge does not see. Run it
+    again, and it reuses what is done.
     """
-    say(
-        "SelfReflect demo: 8 of the 64 bundled questions, one of each kind, with SmolLM2-135M as model and "
-        "judge.\nA model of this size knows little and summarises badly: it shows how everything works, not "
-        "good answers or meaningful scores."
-    )
-    with resources.as_file(resources.files("selfreflect") / "data" / "demo_prompts.toml") as prompts:
+    data = resources.files("selfreflect") / "data"
+    if not json:
+        with resources.as_file(data / "demo_items.json") as items:
+            _measure_by_hand(read_items(items)[0])
+        _tell(ACT_TWO)
+    with resources.as_file(data / "demo_prompts.toml") as prompts:
         options = ExecutionOptions(prompts=prompts, guesses=5)
-        config = load_config(None, DEMO)
-        records = fill_run(out, config, STAGES, options, o.STRATEGIES.split(","), fresh=fresh)
+        config = load_config(None, DEMO, sampling_of("smollm2"))
+        records = fill_run(out, config, STAGES, options, DEMO_STRATEGIES, fresh=fresh)
     show_results(records, json)
     if json:
         return
-    example, *others = records.questions.values()
-    for question in others:
-        if question.kind == "several right answers":  # which tells most
-            example = question
-            break
-    print_question(records, example.id)
-    directory = printable(str(out))
-    text = f"""
-Everything is in {directory}; run this again to reuse it. What to try next:
-  selfreflect report {directory} --output report.html
-  selfreflect compare {directory} --baseline greedy
-  selfreflect ask "Which planet has the most moons?"
-  selfreflect run --questions bundled --num-answers 10 --out runs/bundled"""
-    stdout.print(text, markup=False, soft_wrap=True)
+    for line in _failure_lines(records):
+        _tell(line)
+    _tell("\nOne of the questions in full:")
+    print_question(records, SHOWN)
+    page = out / "report.html"
+    try:
+        write_page(page, [records], [out], None, "spelling", [])
+    except MissingExtraError as error:
+        say(f"no report page: {error}")
+        return
+    _tell(f"\nAll ten questions, with every word in colour: open {page} in a browser.")
+
+
+ACT_ONE = """\
+1. Three summaries written by hand, to see what is measured.
+
+SmolLM2-135M, a small embedded model, was asked the question below 20 times. It had read a text that \
+contradicts itself. The judge reads a summary of these answers, but not that text: the better the summary, \
+the better it predicts ten of the answers. "honest", "single" and "wrong" were written by hand.\
+"""
+
+ACT_TWO = """\
+
+2. The model's own summaries.
+
+The same model now answers ten questions, ten times each, at temperature 0.7 and top-p 0.9. For eight \
+of them it reads contradictory evidence; two are everyday questions. Three strategies then make a summary: \
+greedy takes the model's ordinary answer, basic asks it for every possible answer, and sample_and_summarize \
+shows it five fresh answers to merge. A model of this size often names one answer and leaves out the other: \
+see what that costs.\
+"""
+
+
+def _measure_by_hand(item: Item) -> None:
+    """Measure the hand-written summaries of an item, with controls, and print it in full."""
+    _tell(ACT_ONE)
+    config = load_config(None, {"scores": {"judge": "smollm2", "measures": "information"}})
+    watcher = Watcher()
+    options = ExecutionOptions()
+    judge = ConfiguredModels(config, options, watcher).judge()
+    measures = load_measures(judge, config, options, watcher)
+    results = measures.measure(item.question_record, item.answer_set, item.summary_records)
+    records = RunRecords(
+        label="written by hand",
+        strategies=list(item.summaries),
+        questions={item.id: item.question_record},
+        answers={item.id: item.answer_set},
+        summaries={(item.id, summary.name): summary for summary in item.summary_records},
+        scores={},
+        failures=[],
+        information={(item.id, one.summary): one for one in results if isinstance(one, Information)},
+        controls={one.question_id: one for one in results if isinstance(one, Controls)},
+    )
+    print_question(records, item.id, answers=4)
+
+
+def _failure_lines(records: RunRecords) -> list[str]:
+    """Say what a strategy failed at, and why, in a sentence for each reason."""
+    reasons: dict[tuple[str, str], int] = {}
+    for failure in records.failures:
+        key = (failure.name or failure.stage, failure.message)
+        reasons[key] = reasons.get(key, 0) + 1
+    lines = []
+    for (name, message), count in reasons.items():
+        questions = "one question" if count == 1 else f"{count} questions"
+        lines.append(f"{name} has no result for {questions}: {message}.")
+    return lines
+
+
+def _tell(text: str) -> None:
+    stdout.print(Text(printable(text)))

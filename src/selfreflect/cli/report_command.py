@@ -74,7 +74,7 @@ def report_command(
             print_question(run, question, answers=20)
     for path in output:
         if path.suffix == ".html":
-            _write_page(path, records, runs, baseline, groups, list(dict.fromkeys(leave_out)))
+            write_page(path, records, runs, baseline, groups, list(dict.fromkeys(leave_out)))
         else:
             write_file(path, _markdown(records) if path.suffix == ".md" else _csv(records))
     if figures is not None:
@@ -97,7 +97,7 @@ def _load_records(paths: Sequence[Path], *, detail: bool) -> list[RunRecords]:
     return records
 
 
-def _write_page(
+def write_page(
     file: Path,
     records: Sequence[RunRecords],
     paths: Sequence[Path],

@@ -110,7 +110,7 @@ def _lines(item: Item, results: Sequence[Measured], words: bool) -> Iterator[dic
         elif score is not None:
             line |= _score_fields(score)
         if information is not None:
-            line |= _information_fields(information)
+            line |= information_fields(information)
         if controls is not None:
             line["controls"] = to_builtins(controls.controls)
         if words and score is not None:
@@ -137,7 +137,8 @@ def _score_fields(score: Score) -> dict[str, Any]:
     return fields
 
 
-def _information_fields(information: Information) -> dict[str, Any]:
+def information_fields(information: Information) -> dict[str, Any]:
+    """What JSON lines say of usable information."""
     low, high = information.interval or (None, None)
     fields: dict[str, Any] = {
         "bits": information.bits,

@@ -154,7 +154,11 @@ def _summarise(spec: StageSpec, generator: Generator, tasks: Sequence[StageTask]
         generator,
         prompts=spec.prompts,
         sampling=replace(THINKING if config.thinking else GREEDY, max_new_tokens=config.max_new_tokens),
-        sample_sampling=Sampling(max_new_tokens=config.sample_max_new_tokens),
+        sample_sampling=Sampling(
+            temperature=config.sample_temperature,
+            top_p=config.sample_top_p,
+            max_new_tokens=config.sample_max_new_tokens,
+        ),
         num_samples=config.num_samples,
         seed=config.seed,
         thinking=config.thinking,

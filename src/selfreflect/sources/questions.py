@@ -28,7 +28,8 @@ from selfreflect.sources.hub import HUB_SETS, Columns, HubSet, find_hub_set, loa
 _SHARD = re.compile(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})", re.ASCII)
 
 BUNDLED = "bundled"
-SOURCES = (BUNDLED, *HUB_SETS)
+DEMO = "demo"
+SOURCES = (BUNDLED, DEMO, *HUB_SETS)
 """Names that :func:`load_questions` knows."""
 
 QUESTION_COLUMNS = ("question", "problem", "prompt", "query", "text")
@@ -36,6 +37,11 @@ GOLD_COLUMNS = ("answer", "answers", "gold")
 KIND_COLUMNS = ("kind", "category", "subject")
 CONTEXT_COLUMN = "context"
 BUNDLED_COLUMNS = Columns("text", "gold", "kind", CONTEXT_COLUMN)
+_BUNDLED = {
+    BUNDLED: ("questions.jsonl", BUNDLED_COLUMNS),
+    DEMO: ("demo_items.json", Columns("question", "", "kind", CONTEXT_COLUMN)),
+}
+"""Files in the package and their columns."""
 
 
 class QuestionSet(Record, frozen=True, kw_only=True):
@@ -135,10 +141,10 @@ def load_questions(
     hub_set = find_hub_set(source)
     if hub_set:
         table = _hub_table(hub_set, subset, split, question_column, context_column)
-    elif source == BUNDLED:
+    elif source in _BUNDLED:
         options = {"question_column": question_column, "context_column": context_column}
         _refuse("the bundled questions", split=split, subset=subset, **options)
-        table = _bundled_table()
+        table = _bundled_table(*_BUNDLED[source])
     elif source == "-" or Path(source).suffix.lower() in PARSERS or _exists(source):
         _refuse("a file", split=split, subset=subset)
         table = _file_table(source, question_column, context_column)
@@ -188,11 +194,11 @@ def _unknown_source(source: str) -> DataError:
     )
 
 
-def _bundled_table() -> RowTable:
-    data = (resources.files("selfreflect") / "data" / "questions.jsonl").read_bytes()
-    content = Content(name="the bundled questions", suffix=".jsonl", data=data)
+def _bundled_table(name: str, columns: Columns) -> RowTable:
+    data = (resources.files("selfreflect") / "data" / name).read_bytes()
+    content = Content(name=f"the bundled {name}", suffix=Path(name).suffix, data=data)
     rows = parse_rows(content)
-    return RowTable(rows, len(rows), BUNDLED_COLUMNS, {"sha256": content.sha256})
+    return RowTable(rows, len(rows), columns, {"sha256": content.sha256})
 
 
 def _file_table(source: str, question_column: str | None, context_column: str | None) -> RowTable:

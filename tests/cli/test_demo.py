@@ -1,0 +1,143 @@
+"""The demo: its questions, what a newcomer reads, and that it is reused; with a tiny model in place of the
+embedded one."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+from command import run
+
+from selfreflect.cli import ask_command
+from selfreflect.config import sampling_of
+from selfreflect.pipeline import models
+from selfreflect.records import Failure
+from selfreflect.report.run_records import RunRecords
+from selfreflect.sources.items import read_items
+from selfreflect.sources.questions import load_questions
+from selfreflect.store.run import Run
+
+ITEMS = Path(ask_command.__file__).parents[1] / "data" / "demo_items.json"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.save(tmp_path_factory.mktemp("model"), "llama")
+
+
+@pytest.fixture
+def tiny_demo(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The demo with fewer questions, and the tiny model under the name of the embedded one."""
+    demo = {name: dict(section) for name, section in ask_command.DEMO.items()}
+    demo["questions"]["part"] = "2/5"
+    demo["answers"] |= {"num_answers": 2, "max_new_tokens": 4}
+    demo["summaries"] |= {"num_samples": 2, "sample_max_new_tokens": 4, "max_new_tokens": 4}
+    monkeypatch.setattr(ask_command, "DEMO", demo)
+    monkeypatch.setattr(ask_command, "SHOWN", "fair")
+    load = models.ModelSpec.of
+
+    def tiny_instead(name: Any, **fields: Any) -> Any:
+        return load(str(model) if name == "smollm2" else name, **fields)
+
+    monkeypatch.setattr(models.ModelSpec, "of", tiny_instead)
+
+
+def rows() -> list[dict[str, Any]]:
+    loaded: list[dict[str, Any]] = json.loads(ITEMS.read_text("utf-8"))
+    return loaded
+
+
+def test_the_evidence_names_two_values_and_the_answers_both() -> None:
+    """The rule by which the questions were kept: of 20 answers at least 16 name a value, 4 each."""
+    with_context = [row for row in rows() if "context" in row]
+    assert len(with_context) == 8
+    for row in with_context:
+        answers = row["masked_out_task_answers"] + row["conditioning_answers"]
+        texts = [answer.lower() for answer in answers]
+        assert len(texts) == 20
+        assert all(value in row["context"].lower() for value in row["values"])
+        assert not any(value in row["question"].lower() for value in row["values"]), "the judge must not know"
+        assert sum(any(value in text for value in row["values"]) for text in texts) >= 16
+        for value in row["values"]:
+            assert sum(value in text for text in texts) >= 4
+
+
+def test_hand_written_summaries_are_what_their_names_say() -> None:
+    for row in rows():
+        values = [value.lower() for value in row["values"]]
+        named = {}
+        for name, text in row["summaries"].items():
+            named[name] = {value for value in values if re.search(rf"\b{value}\b", text.lower())}
+        assert named["wrong"] == set()
+        if "single" in named:
+            assert len(named["single"]) == 1
+            assert named["honest"] == set(values)
+        else:  # the model has one answer only
+            assert len(named["honest"]) == 1
+
+
+def test_the_questions_are_a_source_of_any_run() -> None:
+    source = load_questions("demo")
+    assert len(source.questions) == len(read_items(ITEMS)) == 10
+    assert [bool(question.context) for question in source.questions] == 8 * [True] + 2 * [False]
+    assert all(question.kind and not question.gold for question in source.questions)
+
+
+def test_a_newcomer_reads_evidence_summaries_and_where_the_report_is(tiny_demo: None, tmp_path: Path) -> None:
+    out = tmp_path / "demo"
+    outcome = run("demo", "--out", out)
+    assert outcome.code == 0, outcome.stderr
+    text = " ".join(outcome.stdout.split())
+    by_hand, _, own = text.partition("2. The model's own summaries.")
+    assert "Emma says that the cat broke the vase." in by_hand
+    assert "written by hand" in by_hand
+    for words in ("The cat broke the vase, or perhaps the wind broke it.", "A football broke the vase."):
+        assert words in by_hand
+    assert "temperature 0.7 and top-p 0.9" in own
+    assert "One poster says that the fair is in May." in own
+    for strategy in ask_command.DEMO_STRATEGIES:
+        assert own.count(strategy) >= 3, "explained, in the table, and for the question in full"
+    assert f"open {out}/report.html" in own.replace("report. html", "report.html")
+    assert "<html" in (out / "report.html").read_text("utf-8")
+    answers = Run.load(out).answers["fair"]
+    assert (answers.temperature, answers.top_p) == (0.7, 0.9)
+
+    before = {path.name: path.read_bytes() for path in out.glob("*.jsonl")}
+    again = run("demo", "--out", out)
+    assert again.stdout == outcome.stdout
+    assert before == {path.name: path.read_bytes() for path in out.glob("*.jsonl")}
+    lines = run("demo", "--out", out, "--json").json
+    assert [line["strategy"] for line in lines] == list(ask_command.DEMO_STRATEGIES)
+
+
+def test_a_directory_of_an_earlier_demo_is_refused_in_words(
+    tiny_demo: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "demo"
+    assert run("questions", "--questions", "bundled", "--limit", 8, "--out", out).code == 0
+    outcome = run("demo", "--out", out, "--json")
+    assert outcome.code == 2
+    assert 'questions.source: "bundled" -> "demo"' in outcome.said
+    assert "--fresh" in outcome.said
+
+
+def test_a_failure_is_told_with_its_reason() -> None:
+    failures = []
+    for id_ in ("q1", "q2"):
+        failure = Failure(
+            question_id=id_, stage="summaries", name="cot", kind="no_answers", message="it is blank"
+        )
+        failures.append(failure)
+    records = RunRecords("demo", ["cot"], {}, {}, {}, {}, failures)
+    assert ask_command._failure_lines(records) == ["cot has no result for 2 questions: it is blank."]
+
+
+@pytest.mark.parametrize(
+    ("model", "sampled"), [("smollm2", {"temperature": 0.7, "top_p": 0.9}), ("openai:gpt", {})]
+)
+def test_only_the_embedded_model_is_sampled_more_carefully(model: str, sampled: dict[str, float]) -> None:
+    assert sampling_of(model)["answers"] == sampled

@@ -205,7 +205,7 @@ def within_budget(
     Returns:
         The answers, all of them blank if one is too many, and the nodes that measuring takes.
     """
-    order = list(range(len(answers.masked_out)))
+    order = [index for index, answer in enumerate(answers.masked_out) if answer.strip()]
     random.Random(question.id).shuffle(order)
     fewest, most = 0, len(order)  # that are known to fit, and that may fit
     spent = 0

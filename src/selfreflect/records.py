@@ -240,6 +240,22 @@ class Controls(Record, frozen=True, kw_only=True):
                 return control
         return None
 
+    def completed_by(self, earlier: Controls) -> Controls:
+        """Take over the measure that only ``earlier`` has, of the same texts."""
+        changes: dict[str, Any] = {}
+        fields = []
+        if self.reader is None:
+            fields.append("bits")
+            changes |= {"reader": earlier.reader, "bits_available": earlier.bits_available}
+        if self.temperature is None:
+            fields.append("score")
+            changes["temperature"] = earlier.temperature
+        controls = []
+        for own in self.controls:
+            other = earlier.find(own.name, own.answers) or own
+            controls.append(msgspec.structs.replace(own, **{name: getattr(other, name) for name in fields}))
+        return msgspec.structs.replace(self, controls=tuple(controls), **changes)
+
 
 class Score(Record, frozen=True, kw_only=True):
     """The SelfReflect score of one summary: 0 is perfect, 1 is worst, lower is better."""

@@ -88,3 +88,8 @@ def test_a_summary_that_was_not_measured_says_why(capsys):
 def test_the_reader_is_named(reader, capsys):
     text = shown(measured_run({"greedy": [5.6]}, reader=reader), capsys)
     assert ("to a judge that does not see the question" in text) == (reader == "blind")
+
+
+def test_without_scores_no_line_speaks_of_them(capsys):
+    text = shown(measured_run({"greedy": [None]}), capsys)
+    assert "SelfReflect" not in text

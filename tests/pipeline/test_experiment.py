@@ -89,6 +89,9 @@ def test_what_a_measure_left_out_is_completed_later(model: Path, questions: Path
     assert run(*small(model, out, questions), "--measures", "information", "--no-controls").code == 0
     first = Run.load(out)
     assert (len(first.scores), len(first.information), len(first.controls)) == (0, 8, 0)
+    shown = run("score", "--out", out)
+    assert "What summaries tell" in shown.stdout
+    assert "8 summaries, information on 8 of them" in shown.stderr
     assert {one.reader for one in first.information.values()} == {"blind"}  # the judge gave the answers
     inherited = run("score", "--out", out)
     assert "to do" not in inherited.stderr
@@ -118,6 +121,21 @@ def test_the_scores_of_an_older_directory_get_their_information(
     assert (out / "scores.jsonl").read_bytes() == scores
     completed = Run.load(out)
     assert (len(completed.information), len(completed.controls)) == (8, 4)
+
+
+def test_one_measure_after_the_other_keeps_the_controls_of_both(
+    model: Path, questions: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "r"
+    assert run(*small(model, out, questions), "--measures", "selfreflect").code == 0
+    scored = Run.load(out).controls
+    assert run("score", "--out", out, "--measures", "information").code == 0
+    for id_, controls in Run.load(out).controls.items():
+        assert controls.reader is not None
+        assert {control.bits is None for control in controls.controls} == {False}
+        assert [one.score for one in controls.controls] == [one.score for one in scored[id_].controls]
+        assert controls.find("empty").score is not None
+    assert "to do" not in run("score", "--out", out, "--measures", "selfreflect,information").stderr
 
 
 @pytest.mark.parametrize("measures", ["", "bits", "selfreflect,bits"])

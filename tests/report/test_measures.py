@@ -8,13 +8,14 @@ import pytest
 from measured import AVAILABLE, controls, information, measured_run
 
 from selfreflect.cli.show import show_results
-from selfreflect.records import dump_line
+from selfreflect.records import Failure, dump_line
 from selfreflect.render.table import to_csv, to_markdown
 from selfreflect.report.comparison import comparisons, contenders
 from selfreflect.report.figures import paper_figures
 from selfreflect.report.measures import INFORMATION, SELFREFLECT
 from selfreflect.report.overview import joined, overview, question_table, strategy_results
 from selfreflect.report.page.build import report_page
+from selfreflect.store.trim import removable_parts
 
 
 def rows(table):
@@ -219,3 +220,36 @@ def test_the_page_compares_what_strategies_tell():
     assert "What each strategy tells" not in report_page(
         [replace(records, information={}, controls={})], [{}]
     )
+
+
+def test_a_score_that_failed_where_bits_were_measured_hides_no_pending_work():
+    records = measured_run({"greedy": [5.0, 5.0, 5.0]})
+    failures = [
+        Failure(question_id=id_, stage="scores", kind="too_long", message="too long", name="greedy")
+        for id_ in ("q0", "q1")
+    ]
+    measured = {key: one for key, one in records.information.items() if key[0] != "q2"}
+    (result,) = strategy_results(replace(records, failures=failures, information=measured))
+    assert (result.failures, result.pending) == (2, 1)
+
+
+def test_a_table_says_how_many_scored_summaries_lack_information():
+    records = measured_run({"greedy": [5.0, 6.0]}, scores={"greedy": [0.08, 0.07]})
+    start = "what 1 scored summaries tell has not been measured"
+    assert note(overview(records), start) == []
+    part = {key: one for key, one in records.information.items() if key[0] == "q0"}
+    assert len(note(overview(replace(records, information=part)), start)) == 1
+
+
+def test_a_control_that_looks_equal_is_not_ahead():
+    records = measured_run({"greedy": [-0.51]}, controlled=True)  # the empty summary: -0.5 of 10 bits
+    assert note(overview(records), "CONTROL AHEAD") == []
+
+
+def test_a_blind_reader_is_not_advised_to_be_blind():
+    (advice,) = note(overview(measured_run({"greedy": [None, 5.0]}, reader="blind")), "no share on 1")
+    assert advice.endswith("use another judge, or a context that only the model reads")
+
+
+def test_a_large_page_without_scores_can_leave_out_words():
+    assert removable_parts(measured_run({"greedy": [5.0]}).information.values()) == ["words"]

@@ -127,6 +127,15 @@ def test_what_was_made_otherwise_is_refused_and_nothing_is_made(
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a", "b"]
 
 
+def test_directories_may_have_been_measured_in_turn(tmp_path: Path) -> None:
+    paths = [directory(tmp_path / "a", [1]), directory(tmp_path / "b", [2])]
+    for path, measures in zip(paths, ("selfreflect", "selfreflect,information"), strict=True):
+        manifest = json.loads((path / "manifest.json").read_text())
+        manifest["config"]["scores"] |= {"measures": measures, "controls": measures == "selfreflect"}
+        (path / "manifest.json").write_text(json.dumps(manifest))
+    assert merge_runs(paths, tmp_path / "all").records[Score] == 2
+
+
 def test_another_device_is_no_other_model(tmp_path: Path) -> None:
     paths = [directory(tmp_path / "a", [1]), directory(tmp_path / "b", [2], device="cuda")]
     assert merge_runs(paths, tmp_path / "all").records[Score] == 2

@@ -15,6 +15,7 @@ from selfreflect.cli.settings import option
 from selfreflect.cli.show import print_question, show_results
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.pipeline.records import run_records
+from selfreflect.records import Information, Score
 from selfreflect.report.measures import INFORMATION, SELFREFLECT, Measure
 from selfreflect.report.run_records import RunRecords
 from selfreflect.store.run import Run
@@ -114,8 +115,11 @@ def write_page(
     size = len(page.encode("utf-8"))
     if size <= LARGE_PAGE:
         return
-    scores = [score for run in records for score in run.without(left_out).scores.values()]
-    ways = [f"--leave-out {part} ({PARTS[part]})" for part in removable_parts(scores)]
+    kept = [run.without(left_out) for run in records]
+    measured: list[Score | Information] = []
+    for run in kept:
+        measured += [*run.scores.values(), *run.information.values()]
+    ways = [f"--leave-out {part} ({PARTS[part]})" for part in removable_parts(measured)]
     if len(records) > 1:
         ways.append("fewer runs on one page")
     advice = "It holds the texts and scores of one run, and nothing can be left out."

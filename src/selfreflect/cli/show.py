@@ -116,7 +116,9 @@ def print_question(records: RunRecords, question_id: str, *, answers: int = 5) -
             stdout.print(Text(one_line(reason)))
         measured = []
         outcomes = [outcome._replace(information=None) for outcome in outcomes]
-        _print_dim("Summaries, with their SelfReflect score (0 is perfect, lower is better):")
+        scored = any(outcome.score for outcome in outcomes)
+        explained = ", with their SelfReflect score (0 is perfect, lower is better)" if scored else ""
+        _print_dim(f"Summaries{explained}:")
     else:
         _print_legend()
     places = telling_answers(measured, 2)
@@ -132,7 +134,7 @@ def _print_summary(
 ) -> None:
     """Print one summary, and the held-out answers at ``places`` with their words marked."""
     score, information = outcome.score, outcome.information
-    result = "not scored yet"
+    result = "not scored"
     if score is not None:
         place = controls_place(score.value, controls)
         result = f"score {score_text(score)}" + (f": {place}" if place else "")

@@ -138,15 +138,19 @@ def run_stages(
         show_costs(costs, json)
         return
     records = fill_run(out, config, stages, options, names, fresh=fresh)
-    if json or records.scores:
+    is_measured = bool(records.scores or records.information)
+    if json or is_measured:
         from selfreflect.cli.show import show_results
 
         show_results(records, json)
+    results = f"{len(records.scores)} scores"
+    if records.information and not records.scores:
+        results = f"information on {len(records.information)} of them"
     say(
         f"{out}: {len(records.questions)} questions, {len(records.answers)} answer sets, "
-        f"{len(records.summaries)} summaries, {len(records.scores)} scores"
+        f"{len(records.summaries)} summaries, {results}"
     )
-    if records.failures and not records.scores:  # the report, which lists failures, was not shown
+    if records.failures and not is_measured:  # the report, which lists failures, was not shown
         first = records.failures[0]
         say(one_line(f"{first.stage}, question {first.question_id}: {first.message}"))
     exit_with(len(records.failures))

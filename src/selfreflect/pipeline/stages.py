@@ -91,6 +91,8 @@ class StageTask(Record, frozen=True, kw_only=True):
     """Summaries whose usable information is to be measured."""
     controls: bool = False
     """Whether the question's controls are to be measured."""
+    earlier_controls: Controls | None = None
+    """Those that were measured with another measure."""
 
     @property
     def size(self) -> int:
@@ -171,16 +173,19 @@ def _summarise(spec: StageSpec, generator: Generator, tasks: Sequence[StageTask]
 def _score(measures: Measures, tasks: Sequence[StageTask]) -> Iterator[list[Result]]:
     for task in tasks:
         assert task.answers is not None  # a question without answers is not scored
-        yield list(
-            measures.measure(
-                task.question,
-                task.answers,
-                task.summaries,
-                uninformed=task.uninformed,
-                earlier=task.earlier_scores,
-                controls=task.controls,
-            )
-        )
+        results: list[Result] = []
+        for result in measures.measure(
+            task.question,
+            task.answers,
+            task.summaries,
+            uninformed=task.uninformed,
+            earlier=task.earlier_scores,
+            controls=task.controls,
+        ):
+            if isinstance(result, Controls) and task.earlier_controls is not None:
+                result = result.completed_by(task.earlier_controls)
+            results.append(result)
+        yield results
 
 
 def strategy_names(strategies: Sequence[Named]) -> list[str]:

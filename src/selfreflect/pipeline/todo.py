@@ -86,6 +86,7 @@ def missing_scores(run: Run, settings: ScoresConfig) -> list[StageTask]:
             earlier_scores=tuple(earlier.get(question, ())),
             uninformed=tuple(uninformed.get(question, ())),
             controls=_lacks_controls(run.controls.get(question), settings),
+            earlier_controls=run.controls.get(question),
         )
         if task.summaries or task.uninformed or task.controls:
             tasks.append(task)

@@ -20,7 +20,7 @@ from selfreflect.report.measures import (
     run_measures,
 )
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
-from selfreflect.report.sentences import HEDGES, OTHER_READER, answers_text, pasted_answers
+from selfreflect.report.sentences import HEDGES, OTHER_JUDGE, OTHER_READER, answers_text, pasted_answers
 from selfreflect.stats import Estimate
 
 CONTROL = "control: "
@@ -99,7 +99,7 @@ class StrategyResult:
 
 def strategy_results(run: RunRecords) -> list[StrategyResult]:
     """Compute one result per strategy, in run order."""
-    failures = Counter(name for _, name in run.failures_by_score)
+    failed = run.failures_by_score.keys()
     total = len(run.questions)
     scores = _estimates(run, SELFREFLECT)
     shares = _estimates(run, INFORMATION)
@@ -110,7 +110,7 @@ def strategy_results(run: RunRecords) -> list[StrategyResult]:
         bits = INFORMATION.of_strategy(run, name)
         summaries = [run.summaries.get((id_, name)) for id_ in run.questions]
         lengths = [len(summary.text.split()) for summary in summaries if summary]
-        done = len(scored.keys() | measured.keys())
+        failures = {id_ for id_, strategy in failed if strategy == name}
         result = StrategyResult(
             strategy=name,
             score=scores[name][0],
@@ -122,8 +122,8 @@ def strategy_results(run: RunRecords) -> list[StrategyResult]:
             readers=tuple(sorted({information.reader for information in measured.values()})),
             undefined=Counter(one.undefined for one in measured.values() if one.undefined is not None),
             median_words=float(median(lengths)) if lengths else None,
-            failures=failures[name],
-            pending=max(0, total - done - failures[name]),
+            failures=len(failures),
+            pending=total - len(scored.keys() | measured.keys() | failures),
             estimated=sum(one.estimate is not None for one in scored.values()),
         )
         results.append(result)
@@ -269,8 +269,13 @@ def _information_notes(run: RunRecords, results: Sequence[StrategyResult]) -> li
         reasons |= Counter(result.undefined)  # mostly the same questions for every strategy
     for reason, count in reasons.items():
         notes.append(f"no share on {count} of {len(run.questions)} questions: {_UNDEFINED[reason]}")
-    if reasons["known"]:
-        notes[-1 if len(reasons) == 1 else 0] += f"; use {OTHER_READER}"
+        if reason == "known":
+            notes[-1] += f"; use {OTHER_JUDGE if readers == {'blind'} else OTHER_READER}"
+    unmeasured = len(run.scores.keys() - run.information.keys())
+    if unmeasured:
+        notes.append(
+            f"what {unmeasured} scored summaries tell has not been measured: run `selfreflect score`"
+        )
     return notes
 
 
@@ -294,11 +299,12 @@ def _behind(measure: Measure, control: ControlValues, run: RunRecords, strategy:
     own = measure.of_strategy(run, strategy)
     ids = theirs.values.keys() & own.values.keys()
     mean, strategy_mean = theirs.mean(ids), own.mean(ids)
-    if mean is None or strategy_mean is None or mean == strategy_mean:
+    if mean is None or strategy_mean is None:
         return ""
-    if (mean > strategy_mean) != measure.higher_is_better:
+    shown, strategy_shown = format(mean, measure.form), format(strategy_mean, measure.form)
+    if shown == strategy_shown or (mean > strategy_mean) != measure.higher_is_better:
         return ""
-    return f"{strategy} ({format(mean, measure.form)} against {format(strategy_mean, measure.form)})"
+    return f"{strategy} ({shown} against {strategy_shown})"
 
 
 def failure_table(run: RunRecords) -> Table:

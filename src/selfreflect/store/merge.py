@@ -21,8 +21,9 @@ from selfreflect.store.journal import store_errors
 from selfreflect.store.run import Manifest, Run, journals, merge_settings
 from selfreflect.store.trim import lean
 
-_MAY_DIFFER = ("part", "base_url")
-"""Settings in which directories may differ: each may have had its own server."""
+_MAY_DIFFER = ("part", "base_url", "measures", "controls")
+"""Settings in which directories may differ: each may have had its own server, and `score` measures what is
+still missing."""
 
 _MODEL_FACTS = ("name", "revision", "dtype")
 """Facts of a model that scores depend on, unlike its device."""

@@ -32,12 +32,13 @@ def lean(record: R, parts: Collection[str]) -> R:
     return record
 
 
-def removable_parts(scores: Iterable[Score]) -> list[str]:
-    """List the ``PARTS`` that these scores have."""
+def removable_parts(records: Iterable[Score | Information]) -> list[str]:
+    """List the ``PARTS`` that these records have."""
     parts = set()
-    for score in scores:
-        if score.words:
+    for record in records:
+        words = record.words if isinstance(record, Score) else ()
+        if words or (isinstance(record, Information) and record.answers):
             parts.add("words")
-        if any(word.guesses for word in score.words):
+        if any(word.guesses for word in words):
             parts.add("guesses")
     return [name for name in PARTS if name in parts]

@@ -138,9 +138,10 @@ def test_a_report_states_the_same_numbers(work: Work) -> None:
     assert not w.differences(w.table(old), w.table(new))
     old, new = ((place / "report.md").read_text(encoding="utf-8") for place in (w.WITNESS, folder))
     assert w.numbers(rows(old)) == pytest.approx(w.numbers(rows(new)))  # there may be more notes
-    assert not w.differences(
-        kept("page.json"), w.page_data((folder / "page.html").read_text(encoding="utf-8"))
-    )
+    page = w.page_data((folder / "page.html").read_text(encoding="utf-8"))
+    for run in page["index"]["runs"]:  # the shares at the end of a row are new
+        run["questions"] = [row[:5] for row in run["questions"]]
+    assert not w.differences(kept("page.json"), page)
 
 
 def test_imports_and_exports_write_the_same(work: Work) -> None:

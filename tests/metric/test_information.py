@@ -124,7 +124,13 @@ def test_a_summary_can_mislead() -> None:
 
 @pytest.mark.parametrize(
     ("available", "reason"),
-    [([-1.0, -2.0], "known"), ([0.0, 0.0], "known"), ([9.0, -8.0], "unclear"), ([5.0], "unclear")],
+    [
+        ([-1.0, -2.0], "known"),
+        ([0.0, 0.0], "known"),
+        ([0.001] * 9, "known"),
+        ([9.0, -8.0], "unclear"),
+        ([5.0], "unclear"),
+    ],
 )
 def test_without_clear_gain_there_is_no_share(available: list[float], reason: str) -> None:
     result = compare([1.0] * len(available), available, "informed")

@@ -14,6 +14,7 @@ from tokenizers import normalizers
 
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.metric import scorer
+from selfreflect.metric.prompts import CannotScoreError
 from selfreflect.metric.sampling.limits import Limits
 from selfreflect.metric.scorer import SelfReflect
 from selfreflect.metric.tasks import masked_words, reference_context, summary_context
@@ -354,6 +355,18 @@ def test_several_summaries_are_keyed_by_their_names(metric):
     found = metric.score(QUESTION.text, answers=["a b", "c d"], summaries={"x": "One.", "y": "Two."})
     assert {name: score.summary for name, score in found.items()} == {"x": "x", "y": "y"}
     assert metric.score(QUESTION.text, answers=["a b", "c d"], summaries={}) == {}
+
+
+def test_a_score_does_not_fail_where_only_the_information_does(metric, monkeypatch):
+    def refuse(*_args):
+        raise CannotScoreError("backend", "splits the same answer differently")
+
+    assert metric.score(QUESTION.text, masked_out=[], conditioning=[], summaries={}) == {}
+    monkeypatch.setattr("selfreflect.metric.scorer.measure", refuse)
+    found = metric.score(QUESTION.text, answers=["a b", "c d"], summaries={"x": "One."})["x"]
+    assert found.value > 0
+    assert found.information.undefined == "unmeasured"
+    assert found.information.why == "splits the same answer differently"
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,9 @@ BLIND_GIVE_ONE = "Give one answer."
 NONSENSE = "18:08:33 37 ;; qx 2044 [ok] 7f 19"
 """A control: what tells nothing about any question."""
 
+SLIGHT = 0.05
+"""Bits per answer, 4 % of its probability. Shares of less would be wild numbers."""
+
 CONTEXTS = 12
 """Contexts of one question in one prefix tree, whose states are in memory at the same time."""
 
@@ -349,14 +352,15 @@ def compare(
     """Put the bits of each held-out answer together, without naming question, summary and judge.
 
     The interval is that of a ratio of means by linearisation, with Student's t (Cochran 1977, Sampling
-    Techniques, 6.3). What the answers tell is clear if the one-sided 95 % bound of its mean is above 0.
+    Techniques, 6.3). What the answers tell is clear if the one-sided 95 % bound of its mean is above 0, and
+    if it is more than slight: answers that are all equal have no error at all.
     """
     bits = math.fsum(told) / len(told)
     bits_available = math.fsum(available) / len(available)
     undefined: NothingToTell | None = None
     recovered = None
     interval = None
-    if bits_available <= 0:
+    if bits_available <= SLIGHT:
         undefined = "known"
     elif bits_available <= _half_width(available, 0.95):
         undefined = "unclear"

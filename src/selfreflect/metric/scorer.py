@@ -14,7 +14,7 @@ from selfreflect.metric.aggregate import Aggregate, exact, finite
 from selfreflect.metric.engine.engines import engine_for
 from selfreflect.metric.engine.reference import Reference, ReferenceCache, judge_key
 from selfreflect.metric.engine.tree import Prompt, build_tree
-from selfreflect.metric.information import ReaderChoice, choose_reader, measure, with_information
+from selfreflect.metric.information import ReaderChoice, choose_reader, measure, unmeasured, with_information
 from selfreflect.metric.prompts import CannotScoreError, QuestionPrompts, prepare, summary_prompts
 from selfreflect.metric.tasks import JUDGE_TEMPERATURE
 from selfreflect.records import (
@@ -135,7 +135,11 @@ class SelfReflect:
         if self.reader is None:
             return scores
         reader = choose_reader(self.reader, self.judge, record, answer_set)
-        information = measure(self.judge, self.engine, record, answer_set, list(summaries.values()), reader)
+        texts = list(summaries.values())
+        try:
+            information = measure(self.judge, self.engine, record, answer_set, texts, reader)
+        except CannotScoreError as error:
+            information = dict.fromkeys(texts, unmeasured(self.judge, record, reader, str(error)))
         for name, score in scores.items():
             scores[name] = with_information(score, replace(information[summaries[name]], summary=name))
         return scores

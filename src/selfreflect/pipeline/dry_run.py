@@ -176,7 +176,8 @@ class DryRun:
         amounts = dict.fromkeys(AMOUNTS, NOTHING)
         if tasks:
             amounts["judge_tokens"] = self._judge_tokens(tasks)
-        amounts["seconds"] = self._seconds("scores", to_do, len(self._run.scores))
+        earlier = len(self._run.scores.keys() | self._run.information.keys())
+        amounts["seconds"] = self._seconds("scores", to_do, earlier)
         self.costs.append(StageCost("scores", self._config.scores.judge, to_do, amounts))
 
     def _judge_tokens(self, tasks: Sequence[StageTask]) -> Amount:

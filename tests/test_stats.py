@@ -395,9 +395,9 @@ def test_pairs_of_one_ratio_have_an_interval_of_no_width():
     assert (estimate.mean, estimate.low, estimate.high) == pytest.approx((0.1, 0.1, 0.1), abs=1e-15)
 
 
-@given(MANY, st.floats(0.5, 50), st.randoms())
+@given(MANY, st.sampled_from([0.5, 1, 2, 32]), st.randoms())
 def test_a_ratio_with_equal_denominators_is_a_mean(values, denominator, random):
-    """In any order of the pairs."""
+    """In any order of the pairs. Powers of two round nothing, so that equal resamples stay equal."""
     mean = quick(values)
     pairs = random.sample([(value, denominator) for value in values], len(values))
     ratio = ratio_interval(pairs, len(values), resamples=500)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
-from selfreflect.metric.information import NONSENSE, choose_reader, measure, pasted
+from selfreflect.metric.information import NONSENSE, choose_reader, measure, nodes, pasted, within_budget
 from selfreflect.metric.measures import Measures
 from selfreflect.metric.sampling.limits import Limits
 from selfreflect.metric.scorer import SelfReflect
@@ -121,6 +122,20 @@ def test_both_measures_together_stay_within_a_budget_of_tokens(tiny_judge: TinyJ
     measured = [sum(bool(words) for words in one.answers) for one in results if isinstance(one, Information)]
     assert len(set(measured)) == 1  # the same answers for all summaries
     assert measured[0] == {900: 0, 1200: 2}.get(budget, 4)
+
+
+def test_a_budget_leaves_out_no_more_answers_than_it_must(tiny_judge: TinyJudge) -> None:
+    judge = tiny_judge("llama")
+    texts = [summary.text for summary in SUMMARIES]
+    answers = replace(ANSWERS, masked_out=(" ", *ANSWERS.masked_out))
+    whole = nodes(judge, QUESTION, answers, texts, "informed")
+    for budget, count in ((whole, 4), (whole - 1, 3), (10, 0)):
+        some, spent = within_budget(judge, QUESTION, answers, texts, "informed", budget)
+        assert spent <= budget
+        assert sum(bool(text.strip()) for text in some.masked_out) == count
+        assert len(some.masked_out) == 5
+        if count:
+            assert spent == nodes(judge, QUESTION, some, texts, "informed")
 
 
 def test_a_budget_too_small_for_one_answer_is_typed(tiny_judge: TinyJudge) -> None:

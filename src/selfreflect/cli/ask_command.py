@@ -70,11 +70,13 @@ def ask_command(
     overrides: Overrides,
     json: o.Json = False,
 ) -> None:
-    """Ask one question, and score the model's own summary.
+    """Ask one question, and measure the model's own summary.
 
-    Shows the most frequent answers with counts, the model's summary of them, and how faithful that summary
-    is: 0 is perfect. The embedded model samples at temperature 0.7 and top-p 0.9 unless you say otherwise,
-    every other model at the paper's 1 and 1.
+    Shows the most frequent answers with counts, the model's summary of them, what that summary tells in % of
+    what the answers themselves would, and its SelfReflect score (0 is perfect).
+
+    The embedded model samples at temperature 0.7 and top-p 0.9 unless you say otherwise, every other model at
+    the paper's 1 and 1.
     """
     if not question.strip():
         raise DataError("the question is blank")
@@ -151,7 +153,9 @@ def demo_command(out: o.Out = Path("runs/demo"), fresh: o.Fresh = False, json: o
     except MissingExtraError as error:
         say(f"no report page: {error}")
         return
-    _tell(f"\nAll ten questions, with every word in colour: open {page} in a browser.")
+    path = printable(str(page))
+    stdout.print(Text("\nAll ten questions, with every word in colour:"))
+    stdout.print(Text(f"open {path} in a browser."), soft_wrap=True)  # a path to be copied
 
 
 ACT_ONE = """\

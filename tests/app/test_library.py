@@ -159,7 +159,7 @@ def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(root: Path, client: 
 @pytest.mark.parametrize("name", FILES)
 def test_bytes_that_are_no_text_are_damage_that_is_explained(root: Path, client: Client, name: str) -> None:
     write_run(root / "fine")
-    file = write_run(root / "broken", count=2, failed="no") / name
+    file = write_run(root / "broken", count=2, failed="no", informed=True) / name
     file.write_bytes(file.read_bytes().replace(b"a", b"\xff\xfe\xed\xa0\x80", 1))
     entries = {run["name"]: run for run in client.get("/api/runs").json()["runs"]}
     assert entries["fine"]["problem"] is None
@@ -215,7 +215,7 @@ def test_damaged_runs_are_listed_with_the_reason(root: Path, client: Client) -> 
 
 
 def test_exports_hold_everything_and_no_formulas(root: Path, client: Client) -> None:
-    write_run(root / "one", FORMULA, strategy="@SUM(1)")
+    write_run(root / "one", FORMULA, strategy="@SUM(1)", informed=True)
     id_ = listed(client)["one"]
     answer = client.get(f"/api/runs/{id_}/export", params={"format": "csv"})
     assert answer.headers["content-disposition"] == f'attachment; filename="selfreflect-{id_}.csv"'
@@ -227,6 +227,8 @@ def test_exports_hold_everything_and_no_formulas(root: Path, client: Client) -> 
         "answers": 1,
         "summaries": 1,
         "scores": 1,
+        "information": 1,
+        "controls": 1,
         "failures": 0,
     }
     assert records["questions"][0]["text"] == FORMULA

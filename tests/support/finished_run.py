@@ -4,14 +4,31 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from selfreflect.records import AnswerSet, Failure, Question, Score, Summary, WordDistance
+from selfreflect.records import (
+    AnswerSet,
+    Control,
+    Controls,
+    Failure,
+    Information,
+    Question,
+    Score,
+    Summary,
+    WordBits,
+    WordDistance,
+)
 from selfreflect.store.run import Run
 
 
 def write_run(
-    path: Path, text: str = "What first?", *, strategy: str = "greedy", count: int = 1, failed: str = ""
+    path: Path,
+    text: str = "What first?",
+    *,
+    strategy: str = "greedy",
+    count: int = 1,
+    failed: str = "",
+    informed: bool = False,
 ) -> Path:
-    """Write a finished run of ``count`` questions."""
+    """Write a finished run of ``count`` questions, with bits and controls if ``informed``."""
     with Run.open(path, {}) as run:
         for number in range(count):
             id_ = f"q{number}"
@@ -35,6 +52,23 @@ def write_run(
                     words=words,
                 )
             )
+            if informed:
+                run.append(
+                    Information(
+                        question_id=id_,
+                        summary=strategy,
+                        reader="informed",
+                        bits=6.0,
+                        bits_available=10.0,
+                        recovered=0.6,
+                        answers=((WordBits("One", 2.0, 4.0), WordBits("two.", 4.0, 6.0)),),
+                        judge="tiny",
+                    )
+                )
+                pasted = Control(name="pasted", answers=1, words=1, bits=10.0)
+                run.append(
+                    Controls(question_id=id_, controls=(pasted,), reader="informed", bits_available=10.0)
+                )
             if failed:
                 run.append(
                     Failure(question_id=id_, stage="summaries", kind="backend", message=failed, name="basic")

@@ -402,8 +402,12 @@ def test_no_payload_runs_and_each_is_shown_as_text(opened, payloads):
             assert flat(context.locator("p").inner_text()).startswith(
                 flat(printable(payload))[:3000] or "(blank)"
             )
-        page.locator("button.word.misled").last.click()
-        assert label(payload, 60) in flat(page.locator(".guesses").inner_text()) or len(payload.split()) != 1
+        page.get_by_role("radio", name="what is told").check()
+        words = [*payload.split(), *f"told: {payload}".split()]
+        misled = page.locator("button.word.misled")
+        assert [flat(text) for text in misled.all_inner_texts()] == [label(word, 300) for word in words]
+        misled.last.click()
+        assert f"makes “{label(words[-1], 60)}” 32 times less" in flat(page.locator(".guesses").inner_text())
         page.get_by_role("radio", name="distance").check()
         summary = flat(page.locator(".card .summary-text").nth(place).inner_text())
         assert summary.startswith(flat(printable(payload))[:3000])
@@ -429,7 +433,7 @@ def question(opened, run, **options):
 def test_the_first_line_of_a_summary_is_a_sentence(opened):
     page = question(opened, informed_run())
     good, bad = page.locator(".card").all_inner_texts()
-    assert good.split("\n\n")[:3] == [
+    assert [line for line in good.split("\n") if line][:3] == [
         "good",
         "60 %",
         "This summary tells 60 % of what two sampled answers would (95 % interval: 55 to 65 %).",

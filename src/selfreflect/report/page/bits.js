@@ -114,7 +114,7 @@ export function controlTable(view, scoreText) {
     element(
       "tr",
       { class: row.control ? "control" : null },
-      element("th", { scope: "row" }, label(row.name, 60), row.control ? element("span", { class: "tag" }, "control") : null, beatsNote(row)),
+      element("th", { scope: "row" }, label(row.name, 60), row.control ? [" ", element("span", { class: "tag" }, "control")] : null, beatsNote(row)),
       element("td", { class: "number" }, row.words === null ? "–" : `${row.words}`),
       informed ? element("td", { class: "number" }, row.recovered === null ? "–" : shareText(row.recovered)) : null,
       scored ? element("td", { class: "number" }, row.score === null ? "–" : scoreText(row.score)) : null,

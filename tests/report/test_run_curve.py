@@ -44,3 +44,15 @@ def test_questions_with_fewer_pasted_answers_or_nothing_to_tell_do_not_count():
 def test_without_controls_there_is_no_curve():
     assert run_curve(synthetic_run(2, num_answers=2, informed=True)) is None
     assert run_curve(synthetic_run(2, num_answers=2)) is None
+
+
+def test_a_strategy_is_compared_with_pasting_on_its_own_questions():
+    run = informed_run()
+    before = paste_table(*run_curve(run)).notes
+    controls = run.controls["q0"]
+    doubled = [replace(one, bits=None if one.bits is None else 2 * one.bits) for one in controls.controls]
+    run.controls["q1"] = replace(controls, question_id="q1", controls=tuple(doubled))
+    run.information.pop(("q1", "good"))
+    curve, points = run_curve(run)
+    assert curve.bits == [0, 7.5, 15]
+    assert paste_table(curve, points).notes[0] == before[0]

@@ -76,6 +76,8 @@ class StrategyPoint:
     strategy: str
     words: float
     bits: Estimate
+    curve: PasteCurve
+    """The mean curve of the strategy's own questions, which may be fewer."""
 
 
 def run_curve(run: RunRecords) -> tuple[PasteCurve, list[StrategyPoint]] | None:
@@ -97,14 +99,17 @@ def run_curve(run: RunRecords) -> tuple[PasteCurve, list[StrategyPoint]] | None:
     for name in run.strategies:
         words = []
         bits = []
-        for id_ in longest:
+        own = []
+        for id_, curve in longest.items():
             summary = run.summaries.get((id_, name))
             information = run.information.get((id_, name))
             if summary is not None and information is not None and information.bits is not None:
                 words.append(len(summary.text.split()))
                 bits.append(information.bits)
+                own.append(curve)
         if bits:
-            points.append(StrategyPoint(name, fmean(words), mean_interval(bits, len(longest))))
+            estimate = mean_interval(bits, len(longest))
+            points.append(StrategyPoint(name, fmean(words), estimate, mean_curve(own)))
     return mean_curve(list(longest.values())), points
 
 
@@ -138,7 +143,7 @@ def paste_table(curve: PasteCurve, points: Sequence[StrategyPoint]) -> Table:
         bits = point.bits
         rows.append((point.strategy, point.words, bits.mean, bits.low, bits.high, bits.n))
         if bits.mean is not None:
-            notes.append(curve.sentence(one_line(point.strategy), point.words, bits.mean))
+            notes.append(point.curve.sentence(one_line(point.strategy), point.words, bits.mean))
     for answers, words, told in zip(curve.answers, curve.words, curve.bits, strict=True):
         if answers:
             name = f"control: {answers:g} answer{'' if answers == 1 else 's'} pasted"

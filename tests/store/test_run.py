@@ -178,6 +178,12 @@ class TestFailures:
             assert run.failures == [failure(2, message="again")]
         assert Run.load(full).failures == [failure(2, message="again")]
 
+    def test_a_score_that_failed_is_not_hidden_by_information(self, tmp_path: Path) -> None:
+        settings = {"scores": {"measures": "information"}}  # those of the first command; a later one scored
+        with Run.open(tmp_path / "r", settings) as run:
+            run.append_all([question(2), information(2), failure(2, "scores")])
+            assert run.failures == [failure(2, "scores")]
+
     @pytest.mark.parametrize(
         ("failed", "made"),
         [

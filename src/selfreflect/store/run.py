@@ -224,7 +224,7 @@ class Run:
             "questions": self.questions,
             "answers": self.answers,
             "summaries": self.summaries,
-            "scores": self.scores if self._scores_wanted else self.information,
+            "scores": self.scores,
         }
         standing: list[Failure] = []
         for (stage, question, name), failure in self._journals[Failure].records.items():
@@ -232,12 +232,6 @@ class Run:
             if key not in records[stage]:
                 standing.append(failure)
         return standing
-
-    @property
-    def _scores_wanted(self) -> bool:
-        """Whether the run is to have SelfReflect scores, and not only usable information."""
-        measures: str = self.manifest.config.get("scores", {}).get("measures", "selfreflect")
-        return "selfreflect" in measures or bool(self.scores)
 
     def append(self, record: StoredRecord) -> None:
         """Add one record, which is on disk when this returns. Raises like :meth:`append_all`."""

@@ -69,9 +69,9 @@ def markdown_cells(markdown: str) -> list[list[str]]:
 
 def terminal(shown: Table, width: int = 200) -> str:
     buffer = io.StringIO()
-    Console(file=buffer, width=width, force_terminal=True, color_system=None, legacy_windows=False).print(
-        to_rich(shown)
-    )
+    console = Console(file=buffer, width=width, force_terminal=True, color_system=None, legacy_windows=False)
+    for part in to_rich(shown, width):
+        console.print(part)
     return buffer.getvalue()
 
 
@@ -195,3 +195,12 @@ def test_printable_text_can_be_encoded_and_holds_no_control_character(text):
     shown.encode("utf-8")
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", shown)
     assert printable(shown) == shown
+
+
+def test_columns_that_do_not_fit_follow_in_a_table_with_the_same_names():
+    columns = (Column("strategy"), *(Column(f"number{at}", "d") for at in range(8)))
+    shown = terminal(Table("title", columns, (("greedy", *range(11111110, 11111118)),), ("the note",)), 40)
+    assert shown.count("greedy") > 1
+    assert all(str(number) in shown for number in range(11111110, 11111118))
+    assert (shown.count("title"), shown.count("the note")) == (1, 1)
+    assert shown.index("number7") < shown.index("the note")

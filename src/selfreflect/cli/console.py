@@ -53,7 +53,8 @@ def exit_with(failures: int) -> None:
 
 
 def print_table(table: Table) -> None:
-    stdout.print(to_rich(table))
+    for part in to_rich(table, stdout.width):
+        stdout.print(part)
 
 
 def context_line(question: Question) -> Text:

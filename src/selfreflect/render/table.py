@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,9 @@ Cell = str | int | float | None
 """None is an undefined value, shown as a dash, or as an empty field in CSV."""
 
 UNDEFINED = "–"
+
+_TEXT_WIDTH = 10
+"""Characters that a text column keeps on a narrow terminal, if its longest word has so many."""
 
 
 @dataclass(frozen=True)
@@ -79,30 +83,64 @@ def to_csv(table: Table) -> str:
     return buffer.getvalue()
 
 
-def to_rich(table: Table) -> RichTable:
+def to_rich(table: Table, width: int = 80) -> list[RichTable]:
     """Render for a rich console. Every text becomes a ``Text``, so that rich does not interpret it as
-    markup."""
+    markup.
+
+    Where the columns do not fit into ``width``, further tables below the first one hold the rest of them,
+    each with the first column again.
+    """
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    caption = Text("\n".join(map(one_line, table.notes))) if table.notes else None
-    title = Text(one_line(table.title))
-    rich_table = RichTable(
-        title=title, caption=caption, caption_justify="left", box=box.SIMPLE_HEAD, show_edge=False, padding=0
-    )
-    for column in table.columns:
-        # On a narrow terminal texts wrap but numbers do not: half a number would look like another one.
-        if column.form:
-            rich_table.add_column(Text(column.heading.replace(" ", "\n")), justify="right", no_wrap=True)
-        else:
-            rich_table.add_column(Text(column.heading), overflow="fold")
-    for row in table.rows:
-        texts = []
-        for column, cell in zip(table.columns, row, strict=True):
-            texts.append(Text(printable(column.show(cell))))
-        rich_table.add_row(*texts)
-    return rich_table
+    shown = [
+        [printable(column.show(row[at])) for row in table.rows] for at, column in enumerate(table.columns)
+    ]
+    least = [_least_width(column, cells) for column, cells in zip(table.columns, shown, strict=True)]
+    blocks = _blocks(least, width)
+    tables = []
+    for block in blocks:
+        first, last = block is blocks[0], block is blocks[-1]
+        rich_table = RichTable(
+            title=Text(one_line(table.title)) if first else None,
+            caption=Text("\n".join(map(one_line, table.notes))) if table.notes and last else None,
+            caption_justify="left",
+            box=box.SIMPLE_HEAD,
+            show_edge=False,
+            padding=0,
+        )
+        for at in block:
+            # On a narrow terminal texts wrap but numbers do not: half a number would look like another one.
+            heading = table.columns[at].heading
+            if table.columns[at].form:
+                rich_table.add_column(Text(heading.replace(" ", "\n")), justify="right", no_wrap=True)
+            else:
+                rich_table.add_column(Text(heading), overflow="fold", min_width=least[at])
+        for row in range(len(table.rows)):
+            rich_table.add_row(*(Text(shown[at][row]) for at in block))
+        tables.append(rich_table)
+    return tables
+
+
+def _least_width(column: Column, cells: Sequence[str]) -> int:
+    """The width that a column needs: a number's whole, and a text's longest word, up to a limit."""
+    from rich.cells import cell_len
+
+    words = column.heading.split()
+    words += cells if column.form else [word for cell in cells for word in cell.split()]
+    longest = max((cell_len(word) for word in words), default=1)
+    return longest if column.form else min(longest, _TEXT_WIDTH)
+
+
+def _blocks(least: Sequence[int], width: int) -> list[list[int]]:
+    """Divide columns, by number, into blocks that fit; each starts with the first column."""
+    blocks = [[0]]
+    for at in range(1, len(least)):
+        if len(blocks[-1]) > 1 and sum(least[one] + 1 for one in blocks[-1]) + least[at] > width:
+            blocks.append([0])
+        blocks[-1].append(at)
+    return blocks
 
 
 def _markdown_row(cells: list[str]) -> str:

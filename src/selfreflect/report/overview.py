@@ -100,7 +100,6 @@ class StrategyResult:
 def strategy_results(run: RunRecords) -> list[StrategyResult]:
     """Compute one result per strategy, in run order."""
     failed = run.failures_by_score.keys()
-    total = len(run.questions)
     scores = _estimates(run, SELFREFLECT)
     shares = _estimates(run, INFORMATION)
     results = []
@@ -108,9 +107,11 @@ def strategy_results(run: RunRecords) -> list[StrategyResult]:
         measured = run.strategy_information(name)
         scored = run.strategy_scores(name)
         bits = INFORMATION.of_strategy(run, name)
-        summaries = [run.summaries.get((id_, name)) for id_ in run.questions]
-        lengths = [len(summary.text.split()) for summary in summaries if summary]
+        written = {id_: run.summaries[id_, name] for id_ in run.questions if (id_, name) in run.summaries}
+        lengths = [len(summary.text.split()) for summary in written.values()]
         failures = {id_ for id_, strategy in failed if strategy == name}
+        by_hand = written and not any(summary.model for summary in written.values())
+        wanted = (written if by_hand else run.questions).keys()  # not every item has a summary of every name
         result = StrategyResult(
             strategy=name,
             score=scores[name][0],
@@ -123,7 +124,7 @@ def strategy_results(run: RunRecords) -> list[StrategyResult]:
             undefined=Counter(one.undefined for one in measured.values() if one.undefined is not None),
             median_words=float(median(lengths)) if lengths else None,
             failures=len(failures),
-            pending=total - len(scored.keys() | measured.keys() | failures),
+            pending=len(wanted - scored.keys() - measured.keys() - failures),
             estimated=sum(one.estimate is not None for one in scored.values()),
         )
         results.append(result)
@@ -166,7 +167,7 @@ def overview(run: RunRecords) -> Table:
     if uneven:
         columns.append(Column("common n", "d"))
     rows = [_strategy_row(result, measures, uneven) for result in results]
-    rows += [_control_row(control, measures, len(columns)) for control in controls]
+    rows += filter(None, (_control_row(control, measures, len(columns)) for control in controls))
     title = "; ".join(measure.title for measure in measures)
     if run.label:
         title += f" ({run.label})"
@@ -195,7 +196,8 @@ def _strategy_row(
     return tuple(cells)
 
 
-def _control_row(control: ControlValues, measures: Sequence[Measure], length: int) -> tuple[Cell, ...]:
+def _control_row(control: ControlValues, measures: Sequence[Measure], length: int) -> tuple[Cell, ...] | None:
+    """The row of a control; None if nothing of it was measured."""
     cells: list[Cell] = [CONTROL + control.name]
     n = 0
     for measure in measures:
@@ -203,6 +205,8 @@ def _control_row(control: ControlValues, measures: Sequence[Measure], length: in
         estimate = values.estimate(len(control.words))
         cells += [estimate.mean, estimate.low, estimate.high]
         n = max(n, estimate.n)
+    if n == 0:
+        return None
     cells += [n, None, float(median(control.words))]
     return (*cells, *[None] * (length - len(cells)))
 
@@ -233,7 +237,8 @@ def _overview_notes(
         )
     pending = sum(result.pending for result in results)
     if pending:
-        notes.append(f"the run is not finished: {pending} scores have neither been computed nor failed")
+        counted = "1 score has" if pending == 1 else f"{pending} scores have"
+        notes.append(f"the run is not finished: {counted} neither been computed nor failed")
     return notes
 
 

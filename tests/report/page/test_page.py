@@ -641,3 +641,14 @@ def test_the_paste_curve_is_drawn_where_answers_were_pasted(page):
     assert "good tells as much in 3 words as pasting 1.2 answers" in made
     assert "pasted-0" in embedded(made)["index"]["csv"]
     assert "What the words are worth" not in page
+
+
+def test_a_run_without_scores_has_no_empty_figures(page):
+    run = informed_run()
+    run.scores.clear()
+    made = report_page([run], [{}])
+    for part in ("Mean score", "Length audit", "The SelfReflect score"):
+        assert part not in made
+        assert part in page or part == "The SelfReflect score"
+    assert made.count('id="baseline"') == page.count('id="baseline"') == 1
+    assert "<bdi>j</bdi>" in made[made.index("<dt>judge") :][:60]

@@ -11,7 +11,7 @@ import { groupsCsv, wordsCsv } from "./rows.js";
 
 /** Questions, and what the model reads with them. */
 const EXAMPLES = {
-  "What colour was the car?": "Anna says the car was red. Tom says the car was blue. Nobody else saw it.",
+  "What broke the vase?": "Emma says that the cat broke the vase. Noah says that the wind broke the vase.",
   "What should I plant first in a small garden?": "",
   "Which city should I visit in spring?": "",
 };

@@ -106,8 +106,10 @@ def report_page(
         chunks.append(run_chunks)
     columns = [column.heading for column in QUESTION_COLUMNS]
     has_information = any(run.information for run in runs)
+    scored = not has_information or any(run.scores for run in runs)  # empty figures only if there is no other
     return _render(
         runs=runs,
+        scored=scored,
         means=_markup(means_figure(overviews, "page")),
         tells=_markup(means_figure(overviews, "page", INFORMATION) if has_information else ""),
         overviews=list(overviews.values()),
@@ -157,15 +159,18 @@ def _headline(runs: Sequence[RunRecords]) -> list[tuple[str, str]]:
     judges: set[str] = set()
     answers = 0
     scores = 0
+    measured = 0
     for run in runs:
         questions.update((id_, question.text) for id_, question in run.questions.items())
         judges.update(score.judge for score in run.scores.values())
+        judges.update(information.judge for information in run.information.values())
         answers += sum(len(run.answers[id_].answers) for id_ in run.questions if id_ in run.answers)
         scores += sum(len(run.strategy_scores(name)) for name in run.strategies)
+        measured += sum(len(run.strategy_information(name)) for name in run.strategies)
     return [
         ("questions", f"{len(questions):,}"),
         ("sampled answers", f"{answers:,}"),
-        ("scores", f"{scores:,}"),
+        ("scores", f"{scores:,}") if scores or not measured else ("summaries measured", f"{measured:,}"),
         ("judge", ", ".join(sorted(judges)) or "none"),
     ]
 

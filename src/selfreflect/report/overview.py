@@ -162,7 +162,8 @@ def overview(run: RunRecords) -> Table:
     for measure in measures:
         columns += [Column(heading, measure.form) for heading in (measure.mean, measure.low, measure.high)]
     columns += [Column("n", "d"), Column("coverage"), Column("median words", "g"), Column("failures", "d")]
-    uneven = [one for one in measures if any(result.common_estimate(one) for result in results)]
+    different = any(result.common_estimate(one) for one in measures for result in results)
+    uneven = [one for one in measures if any(_common_n(result, one) for result in results)]
     columns += [Column(measure.common, measure.form) for measure in uneven]
     if uneven:
         columns.append(Column("common n", "d"))
@@ -172,8 +173,17 @@ def overview(run: RunRecords) -> Table:
     if run.label:
         title += f" ({run.label})"
     notes = _overview_notes(run, results, measures, uneven)
+    if different and not uneven:
+        notes.append(
+            "the strategies were scored on different questions, none in common: do not compare their means"
+        )
     notes += control_notes(run, controls)
     return Table(title, tuple(columns), tuple(rows), tuple(notes))
+
+
+def _common_n(result: StrategyResult, measure: Measure) -> int:
+    common = result.common_estimate(measure)
+    return common.n if common else 0
 
 
 def _strategy_row(

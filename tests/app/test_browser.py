@@ -131,7 +131,7 @@ def test_the_context_box_is_sent_cleared_by_an_example_and_reached_with_the_keyb
 ) -> None:
     shown = page.page
     shown.click("#examples button >> nth=0")
-    assert "Anna" in shown.input_value("#context")
+    assert "Emma" in shown.input_value("#context")
     shown.click("#examples button >> nth=1")
     assert shown.input_value("#context") == ""
     shown.focus("#question")

@@ -278,7 +278,7 @@ def _information_notes(run: RunRecords, results: Sequence[StrategyResult]) -> li
         f"tells: how far a summary helps the judge to predict fresh answers; 100% is what {answers} would"
     ]
     if readers == {"blind"}:
-        notes[0] += "; the judge is blind: it does not see the question"
+        notes[0] += "; the judge is blind: it does not see the question, so repeating it tells much, too"
     reasons: Counter[NothingToTell] = Counter()
     for result in results:
         reasons |= Counter(result.undefined)  # mostly the same questions for every strategy

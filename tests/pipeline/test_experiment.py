@@ -102,9 +102,17 @@ def test_what_a_measure_left_out_is_completed_later(model: Path, questions: Path
     assert (len(whole.scores), len(whole.controls)) == (8, 4)
     assert whole.information == first.information
     assert "to do" not in run("score", "--out", out, "--measures", "selfreflect").stderr
-    refused = run("score", "--out", out, "--reader", "informed")
-    assert refused.code == 2
-    assert 'scores.reader: "auto" -> "informed"' in refused.stderr
+    # another reader measures again what the first one has measured, and nothing else
+    scores = (out / "scores.jsonl").read_bytes()
+    assert (
+        run("score", "--out", out, "--reader", "informed", "--measures", "information", "--controls").code
+        == 0
+    )
+    informed = Run.load(out)
+    assert {one.reader for one in informed.information.values()} == {"informed"}
+    assert {one.reader for one in informed.controls.values()} == {"informed"}
+    assert (out / "scores.jsonl").read_bytes() == scores
+    assert "to do" not in run("score", "--out", out, "--measures", "information").stderr
 
 
 def test_the_scores_of_an_older_directory_get_their_information(

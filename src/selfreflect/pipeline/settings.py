@@ -25,8 +25,8 @@ def stage_settings(config: Config, stages: Sequence[Stage], prompts: Prompts) ->
     return sections
 
 
-UNBOUND = ("measures", "controls")
-"""Settings that a resumed run may change: they say what is measured, not how."""
+UNBOUND = ("measures", "reader", "controls")
+"""Settings that a resumed run may change. What another reader has measured is measured again."""
 
 
 def check_settings(manifest: Manifest, settings: Mapping[Stage, dict[str, Any]], path: Path) -> None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from selfreflect.config import ScoresConfig
 from selfreflect.errors import StoreError
 from selfreflect.pipeline.stages import StageTask
-from selfreflect.records import RETRIED, Controls, Question, Score, Stage, Summary
+from selfreflect.records import RETRIED, Controls, Information, Question, Score, Stage, Summary
 from selfreflect.store.run import Run
 
 
@@ -71,7 +71,7 @@ def missing_scores(run: Run, settings: ScoresConfig) -> list[StageTask]:
         candidates[question] = None
         if "selfreflect" in measures and key not in scored:
             unscored.setdefault(question, []).append(summary)
-        if "information" in measures and key not in run.information:
+        if "information" in measures and _is_unread(run.information.get(key), settings):
             uninformed.setdefault(question, []).append(summary)
     earlier: dict[str, list[Score]] = {}
     for (question, _), score in run.scores.items():
@@ -93,15 +93,21 @@ def missing_scores(run: Run, settings: ScoresConfig) -> list[StageTask]:
     return tasks
 
 
+def _is_unread(record: Information | Controls | None, settings: ScoresConfig) -> bool:
+    """Whether bits are missing, or were measured by another reader than the one asked for."""
+    if record is None or record.reader is None:
+        return True
+    return settings.reader not in ("auto", record.reader)
+
+
 def _lacks_controls(controls: Controls | None, settings: ScoresConfig) -> bool:
     if not settings.controls or settings.limits is not None:
         return False
     if controls is None:
         return True
     measures = settings.measure_names
-    return ("information" in measures and controls.reader is None) or (
-        "selfreflect" in measures and controls.temperature is None
-    )
+    lacks_bits = "information" in measures and _is_unread(controls, settings)
+    return lacks_bits or ("selfreflect" in measures and controls.temperature is None)
 
 
 def final_failures(run: Run, stage: Stage) -> set[tuple[str, str]]:

@@ -59,7 +59,7 @@ _LAYOUT: dict[type[Record], tuple[str, Callable[[Any], Any]]] = {
 }
 """File and key of each kind of record."""
 
-_REPLACEABLE = (Failure, Controls)
+_REPLACEABLE = (Failure, Information, Controls)
 """A later one of these replaces an earlier one with the same key."""
 
 _LONG_FIELDS: dict[type[Record], frozenset[str]] = {

@@ -77,7 +77,8 @@ def test_where_the_judge_knows_the_answers_no_number_is_given_but_ways_out():
 def test_too_few_answers_are_said_to_be_too_few():
     text = information_sentence(information(None, None, undefined="unclear"), 1)
     assert text == (
-        "Too few answers (one sampled answer) to say what a summary tells of them. Draw more: --num-answers."
+        "Too few answers (one sampled answer), or too different ones, to say what a summary tells of them. "
+        "Draw more (--num-answers) or shorter ones (--max-new-tokens)."
     )
 
 

@@ -137,7 +137,7 @@ def demo_command(out: o.Out = Path("runs/demo"), fresh: o.Fresh = False, json: o
             _measure_by_hand(read_items(items)[0])
         _tell(ACT_TWO)
     with resources.as_file(data / "demo_prompts.toml") as prompts:
-        options = ExecutionOptions(prompts=prompts, guesses=5)
+        options = ExecutionOptions(prompts=prompts)
         config = load_config(None, DEMO, sampling_of("smollm2"))
         records = fill_run(out, config, STAGES, options, DEMO_STRATEGIES, fresh=fresh)
     show_results(records, json)

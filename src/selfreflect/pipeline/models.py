@@ -89,6 +89,8 @@ def load_measures(judge: Judge, config: Config, options: ExecutionOptions, progr
         if isinstance(compiled, str):
             progress.note(f"scoring is slower because its attention could not be compiled: {compiled}")
     scores = config.scores
+    if scores.controls and scores.limits is not None:
+        progress.note("no controls are measured under --budget, --se or --race")
     metric = SelfReflect(
         judge,
         limits=scores.limits,

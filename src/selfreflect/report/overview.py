@@ -263,7 +263,10 @@ def _settings_note(run: RunRecords, measure: Measure) -> list[str]:
         return [f"judge: {text}" for text in settings]
     if measure is INFORMATION and all(len(texts) == 1 for texts in by_question.values()):
         counts = Counter(text for (text,) in by_question.values())
-        shares = "; ".join(f"{text}: {count} questions" for text, count in sorted(counts.items()))
+        parts = []
+        for text, count in sorted(counts.items()):
+            parts.append(f"{text}: {count} question{'' if count == 1 else 's'}")
+        shares = "; ".join(parts)
         return [f"NOT DIRECTLY COMPARABLE from question to question, only strategy to strategy: {shares}"]
     what = "what summaries tell was measured" if measure is INFORMATION else "scored"
     return [f"NOT DIRECTLY COMPARABLE: {what} with different judges or settings ({'; '.join(settings)})"]

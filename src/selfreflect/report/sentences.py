@@ -37,7 +37,10 @@ def information_sentence(information: Information, answers: int | None, subject:
             f"tell it anything. Use {way_out}."
         )
     if information.undefined == "unclear":
-        return f"Too few answers ({sampled}) to say what a summary tells of them. Draw more: --num-answers."
+        return (
+            f"Too few answers ({sampled}), or too different ones, to say what a summary tells of them. "
+            "Draw more (--num-answers) or shorter ones (--max-new-tokens)."
+        )
     return f"What {subject[:1].lower()}{subject[1:]} tells was not measured: {information.why.rstrip('.')}."
 
 

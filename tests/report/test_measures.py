@@ -113,7 +113,7 @@ def test_readers_are_not_mixed_in_silence():
     by_question = replace(records, information={**records.information, **blind})
     (text,) = note(overview(by_question), "NOT DIRECTLY COMPARABLE")
     assert text.startswith("NOT DIRECTLY COMPARABLE from question to question, only strategy to strategy: ")
-    assert "blind reader: 1 questions; judge-1, float32, informed reader: 1 questions" in text
+    assert "blind reader: 1 question; judge-1, float32, informed reader: 1 question" in text
     base, other = contenders([by_question], None)
     assert not any("NOT" in line for line in comparisons(base, [other])[0][0].notes)
 

@@ -46,7 +46,7 @@ STUDIES = {
         "summaries whose order is known: how often does the better one win?",
     ),
     "controls": StudyRow(
-        "ranked.controls:Controls",
+        "ranked.controls:AgainstControls",
         (),
         "nonsense and raw answers as summaries: does a summary tell more, and in fewer words?",
     ),

@@ -15,7 +15,7 @@ from selfreflect.validate.ranked.controls import (
     EMPTY,
     NONSENSE,
     QUESTION,
-    Controls,
+    AgainstControls,
 )
 from selfreflect.validate.study import Finding
 
@@ -38,7 +38,7 @@ def item(number: int, **summaries: str) -> Item:
     )
 
 
-def finding(study: Controls, *metrics: MetricInfo) -> Finding:
+def finding(study: AgainstControls, *metrics: MetricInfo) -> Finding:
     values = []
     for metric in metrics:
         sign = 1 if metric.better == "higher" else -1
@@ -50,7 +50,7 @@ def finding(study: Controls, *metrics: MetricInfo) -> Finding:
 
 
 def test_the_texts_of_an_item():
-    study = Controls([item(0)])
+    study = AgainstControls([item(0)])
     assert study.items[0].summaries == {
         "good": "three plain words",
         "bad": "one two three",
@@ -65,7 +65,7 @@ def test_the_texts_of_an_item():
 
 
 def test_values_words_and_shares_of_what_all_answers_reach():
-    study = Controls([item(number) for number in range(8)])
+    study = AgainstControls([item(number) for number in range(8)])
     table = finding(study, BITS, SCORE).tables[0]
     by_text = {(row["metric"], row["summary"]): row for row in rows(table)}
     assert list(by_text) == [(m, s) for m in ("information", "selfreflect") for s in (*OWN, *LEVELS)]
@@ -80,14 +80,14 @@ def test_values_words_and_shares_of_what_all_answers_reach():
 
 
 def test_a_judge_that_likes_nothing_better_than_the_answers_gives_no_share():
-    study = Controls([item(number) for number in range(8)])
+    study = AgainstControls([item(number) for number in range(8)])
     values = measured(study, SCORE, lambda one, name: 0.5 if name == ALL_PASTED else 0.1)
     shares = {row["of all pasted"] for row in rows(study.finding(values, [SCORE]).tables[0])}
     assert shares == {None}
 
 
 def test_texts_that_say_nothing_and_win_are_named_and_pasted_answers_are_not():
-    study = Controls([item(number) for number in range(8)])
+    study = AgainstControls([item(number) for number in range(8)])
     result = finding(study, BITS)
     good, bad = rows(result.tables[1])
     assert (good["empty"], good["1 answer pasted"], good["all answers pasted"]) == (1, 1, 0)
@@ -97,7 +97,7 @@ def test_texts_that_say_nothing_and_win_are_named_and_pasted_answers_are_not():
 
 
 def test_a_summary_stands_above_the_paste_curve_by_what_its_words_do_not_explain():
-    study = Controls([item(number) for number in range(8)])
+    study = AgainstControls([item(number) for number in range(8)])
     result = finding(study, BITS, SCORE)
     good, bad = rows(result.tables[2])  # of information alone
     # three words of pasted answers stand halfway between one and two of them
@@ -118,7 +118,7 @@ def test_a_summary_stands_above_the_paste_curve_by_what_its_words_do_not_explain
 
 
 def test_items_without_all_values_are_no_part_of_the_curve():
-    study = Controls([item(0), item(1)])
+    study = AgainstControls([item(0), item(1)])
     values = measured(
         study, BITS, lambda one, name: None if (one.id, name) == ("i1", TWO) else {**LEVELS, **OWN}[name]
     )
@@ -128,6 +128,6 @@ def test_items_without_all_values_are_no_part_of_the_curve():
 
 def test_items_that_make_no_sense_are_refused():
     with pytest.raises(DataError, match="none of the 1 items has a conditioning answer"):
-        Controls([Item(id="i", question="Why?", masked_out=("x",), conditioning=(" ",), summaries={})])
+        AgainstControls([Item(id="i", question="Why?", masked_out=("x",), conditioning=(" ",), summaries={})])
     with pytest.raises(DataError, match="is that of a control"):
-        Controls([item(0, **{EMPTY: "mine"})])
+        AgainstControls([item(0, **{EMPTY: "mine"})])

@@ -80,7 +80,7 @@ def control_texts(item: Item) -> dict[str, str]:
     return texts
 
 
-class Controls:
+class AgainstControls:
     """Every summary against an empty text, the repeated question, nonsense, and 1, 2, 5 and all conditioning
     answers pasted as a summary. No order of the summaries is needed.
 

@@ -138,3 +138,16 @@ def test_only_estimated_scores_have_a_seed(tmp_path: Path) -> None:
     path.write_text('[scores]\nbudget = "20000"\n', encoding="utf-8")
     assert load_config(path, {"scores": {"seed": 5}}).scores.seed == 5
     assert load_config(None, {"scores": {"seed": 5}}).scores.seed == 0
+
+
+def test_strategies_come_from_a_file(tmp_path: Path) -> None:
+    path = written(tmp_path / "c.toml", '[summaries]\nstrategies = ["basic", "mine:ask"]\n')
+    assert load_config(path, {}).summaries.strategies == ("basic", "mine:ask")
+    assert load_config(path, {"summaries": {"strategies": ("cot",)}}).summaries.strategies == ("cot",)
+
+
+@pytest.mark.parametrize(
+    ("names", "part"), [([], "needs at least one name"), (["cot", "cot"], "names 'cot' twice")]
+)
+def test_strategies_are_named_once(names: list[str], part: str) -> None:
+    assert part in refused(None, {"summaries": {"strategies": names}})

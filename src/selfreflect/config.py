@@ -185,6 +185,15 @@ class AnswersConfig(Record, frozen=True, kw_only=True):
 
 
 class SummariesConfig(Record, frozen=True, kw_only=True):
+    strategies: Annotated[
+        tuple[str, ...],
+        Flag(
+            "--strategies A,B",
+            "How the model summarises its belief: greedy, basic, cot, twostep_cot, sample_and_summarize, "
+            "concatenated_answers, or your own as package.module:function.",
+        ),
+    ] = ("greedy", "basic", "cot", "sample_and_summarize")
+    """A run directory does not remember them: others can be added later."""
     model: Annotated[str, MODEL] = "smollm2"
     revision: Annotated[str | None, REVISION] = None
     base_url: Annotated[str | None, BASE_URL] = None
@@ -344,7 +353,7 @@ class Config(Record, frozen=True, kw_only=True):
         return plain
 
 
-def sampling_of(model: str) -> dict[str, dict[str, float]]:
+def sampling_of(model: str) -> dict[str, dict[str, Any]]:
     """How the demo, ``ask`` and the app sample a model, by section: the embedded one at temperature 0.7 and
     top-p 0.9, since at the paper's temperature of 1 it writes words that do not exist."""
     if model != "smollm2":
@@ -368,9 +377,7 @@ def load_config(
     Raises:
         ConfigError: the file cannot be read, or a key is unknown or has the wrong type or range.
     """
-    file = read_toml(path) if path else {}
-    if path:
-        _check_keys(path, "", file, Config)
+    file = read_config(path) if path else {}
     merged: dict[str, dict[str, Any]] = {}
     for section in Config.__struct_fields__:
         options = {key: value for key, value in overrides.get(section, {}).items() if value is not None}
@@ -385,6 +392,17 @@ def load_config(
         scores = msgspec.structs.replace(config.scores, seed=ScoresConfig().seed)
         config = msgspec.structs.replace(config, scores=scores)
     return config
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Read a settings file: section -> key -> value.
+
+    Raises:
+        ConfigError: it cannot be read, or a key is unknown or missing.
+    """
+    file = read_toml(path)
+    _check_keys(path, "", file, Config)
+    return file
 
 
 def _check_keys(path: Path, name: str, table: Any, settings: type[Record]) -> None:
@@ -419,10 +437,19 @@ def _check(config: Config) -> None:
         check_values(price, f"prices.{excerpt(model)}")
     if config.questions.part is not None:
         parse_shard(config.questions.part)
+    _check_strategies(config.summaries.strategies)
     _check_generator_url(config.answers)
     _check_generator_url(config.summaries)
     _check_judge(config.scores)
     _check_limits(config.scores)
+
+
+def _check_strategies(names: tuple[str, ...]) -> None:
+    if not names:
+        raise ConfigError("--strategies needs at least one name")
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise ConfigError(f"--strategies names {excerpt(name)} twice")
 
 
 def _check_generator_url(section: AnswersConfig | SummariesConfig) -> None:

@@ -158,6 +158,34 @@ def test_the_stages_one_by_one_make_what_run_makes(done: Path, model: Path, tmp_
     ]
 
 
+def test_a_file_of_settings_works_alone(done: Path, model: Path, tmp_path: Path) -> None:
+    settings = f"""
+        [questions]
+        source = "{done.parent / "q.txt"}"
+        [answers]
+        model = "{model}"
+        num_answers = 2
+        max_new_tokens = 6
+        [summaries]
+        model = "{model}"
+        strategies = ["greedy", "basic"]
+        num_samples = 2
+        sample_max_new_tokens = 6
+        max_new_tokens = 8
+        [scores]
+        judge = "{model}"
+    """
+    common = ["--config", written(tmp_path / "c.toml", settings), "--out", tmp_path / "run"]
+    stages = ["answers", "summarize", "score"]
+    assert [run(stage, *common, "--device", "cpu").code for stage in stages] == [0, 0, 0]
+    made, whole = Run.load(tmp_path / "run"), Run.load(done)
+    assert (made.answers, made.summaries, made.scores) == (whole.answers, whole.summaries, whole.scores)
+    assert made.manifest.config == whole.manifest.config
+    assert "strategies" not in made.manifest.config["summaries"]  # others may be added
+    shown = run("questions", *common[:2])
+    assert shown.stdout.split("\n")[0] == "What first?"
+
+
 def test_run_shows_a_table_and_keeps_stdout_clean_with_json(done: Path, model: Path) -> None:
     again = run(*small(model, done, done.parent / "q.txt"))
     assert "greedy" in again.stdout

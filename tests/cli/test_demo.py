@@ -99,7 +99,7 @@ def test_a_newcomer_reads_evidence_summaries_and_where_the_report_is(tiny_demo: 
         assert words in by_hand
     assert "temperature 0.7 and top-p 0.9" in own
     assert "One poster says that the fair is in May." in own
-    for strategy in ask_command.DEMO_STRATEGIES:
+    for strategy in ask_command.DEMO["summaries"]["strategies"]:
         assert own.count(strategy) >= 3, "explained, in the table, and for the question in full"
     assert f"open {out}/report.html in a browser." in outcome.stdout, "whole, to be copied"
     assert "<html" in (out / "report.html").read_text("utf-8")
@@ -111,7 +111,7 @@ def test_a_newcomer_reads_evidence_summaries_and_where_the_report_is(tiny_demo: 
     assert again.stdout == outcome.stdout
     assert before == {path.name: path.read_bytes() for path in out.glob("*.jsonl")}
     lines = run("demo", "--out", out, "--json").json
-    assert [line["strategy"] for line in lines] == list(ask_command.DEMO_STRATEGIES)
+    assert [line["strategy"] for line in lines] == ask_command.DEMO["summaries"]["strategies"]
 
 
 def test_a_directory_of_an_earlier_demo_is_refused_in_words(

@@ -123,3 +123,19 @@ def test_execution_options_that_make_no_sense_are_refused(options: dict[str, Any
     with pytest.raises(ConfigError) as caught:
         ExecutionOptions(**options)
     assert str(caught.value) == message
+
+
+def test_a_list_of_names_is_separated_by_commas() -> None:
+    overrides = called(["--strategies", " greedy, mine:f,"], "summaries")
+    assert overrides.config().summaries.strategies == ("greedy", "mine:f")
+
+
+def test_a_file_lies_over_the_defaults_of_a_command(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text('[answers]\nnum_answers = 4\n[questions]\nsource = "demo"\n', encoding="utf-8")
+    defaults = {"--num-answers": 10, "--max-new-tokens": 64}
+    overrides = called(["--config", str(file)], "answers", defaults=defaults, config_file=True)
+    answers = overrides.config().answers
+    assert (answers.num_answers, answers.max_new_tokens) == (4, 64)
+    assert overrides.sets("questions", "source")
+    assert not overrides.sets("answers", "max_new_tokens")

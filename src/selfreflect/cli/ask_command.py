@@ -16,7 +16,7 @@ from selfreflect.cli.report_command import write_page
 from selfreflect.cli.score_command import information_fields
 from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.cli.show import grouped_answers, print_question, show_results
-from selfreflect.cli.stages import fill_run, strategy_names
+from selfreflect.cli.stages import check_strategies, fill_run
 from selfreflect.config import load_config, sampling_of
 from selfreflect.errors import DataError, MissingExtraError
 from selfreflect.pipeline.models import ConfiguredModels, load_measures
@@ -30,7 +30,10 @@ from selfreflect.sources.items import Item, read_items
 DEMO: dict[str, dict[str, Any]] = {
     "questions": {"source": "demo"},
     "answers": {"model": "smollm2", "num_answers": 5, "max_new_tokens": 16},
-    "summaries": {"model": "smollm2", "num_samples": 5, "sample_max_new_tokens": 16, "max_new_tokens": 32},
+    "summaries": {
+        "strategies": ["greedy", "basic", "sample_and_summarize"],
+        **{"model": "smollm2", "num_samples": 5, "sample_max_new_tokens": 16, "max_new_tokens": 32},
+    },
     "scores": {"judge": "smollm2", "measures": "information"},
 }
 """Small numbers and the faster measure, so that it takes less than a minute on two cores; `selfreflect
@@ -39,24 +42,24 @@ run` has the published numbers and both."""
 SHOWN = "trip"
 """The question that the demo prints in full."""
 
-DEMO_STRATEGIES = ("greedy", "basic", "sample_and_summarize")
-
 
 @takes(
     "answers",
     "summaries",
     "scores",
     only=(
-        *("--model", "--base-url", "--num-answers", "--max-new-tokens", "--summary-tokens", "--thinking"),
-        *("--judge", "--judge-url", "--seed", "--temperature", "--top-p"),
+        *("--strategies", "--model", "--base-url", "--num-answers", "--max-new-tokens", "--summary-tokens"),
+        *("--thinking", "--judge", "--judge-url", "--seed", "--temperature", "--top-p"),
     ),
     defaults={
+        "--strategies": ("sample_and_summarize",),
         "--num-answers": 10,
         "--max-new-tokens": 64,
         "--summary-tokens": 256,
         "--temperature": None,
         "--top-p": None,
     },
+    config_file=True,
     execution=("--prompts", "--device", "--trust-remote-code", "--max-connections", "--timeout"),
 )
 def ask_command(
@@ -66,7 +69,6 @@ def ask_command(
         "--context FILE",
         "A text that the model reads with the question, and the judge does not; - for standard input.",
     ),
-    strategies: o.Strategies = "sample_and_summarize",
     overrides: Overrides,
     json: o.Json = False,
 ) -> None:
@@ -81,15 +83,15 @@ def ask_command(
     if not question.strip():
         raise DataError("the question is blank")
     text = "" if context is None else read_text(context)
-    names = strategy_names(strategies)
-    num_answers = overrides.section("answers")["num_answers"]
-    base = sampling_of(overrides.section("answers").get("model", "smollm2"))
-    config = overrides.config({**base, "summaries": {**base["summaries"], "num_samples": 2 * num_answers}})
+    answers = overrides.config().answers
+    base = sampling_of(answers.model)
+    base["summaries"]["num_samples"] = 2 * answers.num_answers
+    config = overrides.config(base)
+    check_strategies(config)
     record = Question(id=question_id(question, text), text=question, context=text)
     with tempfile.TemporaryDirectory(prefix="selfreflect-ask-") as folder:
-        records = fill_run(
-            Path(folder) / "ask", config, STAGES[1:], overrides.execution, names, question=record
-        )
+        path = Path(folder) / "ask"
+        records = fill_run(path, config, STAGES[1:], overrides.execution, question=record)
     if json:
         _emit_question(records, record.id)
     else:
@@ -139,7 +141,7 @@ def demo_command(out: o.Out = Path("runs/demo"), fresh: o.Fresh = False, json: o
     with resources.as_file(data / "demo_prompts.toml") as prompts:
         options = ExecutionOptions(prompts=prompts)
         config = load_config(None, DEMO, sampling_of("smollm2"))
-        records = fill_run(out, config, STAGES, options, DEMO_STRATEGIES, fresh=fresh)
+        records = fill_run(out, config, STAGES, options, fresh=fresh)
     show_results(records, json)
     if json:
         return

@@ -13,6 +13,7 @@ share, such as ``--model``, is listed once and sets its field in each of them.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import re
@@ -21,13 +22,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_origin, get_type_hints
 
 import msgspec
 import typer
 from typer.core import TyperCommand
 
-from selfreflect.config import Config, Flag, flags_of, load_config
+from selfreflect.config import Config, Flag, flags_of, load_config, read_config
 from selfreflect.grouping import group_indices
 from selfreflect.pipeline.options import ExecutionOptions
 
@@ -47,16 +48,6 @@ def argument(name: str, help: str, default: Any = None) -> Any:
     return typer.Argument(default, metavar=name, help=help, show_default=False)
 
 
-STRATEGIES = "greedy,basic,cot,sample_and_summarize"
-Strategies = Annotated[
-    str,
-    option(
-        "--strategies A,B",
-        "How the model summarises its belief: greedy, basic, cot, twostep_cot, sample_and_summarize, "
-        "concatenated_answers, or your own as package.module:function.",
-        ...,
-    ),
-]
 Out = Annotated[Path, option("--out DIR", "Run directory. An existing one is resumed.", ...)]
 Fresh = Annotated[
     bool, option("--fresh", "Delete the records of an existing run directory and start over.", ...)
@@ -101,11 +92,27 @@ class Overrides:
     """What a user set on the command line, by section and key."""
 
     sections: Mapping[str, Mapping[str, Any]]
+    defaults: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    """What the command takes in place of the settings' own defaults."""
+
+    @property
+    def file(self) -> Path | None:
+        """The file of ``--config``."""
+        return self.section("config").get("file")
 
     def config(self, base: Mapping[str, Mapping[str, Any]] | None = None) -> Config:
         """All settings: the user's, over those of the file of ``--config``, of ``base``, and the defaults.
         Raises ConfigError if one is unknown or out of range."""
-        return load_config(self.section("config").get("file"), self.sections, base)
+        base = base or {}
+        sections = {**self.defaults, **base}
+        layers = {name: {**self.defaults.get(name, {}), **base.get(name, {})} for name in sections}
+        return load_config(self.file, self.sections, layers)
+
+    def sets(self, section: str, key: str) -> bool:
+        """Whether the command line or the file of ``--config`` sets a key."""
+        return key in self.section(section) or (
+            self.file is not None and key in read_config(self.file).get(section, {})
+        )
 
     @property
     def execution(self) -> ExecutionOptions:
@@ -126,11 +133,21 @@ class _Option:
     fields: list[tuple[str, str]]
     """The (section, field) pairs that it sets."""
     value: Any = None
-    """What the fields get if the user gives nothing; None leaves them alone."""
+    """The command's own default; None for the settings' own."""
 
     @property
     def name(self) -> str:
         return self.flag.name.removeprefix("--").replace("-", "_")
+
+    @property
+    def is_list(self) -> bool:
+        return get_origin(self.type) is tuple
+
+    def parse(self, value: Any) -> Any:
+        """The value of the fields for what the user gave."""
+        if not self.is_list:
+            return value
+        return tuple(name.strip() for name in value.split(",") if name.strip())
 
     def parameter(self) -> inspect.Parameter:
         usage, text = self.flag.usage, self.flag.help
@@ -139,10 +156,13 @@ class _Option:
         default = self.flag.default or self.default
         if isinstance(default, float):
             default = f"{default:g}"
+        elif isinstance(default, tuple):
+            default = ",".join(default)
         if default not in (None, "") and not isinstance(default, bool):
             text += f" [default: {default}]"
         default = option(usage, text)
-        return inspect.Parameter(self.name, _KEYWORD, default=default, annotation=self.type | None)
+        type_ = str if self.is_list else self.type
+        return inspect.Parameter(self.name, _KEYWORD, default=default, annotation=type_ | None)
 
 
 def takes(
@@ -184,14 +204,15 @@ def takes(
         @functools.wraps(command)
         def with_overrides(**values: Any) -> T:
             fields: dict[str, dict[str, Any]] = {}
+            defaults_: dict[str, dict[str, Any]] = {}
             for option in options.values():
                 value = values.pop(option.name)
-                if value is None:
-                    value = option.value
-                if value is not None:
-                    for section, field in option.fields:
-                        fields.setdefault(section, {})[field] = value
-            return command(overrides=Overrides(fields), **values)
+                for section, field in option.fields:
+                    if value is not None:
+                        fields.setdefault(section, {})[field] = option.parse(value)
+                    elif option.value is not None:
+                        defaults_.setdefault(section, {})[field] = option.value
+            return command(overrides=Overrides(fields, defaults_), **values)
 
         with_overrides.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         return with_overrides

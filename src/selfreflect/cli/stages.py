@@ -14,7 +14,7 @@ from selfreflect.cli import settings as o
 from selfreflect.cli.console import Watcher, context_line, emit, exit_with, say, stdout
 from selfreflect.cli.settings import GENERATING, JUDGING, Overrides, option, takes
 from selfreflect.config import Config
-from selfreflect.errors import ConfigError, excerpt
+from selfreflect.errors import ConfigError
 from selfreflect.pipeline.experiment import Experiment, open_experiment
 from selfreflect.pipeline.options import ExecutionOptions
 from selfreflect.pipeline.records import run_records
@@ -35,7 +35,6 @@ def run_command(
     *,
     out: o.Out,
     overrides: Overrides,
-    strategies: o.Strategies = o.STRATEGIES,
     fresh: o.Fresh = False,
     dry_run: o.DryRun = False,
     json: o.Json = False,
@@ -44,10 +43,10 @@ def run_command(
 
     The results go to a run directory. After an interruption, run the same command to resume.
     """
-    run_stages(out, STAGES, overrides, strategies, fresh=fresh, dry_run=dry_run, json=json)
+    run_stages(out, STAGES, overrides, fresh=fresh, dry_run=dry_run, json=json)
 
 
-@takes("questions")
+@takes("questions", config_file=True)
 def questions_command(
     *,
     overrides: Overrides,
@@ -82,13 +81,13 @@ def answers_command(
     It has 2N answers: N whose words are masked, N shown to the judge. Without --questions, the questions of
     the run directory are used.
     """
-    questions = overrides.section("questions")
-    if "source" not in questions and questions.keys() - {"seed"}:
+    has_source = overrides.sets("questions", "source")
+    if not has_source and overrides.section("questions").keys() - {"seed"}:
         raise ConfigError(
             "--limit, --shard, --split, --subset, --question-column and --context-column belong to "
             "--questions SOURCE"
         )
-    stages: list[Stage] = ["questions", "answers"] if "source" in questions else ["answers"]
+    stages: list[Stage] = ["questions", "answers"] if has_source else ["answers"]
     run_stages(out, stages, overrides, fresh=fresh, dry_run=dry_run, json=json)
 
 
@@ -96,7 +95,6 @@ def answers_command(
 def summarize_command(
     *,
     out: o.Out,
-    strategies: o.Strategies = o.STRATEGIES,
     overrides: Overrides,
     dry_run: o.DryRun = False,
     json: o.Json = False,
@@ -106,14 +104,13 @@ def summarize_command(
     Adds the summaries that a run directory lacks. Strategies can be added later; only the new ones are then
     scored.
     """
-    run_stages(out, ["summaries"], overrides, strategies, dry_run=dry_run, json=json)
+    run_stages(out, ["summaries"], overrides, dry_run=dry_run, json=json)
 
 
 def run_stages(
     out: Path,
     stages: Sequence[Stage],
     overrides: Overrides,
-    strategies: str = "",
     *,
     fresh: bool = False,
     dry_run: bool = False,
@@ -124,20 +121,21 @@ def run_stages(
     An existing directory keeps its settings unless ``overrides`` change them, so that a command need not
     repeat them. Exits with 1 if failures are recorded.
     """
-    names = strategy_names(strategies) if "summaries" in stages else []
     if stages[0] != "questions":
         Run.load(out)  # a mistyped name is an error, not a new directory
     config = overrides.config({} if fresh else settings_of(out))
     options = replace(overrides.execution, devices=None)
+    if "summaries" in stages:
+        check_strategies(config)
     if dry_run:
         from selfreflect.cli.costs import show_costs
         from selfreflect.pipeline.dry_run import dry_run_directory
 
         costs = dry_run_directory(out, config, stages, options, Watcher(), fresh=fresh)
-        _fill(costs, stages, names)
+        _fill(costs, stages, config)
         show_costs(costs, json)
         return
-    records = fill_run(out, config, stages, options, names, fresh=fresh)
+    records = fill_run(out, config, stages, options, fresh=fresh)
     is_measured = bool(records.scores or records.information)
     if json or is_measured:
         from selfreflect.cli.show import show_results
@@ -161,7 +159,6 @@ def fill_run(
     config: Config,
     stages: Sequence[Stage],
     options: ExecutionOptions,
-    strategies: Sequence[str],
     *,
     fresh: bool = False,
     question: Question | None = None,
@@ -172,25 +169,19 @@ def fill_run(
     ) as experiment:
         if question is not None:
             experiment.run.append(question)
-        _fill(experiment, stages, strategies)
+        _fill(experiment, stages, config)
         return run_records(experiment.run)
 
 
-def _fill(experiment: Experiment | DryRun, stages: Sequence[Stage], strategies: Sequence[str]) -> None:
+def _fill(experiment: Experiment | DryRun, stages: Sequence[Stage], config: Config) -> None:
     for stage in stages:
         if stage == "summaries":
-            experiment.summaries(strategies)
+            experiment.summaries(config.summaries.strategies)
         else:
             getattr(experiment, stage)()
 
 
-def strategy_names(strategies: str) -> list[str]:
-    """Split ``a,b``, and check the names before anything costly begins."""
-    names = [name.strip() for name in strategies.split(",") if name.strip()]
-    if not names:
-        raise ConfigError("--strategies needs at least one name")
-    for index, name in enumerate(names):
+def check_strategies(config: Config) -> None:
+    """Refuse strategies that do not exist, before anything costly begins."""
+    for name in config.summaries.strategies:
         load_strategy(name)
-        if name in names[:index]:
-            raise ConfigError(f"--strategies names {excerpt(name)} twice")
-    return names

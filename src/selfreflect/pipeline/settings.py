@@ -22,6 +22,8 @@ def stage_settings(config: Config, stages: Sequence[Stage], prompts: Prompts) ->
     for stage in PROMPTED:
         if stage in sections:
             sections[stage]["prompts"] = prompts.hash
+    if "summaries" in sections:
+        del sections["summaries"]["strategies"]  # adding one later is the normal case
     return sections
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from selfreflect.errors import StoreError
 from selfreflect.records import (
@@ -408,19 +409,65 @@ class TestOtherDirectories:
 class TestDamage:
     def test_a_reader_passes_over_a_torn_last_line_and_leaves_it(self, full: Path) -> None:
         path = full / "summaries.jsonl"
-        path.write_bytes(path.read_bytes()[:-1])
+        path.write_bytes(path.read_bytes()[:-2])
         assert list(Run.load(full).summaries) == [("q-1", "greedy")]
         assert not path.read_bytes().endswith(b"\n")
+
+    def test_a_whole_last_record_without_a_line_end_is_kept(self, full: Path) -> None:
+        path = full / "summaries.jsonl"
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-1])
+        before = Run.load(full).summaries
+        with Run.open(full, CONFIG) as run:
+            assert run.summaries == before
+            assert run.repairs == []
+            assert path.read_bytes() == whole
+            run.append(replace(next(iter(before.values())), name="another"))
+        assert len(Run.load(full).summaries) == len(before) + 1
+
+    @pytest.mark.parametrize("bad", [b"{oops}\n", b"\xff\xfe\n", b"[" * 99_999 + b"\n", b'{"id": NaN}\n'])
+    def test_a_damaged_last_line_with_a_line_end_is_never_deleted(self, full: Path, bad: bytes) -> None:
+        path = full / "questions.jsonl"
+        damaged = path.read_bytes() + bad
+        path.write_bytes(damaged)
+        with pytest.raises(StoreError, match=r"questions\.jsonl, line 3 is damaged .*Repair or delete"):
+            Run.open(full, CONFIG)
+        assert path.read_bytes() == damaged
+
+    @pytest.mark.parametrize("name", ["questions.jsonl", "scores.jsonl", "manifest.json", ".lock"])
+    def test_links_pipes_and_directories_are_never_opened(
+        self, full: Path, tmp_path: Path, name: str
+    ) -> None:
+        victim = tmp_path / "victim"
+        content = (full / name).read_bytes()
+        for make in (
+            lambda path: path.symlink_to(victim),
+            lambda path: path.symlink_to("/dev/zero"),
+            os.mkfifo,
+            lambda path: path.mkdir(),
+        ):
+            victim.write_bytes(content)
+            path = full / name
+            path.unlink()
+            make(path)
+            with pytest.raises(StoreError, match="is not a regular file"):
+                Run.open(full, CONFIG)
+            if name != ".lock":
+                with pytest.raises(StoreError, match="is not a regular file"):
+                    contents(Run.load(full))
+            assert victim.read_bytes() == content
+            path.rmdir() if path.is_dir() else path.unlink()
+            path.write_bytes(content)
 
     @pytest.mark.parametrize(
         "tail",
         [
             b'{"id": "q-3"',
-            b"\xff\xfe\n",
+            b"\xff\xfe",
             b"\x00" * 4096,
             b"\n",
-            b"[" * 99_999 + b"\n",
-            b'{"id": NaN}\n',
+            b"[" * 99_999,
+            b'{"id": NaN',
             b"\xe2\x80",
         ],
     )
@@ -430,6 +477,9 @@ class TestDamage:
         path.write_bytes(whole + tail)
         with Run.open(full, CONFIG) as run:
             assert path.read_bytes() == whole
+            assert run.repairs == [
+                f"{path}: cut off an unfinished record of {len(tail)} bytes, which a kill or crash left."
+            ]
             run.append(question(3))
         assert list(Run.load(full).questions) == ["q-1", "q-2", "q-3"]
 
@@ -478,7 +528,7 @@ class TestDamage:
         ends = [place + 1 for place, byte in enumerate(whole) if byte == ord("\n")]
         for size in range(ends[1], len(whole) + 1):
             path.write_bytes(whole[:size])
-            kept = sum(end <= size for end in ends)
+            kept = sum(end - 1 <= size for end in ends)  # without its line end a record is whole
             with Run.open(tmp_path, {}) as run:
                 assert list(run.questions.values()) == records[:kept]
                 run.append_all(records[kept:])
@@ -544,8 +594,11 @@ run.append(Question(id="q-6", text="fits"))
 
     def test_a_full_device_is_named(self, full: Path) -> None:
         with Run.open(full, CONFIG) as run:
-            (full / "answers.jsonl").unlink()
-            (full / "answers.jsonl").symlink_to("/dev/full")
+            device = os.open("/dev/full", os.O_WRONLY)
+            for link in Path("/proc/self/fd").iterdir():
+                if link.is_symlink() and link.readlink() == full / "answers.jsonl":
+                    os.dup2(device, int(link.name))
+            os.close(device)
             with pytest.raises(
                 StoreError, match=r"answers\.jsonl: No space left on device\. What was written before is kept"
             ):

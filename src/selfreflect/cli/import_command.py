@@ -60,6 +60,8 @@ def import_command(
         answer_sets = [item.answer_set for item in records]
         summary_records = [summary for item in records for summary in item.summary_records]
     with Run.open(out, {}) as run:
+        for line in run.repairs:
+            say(line)
         run.append_all(record for record in question_records if record.id not in run.questions)
         run.append_all(record for record in answer_sets if record.question_id not in run.answers)
         run.append_all(

@@ -64,6 +64,8 @@ def open_experiment(
     prompts = load_prompts(options.prompts)
     executors = Executors(options, models or ConfiguredModels(config, options, progress), progress)
     with Run.open(path, {}, fresh=fresh) as run, closing(executors):
+        for line in run.repairs:
+            progress.note(line)
         check_settings(run.manifest, stage_settings(config, stages, prompts), path)
         yield Experiment(run, config, prompts, options, progress, executors)
 

@@ -1,7 +1,8 @@
 """Append-only JSONL files of records that survive a kill.
 
 An append returns when its lines are on disk, so a kill costs at most the line being written. Readers skip
-that torn line, and opening the file for writing cuts it off.
+that torn line, and opening the file for writing cuts it off. A file may have come from anybody: links, pipes
+and devices are never opened.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -65,7 +67,9 @@ class Journal(Generic[R]):
         self._replaces = replaces
         self._skip = skip
         self._length = 0
-        """Bytes up to the end of the last whole line, once the records were read."""
+        """Bytes up to the end of the last record, once the records were read."""
+        self._ends_open = False
+        """Whether the last record lacks its line end, as after some editors."""
         self._file: FileIO | None = None
 
     @cached_property
@@ -90,12 +94,13 @@ class Journal(Generic[R]):
         """Line numbers and records. Read as bytes, because texts may hold U+2028 and other line ends."""
         self._length = 0
         torn = ""
-        if not self.path.exists():
+        if not os.path.lexists(self.path):
             return
-        with self.path.open("rb") as file:
+        with os.fdopen(open_regular(self.path, os.O_RDONLY), "rb") as file:
             for number, line in enumerate(file, 1):
                 if torn:
                     raise StoreError(torn)
+                is_whole = line.endswith(b"\n")
                 try:
                     value = self._parse(line)
                 except ValueError as error:
@@ -103,6 +108,8 @@ class Journal(Generic[R]):
                         f"{self.path}, line {number} is damaged ({error}). Repair or delete that line; "
                         "deleted work is redone."
                     )
+                    if is_whole and line.strip():  # no kill leaves such a line
+                        raise StoreError(torn) from None
                     continue
                 try:
                     record = from_plain(self._kind, value)
@@ -111,6 +118,7 @@ class Journal(Generic[R]):
                         f"{self.path}, line {number}: {error}. Correct or delete that line."
                     ) from None
                 self._length += len(line)
+                self._ends_open = not is_whole
                 yield number, record
 
     def _parse(self, line: bytes) -> Any:
@@ -121,11 +129,28 @@ class Journal(Generic[R]):
             value |= {name: [] for name in value.keys() & self._skip}
         return value
 
-    def cut(self) -> None:
-        """Cut off what a killed or failed write left behind the last whole line."""
+    def repair(self) -> str:
+        """End the file with its last record: cut off what a killed or failed write left behind it, or add the
+        line end that an editor left out.
+
+        Returns:
+            What was cut off, in a sentence, or nothing.
+        """
         _ = self.records
-        if self.path.stat().st_size > self._length:
-            os.truncate(self.path, self._length)
+        if self._file is None:
+            self._file = open(
+                open_regular(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND), "ab", buffering=0
+            )
+            sync_directory(self.path.parent)
+        extra = self.path.lstat().st_size - self._length
+        if extra > 0:
+            self._file.truncate(self._length)
+        if self._ends_open:
+            self._length += self._file.write(b"\n")
+            self._ends_open = False
+        if extra > 0:
+            return f"{self.path}: cut off an unfinished record of {extra} bytes, which a kill or crash left."
+        return ""
 
     def encode(self, records: Sequence[R]) -> tuple[dict[Any, R], bytes]:
         """Return the records by key and as lines, without writing them.
@@ -164,18 +189,16 @@ class Journal(Generic[R]):
 
     def append(self, added: dict[Any, R], data: bytes) -> None:
         """Write what :meth:`encode` returned; after an error the file ends where it did before."""
-        if self._file is None:
-            self._file = self.path.open("ab", buffering=0)
-            sync_directory(self.path.parent)
+        self.repair()
+        assert self._file is not None
         try:
-            self.cut()
             rest = memoryview(data)
             while rest:
                 rest = rest[self._file.write(rest) :]
             os.fsync(self._file.fileno())
         except BaseException:
             with suppress(OSError):
-                self.cut()
+                self.repair()
             raise
         self._length += len(data)
         self.records.update(added)
@@ -203,14 +226,34 @@ def store_errors(path: Path) -> Iterator[None]:
         raise StoreError(f"{path}: {error.strerror or error}. {advice}".rstrip()) from error
 
 
+def open_regular(path: Path, flags: int) -> int:
+    """Open a file of a run directory, whoever made that directory; return the file descriptor.
+
+    Raises:
+        StoreError: it is a link, a pipe, a device or a directory.
+        OSError: the system refuses.
+    """
+    refusal = f"{path} is not a regular file. Links and devices are not followed; remove it."
+    # without O_NONBLOCK a pipe would wait for somebody at its other end
+    flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO, errno.EISDIR):
+            raise StoreError(refusal) from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise StoreError(refusal)
+    return descriptor
+
+
 def parse_line(line: bytes) -> Any:
     """Parse one line of strict JSON.
 
     Raises:
-        ValueError: the line is cut off, not UTF-8, or not strict JSON.
+        ValueError: the line is not UTF-8, or not strict JSON.
     """
-    if not line.endswith(b"\n"):
-        raise ValueError("it is cut off")
     try:
         return json.loads(line.decode(), parse_constant=_refuse)
     except RecursionError:
@@ -242,7 +285,7 @@ def lock(path: Path) -> int:
     Raises:
         StoreError: another process holds it.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)
     try:
         if os.name == "posix":
             import fcntl

@@ -34,7 +34,7 @@ from selfreflect.records import (
     dump_line,
     from_plain,
 )
-from selfreflect.store.journal import Journal, lock, parse_line, store_errors
+from selfreflect.store.journal import Journal, lock, open_regular, parse_line, store_errors
 from selfreflect.text import without_credentials
 
 if TYPE_CHECKING:
@@ -109,6 +109,8 @@ class Run:
         self.manifest = manifest
         self._resources = resources
         """Released by :meth:`close`; None while nothing may be written."""
+        self.repairs: list[str] = []
+        """What was cut off when the run was opened for writing, in sentences."""
         self._journals = journals(path, None if detail else _LONG_FIELDS)
 
     @classmethod
@@ -138,9 +140,9 @@ class Run:
             run = cls(path, Manifest() if is_new else _read_manifest(path), stack)
             merged = merge_settings(run.manifest.config, config, path)
             for journal in run._journals.values():
-                if journal.path.exists():
-                    journal.cut()
                 stack.callback(journal.close)
+                if journal.path.exists():
+                    run.repairs += filter(None, [journal.repair()])
             if is_new or merged != run.manifest.config:
                 run._write_manifest(replace(run.manifest, config=merged))
             run._resources = stack.pop_all()
@@ -370,7 +372,8 @@ def _unfinished(path: Path) -> list[Path]:
 def _manifest_fields(path: Path) -> dict[str, Any]:
     """The manifest of ``path`` as plain JSON, written by any version of this package."""
     try:
-        fields = parse_line((path / MANIFEST).read_bytes() + b"\n")
+        with os.fdopen(open_regular(path / MANIFEST, os.O_RDONLY), "rb") as file:
+            fields = parse_line(file.read())
     except ValueError as error:
         raise StoreError(
             f"{path / MANIFEST} is damaged ({error}). Restore it, or use another --out."

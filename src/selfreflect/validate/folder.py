@@ -48,7 +48,7 @@ def open_values(directory: Path) -> Iterator[Journal[Value]]:
             values = journal(directory)
             stack.callback(values.close)
             if values.path.exists():
-                values.cut()
+                values.repair()
         yield values
 
 

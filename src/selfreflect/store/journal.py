@@ -138,9 +138,8 @@ class Journal(Generic[R]):
         """
         _ = self.records
         if self._file is None:
-            self._file = open(
-                open_regular(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND), "ab", buffering=0
-            )
+            descriptor = open_regular(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+            self._file = FileIO(descriptor, "ab")
             sync_directory(self.path.parent)
         extra = self.path.lstat().st_size - self._length
         if extra > 0:

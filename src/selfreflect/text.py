@@ -54,6 +54,14 @@ def answer_list(answers: Sequence[str]) -> str:
     return "\n".join(f"x_{number} = '{answer}'" for number, answer in enumerate(answers, start=1))
 
 
+def counted(count: int, noun: str) -> str:
+    """Count things in words, as ``1 summary`` or ``2 summaries``."""
+    if count == 1:
+        return f"1 {noun}"
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count:,} {plural}"
+
+
 def without_credentials(text: str) -> str:
     """Replace user and password in every URL of ``text`` by ``***``."""
     return _CREDENTIALS.sub("***@", text)

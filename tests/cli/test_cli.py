@@ -70,6 +70,34 @@ def test_the_overview_lists_commands_exit_codes_and_completion() -> None:
     assert "--show-completion" in words
 
 
+@pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in COMMANDS)])
+def test_help_is_whole_on_a_terminal_of_80_columns(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run(*arguments).stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not [line for line in lines if line.endswith("...") and "Usage" not in line]
+
+
+def test_every_command_says_what_to_do_next(model: Path, tmp_path: Path) -> None:
+    questions = written(tmp_path / "q.txt", "What first?\n")
+    out = tmp_path / "two words"
+    answers = ["--model", model, "--num-answers", 2, "--max-new-tokens", 4]
+    summaries = ["--model", model, "--summary-tokens", 4, "--strategies", "greedy"]
+    steps = [
+        (["questions", "--questions", questions, "--out", out], "selfreflect answers --out"),
+        (["answers", "--out", out, *answers], "selfreflect summarize --out"),
+        (["summarize", "--out", out, *summaries], "selfreflect score --out"),
+        (["score", "--out", out, "--judge", model], "selfreflect report"),
+        (["report", out], "selfreflect report"),
+        (["compare", out], "selfreflect report"),
+    ]
+    for arguments, command in steps:
+        said = run(*arguments).said
+        assert f"{command} '{out}'" in said, arguments
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["rum"], ["run"], ["run", "--limit", "many", "--out", "x"], ["score"], ["score", "--itms", "x"]],

@@ -159,6 +159,21 @@ def test_the_terminal_never_breaks_a_number():
     assert max(map(len, shown.splitlines())) <= 60
 
 
+@pytest.mark.parametrize("width", [80, 60])
+def test_the_terminal_repeats_all_names_and_breaks_them_between_words(width):
+    columns = (Column("run"), Column("strategy"), *[Column(f"number {at}", ".4f") for at in range(14)])
+    rows = tuple((run, "sample_and_summarize", *range(14)) for run in ("first", "second"))
+    shown = terminal(Table("T", columns, rows), width=width)
+    tables = shown.split("strategy")[1:]
+    assert len(tables) > 1
+    for part in tables:
+        assert "first" in part
+        assert "second" in part
+        pieces = re.findall("[a-z_]*_|summarize|sample[a-z_]*", part)
+        assert set(pieces) <= {"sample_and_summarize", "sample_and_", "sample_", "and_", "summarize"}
+    assert max(map(len, shown.splitlines())) <= width
+
+
 def test_every_rendering_of_an_empty_table_is_a_heading():
     empty = Table("Nothing", (Column("a"), Column("b", "d")), ())
     assert to_markdown(empty) == "### Nothing\n\n| a | b |\n| --- | ---: |\n"

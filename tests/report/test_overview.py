@@ -1,5 +1,6 @@
 import csv
 import io
+from typing import get_args
 
 import pytest
 from msgspec.structs import replace
@@ -9,6 +10,7 @@ from selfreflect.errors import DataError
 from selfreflect.records import (
     AnswerSet,
     Failure,
+    FailureKind,
     Information,
     Question,
     Sampled,
@@ -18,7 +20,7 @@ from selfreflect.records import (
 )
 from selfreflect.render.table import to_csv, to_markdown, to_rich
 from selfreflect.report.comparison import Contender, compare, comparison, contenders
-from selfreflect.report.overview import failure_table, overview, question_table, strategy_results
+from selfreflect.report.overview import REMEDIES, failure_table, overview, question_table, strategy_results
 from selfreflect.report.run_records import RunRecords
 
 HOSTILE = "=<script>|\x1b[31m\u202e\ud800\n# x"
@@ -223,13 +225,23 @@ def test_failures_are_counted_by_stage_strategy_and_kind():
     ]
     table = failure_table(run({"zeta": [], "greedy": []}, failures=failures))
     assert [row[:5] for row in table.rows] == [
-        ("answers", None, "no_answers", 1, "q2"),
-        ("scores", "zeta", "too_long", 1, "q3"),
-        ("scores", "greedy", "backend", 1, "q2"),
-        ("scores", "greedy", "too_long", 2, "q0"),
+        ("answers", None, "no_answers", 1, "What is q2?"),
+        ("scores", "zeta", "too_long", 1, "What is q3?"),
+        ("scores", "greedy", "backend", 1, "What is q2?"),
+        ("scores", "greedy", "too_long", 2, "What is q0?"),
     ]
     assert table.rows[3][5] == "first message"
     assert table.rows[0][5] == "x" * 159 + "…"
+
+
+def test_every_kind_of_failure_has_a_remedy_for_its_stage():
+    cut = [failure("q0", "summaries", "cut_off", "greedy"), failure("q1", "answers", "cut_off")]
+    notes = failure_table(run({"greedy": []}, failures=cut)).notes
+    assert [("--summary-tokens" in note, "--max-new-tokens" in note) for note in notes] == [
+        (False, True),
+        (True, False),
+    ]
+    assert REMEDIES.keys() == set(get_args(FailureKind))
 
 
 def test_no_failures_are_an_empty_table():
@@ -461,9 +473,19 @@ def test_a_question_that_has_nothing_yet_has_no_outcome():
     assert empty.outcomes("q0") == [("greedy", None, None, None, None)]
 
 
-def test_an_unknown_question_is_refused():
-    with pytest.raises(DataError, match=r"has no question 'q-7'\."):
+def test_an_unknown_question_is_refused_with_some_that_exist():
+    with pytest.raises(DataError, match=r"has no question 'q-7'\. .*What is q0\?"):
         run({"greedy": []}).question("q-7")
+
+
+def test_a_question_is_found_by_its_id_its_text_or_a_part_that_only_it_has():
+    records = run({"greedy": []}, questions=12)
+    for wanted in ("q1", " what  IS Q1? ", "q1?"):
+        assert records.question(wanted).id == "q1"
+    with pytest.raises(DataError, match=r"3 questions of run '' contain 'is q1'.*\[q10\].*[Ii]d"):
+        records.question("is q1")
+    with pytest.raises(DataError, match=r"has no question ''"):
+        records.question("")
 
 
 # --- estimates

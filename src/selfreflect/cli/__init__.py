@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import functools
 import gc
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -84,7 +85,9 @@ def application(commands: Iterable[str] = tuple(COMMANDS)) -> typer.Typer:
     for name in commands:
         module = import_module(f"selfreflect.cli.{FILES.get(name, f'{name}_command')}")
         command = _guarded(getattr(module, f"{name}_command"))
-        app.command(name, cls=Command, epilog=f"Example: {COMMANDS[name]}")(command)
+        about = (inspect.getdoc(command) or "").partition("\n\n")[0]
+        # the list of commands would cut a help text that is not said to be short
+        app.command(name, cls=Command, short_help=about, epilog=f"Example: {COMMANDS[name]}")(command)
     return app
 
 

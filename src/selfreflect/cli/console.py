@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -19,6 +20,11 @@ from selfreflect.errors import DataError
 from selfreflect.records import Question, dump_line
 from selfreflect.render.table import Table, to_rich
 from selfreflect.render.text import one_line, printable
+from selfreflect.text import counted
+
+if TYPE_CHECKING:
+    from selfreflect.report.run_records import RunRecords
+    from selfreflect.store.run import Run
 
 SECONDS_BETWEEN_LINES = 60
 
@@ -44,11 +50,29 @@ def emit(value: Any) -> None:
     sys.stdout.flush()
 
 
+def say_next_step(path: Path, records: Run | RunRecords) -> None:
+    """Say what to do next with a run directory, as a command."""
+    directory = shlex.quote(str(path))
+    if not records.answers:
+        say(f"Draw answers: selfreflect answers --out {directory}")
+    elif not records.summaries:
+        say(f"Summarise them: selfreflect summarize --out {directory}")
+    elif not (records.scores or records.information):
+        say(f"Score the summaries: selfreflect score --out {directory}")
+    else:
+        say_report([path])
+
+
+def say_report(paths: Sequence[Path]) -> None:
+    """Say which command writes the page of some run directories."""
+    directories = " ".join(shlex.quote(str(path)) for path in paths)
+    say(f"Look at it: selfreflect report {directories} --output report.html")
+
+
 def exit_with(failures: int) -> None:
     """Exit with 1 if failures are recorded."""
     if failures:
-        plural = "" if failures == 1 else "s"
-        say(f"done, with {failures} failure{plural} recorded.")
+        say(f"done, with {counted(failures, 'failure')} recorded.")
         raise typer.Exit(1)
 
 

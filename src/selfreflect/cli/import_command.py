@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import exit_with, say
+from selfreflect.cli.console import exit_with, say, say_next_step
 from selfreflect.cli.settings import argument, option
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.records import AnswerSet, Question, Score, Summary
@@ -15,6 +15,7 @@ from selfreflect.sources.items import read_items
 from selfreflect.sources.published import read_published, write_published
 from selfreflect.store.merge import merge_runs
 from selfreflect.store.run import Run
+from selfreflect.text import counted
 
 
 def import_command(
@@ -68,17 +69,18 @@ def import_command(
             record for record in summary_records if (record.question_id, record.name) not in run.summaries
         )
         say(
-            f"{out}: {len(run.questions)} questions, {len(run.answers)} answer sets, {len(run.summaries)} "
-            f"summaries. Score them with: selfreflect score --out {out}"
+            f"{out}: {counted(len(run.questions), 'question')}, {counted(len(run.answers), 'answer set')}, "
+            f"{counted(len(run.summaries), 'summary')}"
         )
+        say_next_step(out, run)
 
 
 def _join(runs: Sequence[Path], out: Path, leave_out: Sequence[str]) -> None:
     merged = merge_runs(runs, out, leave_out=leave_out)
     counts = merged.records
     say(
-        f"{out}: {counts[Question]} questions, {counts[AnswerSet]} answer sets, {counts[Summary]} summaries, "
-        f"{counts[Score]} scores"
+        f"{out}: {counted(counts[Question], 'question')}, {counted(counts[AnswerSet], 'answer set')}, "
+        f"{counted(counts[Summary], 'summary')}, {counted(counts[Score], 'score')}"
     )
     if merged.repeated:
         id_, (first, second) = next(iter(merged.repeated.items()))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import emit, make_folder, print_table, say, write_file
+from selfreflect.cli.console import emit, make_folder, print_table, say, say_report, write_file
 from selfreflect.cli.settings import option
 from selfreflect.cli.show import print_question, show_results
 from selfreflect.errors import ConfigError, DataError
@@ -52,7 +52,9 @@ def report_command(
         "repeated.",
         [],
     ),
-    question: str | None = option("--question ID", "Show this question in full."),
+    question: str | None = option(
+        "--question TEXT", "Show this question in full: its text, a part that only it has, or its id."
+    ),
     json: o.Json = False,
 ) -> None:
     """Show the results of runs, and write tables, a page or figures.
@@ -73,9 +75,12 @@ def report_command(
         show_results(run, json)
         if question is not None and not json:
             print_question(run, question, answers=20)
+    if not (output or figures or json):
+        say_report(runs)
     for path in output:
         if path.suffix == ".html":
             write_page(path, records, runs, baseline, groups, list(dict.fromkeys(leave_out)))
+            say(f"Open {path} in a browser.")
         else:
             write_file(path, _markdown(records) if path.suffix == ".md" else _csv(records))
     if figures is not None:
@@ -176,6 +181,7 @@ def compare_command(
     if not json:
         for table, _ in comparisons(base, others):
             print_table(table)
+        say_report(runs)
         return
     for other in others:
         line = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import Watcher, emit, exit_with
+from selfreflect.cli.console import Watcher, emit, exit_with, say
 from selfreflect.cli.settings import JUDGING, Overrides, option, takes
 from selfreflect.errors import ConfigError
 from selfreflect.pipeline.models import ConfiguredModels, load_measures
@@ -85,6 +85,7 @@ def score_command(
             counter.advance(len(item.summaries))
     if not json:
         _show("standard input" if items == "-" else Path(items).name, records, results)
+        say("The numbers of every summary: add --json, and --words for those of every word.")
     exit_with(sum(isinstance(result, Failure) for result in results))
 
 

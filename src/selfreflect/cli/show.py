@@ -20,6 +20,7 @@ from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.report.sentences import controls_place, controls_sentence, information_sentence
 from selfreflect.report.words import MarkKind, mark
 from selfreflect.stats import CONFIDENCE
+from selfreflect.text import counted
 
 _WIDTH = 110
 """Characters of an answer that are shown; of a summary, three times as many."""
@@ -50,8 +51,7 @@ def show_results(records: RunRecords, json: bool) -> None:
         if placed is not None:
             for note in paste_table(*placed).notes:
                 stdout.print(Text(one_line(note)))
-        if records.failures:
-            print_table(failure_table(records))
+        show_failures(records)
         return
     for result in strategy_results(records):
         estimate = result.score
@@ -83,6 +83,12 @@ def show_results(records: RunRecords, json: bool) -> None:
         emit(line)
 
 
+def show_failures(records: RunRecords) -> None:
+    """Print what failed, and what to do about it."""
+    if records.failures:
+        print_table(failure_table(records))
+
+
 def grouped_answers(records: RunRecords, question_id: str) -> list[tuple[str, int]]:
     """List the most common spelling of each group of sampled answers with its size, the largest first."""
     answer_set = records.answers.get(question_id)
@@ -90,16 +96,23 @@ def grouped_answers(records: RunRecords, question_id: str) -> list[tuple[str, in
     return [(answers[group[0]], len(group)) for group in group_indices(answers)]
 
 
-def print_question(records: RunRecords, question_id: str, *, answers: int = 5) -> None:
-    """Print a question with its most frequent answers, and each summary with its score and worst words."""
-    question = records.question(question_id)
+def print_question(records: RunRecords, wanted: str, *, answers: int = 5) -> None:
+    """Print a question with its most frequent answers, and each summary with its score and worst words.
+
+    ``wanted`` is its id, its text, or a part of its text.
+    """
+    question = records.question(wanted)
+    question_id = question.id
     groups = grouped_answers(records, question_id)
     stdout.print(Text(f"\n{one_line(question.text)}", style="bold"))
     if question.context:
         stdout.print(context_line(question))
     total = sum(count for _, count in groups)
-    plural = "" if len(groups) == 1 else "s"
-    _print_dim(f"{total} sampled answers of {len(groups)} kind{plural}, the most frequent first:")
+    about = counted(total, "sampled answer")
+    if len(groups) == total > 1:
+        _print_dim(f"{about}, all different:")
+    else:
+        _print_dim(f"{about} in {counted(len(groups), 'group')} by spelling, the largest first:")
     for text, count in groups[:answers]:
         stdout.print(Text(f"  {count:3d} x  {_cut(text, _WIDTH)}"), soft_wrap=True)
     if len(groups) > answers:

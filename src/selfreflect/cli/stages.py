@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rich.text import Text
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import Watcher, context_line, emit, exit_with, say, stdout
+from selfreflect.cli.console import Watcher, context_line, emit, exit_with, say, say_next_step, stdout
 from selfreflect.cli.settings import GENERATING, JUDGING, Overrides, option, takes
 from selfreflect.config import Config
 from selfreflect.errors import ConfigError
@@ -25,6 +25,7 @@ from selfreflect.report.run_records import RunRecords
 from selfreflect.sources.questions import load_questions
 from selfreflect.store.run import Run
 from selfreflect.strategies import load_strategy
+from selfreflect.text import counted
 
 if TYPE_CHECKING:
     from selfreflect.pipeline.dry_run import DryRun
@@ -141,16 +142,20 @@ def run_stages(
         from selfreflect.cli.show import show_results
 
         show_results(records, json)
-    results = f"{len(records.scores)} scores"
+    results = counted(len(records.scores), "score")
     if records.information and not records.scores:
         results = f"information on {len(records.information)} of them"
     say(
-        f"{out}: {len(records.questions)} questions, {len(records.answers)} answer sets, "
-        f"{len(records.summaries)} summaries, {results}"
+        f"{out}: {counted(len(records.questions), 'question')}, "
+        f"{counted(len(records.answers), 'answer set')}, "
+        f"{counted(len(records.summaries), 'summary')}, {results}"
     )
-    if records.failures and not is_measured:  # the report, which lists failures, was not shown
-        first = records.failures[0]
-        say(one_line(f"{first.stage}, question {first.question_id}: {first.message}"))
+    if records.failures and not is_measured:  # the results, which list failures, were not shown
+        from selfreflect.cli.show import show_failures
+
+        show_failures(records)
+    if not json:
+        say_next_step(out, records)
     exit_with(len(records.failures))
 
 

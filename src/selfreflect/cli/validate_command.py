@@ -3,6 +3,7 @@ their options and how they get items; :mod:`selfreflect.cli.findings` does the w
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module, resources
@@ -206,7 +207,15 @@ def validate_command(
         raise typer.Exit(1)
 
 
-_STUDIES = "\n".join(f"  {name:14} {row.about}" for name, row in STUDIES.items())
+_WIDTH = 76
+"""Columns of a help text on a terminal of 80."""
+
+
+def _study_line(name: str, about: str) -> str:
+    return textwrap.fill(about, _WIDTH, initial_indent=f"  {name:14} ", subsequent_indent=" " * 17)
+
+
+_STUDIES = "\n".join(_study_line(name, row.about) for name, row in STUDIES.items())
 validate_command.__doc__ = f"""Test whether a metric can be trusted with your judge.
 
 Does it tell good summaries from bad ones, on your data, and better than simple alternatives?
@@ -219,20 +228,22 @@ Studies:
 {_STUDIES}
 
 \b
-A first look at a judge, on eight bundled items, by both measures and the length of a summary:
-  selfreflect validate bundled --judge smollm2 --metrics selfreflect,information,length
-Your own summaries in a known order, all metrics, everything kept (run the same command to resume):
-  selfreflect validate mine.json --judge smollm2 --order 'careful>rushed' --out validation
-Do your summaries tell more than nonsense, and more than raw answers in as many words?
-  selfreflect validate runs/mine --judge smollm2 --study controls --out validation
-Your own run: every summary made worse in known ways, then percentages shifted step by step:
-  selfreflect validate runs/mine --judge smollm2 --out validation
-  selfreflect validate runs/mine --judge smollm2 --study dose --out validation
+A first look at a judge, on eight bundled items and three metrics:
+  selfreflect validate bundled --metrics selfreflect,information,length
+Your own summaries in a known order, all metrics, everything kept:
+  selfreflect validate mine.json --order 'careful>rushed' --out validation
+Do your summaries tell more than nonsense, and more than as many words of
+raw answers?
+  selfreflect validate runs/mine --study controls --out validation
+Your own run: every summary made worse in known ways, then percentages
+shifted step by step:
+  selfreflect validate runs/mine --out validation
+  selfreflect validate runs/mine --study dose --out validation
 How many questions and answers you need to tell your strategies apart:
-  selfreflect validate runs/mine --judge smollm2 --study convergence --out validation
+  selfreflect validate runs/mine --study convergence --out validation
 Do two judges agree? Does the score agree with people?
-  selfreflect validate runs/mine --judge smollm2,Qwen/Qwen2.5-7B-Instruct --study judges --out validation
-  selfreflect validate runs/mine --judge smollm2 --study raters --ratings ratings.csv
+  selfreflect validate runs/mine --judge A,B --study judges --out validation
+  selfreflect validate runs/mine --study raters --ratings ratings.csv
 """
 
 

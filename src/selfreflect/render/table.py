@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from selfreflect.render.text import markdown_text, one_line, printable, spreadsh
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
+    from rich.text import Text
 
 
 class Approximate(float):
@@ -23,8 +25,11 @@ Cell = str | int | float | None
 
 UNDEFINED = "–"
 
-_TEXT_WIDTH = 10
-"""Characters that a text column keeps on a narrow terminal, if its longest word has so many."""
+_TEXT_WIDTH = 16
+"""Characters that a text column keeps on a narrow terminal, if its longest part has so many."""
+
+_PARTS = re.compile(r"[^\s_/:-]*[_/:-]+|[^\s_/:-]+")
+"""A word, or a part of a long name, which may continue on the next line."""
 
 
 @dataclass(frozen=True)
@@ -83,64 +88,107 @@ def to_csv(table: Table) -> str:
     return buffer.getvalue()
 
 
-def to_rich(table: Table, width: int = 80) -> list[RichTable]:
+def to_rich(table: Table, width: int = 80) -> list[RichTable | Text]:
     """Render for a rich console. Every text becomes a ``Text``, so that rich does not interpret it as
     markup.
 
     Where the columns do not fit into ``width``, further tables below the first one hold the rest of them,
-    each with the first column again.
+    each with the names in front again: the columns of text before the first number. Long names continue on
+    the next line. The notes follow below the tables, one paragraph each.
     """
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    shown = [
-        [printable(column.show(row[at])) for row in table.rows] for at, column in enumerate(table.columns)
-    ]
+    shown = []
+    for at, column in enumerate(table.columns):
+        shown.append([printable(column.show(row[at])) for row in table.rows])
     least = [_least_width(column, cells) for column, cells in zip(table.columns, shown, strict=True)]
-    blocks = _blocks(least, width)
-    tables = []
-    for block in blocks:
-        first, last = block is blocks[0], block is blocks[-1]
+    parts: list[RichTable | Text] = []
+    for number, block in enumerate(_blocks(table.columns, least, width)):
         rich_table = RichTable(
-            title=Text(one_line(table.title)) if first else None,
-            caption=Text("\n".join(map(one_line, table.notes))) if table.notes and last else None,
-            caption_justify="left",
+            title=Text(one_line(table.title)) if number == 0 else None,
             box=box.SIMPLE_HEAD,
             show_edge=False,
             padding=0,
         )
+        widths = _widths(table.columns, shown, least, block, width)
         for at in block:
             # On a narrow terminal texts wrap but numbers do not: half a number would look like another one.
             heading = table.columns[at].heading
             if table.columns[at].form:
                 rich_table.add_column(Text(heading.replace(" ", "\n")), justify="right", no_wrap=True)
             else:
-                rich_table.add_column(Text(heading), overflow="fold", min_width=least[at])
+                rich_table.add_column(Text(heading), overflow="fold", width=widths[at])
         for row in range(len(table.rows)):
-            rich_table.add_row(*(Text(shown[at][row]) for at in block))
-        tables.append(rich_table)
-    return tables
+            rich_table.add_row(*(Text(_wrapped_name(shown[at][row], widths[at])) for at in block))
+        parts.append(rich_table)
+    parts += [Text(one_line(note)) for note in table.notes]
+    return parts
 
 
 def _least_width(column: Column, cells: Sequence[str]) -> int:
-    """The width that a column needs: a number's whole, and a text's longest word, up to a limit."""
+    """The width that a column needs: a number's whole, and a text's longest part, up to a limit."""
     from rich.cells import cell_len
 
-    words = column.heading.split()
-    words += cells if column.form else [word for cell in cells for word in cell.split()]
-    longest = max((cell_len(word) for word in words), default=1)
-    return longest if column.form else min(longest, _TEXT_WIDTH)
+    if column.form:
+        return max(map(cell_len, [*column.heading.split(), *cells]), default=1)
+    parts = [part for cell in [column.heading, *cells] for part in _PARTS.findall(cell)]
+    return min(max(map(cell_len, parts), default=1), _TEXT_WIDTH)
 
 
-def _blocks(least: Sequence[int], width: int) -> list[list[int]]:
-    """Divide columns, by number, into blocks that fit; each starts with the first column."""
-    blocks = [[0]]
-    for at in range(1, len(least)):
-        if len(blocks[-1]) > 1 and sum(least[one] + 1 for one in blocks[-1]) + least[at] > width:
-            blocks.append([0])
-        blocks[-1].append(at)
+def _blocks(columns: Sequence[Column], least: Sequence[int], width: int) -> list[list[int]]:
+    """Divide columns, by number, into blocks that fit; each starts with the names."""
+    first_number = next((at for at, column in enumerate(columns) if column.form), len(columns))
+    names = list(range(max(1, first_number)))
+    blocks = [names]
+    for at in range(len(names), len(columns)):
+        if len(blocks[-1]) > len(names) and sum(least[one] + 1 for one in blocks[-1]) + least[at] > width:
+            blocks.append(names)
+        blocks[-1] = [*blocks[-1], at]
     return blocks
+
+
+def _widths(
+    columns: Sequence[Column],
+    shown: Sequence[Sequence[str]],
+    least: Sequence[int],
+    block: Sequence[int],
+    width: int,
+) -> dict[int, int]:
+    """Share what a block leaves free among its columns of text, those that need little first."""
+    from rich.cells import cell_len
+
+    widths = {at: least[at] for at in block}
+    free = max(0, width - sum(widths.values()) - len(block) + 1)
+    needs = {}
+    for at in block:
+        if not columns[at].form:
+            lines = [line for cell in shown[at] for line in cell.splitlines()]
+            needs[at] = max(map(cell_len, [columns[at].heading, *lines])) - least[at]
+    for place, at in enumerate(sorted(needs, key=lambda at: needs[at])):
+        share = min(max(0, needs[at]), free // (len(needs) - place))
+        widths[at] += share
+        free -= share
+    return widths
+
+
+def _wrapped_name(text: str, width: int) -> str:
+    """Break words that are wider than the column behind an underscore, a slash, a colon or a hyphen."""
+    from rich.cells import cell_len
+
+    words = []
+    for word in re.split(r"(\s+)", text):
+        if cell_len(word) <= width:
+            words.append(word)
+            continue
+        lines = [""]
+        for part in _PARTS.findall(word):
+            if lines[-1] and cell_len(lines[-1] + part) > width:
+                lines.append("")
+            lines[-1] += part
+        words.append("\n".join(lines))
+    return "".join(words)
 
 
 def _markdown_row(cells: list[str]) -> str:

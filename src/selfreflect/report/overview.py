@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from statistics import median
 
-from selfreflect.records import STAGES, NothingToTell, Score
+from selfreflect.records import STAGES, FailureKind, NothingToTell, Score
 from selfreflect.render.table import Approximate, Cell, Column, Table
 from selfreflect.render.text import one_line
 from selfreflect.report.measures import (
@@ -54,6 +54,21 @@ FAILURE_COLUMNS = (
     Column("question"),
     Column("example"),
 )
+
+REMEDIES: Mapping[FailureKind, str] = {
+    "no_answers": "most answers are blank or refused; take another model or prompt (--prompts)",
+    "blank_summary": "the model wrote nothing; take another strategy or prompt (--prompts)",
+    "too_long": "use a model or judge with a larger context window, or shorter answers (--max-new-tokens)",
+    "unclosed_reasoning": "in a new run (another --out), raise {tokens} or leave out --thinking",
+    "cut_off": "in a new run (another --out), raise {tokens}",
+    "over_budget": "raise --budget",
+    "refused": "rephrase the question, or take another model",
+    "content_filter": "rephrase the question, or take another server",
+    "empty": "run the same command again; it tries only what failed",
+    "backend": "see the message; then run the same command again, which tries only what failed",
+    "strategy": "mend the strategy and run the same command again, which tries only what failed",
+}
+"""What a user can do about a failure."""
 
 METHOD = "intervals: 95% BCa bootstrap over questions"
 
@@ -336,8 +351,15 @@ def failure_table(run: RunRecords) -> Table:
     for _, failures in sorted(groups.items()):
         first = failures[0]
         example = one_line(first.message, 160)
-        rows.append((first.stage, first.name or None, first.kind, len(failures), first.question_id, example))
-    return Table("Failures", FAILURE_COLUMNS, tuple(rows))
+        asked = run.questions.get(first.question_id)
+        question = first.question_id if asked is None else one_line(asked.text, 160)
+        rows.append((first.stage, first.name or None, first.kind, len(failures), question, example))
+    reasons = {(kind, stage == "answers"): REMEDIES[kind] for stage, _, kind, *_ in rows}
+    notes = []
+    for (kind, drawing), remedy in reasons.items():
+        tokens = "--max-new-tokens" if drawing else "--summary-tokens"
+        notes.append(f"{kind}: {remedy.format(tokens=tokens)}")
+    return Table("Failures", FAILURE_COLUMNS, tuple(rows), tuple(notes))
 
 
 def question_table(run: RunRecords) -> Table:

@@ -23,6 +23,9 @@ from selfreflect.store.trim import lean
 Key = tuple[str, str]
 """(question id, strategy)"""
 
+_QUOTED = 5
+"""Questions that an error message quotes."""
+
 
 class SummaryOutcome(NamedTuple):
     """The outcome of one strategy on one question."""
@@ -51,18 +54,30 @@ class RunRecords:
     controls: Mapping[str, Controls] = field(default_factory=dict)
     """By question id."""
 
-    def question(self, question_id: str) -> Question:
-        """Look up a question.
+    def question(self, wanted: str) -> Question:
+        """Look up a question by its id, its text, or a part of its text that no other question has.
 
         Raises:
-            DataError: the run has no such question.
+            DataError: the run has no such question, or several.
         """
-        if question_id not in self.questions:
-            raise DataError(
-                f"run {excerpt(self.label)} has no question {excerpt(question_id)}."
-                f"{nearest(question_id, list(self.questions))}"
-            )
-        return self.questions[question_id]
+        if wanted in self.questions:
+            return self.questions[wanted]
+        part = " ".join(wanted.casefold().split())
+        texts = {id_: " ".join(one.text.casefold().split()) for id_, one in self.questions.items()}
+        ids = [id_ for id_, text in texts.items() if text == part]
+        if not ids:
+            ids = [id_ for id_, text in texts.items() if part and part in text]
+        if len(ids) == 1:
+            return self.questions[ids[0]]
+        if not ids:
+            names = [one.text for one in self.questions.values()]
+            hint = nearest(wanted, [*self.questions, *names]) or f" It asks: {_some(names)}."
+            raise DataError(f"run {excerpt(self.label)} has no question {excerpt(wanted)}.{hint}")
+        several = [f"{self.questions[id_].text} [{id_}]" for id_ in ids]
+        raise DataError(
+            f"{len(ids)} questions of run {excerpt(self.label)} contain {excerpt(wanted)}: {_some(several)}. "
+            "Say more of its text, or its id."
+        )
 
     def outcomes(self, question_id: str) -> list[SummaryOutcome]:
         """List the outcome of every strategy on a question."""
@@ -108,3 +123,9 @@ class RunRecords:
         scores = {key: lean(score, parts) for key, score in self.scores.items()}
         information = {key: lean(record, parts) for key, record in self.information.items()}
         return replace(self, scores=scores, information=information)
+
+
+def _some(texts: Sequence[str]) -> str:
+    """Quote the first few texts."""
+    more = f" and {len(texts) - _QUOTED} more" if len(texts) > _QUOTED else ""
+    return ", ".join(excerpt(text, 80) for text in texts[:_QUOTED]) + more

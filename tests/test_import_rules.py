@@ -18,7 +18,7 @@ import selfreflect
 ROOT = Path(selfreflect.__file__).parent
 LAYERS = (
     ("errors", "stats", "text", "atomic"),
-    ("records", "cache_directory", "grouping", "render"),
+    ("records", "cache_directory", "grouping", "plugins", "render"),
     ("models",),
     ("prompts", "sources"),
     ("store",),

@@ -111,8 +111,8 @@ def check_values(settings: msgspec.Struct, section: str = "") -> None:
 SEED = Flag("--seed N", "Seed of everything random.")
 MODEL = Flag(
     "--model NAME",
-    "Model that answers and summarises: smollm2 (embedded), a hub name, a local directory, vllm:NAME, or "
-    "openai:NAME on a server.",
+    "Model that answers and summarises: smollm2 (embedded), a hub name, a local directory, vllm:NAME, "
+    "openai:NAME on a server, or your own function as module:function.",
 )
 REVISION = Flag("--revision REF", "Commit, tag or branch of a model from the hub.")
 BASE_URL = Flag(
@@ -470,8 +470,8 @@ def _check_judge(scores: ScoresConfig) -> None:
     kind = kind_of(scores.judge)
     if kind not in JUDGES:
         raise ConfigError(
-            f"--judge: {excerpt(scores.judge)} cannot be a judge, because an API gives no full logits. Name "
-            f"vllm:NAME, vllm+http:NAME, {LOCAL_NAMES}."
+            f"--judge: {excerpt(scores.judge)} cannot be a judge, because it gives texts and no full logits. "
+            f"Name vllm:NAME, vllm+http:NAME, {LOCAL_NAMES}."
         )
     if kind == "vllm+http":
         if scores.base_url is None:

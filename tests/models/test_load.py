@@ -33,6 +33,11 @@ from selfreflect.models.spec import (
         ("smollm2", "local", "smollm2"),
         ("Qwen/Qwen2.5-7B-Instruct", "local", "Qwen/Qwen2.5-7B-Instruct"),
         ("models/vllm:7b", "local", "models/vllm:7b"),
+        ("mine:generate", "function", "mine:generate"),
+        ("package.mine:generate", "function", "package.mine:generate"),
+        ("function:generate", "function", "function:generate"),
+        ("C:\\models", "local", "C:\\models"),
+        ("llama3:8b", "local", "llama3:8b"),
     ],
 )
 def test_a_name_says_its_kind(name: str, kind: Kind, bare: str) -> None:
@@ -89,13 +94,11 @@ def test_a_judges_kind_generates_nothing() -> None:
 
 
 def test_an_unknown_kind_is_answered_with_the_known_ones() -> None:
-    known = (
-        r"'foo:bar' is no local model.*smollm2.*openai: or vllm:, and for judges with vllm: or vllm\+http:"
-    )
+    known = r"'foo:7b' is no local model.*smollm2.*openai: or vllm:, and for judges with vllm: or vllm\+http:"
     with pytest.raises(BackendError, match=known):
-        load_generator(ModelSpec("foo:bar"))
+        load_generator(ModelSpec("foo:7b"))
     with pytest.raises(JudgeError, match=known):
-        load_judge(ModelSpec("foo:bar"))
+        load_judge(ModelSpec("foo:7b"))
 
 
 def test_a_directory_may_have_a_colon_in_its_name(tmp_path: Path) -> None:

@@ -512,6 +512,14 @@ def test_a_function_in_the_working_directory_is_loaded(workdir):
         load_strategy("selfreflect_mine:NUMBER")
 
 
+def test_the_working_directory_is_on_the_path_only_during_the_import(workdir):
+    (workdir / "selfreflect_path.py").write_text("import sys\nseen = list(sys.path)\ndef f(task): ...\n")
+    before = list(sys.path)
+    function = load_strategy("selfreflect_path:f")
+    assert str(workdir) in function.__globals__["seen"]
+    assert sys.path == before
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -57,10 +57,11 @@ class Judge:
         if spec.kind not in JUDGES:
             raise JudgeError(
                 f"{excerpt(spec.name)} cannot be a judge: the metric compares distributions over the full "
-                "vocabulary, and an API returns only the most likely tokens. At the judge's temperature of 5 "
-                "the top 20 hold less than 1 % of the mass, so the score would be a guess. Answers and "
-                "summaries may come from any model; for the judge give a hub name, a local directory, or "
-                "smollm2, or a server that runs vLLM in pooling mode (vllm+http:NAME)."
+                "vocabulary. A function that writes texts has none, and an API returns only the most likely "
+                "tokens: at the judge's temperature of 5 the top 20 hold less than 1 % of the mass, so the "
+                "score would be a guess. Answers and summaries may come from any model; for the judge give a "
+                "hub name, a local directory, or smollm2, or a server that runs vLLM in pooling mode "
+                "(vllm+http:NAME)."
             )
         try:
             judge: Judge = load_object(JUDGES[spec.kind])(spec, compat, progress)

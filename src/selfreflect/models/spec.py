@@ -1,19 +1,21 @@
 """What names a model and says how to load it: one record for generators and judges.
 
-A name may begin with the kind of its backend (``openai:gpt-4o``, ``vllm:smollm2``, ``vllm+http:smollm2``);
-others are local torch models.
+A name may begin with the kind of its backend (``openai:gpt-4o``, ``vllm:smollm2``, ``vllm+http:smollm2``),
+or name a function that writes texts (``module:function``); others are local torch models.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from selfreflect.errors import ConfigError, excerpt
 
 if TYPE_CHECKING:
+    from selfreflect.models.function import FunctionGenerator
     from selfreflect.models.judge import Judge
     from selfreflect.models.local.generator import HFGenerator
     from selfreflect.models.openai.generator import OpenAIGenerator
@@ -23,10 +25,14 @@ Device = Literal["auto", "cuda", "mps", "cpu"]
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 Compat = Literal["", "published"]
 
-Kind = Literal["local", "openai", "vllm", "vllm+http"]
+Kind = Literal["local", "function", "openai", "vllm", "vllm+http"]
+PREFIXES: tuple[Kind, ...] = ("openai", "vllm", "vllm+http")
+"""Kinds that stand before the name of a model."""
+_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 GENERATORS: dict[Kind, str] = {
     "local": "selfreflect.models.local.generator:HFGenerator",
+    "function": "selfreflect.models.function:FunctionGenerator",
     "openai": "selfreflect.models.openai.generator:OpenAIGenerator",
     "vllm": "selfreflect.models.vllm.engine:VLLMGenerator",
 }
@@ -37,7 +43,8 @@ JUDGES: dict[Kind, str] = {
     "vllm": "selfreflect.models.vllm.judge:load_in_process",
     "vllm+http": "selfreflect.models.vllm.judge:load_served",
 }
-"""The function that loads a judge of each kind. ``openai`` is missing: a judge needs full logits."""
+"""The function that loads a judge of each kind. An API or a function that gives texts is missing: a judge
+needs full logits."""
 
 LOCAL_NAMES = "smollm2, a local directory, or a hub name such as Qwen/Qwen2.5-7B-Instruct"
 
@@ -77,23 +84,23 @@ class ModelSpec:
     @property
     def bare_name(self) -> str:
         """The name without its kind. Raises ConfigError where nothing is left."""
-        bare = self.name if self.kind == "local" else self.name.removeprefix(f"{self.kind}:").strip()
+        bare = self.name.removeprefix(f"{self.kind}:").strip() if self.kind in PREFIXES else self.name
         if not bare:
             raise ConfigError(f"{self.kind}:NAME needs the name of a model")
         return bare
 
 
 def kind_of(name: str) -> Kind:
-    """The backend that ``name`` begins with, ``"local"`` for a name without one."""
-    for kind in get_args(Kind):
+    """The backend that ``name`` begins with, ``"function"`` for ``module:function``, else ``"local"``."""
+    for kind in PREFIXES:
         if name.startswith(f"{kind}:"):
-            return kind  # type: ignore[no-any-return]
-    return "local"
+            return kind
+    return "function" if _FUNCTION.fullmatch(name) else "local"
 
 
 def load_generator(
     spec: ModelSpec, progress: Callable[[str], None] | None = None
-) -> HFGenerator | OpenAIGenerator | VLLMGenerator:
+) -> HFGenerator | FunctionGenerator | OpenAIGenerator | VLLMGenerator:
     """Load the generator that ``spec`` names. ``progress`` gets a line at each step that takes a while.
 
     Raises:
@@ -102,15 +109,14 @@ def load_generator(
         MissingExtraError: its optional package is not installed.
     """
     if spec.kind not in GENERATORS:
-        kinds = ", ".join(f"{kind}:NAME" for kind in GENERATORS if kind != "local")
+        kinds = ", ".join(f"{kind}:NAME" for kind in PREFIXES if kind in GENERATORS)
         raise ConfigError(
             f"{excerpt(spec.name)} names a judge and cannot generate text. Give {kinds}, {LOCAL_NAMES}."
         )
-    if progress and spec.kind != "openai":  # where nothing is loaded
+    if progress and spec.kind not in ("openai", "function"):  # where nothing is loaded
         progress(f"loading {spec.name}")
     generator_class = load_object(GENERATORS[spec.kind])
-    generator: HFGenerator | OpenAIGenerator | VLLMGenerator = generator_class.load(spec, progress)
-    return generator
+    return generator_class.load(spec, progress)  # type: ignore[no-any-return]
 
 
 def load_judge(

@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
-from traceback import extract_tb
 from types import GeneratorType
 from typing import TypeAlias, cast
 
@@ -17,6 +15,7 @@ import msgspec
 
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.models.base import Completion, Generator, Refusal, Reply, Request, Sampling, as_done
+from selfreflect.plugins import error_text
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.records import Failure, FailureKind, Question, Summary, from_plain
 from selfreflect.strategies import load_strategy
@@ -177,8 +176,8 @@ class StrategyRun:
         except StopIteration as end:
             return self._finish(end.value)
         except Exception as error:  # arbitrary code: an error in it must cost one summary only
-            message = f"{type(error).__name__}: {excerpt(str(error), 200)}{self._location(error)}"
-            return self._fail("strategy", message)
+            file = self._coroutine.gi_code.co_filename if self._coroutine else None
+            return self._fail("strategy", error_text(error, file))
         return None
 
     def close(self) -> None:
@@ -223,12 +222,6 @@ class StrategyRun:
             kind=kind,
             message=message,
         )
-
-    def _location(self, error: Exception) -> str:
-        """Name the line of the strategy's own file where it failed, if it was running."""
-        file = self._coroutine.gi_code.co_filename if self._coroutine else None
-        lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == file]
-        return f" (line {lines[-1]} of {Path(str(file)).name})" if lines else ""
 
 
 def _unusable(replies: Sequence[Reply], ends: Counter[str]) -> tuple[FailureKind, str] | None:

@@ -413,7 +413,7 @@ def test_a_run_whose_judge_goes_away_goes_on_at_another_address(
         ),
         (["--judge", "vllm+http:m", "--judge-url", "nowhere"], "must be an address"),
         (["--judge", "vllm+http:", "--judge-url", "http://localhost:1/v1"], "needs the name of a model"),
-        (["--judge", "openai:gpt-4o"], "an API gives no full logits"),
+        (["--judge", "openai:gpt-4o"], "gives texts and no full logits"),
         (["--judge", "vllm:smollm2"], "pip install 'selfreflect[vllm]'"),
     ],
 )

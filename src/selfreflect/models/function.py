@@ -1,0 +1,145 @@
+"""A user's own function as a model: ``--model module:function`` and ``reflect(generate=function)``.
+
+The function gets a conversation, and returns a text or a list of texts::
+
+    def generate(messages, *, n, temperature, top_p, max_tokens, seed):
+        prompt = messages[-1]["content"]
+        return [my_model(prompt, temperature) for _ in range(n)]
+
+``messages`` is a list of ``{"role": ..., "content": ...}``, as chat APIs take it. Of these keyword
+arguments the function gets those that it names, or all if it takes ``**options``:
+
+- ``n``: how many texts are wanted. It may return fewer, or one; then it is called again.
+- ``temperature``, ``top_p``: as everywhere; temperature 0 means greedy decoding.
+- ``max_tokens``: of each text.
+- ``seed``: below 2**31, another one in every call of a question.
+
+An exception in it, or a result that is not text, becomes the failure of that one question.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from selfreflect.errors import ConfigError, excerpt
+from selfreflect.models.base import Completion, Refusal, Reply, Request
+from selfreflect.models.reasoning import UnclosedReasoningError, split_reasoning
+from selfreflect.models.spec import ModelSpec
+from selfreflect.plugins import error_text, load_function
+
+TextFunction: TypeAlias = Callable[..., "str | Sequence[str]"]
+"""See the module."""
+
+OPTIONS: tuple[str, ...] = ("n", "temperature", "top_p", "max_tokens", "seed")
+
+
+class FunctionGenerator:
+    """Answers requests by calling a :data:`TextFunction`, one call after the other.
+
+    Raises:
+        ConfigError: it is not a function that can be called with messages and options.
+    """
+
+    revision = ""
+
+    def __init__(self, function: TextFunction, name: str = "") -> None:
+        self._function = function
+        self.name = name or _name_of(function)
+        self._options = _accepted_options(function, self.name)
+        code = getattr(function, "__code__", None)
+        self._file: str | None = code.co_filename if code else None
+        self.facts: dict[str, Any] = {"name": self.name, "revision": "", "source_sha256": _digest(self._file)}
+
+    @classmethod
+    def load(cls, spec: ModelSpec, progress: Callable[[str], None] | None = None) -> FunctionGenerator:
+        """Import the function ``module:function``. Raises ConfigError if there is none."""
+        return cls(load_function(spec.name, "model"), spec.name)
+
+    def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
+        """One reply or refusal per request, in order."""
+        return [self._answer(request) for request in requests]
+
+    def stream(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply | Refusal]]:
+        """The results as they are done, each with the index of its request."""
+        for index, request in enumerate(requests):
+            yield index, self._answer(request)
+
+    def _answer(self, request: Request) -> Reply | Refusal:
+        texts: list[str] = []
+        while len(texts) < request.n:
+            try:
+                returned = self._call(request, len(texts))
+            except Exception as error:  # arbitrary code: an error in it must cost one question only
+                return self._refusal(f"raised {error_text(error, self._file)}")
+            more = [returned] if isinstance(returned, str) else returned
+            if not isinstance(more, list | tuple) or not all(isinstance(text, str) for text in more):
+                return self._refusal(f"returned {excerpt(returned)} instead of a text or a list of texts")
+            if not more:
+                return self._refusal("returned an empty list")
+            texts += more
+        return Reply(completions=tuple(_completion(text) for text in texts[: request.n]))
+
+    def _call(self, request: Request, done: int) -> object:
+        """Ask for the texts that are missing, after ``done`` of them."""
+        values = {
+            "n": request.n - done,
+            "temperature": request.sampling.temperature,
+            "top_p": request.sampling.top_p,
+            "max_tokens": request.sampling.max_new_tokens,
+            "seed": (request.seed + done) % 2**31,
+        }
+        messages = [{"role": turn.role, "content": turn.content} for turn in request.messages]
+        return self._function(messages, **{name: values[name] for name in self._options})
+
+    def _refusal(self, problem: str) -> Refusal:
+        return Refusal(kind="backend", message=f"{self.name} {problem}")
+
+
+def _completion(text: str) -> Completion:
+    try:
+        return Completion(text=split_reasoning(text).visible, finish="stop", tokens=0)
+    except UnclosedReasoningError:
+        return Completion(text="", finish="unclosed_reasoning", tokens=0)
+
+
+def _accepted_options(function: TextFunction, name: str) -> tuple[str, ...]:
+    """Which of ``OPTIONS`` the function takes."""
+    what = f"the model function {excerpt(name)}"
+    if not callable(function):
+        raise ConfigError(f"a model function must be callable, not {excerpt(function)}")
+    if inspect.iscoroutinefunction(function):
+        raise ConfigError(f"{what} is async. Give one that returns its text, for example by asyncio.run.")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # written in C
+        return ()
+    kinds = {parameter.kind for parameter in signature.parameters.values()}
+    if inspect.Parameter.VAR_KEYWORD in kinds:
+        accepted = OPTIONS
+    else:
+        accepted = tuple(option for option in OPTIONS if option in signature.parameters)
+    try:
+        signature.bind([], **dict.fromkeys(accepted))
+    except TypeError as error:
+        raise ConfigError(
+            f"{what} cannot be called with messages and {', '.join(accepted) or 'nothing else'}: {error}. "
+            f"It may take messages, and any of {', '.join(OPTIONS)}."
+        ) from None
+    return accepted
+
+
+def _name_of(function: object) -> str:
+    module = getattr(function, "__module__", None) or type(function).__module__
+    return f"{module}:{getattr(function, '__qualname__', type(function).__qualname__)}"
+
+
+def _digest(file: str | None) -> str:
+    """SHA-256 (hex) of the file that the function is written in; empty if there is none."""
+    try:
+        return hashlib.sha256(Path(file or "").read_bytes()).hexdigest()
+    except OSError:
+        return ""

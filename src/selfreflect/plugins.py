@@ -1,0 +1,64 @@
+"""Functions that users bring along: import them by name, and say what went wrong in them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any
+
+from selfreflect.errors import ConfigError, excerpt
+
+
+def load_function(name: str, what: str) -> Callable[..., Any]:
+    """Import the function that ``package.module:function`` names.
+
+    Modules of the working directory are found too, after installed ones. It is on ``sys.path`` only while the
+    module is imported.
+
+    Args:
+        what: ``"strategy"`` or ``"model"``, for messages.
+
+    Raises:
+        ConfigError: the module cannot be imported, or has no such function.
+    """
+    module, _, attribute = name.partition(":")
+    try:
+        with _working_directory_on_path():
+            imported = import_module(module)
+    except Exception as error:  # arbitrary code
+        reason = f"{type(error).__name__}: {excerpt(str(error), 200)}"
+        raise ConfigError(f"{what} {excerpt(name)}: cannot import {excerpt(module)}: {reason}") from error
+    function = getattr(imported, attribute, None)
+    if function is None:
+        raise ConfigError(f"{what} {excerpt(name)}: {excerpt(module)} has no function {excerpt(attribute)}")
+    if not callable(function):
+        raise ConfigError(
+            f"{what} {excerpt(name)}: {excerpt(attribute)} is not a function but {excerpt(function)}"
+        )
+    return function  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _working_directory_on_path() -> Iterator[None]:
+    """A console script, unlike ``python -m``, does not import from the current directory."""
+    here = str(Path.cwd())
+    if here in sys.path:
+        yield
+        return
+    sys.path.append(here)
+    try:
+        yield
+    finally:
+        if here in sys.path:
+            sys.path.remove(here)
+
+
+def error_text(error: Exception, file: str | None) -> str:
+    """Name an error in a user's code, with the last line of ``file`` that it went through."""
+    text = f"{type(error).__name__}: {excerpt(str(error), 200)}"
+    lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == file]
+    return f"{text} (line {lines[-1]} of {Path(str(file)).name})" if lines else text

@@ -1,0 +1,195 @@
+"""A user's own function as a model."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import run
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selfreflect.config import load_config
+from selfreflect.errors import ConfigError, JudgeError
+from selfreflect.models.base import Message, Refusal, Reply, Request, Sampling
+from selfreflect.models.function import FunctionGenerator
+from selfreflect.models.judge import Judge
+from selfreflect.models.spec import ModelSpec, load_generator
+from selfreflect.store.run import Run
+
+SAMPLING = Sampling(temperature=0.5, top_p=0.75, max_new_tokens=7)
+CONVERSATION = (Message(role="system", content="Be brief."), Message(role="user", content="Why?"))
+
+
+def request(n: int = 1, seed: int = 3) -> Request:
+    return Request(messages=CONVERSATION, sampling=SAMPLING, n=n, seed=seed)
+
+
+def reply(function: Any, n: int = 1) -> Reply | Refusal:
+    [result] = FunctionGenerator(function, "mine:f").generate([request(n)])
+    return result
+
+
+def texts(function: Any, n: int = 1) -> list[str]:
+    result = reply(function, n)
+    assert isinstance(result, Reply), result
+    return [completion.text for completion in result.completions]
+
+
+def test_the_function_gets_the_conversation_and_all_options() -> None:
+    calls = []
+
+    def generate(messages: list[dict[str, str]], **options: Any) -> str:
+        calls.append((messages, options))
+        return " Because. "
+
+    assert texts(generate, 2) == ["Because.", "Because."]
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
+    common = {"temperature": 0.5, "top_p": 0.75, "max_tokens": 7}
+    assert calls == [
+        (messages, {**common, "n": 2, "seed": 3}),
+        (messages, {**common, "n": 1, "seed": 4}),
+    ]
+
+
+def test_it_gets_only_the_options_that_it_names() -> None:
+    assert texts(lambda messages: messages[-1]["content"]) == ["Why?"]
+    assert texts(lambda messages, temperature: f"{temperature}") == ["0.5"]
+    assert texts(lambda messages, *, n, seed: [f"{seed}-{i}" for i in range(n)], 3) == ["3-0", "3-1", "3-2"]
+
+
+def test_it_may_return_fewer_texts_than_wanted_or_more() -> None:
+    calls = []
+
+    def two(messages: Any, n: int) -> Sequence[str]:
+        calls.append(n)
+        return ("a", "b")
+
+    assert texts(two, 3) == ["a", "b", "a"]
+    assert calls == [3, 1]
+
+
+def test_seeds_suit_every_library() -> None:
+    generator = FunctionGenerator(lambda messages, seed: str(seed))
+    [result] = generator.generate([request(seed=2**63 - 1)])
+    assert isinstance(result, Reply)
+    assert 0 <= int(result.text) < 2**31
+
+
+def test_a_reasoning_trace_is_taken_off() -> None:
+    assert texts(lambda messages: "<think>Hm.</think> Yes.") == ["Yes."]
+    result = reply(lambda messages: "<think>Hm.")
+    assert isinstance(result, Reply)
+    assert result.completions[0].finish == "unclosed_reasoning"
+
+
+def test_an_exception_costs_one_question() -> None:
+    def generate(messages: Any, seed: int) -> str:
+        if seed == 1:
+            raise ValueError("no \x1b[31mquota")
+        return "Yes."
+
+    first, second, third = FunctionGenerator(generate, "mine:f").generate([request(seed=s) for s in range(3)])
+    assert isinstance(first, Reply)
+    assert isinstance(third, Reply)
+    assert isinstance(second, Refusal)
+    assert second.kind == "backend"
+    assert second.message.startswith("mine:f raised ValueError: 'no \\x1b[31mquota' (line ")
+    assert second.message.endswith(" of test_function.py)")
+
+
+@given(
+    st.none() | st.integers() | st.binary() | st.lists(st.none() | st.integers(), min_size=1) | st.just([])
+)
+def test_what_is_no_text_is_a_refusal(value: object) -> None:
+    result = reply(lambda messages: value)
+    assert isinstance(result, Refusal)
+    assert result.message.startswith("mine:f returned ")
+
+
+async def later(messages: Any) -> str:
+    await asyncio.sleep(0)
+    return "x"
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (later, "is async. Give one that returns its text"),
+        (lambda: "x", "cannot be called with messages and nothing else: too many positional arguments"),
+        (lambda messages, model: "x", r"cannot be called with messages .* missing a required argument"),
+        ("mine:f", "must be callable, not 'mine:f'"),
+        (None, "must be callable, not 'None'"),
+    ],
+)
+def test_a_function_that_cannot_be_called_is_refused_at_once(function: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        FunctionGenerator(function)
+
+
+def test_what_can_be_called_without_a_signature_gets_the_messages() -> None:
+    class Model:
+        def __call__(self, messages: Any, temperature: float) -> str:
+            return f"at {temperature}"
+
+    assert texts(Model()) == ["at 0.5"]
+    assert FunctionGenerator(Model()).name.endswith("Model")
+
+
+MINE = """
+def generate(messages, seed):
+    question = messages[-1]["content"]
+    if "broken" in question:
+        raise RuntimeError("not today")
+    return f"Canberra {seed % 3}."
+"""
+
+
+@pytest.fixture
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("selfreflect_gen.py").write_text(MINE)
+    return tmp_path
+
+
+def test_a_run_draws_from_a_function_and_records_it(workdir: Path) -> None:
+    Path("questions.txt").write_text("Which city?\nWhich broken city?\n")
+    done = run(
+        *("run", "--questions", "questions.txt", "--model", "selfreflect_gen:generate", "--out", "run"),
+        *("--strategies", "greedy", "--num-answers", "2", "--measures", "information", "--no-controls"),
+    )
+    assert done.code == 1, done.stderr
+    records = Run.load(Path("run"))
+    [answers] = records.answers.values()
+    assert set(answers.answers) <= {"Canberra 0.", "Canberra 1.", "Canberra 2."}
+    assert len(records.summaries) == 1
+    assert {failure.kind for failure in records.failures} == {"backend"}
+    assert "RuntimeError: 'not today' (line 5 of selfreflect_gen.py)" in records.failures[0].message
+    facts = json.loads(Path("run/manifest.json").read_text())["models"]["answers"]
+    digest = hashlib.sha256(MINE.encode()).hexdigest()
+    assert facts == {"name": "selfreflect_gen:generate", "revision": "", "source_sha256": digest}
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("selfreflect_nothing:f", "model 'selfreflect_nothing:f': cannot import 'selfreflect_nothing'"),
+        ("selfreflect_gen:f", "model 'selfreflect_gen:f': 'selfreflect_gen' has no function 'f'"),
+        ("selfreflect_gen:__name__", "'__name__' is not a function but 'selfreflect_gen'"),
+    ],
+)
+def test_a_missing_module_or_function_is_said(workdir: Path, name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_generator(ModelSpec(name))
+
+
+def test_a_function_is_no_judge(workdir: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be a judge, because it gives texts and no full logits"):
+        load_config(None, {"scores": {"judge": "selfreflect_gen:generate"}})
+    with pytest.raises(JudgeError, match="A function that writes texts has none"):
+        Judge.load("selfreflect_gen:generate")

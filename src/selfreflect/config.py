@@ -271,8 +271,8 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
         Flag(
             "--budget TOKENS|TIME",
             "Estimate scores from random masked words within a limit per question: judge tokens (20000) or "
-            "time (30s, 2m).",
-            default="score every word",
+            "time (30s, 2m); none scores every word.",
+            default="none",
         ),
     ] = None
     standard_error: Annotated[
@@ -382,6 +382,8 @@ def load_config(
     for section in Config.__struct_fields__:
         options = {key: value for key, value in overrides.get(section, {}).items() if value is not None}
         merged[section] = {**(base or {}).get(section, {}), **file.get(section, {}), **options}
+    if merged["scores"].get("budget") == "none":
+        merged["scores"]["budget"] = None
     try:
         config = msgspec.convert(merged, Config)
     except msgspec.ValidationError as error:

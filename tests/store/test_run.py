@@ -291,7 +291,7 @@ class TestConfig:
         assert "questions.shuffle: (absent) -> true" in message
         assert "answers.seed: 1 -> 2" in message
         assert "answers.model" not in message
-        assert "use another --out or --fresh" in message.lower()
+        assert "Use another --out. To start over in this one: selfreflect run --fresh" in message
         assert Run.load(full).manifest.config == CONFIG
         Run.open(full, CONFIG).close()  # the refused attempt left no lock behind
 
@@ -667,7 +667,9 @@ for path in ("run", "new"):
         assert [
             line
             for line in lines[1:]
-            if re.fullmatch(r".*: Permission denied\. Check its permissions, or use another --out\.", line)
+            if re.fullmatch(
+                r".*: Permission denied\. Check its permissions, or use another directory\.", line
+            )
         ]
         assert len(lines) == 3
 
@@ -692,7 +694,7 @@ class TestDataFrame:
                 "token_tasks",
                 "judge",
             ),
-            *("failure", "failure_message", "bits", "bits_available", "recovered", "reader"),
+            *("failure", "failure_message", "bits", "bits_available", "recovered", "reader", "scoring"),
         ]
         rows = {(row.question_id, row.strategy): row for row in frame.itertuples()}
         assert list(rows) == [(f"q-{number}", name) for number in (1, 2, 3) for name in ("greedy", "basic")]

@@ -6,9 +6,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec import to_builtins
+
 from selfreflect.cli import settings as o
 from selfreflect.cli.console import exit_with, say, say_next_step
 from selfreflect.cli.settings import argument, option
+from selfreflect.config import Config
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.records import AnswerSet, Question, Score, Summary
 from selfreflect.sources.items import read_items
@@ -76,7 +79,7 @@ def import_command(
 
 
 def _join(runs: Sequence[Path], out: Path, leave_out: Sequence[str]) -> None:
-    merged = merge_runs(runs, out, leave_out=leave_out)
+    merged = merge_runs(runs, out, leave_out=leave_out, defaults=to_builtins(Config()))
     counts = merged.records
     say(
         f"{out}: {counted(counts[Question], 'question')}, {counted(counts[AnswerSet], 'answer set')}, "

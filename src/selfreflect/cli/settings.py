@@ -31,6 +31,7 @@ from typer.core import TyperCommand
 from selfreflect.config import Config, Flag, flags_of, load_config, read_config
 from selfreflect.grouping import group_indices
 from selfreflect.pipeline.options import ExecutionOptions
+from selfreflect.prompts import read_toml
 
 T = TypeVar("T")
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
@@ -118,6 +119,12 @@ class Overrides:
     def execution(self) -> ExecutionOptions:
         """How and where the work is done. Raises ConfigError if a value is out of range."""
         return ExecutionOptions(**self.section("execution"))
+
+    def given(self, name: str) -> dict[str, Any]:
+        """What the file of ``--config`` and the command line set in one section."""
+        path = self.section("config").get("file")
+        table = read_toml(path).get(name) if path else None
+        return {**(table if isinstance(table, dict) else {}), **self.section(name)}
 
     def section(self, name: str) -> Mapping[str, Any]:
         """What the command line sets in one section."""

@@ -124,7 +124,7 @@ def run_stages(
     """
     if stages[0] != "questions":
         Run.load(out)  # a mistyped name is an error, not a new directory
-    config = overrides.config({} if fresh else settings_of(out))
+    config = overrides.config({} if fresh else settings_of(out, overrides.given("scores")))
     options = replace(overrides.execution, devices=None)
     if "summaries" in stages:
         check_strategies(config)

@@ -34,7 +34,7 @@ from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.spec import kind_of
 from selfreflect.pipeline.models import ConfiguredModels
 from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet
-from selfreflect.pipeline.settings import check_model, check_settings, stage_settings
+from selfreflect.pipeline.settings import check_model, check_settings, select_scoring, stage_settings
 from selfreflect.pipeline.stages import StageSpec, StageTask, stage_fn
 from selfreflect.pipeline.todo import has_all_questions, missing_answers, missing_scores, missing_summaries
 from selfreflect.prompts import Prompts, load_prompts
@@ -122,6 +122,8 @@ def dry_run_directory(
             check_run_directory(path)
         is_resumed = (path / MANIFEST).exists() and not fresh
         run = Run.load(path) if is_resumed else Run.in_memory(path)
+    if is_resumed and "scores" in stages:
+        select_scoring(run, config)
     check_settings(run.manifest, stage_settings(config, stages, prompts), path)
     return DryRun(run, config, prompts, options, progress)
 

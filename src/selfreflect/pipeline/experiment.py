@@ -20,7 +20,14 @@ from selfreflect.errors import BackendError, JudgeError
 from selfreflect.pipeline.executors import Executors
 from selfreflect.pipeline.models import ConfiguredModels, ModelProvider
 from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet
-from selfreflect.pipeline.settings import PROMPTED, check_model, check_settings, stage_settings
+from selfreflect.pipeline.settings import (
+    PROMPTED,
+    check_model,
+    check_settings,
+    scoring_label,
+    select_scoring,
+    stage_settings,
+)
 from selfreflect.pipeline.stages import (
     ModelStage,
     Outcome,
@@ -64,6 +71,11 @@ def open_experiment(
     prompts = load_prompts(options.prompts)
     executors = Executors(options, models or ConfiguredModels(config, options, progress), progress)
     with Run.open(path, {}, fresh=fresh) as run, closing(executors):
+        if "scores" in stages:
+            select_scoring(run, config)
+            if run.scoring not in run.scorings:
+                judge = scoring_label(config.section("scores"))
+                progress.note(f"{path} keeps its scores; those by {judge} are added beside them")
         for line in run.repairs:
             progress.note(line)
         check_settings(run.manifest, stage_settings(config, stages, prompts), path)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from selfreflect.errors import ConfigError, excerpt, nearest
+from selfreflect.pipeline.settings import scoring_label
 from selfreflect.report.run_records import RunRecords
 from selfreflect.sources.items import Item, items_from_records
 from selfreflect.store.run import Run
 
 
 def run_records(run: Run, label: str | None = None) -> RunRecords:
-    """What a report needs of a run directory; strategies in the order in which they were made."""
+    """What a report needs of a run directory, with the selected scoring.
+
+    Strategies are in the order in which they were made.
+    """
     names = dict.fromkeys(name for _, name in (*run.summaries, *run.scores, *run.information))
     names |= dict.fromkeys(failure.name for failure in run.failures if failure.name)
     return RunRecords(
@@ -21,7 +28,36 @@ def run_records(run: Run, label: str | None = None) -> RunRecords:
         failures=run.failures,
         information=run.information,
         controls=run.controls,
+        judge=scoring_label(run.manifest.config["scores"]) if "scores" in run.manifest.config else "",
     )
+
+
+def records_by_judge(run: Run, label: str, judge: str | None = None) -> list[RunRecords]:
+    """What a report needs of each scoring of a run, labelled by its judge too if there are several.
+
+    Args:
+        judge: take only scorings by this judge, or the one with this label.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    records = []
+    for name in run.scorings:
+        run.select_scoring(name)
+        records.append(run_records(run, label))
+    if len(records) > 1:
+        records = [replace(one, label=f"{label}, judge {one.judge}") for one in records]
+    if judge is None:
+        return records
+    chosen = [one for one in records if one.judge == judge]
+    chosen = chosen or [one for one in records if one.judge.startswith(f"{judge}, ")]
+    if not chosen:
+        labels = [one.judge for one in records if one.judge]
+        known = f", only by {'; '.join(labels)}" if labels else ""
+        raise ConfigError(
+            f"--judge: {label} has no scores by {excerpt(judge)}{known}.{nearest(judge, labels)}"
+        )
+    return chosen
 
 
 def run_items(run: Run) -> list[Item]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 from selfreflect.config import Config
 from selfreflect.errors import StoreError
 from selfreflect.prompts import Prompts
-from selfreflect.records import Stage
+from selfreflect.records import Stage, dump_line
 from selfreflect.store.run import MANIFEST, Manifest, Run, merge_settings, plain_settings
 
 PROMPTED: tuple[Stage, ...] = ("answers", "summaries")
@@ -29,6 +31,44 @@ def stage_settings(config: Config, stages: Sequence[Stage], prompts: Prompts) ->
 
 UNBOUND = ("measures", "reader", "controls")
 """Settings that a resumed run may change. What another reader has measured is measured again."""
+
+
+LIMITS = ("budget", "standard_error", "race")
+"""Settings of scores of which one replaces the others."""
+
+
+def scoring_name(scores: Mapping[str, Any]) -> str:
+    """Name the scoring with these settings, as a file name that is the same wherever it is made."""
+    bound = _bound(scores)
+    digest = hashlib.sha256(dump_line(bound).encode()).hexdigest()[:8]
+    judge = re.sub(r"[^a-z0-9.]+", "-", bound["judge"].rstrip("/").rpartition("/")[2].lower())
+    return f"{judge.strip('-.')[:40] or 'judge'}-{digest}"
+
+
+def scoring_label(scores: Mapping[str, Any]) -> str:
+    """Name a scoring for people: its judge, and the settings that are not the defaults."""
+    bound = _bound(scores)
+    judge = bound.pop("judge")
+    return ", ".join([judge, *(f"{key.replace('_', ' ')} {value}" for key, value in bound.items())])
+
+
+def _bound(scores: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that scores are bound to, less those that have their default, in the order of names."""
+    defaults = Config().section("scores")
+    bound = {"judge": defaults["judge"], **plain_settings(scores)}
+    for key in ("base_url", *UNBOUND):  # a server may come back at another address
+        bound.pop(key, None)
+    changed = {key: value for key, value in bound.items() if value != defaults.get(key)}
+    return {"judge": bound["judge"], **dict(sorted(changed.items()))}
+
+
+def select_scoring(run: Run, config: Config) -> None:
+    """Select the scoring of a run that has these settings: its first if it has none yet, else a new one."""
+    run.select_scoring("")
+    first = run.manifest.config.get("scores")
+    name = scoring_name(config.section("scores"))
+    if first is not None and scoring_name(first) != name:
+        run.select_scoring(name)
 
 
 def check_settings(manifest: Manifest, settings: Mapping[Stage, dict[str, Any]], path: Path) -> None:
@@ -66,21 +106,39 @@ def check_model(manifest: Manifest, stage: Stage, facts: Mapping[str, Any], path
     """Refuse a model whose weights changed under the same name since the run began."""
     earlier = manifest.models.get(stage)
     if earlier and earlier["revision"] != facts["revision"]:
+        advice = "Name the old one with --revision, or use another --out."
+        if stage == "scores":
+            advice = "Name the old one with --judge-revision, or the new one to keep the scores of both."
         raise StoreError(
             f"{path}: {stage} began with revision {earlier['revision']!r} of {facts['name']!r}, which is now "
-            f"{facts['revision']!r}. Name the old one with --revision, or use another --out."
+            f"{facts['revision']!r}. {advice}"
         )
 
 
-def settings_of(path: Path) -> dict[str, dict[str, Any]]:
+def settings_of(path: Path, scores: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The settings that the run directory at ``path`` was made with, by section; empty without a directory.
+
+    Args:
+        scores: what the user sets in that section. The other settings are those of the first scoring by the
+            same judge.
 
     Raises:
         StoreError: the directory cannot be read.
     """
     if not (path / MANIFEST).exists():
         return {}
-    sections = Run.load(path).manifest.config
+    run = Run.load(path)
+    sections = run.manifest.config
     for section in sections.values():
         section.pop("prompts", None)
+    for name in run.scorings:
+        run.select_scoring(name)
+        sections["scores"] = dict(run.manifest.config.get("scores", {}))
+        if scores.get("judge") in (None, sections["scores"].get("judge")):
+            break
+    else:
+        sections["scores"] = {}
+    if any(scores.get(key) is not None for key in LIMITS):
+        for key in LIMITS:
+            sections["scores"].pop(key, None)
     return sections

@@ -53,6 +53,8 @@ class RunRecords:
     information: Mapping[Key, Information] = field(default_factory=dict)
     controls: Mapping[str, Controls] = field(default_factory=dict)
     """By question id."""
+    judge: str = ""
+    """The judge whose scores these are, with settings that are not the defaults; empty if unknown."""
 
     def question(self, wanted: str) -> Question:
         """Look up a question by its id, its text, or a part of its text that no other question has.

@@ -27,7 +27,7 @@ from selfreflect.records import R, dump_line, from_plain
 
 _NO_LOCKS = "This file system has no locks; use an --out on another one."
 _MAKE_ROOM = "What was written before is kept: make room, then run the same command again."
-_PERMISSIONS = "Check its permissions, or use another --out."
+_PERMISSIONS = "Check its permissions, or use another directory."
 _ADVICE = {
     errno.ENOSPC: _MAKE_ROOM,
     errno.EDQUOT: _MAKE_ROOM,

@@ -11,14 +11,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from selfreflect.atomic import sync_directory
 from selfreflect.errors import StoreError
 from selfreflect.records import Information, Question, Record, Score, dump_line
 from selfreflect.sources.questions import Shard, parse_shard
 from selfreflect.store.journal import store_errors
-from selfreflect.store.run import Manifest, Run, journals, merge_settings
+from selfreflect.store.run import Manifest, Run, all_journals, merge_settings
 from selfreflect.store.trim import lean
 
 _MAY_DIFFER = ("part", "base_url", "measures", "controls")
@@ -43,65 +43,89 @@ class MergeResult:
     """Shards that no directory holds, where all were cut alike."""
 
 
-def merge_runs(paths: Sequence[Path], out: Path, *, leave_out: Collection[str] = ()) -> MergeResult:
+def merge_runs(
+    paths: Sequence[Path],
+    out: Path,
+    *,
+    leave_out: Collection[str] = (),
+    defaults: Mapping[str, Mapping[str, Any]] | None = None,
+) -> MergeResult:
     """Merge run directories into the new directory ``out``, which appears whole or not at all.
 
-    The records of a question that several directories hold all come from the first of them.
+    The records of a question that several directories hold all come from the first of them. Scorings by
+    further judges are merged with those of the same settings.
 
     Args:
         leave_out: names from :data:`~selfreflect.store.trim.PARTS` to drop from scores.
+        defaults: by section, what a setting was in a directory that is older than the setting.
 
     Raises:
         StoreError: settings, models or contents of the question sources differ; a directory is damaged;
             ``out`` exists; or the disk refuses.
     """
-    manifests = {path: Run.load(path).manifest for path in paths}
-    settings = _common_settings(manifests)
+    manifests = _manifests(paths)
+    settings = {name: _common_settings(one, defaults or {}) for name, one in manifests.items()}
     with store_errors(out):
         if out.exists() and any(out.iterdir()):
             raise StoreError(f"{out} exists, and joining makes a new directory. Use another --out.")
     target = out.resolve()
     unfinished = target.with_name(f"{target.name}.joining")
-    result = MergeResult(absent=_absent_shards(manifests.values()))
-    with Run.open(unfinished, settings, fresh=True) as run:
+    result = MergeResult(absent=_absent_shards(manifests[""].values()))
+    with Run.open(unfinished, settings[""], fresh=True) as run:
+        for name, of_scoring in manifests.items():
+            run.select_scoring(name)
+            expected = _write_manifest(run, list(of_scoring.values()), settings[name])
+            result.expected = result.expected or expected
         with store_errors(unfinished), ExitStack() as stack:
-            files = {
-                kind: stack.enter_context(journal.path.open("wb"))
-                for kind, journal in journals(unfinished).items()
-            }
-            for kind, record in _records(paths, result, leave_out):
-                files[kind].write((dump_line(record) + "\n").encode())
-                result.records[kind] += 1
-            for file in files.values():
-                file.flush()
-                os.fsync(file.fileno())
-        result.expected = _write_manifest(run, list(manifests.values()))
+            files: dict[Path, IO[bytes]] = {}
+            for journal, record in _records(paths, result, leave_out):
+                file = unfinished / journal
+                if file not in files:
+                    files[file] = stack.enter_context(file.open("wb"))
+                files[file].write((dump_line(record) + "\n").encode())
+                result.records[type(record)] += 1
+            for opened in files.values():
+                opened.flush()
+                os.fsync(opened.fileno())
         with store_errors(out):
             unfinished.rename(target)
             sync_directory(target.parent)
     return result
 
 
+def _manifests(paths: Sequence[Path]) -> dict[str, dict[Path, Manifest]]:
+    """The manifests of all directories that have a scoring, by scoring; of the first, all directories'."""
+    manifests: dict[str, dict[Path, Manifest]] = {}
+    for path in paths:
+        run = Run.load(path)
+        for name in run.scorings:
+            run.select_scoring(name)
+            manifests.setdefault(name, {})[path] = run.manifest
+    return manifests
+
+
 def _records(
     paths: Sequence[Path], result: MergeResult, leave_out: Collection[str]
-) -> Iterator[tuple[type[Record], Any]]:
-    """All records to keep, each directory's in the order of the stages."""
+) -> Iterator[tuple[Path, Any]]:
+    """All records to keep, with their file; each directory's in the order of the stages."""
     skip: dict[type[Record], set[str]] = {}
     if "words" in leave_out:
         skip = {Score: {"words"}, Information: {"answers"}}
     owners: dict[str, Path] = {}
     for path in paths:
-        for kind, journal in journals(path, skip).items():
+        for journal in all_journals(path, skip):
             for _, record in journal.stream():
                 question = record.id if isinstance(record, Question) else record.question_id
                 owner = owners.setdefault(question, path)
                 if owner is not path:
                     result.repeated.setdefault(question, (owner, path))
                     continue
-                yield kind, lean(record, leave_out)
+                yield journal.path.relative_to(path), lean(record, leave_out)
 
 
-def _common_settings(manifests: Mapping[Path, Manifest]) -> dict[str, dict[str, Any]]:
+def _common_settings(
+    manifests: Mapping[Path, Manifest], defaults: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
     """The settings of the whole, by section.
 
     Raises:
@@ -111,7 +135,9 @@ def _common_settings(manifests: Mapping[Path, Manifest]) -> dict[str, dict[str, 
     common: dict[str, Any] = {}
     settings: dict[str, dict[str, Any]] = {}
     for path, manifest in manifests.items():
-        compared = {name: _without(section, _MAY_DIFFER) for name, section in manifest.config.items()}
+        compared = {}
+        for name, section in manifest.config.items():
+            compared[name] = _without({**defaults.get(name, {}), **section}, _MAY_DIFFER)
         for stage, facts in manifest.models.items():
             compared[f"model of {stage}"] = {name: facts.get(name) for name in _MODEL_FACTS}
         for stage, facts in manifest.sources.items():
@@ -126,8 +152,11 @@ def _without(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any
     return {name: value for name, value in values.items() if name not in names}
 
 
-def _write_manifest(run: Run, manifests: Sequence[Manifest]) -> int | None:
-    """Complete the manifest of the whole; return the number of questions in the whole set, if known."""
+def _write_manifest(
+    run: Run, manifests: Sequence[Manifest], settings: Mapping[str, Mapping[str, Any]]
+) -> int | None:
+    """Complete the manifest of the whole, or of its selected scoring; return the number of questions in the
+    whole set, if known."""
     models: dict[str, Any] = {}
     prompts: dict[str, Any] = {}
     source: dict[str, Any] = {}
@@ -144,6 +173,10 @@ def _write_manifest(run: Run, manifests: Sequence[Manifest]) -> int | None:
         # A later `run` adds the questions that are still missing, as after an interruption.
         limit = source["total"] if source["limit"] is None else source["limit"]
         source |= {"part": "", "count": min(limit, source["total"])}
+    if run.scoring:
+        own = {"config": settings, "models": models, "wall_time": times}
+        run.update_manifest(**{name: {"scores": section["scores"]} for name, section in own.items()})
+        return None
     run.update_manifest(
         models=models,
         packages={name: ", ".join(sorted(numbers)) for name, numbers in versions.items()},

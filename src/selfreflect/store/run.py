@@ -1,5 +1,8 @@
 """The run directory: ``manifest.json`` and one append-only JSONL file per kind of record.
 
+A run may be scored by several judges. The records of the first lie beside the others; each further scoring,
+by another judge or with other settings, has a folder in ``judges/`` with a manifest and files of its own.
+
 One process writes at a time, under a lock that the kernel releases when the process dies; any number may
 read. ``append`` returns when its line is on disk, so a kill costs at most the line being written, which the
 next ``open`` cuts off.
@@ -17,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 from msgspec import field
 from msgspec.structs import replace
 
-from selfreflect.atomic import write_bytes
+from selfreflect.atomic import sync_directory, write_bytes
 from selfreflect.errors import MissingExtraError, StoreError, excerpt
 from selfreflect.records import (
     SCHEMA_VERSION,
@@ -27,6 +30,7 @@ from selfreflect.records import (
     Failure,
     Information,
     Question,
+    R,
     Record,
     Score,
     Stage,
@@ -44,7 +48,9 @@ MANIFEST = "manifest.json"
 _UNFINISHED = (".manifest.json.tmp", "manifest.json.*.partial")
 """Manifests that a killed process was writing; the first is what earlier versions left."""
 _LOCK = ".lock"
+_JUDGES = "judges"
 _FORMAT = "selfreflect-run"
+_SCORING_FORMAT = "selfreflect-scoring"
 
 StoredRecord = Question | AnswerSet | Summary | Score | Information | Controls | Failure
 
@@ -59,8 +65,13 @@ _LAYOUT: dict[type[Record], tuple[str, Callable[[Any], Any]]] = {
 }
 """File and key of each kind of record."""
 
+_START_OVER = "To start over in this one: selfreflect run --fresh --out DIR"
+
 _REPLACEABLE = (Failure, Information, Controls)
 """A later one of these replaces an earlier one with the same key."""
+
+_SCORED = (Score, Information, Controls)
+"""Kinds of which each scoring has its own."""
 
 _LONG_FIELDS: dict[type[Record], frozenset[str]] = {
     AnswerSet: frozenset({"masked_out", "conditioning"}),
@@ -71,7 +82,7 @@ _LONG_FIELDS: dict[type[Record], frozenset[str]] = {
 
 _COLUMNS = (
     "question_id question kind strategy summary score stderr token_tasks judge failure failure_message "
-    "bits bits_available recovered reader"
+    "bits bits_available recovered reader scoring"
 )
 """Of the data frame."""
 
@@ -106,12 +117,16 @@ class Run:
         self, path: Path, manifest: Manifest, resources: ExitStack | None = None, *, detail: bool = True
     ) -> None:
         self.path = path
-        self.manifest = manifest
+        self.scoring = ""
+        """The selected scoring; see :meth:`select_scoring`."""
         self._resources = resources
         """Released by :meth:`close`; None while nothing may be written."""
         self.repairs: list[str] = []
         """What was cut off when the run was opened for writing, in sentences."""
-        self._journals = journals(path, None if detail else _LONG_FIELDS)
+        self._skip = None if detail else _LONG_FIELDS
+        self._manifests = {"": manifest}
+        self._files = {"": journals(path, self._skip)}
+        """Record files by scoring; those of the first hold all other records, too."""
 
     @classmethod
     def open(cls, path: str | Path, config: Mapping[str, Any], *, fresh: bool = False) -> Self:
@@ -131,18 +146,13 @@ class Run:
             path.mkdir(parents=True, exist_ok=True)
             check_run_directory(path)
             stack.callback(os.close, lock(path / _LOCK))
-            for leftover in _unfinished(path):
-                leftover.unlink()
             if fresh:
-                for name, _ in _LAYOUT.values():
-                    (path / name).unlink(missing_ok=True)
+                for file in _record_files(path):
+                    file.unlink()
             is_new = fresh or not (path / MANIFEST).exists()
             run = cls(path, Manifest() if is_new else _read_manifest(path), stack)
             merged = merge_settings(run.manifest.config, config, path)
-            for journal in run._journals.values():
-                stack.callback(journal.close)
-                if journal.path.exists():
-                    run.repairs += filter(None, [journal.repair()])
+            run._prepare("", stack)
             if is_new or merged != run.manifest.config:
                 run._write_manifest(replace(run.manifest, config=merged))
             run._resources = stack.pop_all()
@@ -173,7 +183,7 @@ class Run:
     def in_memory(cls, path: str | Path) -> Self:
         """A run without records that never reads or writes ``path``."""
         run = cls(Path(path), Manifest())
-        for journal in run._journals.values():
+        for journal in run._files[""].values():
             journal.records = {}
         return run
 
@@ -190,34 +200,74 @@ class Run:
             self._resources = None
 
     @property
+    def scorings(self) -> list[str]:
+        """Names of the scorings on disk: the first judge's is empty, and then those in ``judges/``."""
+        entries = sorted((self.path / _JUDGES).glob(f"*/{MANIFEST}"))
+        return ["", *(entry.parent.name for entry in entries)]
+
+    def select_scoring(self, name: str) -> None:
+        """Give scores, information, controls, and the manifest's facts of them from another scoring.
+
+        Args:
+            name: one of :attr:`scorings`; or a new one, which is made when its settings are recorded.
+
+        Raises:
+            StoreError: a file of it is damaged, or the disk refuses.
+        """
+        if name not in self._files:
+            folder = self._folder(name)
+            with store_errors(folder):
+                exists = (folder / MANIFEST).exists()
+                manifest = _read_manifest(folder, _SCORING_FORMAT) if exists else Manifest()
+                self._manifests[name] = replace(manifest, format=_SCORING_FORMAT)
+                self._files[name] = journals(folder, self._skip)
+                if self._resources is not None:
+                    self._prepare(name, self._resources)
+        self.scoring = name
+
+    @property
+    def manifest(self) -> Manifest:
+        """The directory's, with what the selected scoring says of its stage."""
+        manifest = self._manifests[""]
+        if not self.scoring:
+            return manifest
+        own = self._manifests[self.scoring]
+        sections = {}
+        for name in ("config", "models", "wall_time"):
+            section = dict(getattr(manifest, name))
+            section.pop("scores", None)
+            sections[name] = section | getattr(own, name)
+        return replace(manifest, **sections)
+
+    @property
     def questions(self) -> dict[str, Question]:
         """By id, in the order of appending, like all of these."""
-        return self._journals[Question].records
+        return self._journal(Question).records
 
     @property
     def answers(self) -> dict[str, AnswerSet]:
         """By question id."""
-        return self._journals[AnswerSet].records
+        return self._journal(AnswerSet).records
 
     @property
     def summaries(self) -> dict[tuple[str, str], Summary]:
         """By question id and name."""
-        return self._journals[Summary].records
+        return self._journal(Summary).records
 
     @property
     def scores(self) -> dict[tuple[str, str], Score]:
         """By question id and name of the summary."""
-        return self._journals[Score].records
+        return self._journal(Score).records
 
     @property
     def information(self) -> dict[tuple[str, str], Information]:
         """By question id and name of the summary."""
-        return self._journals[Information].records
+        return self._journal(Information).records
 
     @property
     def controls(self) -> dict[str, Controls]:
         """By question id."""
-        return self._journals[Controls].records
+        return self._journal(Controls).records
 
     @property
     def failures(self) -> list[Failure]:
@@ -229,7 +279,11 @@ class Run:
             "scores": self.scores,
         }
         standing: list[Failure] = []
-        for (stage, question, name), failure in self._journals[Failure].records.items():
+        failures = self._files[""][Failure].records
+        if self.scoring:
+            others = {key: failure for key, failure in failures.items() if failure.stage != "scores"}
+            failures = others | self._files[self.scoring][Failure].records
+        for (stage, question, name), failure in failures.items():
             key = question if stage in ("questions", "answers") else (question, name)
             if key not in records[stage]:
                 standing.append(failure)
@@ -247,41 +301,46 @@ class Run:
                 disk refuses.
         """
         self._check_writable()
-        groups: dict[type[Record], list[StoredRecord]] = {}
+        groups: dict[Journal[Any], list[StoredRecord]] = {}
         for record in records:
-            groups.setdefault(type(record), []).append(record)
+            groups.setdefault(self._journal_of(record), []).append(record)
         # all are encoded before the first is written
-        encoded = {kind: self._journals[kind].encode(group) for kind, group in groups.items()}
-        for kind, (added, data) in encoded.items():
-            with store_errors(self._journals[kind].path):
-                self._journals[kind].append(added, data)
+        encoded = {journal: journal.encode(group) for journal, group in groups.items()}
+        for journal, (added, data) in encoded.items():
+            with store_errors(journal.path):
+                journal.append(added, data)
 
     def add_in_memory(self, records: Iterable[StoredRecord]) -> None:
         """Add records to this object only."""
         for record in records:
-            self._journals[type(record)].put(record)
+            self._journal_of(record).put(record)
 
     def update_manifest(self, **sections: Mapping[str, Any]) -> None:
         """Add entries to sections of the manifest and replace those of the same name.
 
-        Entries of ``config`` are never replaced, and seconds of ``wall_time`` are added up.
+        Entries of ``config`` are never replaced, and seconds of ``wall_time`` are added up. What is said of
+        scores belongs to the selected scoring, which exists once its ``config`` is recorded.
 
         Raises:
             StoreError: the run was opened for reading, or the disk refuses.
         """
         self._check_writable()
+        scoring = self.scoring if any("scores" in entries for entries in sections.values()) else ""
+        manifest = self._manifests[scoring]
+        if scoring and not manifest.config and "config" not in sections:
+            return
         merged = {}
         for name, entries in sections.items():
-            merged[name] = dict(getattr(self.manifest, name))
+            merged[name] = dict(getattr(manifest, name))
             for key, value in plain_settings(entries).items():
                 if name == "wall_time":
                     value += merged[name].get(key, 0.0)
                 if name != "config" or key not in merged[name]:
                     merged[name][key] = value
-        self._write_manifest(replace(self.manifest, **merged))
+        self._write_manifest(replace(manifest, **merged), scoring)
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row per question and strategy: its measures, or the failure that prevented its score.
+        """One row per scoring, question and strategy: its measures, or the failure that prevented its score.
 
         Missing numbers are ``pandas.NA``.
 
@@ -292,7 +351,13 @@ class Run:
             import pandas as pd
         except ImportError:
             raise MissingExtraError("A data frame of the scores", "pandas") from None
-        frame = pd.DataFrame(list(self._rows()), columns=_COLUMNS.split(), dtype=object)
+        selected = self.scoring
+        rows = []
+        for name in self.scorings:
+            self.select_scoring(name)
+            rows += [(*row, name) for row in self._rows()]
+        self.select_scoring(selected)
+        frame = pd.DataFrame(rows, columns=_COLUMNS.split(), dtype=object)
         numbers = ("score", "stderr", "bits", "bits_available", "recovered")
         return frame.astype({**dict.fromkeys(numbers, "Float64"), "token_tasks": "Int64"})
 
@@ -321,16 +386,41 @@ class Run:
                     bits = (told.bits, told.bits_available, told.recovered, told.reader)
                 yield *row, *outcome, reason and reason.kind, reason and reason.message, *bits
 
+    def _folder(self, scoring: str) -> Path:
+        return self.path / _JUDGES / scoring if scoring else self.path
+
+    def _journal(self, kind: type[R]) -> Journal[R]:
+        """The file of a kind of record; failures to score have another one than other failures."""
+        return self._files[self.scoring if kind in _SCORED else ""][kind]
+
+    def _journal_of(self, record: StoredRecord) -> Journal[Any]:
+        if isinstance(record, Failure) and record.stage == "scores":
+            return self._files[self.scoring][Failure]
+        return self._journal(type(record))
+
+    def _prepare(self, scoring: str, resources: ExitStack) -> None:
+        """Remove what a killed process left in the files of a scoring, and close them with the run."""
+        for leftover in _unfinished(self._folder(scoring)):
+            leftover.unlink()
+        for journal in self._files[scoring].values():
+            resources.callback(journal.close)
+            if journal.path.exists():
+                self.repairs += filter(None, [journal.repair()])
+
     def _check_writable(self) -> None:
         if self._resources is None:
             raise StoreError(f"{self.path} is not open for writing. Open it with Run.open.")
 
-    def _write_manifest(self, manifest: Manifest) -> None:
+    def _write_manifest(self, manifest: Manifest, scoring: str = "") -> None:
         """Replace the manifest atomically: a reader sees the old one or the new one."""
         text = json.dumps(json.loads(dump_line(manifest)), indent=2) + "\n"
-        with store_errors(self.path / MANIFEST):
-            write_bytes(self.path / MANIFEST, text.encode("ascii"))
-        self.manifest = manifest
+        file = self._folder(scoring) / MANIFEST
+        with store_errors(file):
+            if scoring:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                sync_directory(self.path)
+            write_bytes(file, text.encode("ascii"))
+        self._manifests[scoring] = manifest
 
 
 def journals(
@@ -346,8 +436,11 @@ def journals(
     return files
 
 
-def _is_replaceable(record: Record) -> bool:
-    return isinstance(record, _REPLACEABLE)
+def all_journals(path: Path, skip: Mapping[type[Record], Collection[str]]) -> Iterator[Journal[Any]]:
+    """The record files of a run directory and of its further scorings, unread."""
+    folders = [path, *(file.parent for file in sorted((path / _JUDGES).glob(f"*/{MANIFEST}")))]
+    for folder in folders:
+        yield from journals(folder, skip).values()
 
 
 def check_run_directory(path: Path) -> None:
@@ -369,41 +462,50 @@ def _unfinished(path: Path) -> list[Path]:
     return [entry for pattern in _UNFINISHED for entry in path.glob(pattern)]
 
 
-def _manifest_fields(path: Path) -> dict[str, Any]:
+def _record_files(path: Path) -> list[Path]:
+    """The record files in a run directory, and all files of its further scorings."""
+    names = [name for name, _ in _LAYOUT.values()]
+    files = [path / name for name in names]
+    for folder in (path / _JUDGES).glob("*"):
+        files += [folder / name for name in (MANIFEST, *names)]
+    return [file for file in files if file.exists()]
+
+
+def _manifest_fields(path: Path, kind: str = _FORMAT) -> dict[str, Any]:
     """The manifest of ``path`` as plain JSON, written by any version of this package."""
     try:
         with os.fdopen(open_regular(path / MANIFEST, os.O_RDONLY), "rb") as file:
             fields = parse_line(file.read())
     except ValueError as error:
         raise StoreError(
-            f"{path / MANIFEST} is damaged ({error}). Restore it, or use another --out."
+            f"{path / MANIFEST} is damaged ({error}). Restore it, or use another directory."
         ) from None
-    if not isinstance(fields, dict) or fields.get("format") != _FORMAT:
+    if not isinstance(fields, dict) or fields.get("format") != kind:
         raise StoreError(
-            f"{path} is not a run directory: its {MANIFEST} was not written by selfreflect. "
-            "Use another --out."
+            f"{path} is not a run directory: its {MANIFEST} was not written by selfreflect. Use another one."
         )
     return fields
 
 
-def _read_manifest(path: Path) -> Manifest:
-    fields = _manifest_fields(path)
+def _read_manifest(path: Path, kind: str = _FORMAT) -> Manifest:
+    fields = _manifest_fields(path, kind)
     version = fields.get("schema_version")
     if version != SCHEMA_VERSION:
         raise StoreError(
             f"{path} was written with schema version {excerpt(version)}, and this selfreflect reads "
-            f"version {SCHEMA_VERSION}. Use the selfreflect that wrote it, another --out, or --fresh."
+            f"version {SCHEMA_VERSION}. Use the selfreflect that wrote it, or another directory. "
+            f"{_START_OVER}"
         )
     try:
         return from_plain(Manifest, fields)
     except ValueError as error:
         raise StoreError(
-            f"{path / MANIFEST}: {error}. Restore it, or use another --out or --fresh."
+            f"{path / MANIFEST}: {error}. Restore it, or use another directory. {_START_OVER}"
         ) from None
 
 
 def merge_settings(
-    old: dict[str, Any], new: dict[str, Any], path: Path, advice: str = "Use another --out or --fresh."
+    old: dict[str, Any], new: dict[str, Any], path: Path, advice: str = f"Use another --out. {_START_OVER}"
 ) -> dict[str, Any]:
     """All sections of both.
 

@@ -8,6 +8,7 @@ from engine_items import ITEMS, PARENTS, assert_same, expected, scored, tree_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from selfreflect.errors import JudgeError
 from selfreflect.metric.engine import engines as engine_module
 from selfreflect.metric.engine import kernels
 from selfreflect.metric.engine import native as native_module
@@ -17,6 +18,7 @@ from selfreflect.metric.engine.engines import RotaryLimitEngine, SequenceEngine,
 from selfreflect.metric.engine.kernels import Extras
 from selfreflect.metric.engine.packing import pack
 from selfreflect.metric.engine.tree import Prompt, build_tree
+from selfreflect.metric.scorer import SelfReflect
 
 ENGINES = {
     "llama": TreeEngine,
@@ -178,6 +180,14 @@ def test_logits_that_the_head_does_not_reproduce_are_taken_from_the_model(tiny_j
     with torch.inference_mode():
         logits = judge.lm.model(input_ids=torch.tensor([prompt.ids])).logits[0, 29:-1]
         assert torch.allclose(engine.head(*engine.states([build_tree([prompt])])), logits, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_judge_that_predicts_the_same_whatever_it_reads_is_refused(tiny_judge):
+    judge = tiny_judge("llama", max_position_embeddings=97)  # of its own, since it is broken
+    judge.lm.model.model.norm.weight.zero_()
+    with pytest.raises(JudgeError, match="the same whatever it reads"):
+        SelfReflect(judge)
 
 
 def test_a_device_whose_fused_attention_is_wrong_is_served_without_it(tiny_judge, monkeypatch):

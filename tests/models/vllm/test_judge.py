@@ -13,7 +13,7 @@ import tiny
 import torch
 from command import run, written
 from fault_server import HTML, FaultServer, raw, reset, status, unused_port
-from pooling import pooling, prompts, unit
+from pooling import constant, pooling, prompts, unit
 
 from selfreflect.config import load_config
 from selfreflect.errors import ConfigError, JudgeError
@@ -248,6 +248,11 @@ def test_another_width(tiny_judge: TinyJudge) -> None:
 
 def test_states_scaled_to_length_one(tiny_judge: TinyJudge) -> None:
     assert "use_activation" in refusal(tiny_judge("llama"), pooling(tiny_judge("llama"), unit))
+
+
+def test_states_that_are_the_same_whatever_is_read(tiny_judge: TinyJudge) -> None:
+    said = refusal(tiny_judge("llama"), pooling(tiny_judge("llama"), constant))
+    assert "the same whatever it reads" in said
 
 
 def test_no_server(tiny_judge: TinyJudge) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import torch
 
+from selfreflect.errors import JudgeError
 from selfreflect.metric.engine.attention import TreeAttention, mapped_empty
 from selfreflect.metric.engine.decoder import Decoder, FusedDecoder, HFDecoder, windowed
 from selfreflect.metric.engine.logits import Head
@@ -176,6 +177,9 @@ def choose_engine(model: Any, decoder: Any, head: Head) -> Engine:
 
     The check catches every architecture whose attention cannot be replaced, or whose logits are rescaled in
     a way that ``head`` does not know. What only shows in longer texts is read from the configuration.
+
+    Raises:
+        JudgeError: the model predicts the same whatever it reads, so every summary would look perfect.
     """
     device = output_device(model)
     probe = _Probe(model)
@@ -240,6 +244,11 @@ class _Probe:
         for row, prompt in zip(logits, prompts, strict=True):
             targets.append(row[prompt.first - 1 : len(prompt.ids) - 1])
         self.truth = torch.cat(targets).float().to(output_device(model))
+        if torch.equal(self.truth, self.truth[:1].expand_as(self.truth)):
+            raise JudgeError(
+                "This judge predicts the same whatever it reads, so every summary would look perfect. "
+                "Check its weights."
+            )
         self.tolerance = 2e-3 if next(model.parameters()).dtype == torch.float32 else 5e-2
 
     def passes(self, engine: Engine) -> bool:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float32]
 
 PROBE = (3, 5, 7, 9, 11)
+OTHER_PROBE = (11, 9, 7, 5, 3)
 """Token ids that exist in every vocabulary."""
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -59,9 +60,19 @@ class PooledJudge(Judge):
             )
         return torch.from_numpy(states).to(weight)
 
-    def check_scale(self) -> None:
-        """Raise JudgeError where states are scaled to length 1, which loses what the projection needs."""
-        if abs(torch.linalg.vector_norm(self._last_states([PROBE]).float()).item() - 1) < 1e-2:
+    def check_states(self) -> None:
+        """Look at the states of two prompts.
+
+        Raises:
+            JudgeError: they are equal, or scaled to length 1, which loses what the projection needs.
+        """
+        states = self._last_states([PROBE, OTHER_PROBE]).float()
+        if torch.equal(states[0], states[1]):
+            raise JudgeError(
+                f"judge {self.name!r}: its hidden states are the same whatever it reads, so every summary "
+                "would look perfect. Check the server and its weights."
+            )
+        if abs(torch.linalg.vector_norm(states[0]).item() - 1) < 1e-2:
             raise JudgeError(
                 f"judge {self.name!r}: its hidden states come scaled to length 1. Serve it with "
                 '--pooler-config \'{"seq_pooling_type": "LAST", "use_activation": false}\''
@@ -75,7 +86,7 @@ def load_in_process(spec: ModelSpec, compat: Compat, progress: Callable[[str], N
     check_installed("A judge vllm:NAME")
     lm, source = load_lm_head(spec, progress)
     judge = PooledJudge(replace(lm, name=spec.name), PoolingLLM(source), compat=compat)
-    judge.check_scale()
+    judge.check_states()
     return judge
 
 
@@ -95,7 +106,7 @@ def load_served(spec: ModelSpec, compat: Compat, progress: Callable[[str], None]
     lm, _ = load_lm_head(replace(spec, dtype=dtype), progress)
     window = lm.window if longest is None else min(longest, lm.window or longest)
     judge = PooledJudge(replace(lm, name=spec.name, window=window), pool, compat=compat)
-    judge.check_scale()
+    judge.check_states()
     return judge
 
 

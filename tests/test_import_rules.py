@@ -222,6 +222,7 @@ def importers_of(module: str) -> set[str]:
 JOINING = (
     "pipeline.experiment",
     "pipeline.dry_run",
+    "pipeline.questions",
     "pipeline.settings",
     "pipeline.todo",
     "pipeline.records",

@@ -162,7 +162,7 @@ def test_other_settings_are_refused_and_shown(model: Path, questions: Path, tmp_
     for part in ("answers.num_answers: 2 -> 3", "summaries.seed: 0 -> 7", "selfreflect run --fresh"):
         assert part in refused.stderr
     assert times(tmp_path / "r") == before
-    assert run(*command, "--num-answers", 3, "--fresh").code == 0
+    assert run(*command, "--num-answers", 3, "--fresh", "--yes").code == 0
     assert {len(drawn.masked_out) for drawn in Run.load(tmp_path / "r").answers.values()} == {3}
 
 
@@ -175,7 +175,7 @@ def test_limits_are_settings_and_their_estimates_are_completed_with_the_same_wor
     failures = Run.load(out).failures
     assert {failure.kind for failure in failures} == {"over_budget"}
     enough = max(int(failure.message.split()[-1]) for failure in failures)
-    assert run(*command, "--budget", enough, "--seed", 5, "--fresh").code == 0
+    assert run(*command, "--budget", enough, "--seed", 5, "--fresh", "--yes").code == 0
     assert run("summarize", "--out", out, "--strategies", "concatenated_answers").code == 0
     assert run("score", "--out", out).code == 0
     stored = Run.load(out)

@@ -314,7 +314,6 @@ class TestConfig:
                 config={"scores": {"judge": "j"}}, models={"scores": {"name": "j"}}, packages={"torch": "2"}
             )
             run.update_manifest(
-                config={"answers": {"model": "other"}},
                 models={"answers": {"name": "again"}},
                 prompts={"answers": "hash"},
             )
@@ -364,6 +363,16 @@ class TestOtherDirectories:
             run.append(question(1))
         assert (full / "report.html").read_text() == "kept"
         assert list(Run.load(full).questions) == ["q-1"]
+        [backup] = full.glob("backup-*")
+        assert contents(Run.load(backup)) == ALL
+        assert Run.load(backup).manifest.wall_time == {"answers": 9.0}
+
+    def test_each_backup_has_a_folder_of_its_own(self, full: Path) -> None:
+        for number in range(3):
+            with Run.open(full, CONFIG, fresh=True) as run:
+                run.append(question(number))
+        kept = [list(Run.load(backup).questions) for backup in full.glob("backup-*")]
+        assert sorted(kept) == [["q-0"], ["q-1"], ["q-1", "q-2"]]
 
     def test_fresh_with_a_config_that_cannot_be_stored_deletes_nothing(self, full: Path) -> None:
         with pytest.raises(ValueError, match="Out of range"):

@@ -16,7 +16,7 @@ from selfreflect.cli.report_command import write_page
 from selfreflect.cli.score_command import information_fields
 from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.cli.show import grouped_answers, print_question, show_results
-from selfreflect.cli.stages import check_strategies, fill_run
+from selfreflect.cli.stages import Intent, check_strategies, fill_run
 from selfreflect.config import load_config, sampling_of
 from selfreflect.errors import DataError, MissingExtraError
 from selfreflect.pipeline.models import ConfiguredModels, load_measures
@@ -87,11 +87,11 @@ def ask_command(
     base = sampling_of(answers.model)
     base["summaries"]["num_samples"] = 2 * answers.num_answers
     config = overrides.config(base)
-    check_strategies(config)
+    check_strategies(config.summaries.strategies)
     record = Question(id=question_id(question, text), text=question, context=text)
     with tempfile.TemporaryDirectory(prefix="selfreflect-ask-") as folder:
         path = Path(folder) / "ask"
-        records = fill_run(path, config, STAGES[1:], overrides.execution, question=record)
+        records = fill_run(path, config, STAGES[1:], overrides.execution, Intent(), question=record)
     if json:
         _emit_question(records, record.id)
     else:
@@ -126,7 +126,9 @@ def _emit_question(records: RunRecords, id_: str) -> None:
     )
 
 
-def demo_command(out: o.Out = Path("runs/demo"), fresh: o.Fresh = False, json: o.Json = False) -> None:
+def demo_command(
+    out: o.Out = Path("runs/demo"), fresh: o.Fresh = False, yes: o.Yes = False, json: o.Json = False
+) -> None:
     """See in a minute what is measured: first on summaries written by hand, then on a model's own.
 
     The embedded model, SmolLM2-135M, answers ten questions, summarises its answers, and judges the summaries.
@@ -141,7 +143,7 @@ def demo_command(out: o.Out = Path("runs/demo"), fresh: o.Fresh = False, json: o
     with resources.as_file(data / "demo_prompts.toml") as prompts:
         options = ExecutionOptions(prompts=prompts)
         config = load_config(None, DEMO, sampling_of("smollm2"))
-        records = fill_run(out, config, STAGES, options, fresh=fresh)
+        records = fill_run(out, config, STAGES, options, Intent(fresh, yes=yes))
     show_results(records, json)
     if json:
         return

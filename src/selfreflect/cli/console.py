@@ -69,6 +69,17 @@ def say_report(paths: Sequence[Path]) -> None:
     say(f"Look at it: selfreflect report {directories} --output report.html")
 
 
+def can_ask() -> bool:
+    """Whether somebody sits at a terminal."""
+    return sys.stdin.isatty() and stderr.is_terminal
+
+
+def agree(question: str) -> bool:
+    """Ask a question at the terminal; only yes is yes."""
+    say(f"{question} [y/N]")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
 def exit_with(failures: int) -> None:
     """Exit with 1 if failures are recorded."""
     if failures:

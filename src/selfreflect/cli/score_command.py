@@ -56,9 +56,9 @@ def score_command(
     if out is not None:
         if limit is not None or num_answers is not None or words:
             raise ConfigError("--limit, --num-answers and --words belong to --items FILE")
-        from selfreflect.cli.stages import run_stages
+        from selfreflect.cli.stages import Intent, run_stages
 
-        run_stages(out, ["scores"], overrides, dry_run=dry_run, json=json)
+        run_stages(out, ["scores"], overrides, Intent(), dry_run=dry_run, json=json)
         return
     assert items is not None
     config, options = overrides.config(), overrides.execution

@@ -51,7 +51,25 @@ def argument(name: str, help: str, default: Any = None) -> Any:
 
 Out = Annotated[Path, option("--out DIR", "Run directory. An existing one is resumed.", ...)]
 Fresh = Annotated[
-    bool, option("--fresh", "Delete the records of an existing run directory and start over.", ...)
+    bool,
+    option(
+        "--fresh",
+        "Start over in an existing run directory. Asks first, and moves its records to a folder backup-TIME "
+        "in it.",
+        ...,
+    ),
+]
+AddQuestions = Annotated[
+    bool,
+    option(
+        "--add-questions",
+        "Take questions of --questions (or of a larger --limit) into an existing run directory that it does "
+        "not have yet. Without this, a file that has changed is an error.",
+        ...,
+    ),
+]
+Yes = Annotated[
+    bool, option("--yes", "Do not ask. Without a terminal, only --fresh asks, and needs this.", ...)
 ]
 NumItems = Annotated[int | None, option("--limit N", "Take only the first N items.", ...)]
 NumAnswers = Annotated[int | None, option("--num-answers N", "Use the first N answers of each half.", ...)]

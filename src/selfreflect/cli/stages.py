@@ -3,7 +3,9 @@ and how every command runs stages, or their dry run."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,19 +13,31 @@ from msgspec.structs import replace
 from rich.text import Text
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import Watcher, context_line, emit, exit_with, say, say_next_step, stdout
+from selfreflect.cli.console import (
+    Watcher,
+    agree,
+    can_ask,
+    context_line,
+    emit,
+    exit_with,
+    say,
+    say_next_step,
+    stdout,
+)
 from selfreflect.cli.settings import GENERATING, JUDGING, Overrides, option, takes
 from selfreflect.config import Config
 from selfreflect.errors import ConfigError
 from selfreflect.pipeline.experiment import Experiment, open_experiment
 from selfreflect.pipeline.options import ExecutionOptions
+from selfreflect.pipeline.questions import NO_QUESTIONS
 from selfreflect.pipeline.records import run_records
 from selfreflect.pipeline.settings import settings_of
+from selfreflect.pipeline.todo import run_strategies, strategies_to_continue
 from selfreflect.records import STAGES, Question, Stage
 from selfreflect.render.text import one_line
 from selfreflect.report.run_records import RunRecords
 from selfreflect.sources.questions import load_questions
-from selfreflect.store.run import Run
+from selfreflect.store.run import MANIFEST, Run, count_records
 from selfreflect.strategies import load_strategy
 from selfreflect.text import counted
 
@@ -31,20 +45,41 @@ if TYPE_CHECKING:
     from selfreflect.pipeline.dry_run import DryRun
 
 
-@takes(*STAGES, config_file=True, execution=(*GENERATING, *JUDGING))
+@dataclass(frozen=True)
+class Intent:
+    """What a user wants of a run directory, apart from settings."""
+
+    fresh: bool = False
+    names_source: bool = True
+    """Whether a source of questions is named. If not, a directory keeps to its questions."""
+    names_strategies: bool = True
+    """Whether strategies are named. If not, a directory keeps to its strategies."""
+    add_questions: bool = False
+    yes: bool = False
+
+    def binding(self, stages: Sequence[Stage]) -> list[Stage]:
+        """The stages whose settings must be those of the directory."""
+        return [stage for stage in stages if stage != "questions" or not self.add_questions]
+
+
+@takes(*STAGES, defaults={"--questions": None}, config_file=True, execution=(*GENERATING, *JUDGING))
 def run_command(
     *,
     out: o.Out,
     overrides: Overrides,
+    add_questions: o.AddQuestions = False,
     fresh: o.Fresh = False,
+    yes: o.Yes = False,
     dry_run: o.DryRun = False,
     json: o.Json = False,
 ) -> None:
     """Run all stages: questions, answers, summaries, scores.
 
-    The results go to a run directory. After an interruption, run the same command to resume.
+    The results go to a run directory. After an interruption, run the same command to resume. On an existing
+    directory, `--out DIR` alone goes on with its questions, strategies and settings; --strategies adds some.
     """
-    run_stages(out, STAGES, overrides, fresh=fresh, dry_run=dry_run, json=json)
+    intent = Intent(fresh, add_questions=add_questions, yes=yes)
+    run_stages(out, STAGES, overrides, intent, dry_run=dry_run, json=json)
 
 
 @takes("questions", config_file=True)
@@ -52,12 +87,15 @@ def questions_command(
     *,
     overrides: Overrides,
     out: Path | None = option("--out DIR", "Store the questions in this run directory; show nothing."),
+    add_questions: o.AddQuestions = False,
     fresh: o.Fresh = False,
+    yes: o.Yes = False,
     json: o.Json = False,
 ) -> None:
     """Show the questions of a source, or store them."""
     if out is not None:
-        run_stages(out, ["questions"], overrides, fresh=fresh, json=json)
+        intent = Intent(fresh, add_questions=add_questions, yes=yes)
+        run_stages(out, ["questions"], overrides, intent, json=json)
         return
     source = load_questions(**overrides.config().section("questions"))
     for question in source.questions:
@@ -75,7 +113,14 @@ def questions_command(
 
 @takes("questions", "answers", defaults={"--questions": None}, config_file=True, execution=GENERATING)
 def answers_command(
-    out: o.Out, overrides: Overrides, fresh: o.Fresh = False, dry_run: o.DryRun = False, json: o.Json = False
+    *,
+    out: o.Out,
+    overrides: Overrides,
+    add_questions: o.AddQuestions = False,
+    fresh: o.Fresh = False,
+    yes: o.Yes = False,
+    dry_run: o.DryRun = False,
+    json: o.Json = False,
 ) -> None:
     """Draw an answer distribution for every question.
 
@@ -89,7 +134,8 @@ def answers_command(
             "--questions SOURCE"
         )
     stages: list[Stage] = ["questions", "answers"] if has_source else ["answers"]
-    run_stages(out, stages, overrides, fresh=fresh, dry_run=dry_run, json=json)
+    intent = Intent(fresh, add_questions=add_questions, yes=yes)
+    run_stages(out, stages, overrides, intent, dry_run=dry_run, json=json)
 
 
 @takes("summaries", config_file=True, execution=GENERATING)
@@ -97,6 +143,7 @@ def summarize_command(
     *,
     out: o.Out,
     overrides: Overrides,
+    yes: o.Yes = False,
     dry_run: o.DryRun = False,
     json: o.Json = False,
 ) -> None:
@@ -105,15 +152,15 @@ def summarize_command(
     Adds the summaries that a run directory lacks. Strategies can be added later; only the new ones are then
     scored.
     """
-    run_stages(out, ["summaries"], overrides, dry_run=dry_run, json=json)
+    run_stages(out, ["summaries"], overrides, Intent(yes=yes), dry_run=dry_run, json=json)
 
 
 def run_stages(
     out: Path,
     stages: Sequence[Stage],
     overrides: Overrides,
+    intent: Intent,
     *,
-    fresh: bool = False,
     dry_run: bool = False,
     json: bool = False,
 ) -> None:
@@ -124,19 +171,27 @@ def run_stages(
     """
     if stages[0] != "questions":
         Run.load(out)  # a mistyped name is an error, not a new directory
-    config = overrides.config({} if fresh else settings_of(out, overrides.given("scores")))
+    config = overrides.config({} if intent.fresh else settings_of(out, overrides.given("scores")))
+    is_resumed = (out / MANIFEST).exists() and not intent.fresh
     options = replace(overrides.execution, devices=None)
-    if "summaries" in stages:
-        check_strategies(config)
+    intent = dataclasses.replace(
+        intent,
+        names_source=overrides.sets("questions", "source"),
+        names_strategies=overrides.sets("summaries", "strategies") or not is_resumed,
+    )
+    if stages == STAGES and not intent.names_source and not is_resumed:
+        raise ConfigError(NO_QUESTIONS)
+    if intent.names_strategies and "summaries" in stages:
+        check_strategies(config.summaries.strategies)
     if dry_run:
         from selfreflect.cli.costs import show_costs
         from selfreflect.pipeline.dry_run import dry_run_directory
 
-        costs = dry_run_directory(out, config, stages, options, Watcher(), fresh=fresh)
-        _fill(costs, stages, config)
+        costs = dry_run_directory(out, config, intent.binding(stages), options, Watcher(), fresh=intent.fresh)
+        _fill(costs, stages, config, intent)
         show_costs(costs, json)
         return
-    records = fill_run(out, config, stages, options, fresh=fresh)
+    records = fill_run(out, config, stages, options, intent)
     is_measured = bool(records.scores or records.information)
     if json or is_measured:
         from selfreflect.cli.show import show_results
@@ -164,29 +219,64 @@ def fill_run(
     config: Config,
     stages: Sequence[Stage],
     options: ExecutionOptions,
+    intent: Intent,
     *,
-    fresh: bool = False,
     question: Question | None = None,
 ) -> RunRecords:
     """Run stages in a run directory, in order, with one more ``question`` if there is one."""
+    if intent.fresh:
+        _agree_to_start_over(path, intent.yes)
     with open_experiment(
-        path, config, stages, fresh=fresh, options=options, progress=Watcher()
+        path, config, intent.binding(stages), fresh=intent.fresh, options=options, progress=Watcher()
     ) as experiment:
         if question is not None:
             experiment.run.append(question)
-        _fill(experiment, stages, config)
+        _fill(experiment, stages, config, intent)
         return run_records(experiment.run)
 
 
-def _fill(experiment: Experiment | DryRun, stages: Sequence[Stage], config: Config) -> None:
-    for stage in stages:
-        if stage == "summaries":
-            experiment.summaries(config.summaries.strategies)
-        else:
-            getattr(experiment, stage)()
+def _fill(experiment: Experiment | DryRun, stages: Sequence[Stage], config: Config, intent: Intent) -> None:
+    if "questions" in stages:
+        experiment.questions(asked=intent.names_source, add=intent.add_questions)
+    strategies: Sequence[str] = config.summaries.strategies
+    if "summaries" in stages:
+        strategies = _strategies(experiment.run, stages, strategies, intent)
+        check_strategies(strategies)
+        experiment.plan(strategies)
+    if "answers" in stages:
+        experiment.answers()
+    if "summaries" in stages:
+        experiment.summaries(strategies)
+    if "scores" in stages:
+        experiment.scores()
 
 
-def check_strategies(config: Config) -> None:
+def _strategies(
+    run: Run, stages: Sequence[Stage], strategies: Sequence[str], intent: Intent
+) -> Sequence[str]:
+    """The strategies to work on: those that were named, else those of the run. A run that has only summaries
+    by hand gets others from `summarize` alone."""
+    if intent.names_strategies:
+        return strategies
+    if run_strategies(run) or (run.summaries and len(stages) > 1):
+        return strategies_to_continue(run)
+    return strategies
+
+
+def check_strategies(strategies: Sequence[str]) -> None:
     """Refuse strategies that do not exist, before anything costly begins."""
-    for name in config.summaries.strategies:
+    for name in strategies:
         load_strategy(name)
+
+
+def _agree_to_start_over(path: Path, yes: bool) -> None:
+    """Ask whether the records of a run directory may be moved aside, if there are any."""
+    counts = count_records(path)
+    if not counts or yes:
+        return
+    records = ", ".join(f"{count} {name}" for name, count in counts.items())
+    consequence = f"{path} holds {records}. --fresh moves them to a folder in it and starts over"
+    if not can_ask():
+        raise ConfigError(f"{consequence}: confirm that with --yes")
+    if not agree(f"{consequence}. Go on?"):
+        raise ConfigError("nothing was changed")

@@ -34,13 +34,13 @@ from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.spec import kind_of
 from selfreflect.pipeline.models import ConfiguredModels
 from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet
+from selfreflect.pipeline.questions import new_questions
 from selfreflect.pipeline.settings import check_model, check_settings, select_scoring, stage_settings
 from selfreflect.pipeline.stages import StageSpec, StageTask, stage_fn
-from selfreflect.pipeline.todo import has_all_questions, missing_answers, missing_scores, missing_summaries
+from selfreflect.pipeline.todo import missing_answers, missing_scores, missing_summaries
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.records import AnswerSet, Failure, Question, Reader, Stage
 from selfreflect.sources.items import Item
-from selfreflect.sources.questions import load_questions
 from selfreflect.store.journal import store_errors
 from selfreflect.store.run import MANIFEST, Run, check_run_directory
 
@@ -151,34 +151,37 @@ class DryRun:
     ) -> None:
         self.costs: list[StageCost] = []
         self.notes: list[str] = []
-        self._run = run
+        self.run = run
         self._config = config
         self._prompts = prompts
         self._options = options
         self._models = ConfiguredModels(config, options, progress)
 
-    def questions(self) -> None:
-        """Load the questions, unless the directory has them all."""
-        if not has_all_questions(self._run):
-            question_set = load_questions(**self._config.section("questions"))
-            self._run.add_in_memory(question_set.questions)
+    def questions(self, *, asked: bool = True, add: bool = False) -> None:
+        """Load the questions that the directory lacks."""
+        missing = new_questions(self.run, self._config.section("questions"), asked=asked, add=add)
+        if missing is not None:
+            self.run.add_in_memory(missing.questions)
+
+    def plan(self, strategies: Sequence[str]) -> None:
+        """Nothing is remembered."""
 
     def answers(self) -> None:
         """Count what the missing answers take."""
-        self._count("answers", missing_answers(self._run))
+        self._count("answers", missing_answers(self.run))
 
     def summaries(self, strategies: Sequence[str]) -> None:
         """Count what the missing summaries take, by following the strategies with placeholders."""
-        self._count("summaries", missing_summaries(self._run, strategies), strategies)
+        self._count("summaries", missing_summaries(self.run, strategies), strategies)
 
     def scores(self) -> None:
         """Count the judge's work."""
-        tasks = missing_scores(self._run, self._config.scores)
+        tasks = missing_scores(self.run, self._config.scores)
         to_do = sum(task.size for task in tasks)
         amounts = dict.fromkeys(AMOUNTS, NOTHING)
         if tasks:
             amounts["judge_tokens"] = self._judge_tokens(tasks)
-        earlier = len(self._run.scores.keys() | self._run.information.keys())
+        earlier = len(self.run.scores.keys() | self.run.information.keys())
         amounts["seconds"] = self._seconds("scores", to_do, earlier)
         self.costs.append(StageCost("scores", self._config.scores.judge, to_do, amounts))
 
@@ -187,7 +190,7 @@ class DryRun:
             self._note("judge tokens are not known, since no server is asked; count them with a local judge")
             return UNKNOWN
         judge = self._models.judge()
-        check_model(self._run.manifest, "scores", judge.facts, self._run.path)
+        check_model(self.run.manifest, "scores", judge.facts, self.run.path)
         limits = self._config.scores.limits
         total = NOTHING
         for task in tasks:
@@ -214,7 +217,7 @@ class DryRun:
         chat = None
         if tasks and spec.kind == "local":
             generator = cast("HFGenerator", self._models.generator(stage))
-            check_model(self._run.manifest, stage, generator.facts, self._run.path)
+            check_model(self.run.manifest, stage, generator.facts, self.run.path)
             chat = generator.chat
         elif tasks:
             self._note(
@@ -224,17 +227,17 @@ class DryRun:
         if tasks:
             self._note("at most: each text to come has as many tokens as allowed, and the judge masks each")
         if stage == "answers":
-            earlier_tokens = sum(one.tokens for one in self._run.answers.values())
-            earlier_completions = sum(len(one.answers) for one in self._run.answers.values())
+            earlier_tokens = sum(one.tokens for one in self.run.answers.values())
+            earlier_completions = sum(len(one.answers) for one in self.run.answers.values())
         else:
-            earlier_tokens = sum(one.tokens for one in self._run.summaries.values())
-            earlier_completions = sum(one.calls for one in self._run.summaries.values())
+            earlier_tokens = sum(one.tokens for one in self.run.summaries.values())
+            earlier_completions = sum(one.calls for one in self.run.summaries.values())
         counter = RequestCounter(spec.model, chat)
         work = stage_fn(spec, counter, Quiet())
         for start in range(0, len(tasks), spec.batch_size):
             counter.steps = 0
             for results in work(tasks[start : start + spec.batch_size]):
-                self._run.add_in_memory(results)
+                self.run.add_in_memory(results)
                 for result in results:
                     if isinstance(result, Failure):
                         self._note(f"{result.name} could not be followed to its end: {result.message}")
@@ -264,7 +267,7 @@ class DryRun:
         """The time for some work, if the directory's earlier work says how long it takes."""
         if not to_do:
             return NOTHING
-        seconds = self._run.manifest.wall_time.get(stage)
+        seconds = self.run.manifest.wall_time.get(stage)
         if not seconds or not earlier:
             return UNKNOWN
         self._note("times and lengths are expected to be the mean of the earlier work in this directory")

@@ -9,17 +9,17 @@ import platform
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from selfreflect.config import Config
 from selfreflect.errors import BackendError, JudgeError
 from selfreflect.pipeline.executors import Executors
 from selfreflect.pipeline.models import ConfiguredModels, ModelProvider
 from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet
+from selfreflect.pipeline.questions import new_questions
 from selfreflect.pipeline.settings import (
     PROMPTED,
     check_model,
@@ -36,10 +36,14 @@ from selfreflect.pipeline.stages import (
     count_results,
     strategy_names,
 )
-from selfreflect.pipeline.todo import has_all_questions, missing_answers, missing_scores, missing_summaries
+from selfreflect.pipeline.todo import (
+    missing_answers,
+    missing_scores,
+    missing_summaries,
+    run_strategies,
+)
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.records import Failure, Stage
-from selfreflect.sources.questions import load_questions
 from selfreflect.store.run import Run
 from selfreflect.strategies import load_strategy
 from selfreflect.strategies.driver import Named
@@ -60,7 +64,7 @@ def open_experiment(
 
     Args:
         stages: those that may run; their settings must agree with those the directory was made with.
-        fresh: delete the records in the directory first.
+        fresh: start over; the records in the directory are moved to a folder in it.
         models: by default, loads what ``config`` names.
 
     Raises:
@@ -104,22 +108,31 @@ class Experiment:
         self._progress = progress
         self._executors = executors
 
-    def questions(self) -> None:
-        """Load the questions, unless the directory has them all."""
-        if has_all_questions(self.run):
+    def questions(self, *, asked: bool = True, add: bool = False) -> None:
+        """Store the questions that the directory lacks.
+
+        The arguments, and what is raised, are those of
+        :func:`~selfreflect.pipeline.questions.new_questions`.
+        """
+        missing = new_questions(self.run, self._config.section("questions"), asked=asked, add=add)
+        if missing is None:
             return
         with self._timed("questions"):
-            question_set = load_questions(**self._config.section("questions"))
-            source = msgspec.to_builtins(question_set)
-            del source["questions"]
-            source["count"] = len(question_set.questions)
-            self._settle("questions", sources=source)
-            stored = self.run.questions
-            self.run.append_all(one for one in question_set.questions if one.id not in stored)
+            self._settle("questions", again=add, sources=missing.source)
+            self.run.append_all(missing.questions)
 
     def answers(self) -> None:
         """Draw the answer distributions that are missing."""
         self._fill("answers", missing_answers(self.run))
+
+    def plan(self, strategies: Sequence[str]) -> None:
+        """Remember strategies, so that the run can be continued without naming them again."""
+        known = run_strategies(self.run)
+        if {*strategies} <= {*known}:
+            return
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        times = dict.fromkeys([*known, *strategies], now)
+        self.run.update_manifest(strategies={**times, **self.run.manifest.strategies})
 
     def summaries(self, strategies: Sequence[Named]) -> None:
         """Make the summaries that are missing, with every strategy.
@@ -186,14 +199,16 @@ class Experiment:
                 is_settled = True
             yield outcome
 
-    def _settle(self, stage: Stage, **facts: dict[str, Any]) -> None:
+    def _settle(self, stage: Stage, *, again: bool = False, **facts: dict[str, Any]) -> None:
         """Record what a stage is made with. Until then a mistyped name does not bind the directory.
 
         Args:
+            again: replace the settings that the stage began with.
             facts: of its ``models`` or ``sources``.
         """
-        settings = stage_settings(self._config, [stage], self._prompts)
-        sections: dict[str, Any] = {"config": settings[stage], **facts}
+        sections: dict[str, Any] = dict(facts)
+        if again or stage not in self.run.manifest.config:
+            sections["config"] = stage_settings(self._config, [stage], self._prompts)[stage]
         if stage in PROMPTED:
             sections["prompts"] = self._prompts.hash
         entries: dict[str, Any] = {name: {stage: value} for name, value in sections.items()}

@@ -12,6 +12,7 @@ from selfreflect.config import Config
 from selfreflect.errors import StoreError
 from selfreflect.prompts import Prompts
 from selfreflect.records import Stage, dump_line
+from selfreflect.sources.questions import is_file
 from selfreflect.store.run import MANIFEST, Manifest, Run, merge_settings, plain_settings
 
 PROMPTED: tuple[Stage, ...] = ("answers", "summaries")
@@ -74,6 +75,8 @@ def select_scoring(run: Run, config: Config) -> None:
 def check_settings(manifest: Manifest, settings: Mapping[Stage, dict[str, Any]], path: Path) -> None:
     """Check that the directory at ``path`` can be resumed with these settings.
 
+    Files of questions are compared by what they hold, when they are read.
+
     Raises:
         StoreError: it was made with others; the message shows each difference.
     """
@@ -97,6 +100,8 @@ def _comparable(stage: Stage, settings: dict[str, Any], earlier: dict[str, Any])
         comparable.pop(key, None)
         if key in earlier:
             comparable[key] = earlier[key]
+    if stage == "questions" and is_file(comparable["source"]) and is_file(earlier["source"]):
+        comparable["source"] = earlier["source"]
     if earlier.get("base_url") and comparable.get("base_url"):
         comparable["base_url"] = earlier["base_url"]  # a server may come back at another address
     return comparable

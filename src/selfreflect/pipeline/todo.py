@@ -13,10 +13,17 @@ from selfreflect.records import RETRIED, Controls, Information, Question, Score,
 from selfreflect.store.run import Run
 
 
-def has_all_questions(run: Run) -> bool:
-    """Whether the run has all questions of its source."""
-    source = run.manifest.sources.get("questions", {})
-    return bool(source) and len(run.questions) == source.get("count")
+def run_strategies(run: Run) -> list[str]:
+    """The strategies that the run was made with; summaries by hand have none."""
+    names = dict.fromkeys(run.manifest.strategies)
+    names |= dict.fromkeys(summary.name for summary in run.summaries.values() if summary.model)
+    names |= dict.fromkeys(one.name for one in run.failures if one.stage == "summaries" and one.name)
+    return list(names)
+
+
+def strategies_to_continue(run: Run) -> list[str]:
+    """The run's strategies that lack summaries."""
+    return [name for name in run_strategies(run) if missing_summaries(run, [name])]
 
 
 def missing_answers(run: Run) -> list[StageTask]:

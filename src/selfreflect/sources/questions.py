@@ -145,7 +145,7 @@ def load_questions(
         options = {"question_column": question_column, "context_column": context_column}
         _refuse("the bundled questions", split=split, subset=subset, **options)
         table = _bundled_table(*_BUNDLED[source])
-    elif source == "-" or Path(source).suffix.lower() in PARSERS or _exists(source):
+    elif is_file(source):
         _refuse("a file", split=split, subset=subset)
         table = _file_table(source, question_column, context_column)
     else:
@@ -170,6 +170,13 @@ def load_questions(
         context_column=table.columns.context,
         **table.origin,
     )
+
+
+def is_file(source: str) -> bool:
+    """Whether questions from ``source`` come from a file or standard input, and not from a known set."""
+    if source in _BUNDLED or find_hub_set(source):
+        return False
+    return source == "-" or Path(source).suffix.lower() in PARSERS or _exists(source)
 
 
 def _exists(source: str) -> bool:

@@ -71,7 +71,7 @@ def merge_runs(
     target = out.resolve()
     unfinished = target.with_name(f"{target.name}.joining")
     result = MergeResult(absent=_absent_shards(manifests[""].values()))
-    with Run.open(unfinished, settings[""], fresh=True) as run:
+    with Run.open(unfinished, settings[""], fresh=True, backup=False) as run:
         for name, of_scoring in manifests.items():
             run.select_scoring(name)
             expected = _write_manifest(run, list(of_scoring.values()), settings[name])

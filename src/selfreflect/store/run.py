@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -95,7 +97,7 @@ class Manifest(Record, frozen=True, kw_only=True):
     format: str = _FORMAT
     schema_version: int = SCHEMA_VERSION
     config: dict[str, Any] = field(default_factory=dict)
-    """Settings by section. A later stage may add its section; a section never changes."""
+    """Settings by section. A later stage may add its section."""
     models: dict[str, Any] = field(default_factory=dict)
     """Name, revision, dtype, … of each stage's model."""
     packages: dict[str, Any] = field(default_factory=dict)
@@ -103,6 +105,8 @@ class Manifest(Record, frozen=True, kw_only=True):
     """Hashes of the prompts, by stage."""
     sources: dict[str, Any] = field(default_factory=dict)
     """Where the questions came from, with the revision of the data set."""
+    strategies: dict[str, str] = field(default_factory=dict)
+    """Those that the run was asked for, each with the time (UTC) of the first request."""
     wall_time: dict[str, float] = field(default_factory=dict)
     """Seconds per stage, added up over all resumes."""
 
@@ -129,12 +133,16 @@ class Run:
         """Record files by scoring; those of the first hold all other records, too."""
 
     @classmethod
-    def open(cls, path: str | Path, config: Mapping[str, Any], *, fresh: bool = False) -> Self:
+    def open(
+        cls, path: str | Path, config: Mapping[str, Any], *, fresh: bool = False, backup: bool = True
+    ) -> Self:
         """Create or resume a run directory for writing.
 
         Args:
             config: plain values by section. Sections that the directory has must be equal; others are added.
-            fresh: delete the records in the directory, and nothing else.
+            fresh: start over; other files in the directory stay.
+            backup: move earlier records to a new folder in the directory before that, rather than delete
+                them.
 
         Raises:
             StoreError: another process is writing, ``config`` differs, a file is damaged, or the directory
@@ -146,9 +154,10 @@ class Run:
             path.mkdir(parents=True, exist_ok=True)
             check_run_directory(path)
             stack.callback(os.close, lock(path / _LOCK))
-            if fresh:
-                for file in _record_files(path):
-                    file.unlink()
+            if fresh and backup:
+                _set_aside(path)
+            for file in _record_files(path) if fresh else ():
+                file.unlink()
             is_new = fresh or not (path / MANIFEST).exists()
             run = cls(path, Manifest() if is_new else _read_manifest(path), stack)
             merged = merge_settings(run.manifest.config, config, path)
@@ -318,8 +327,8 @@ class Run:
     def update_manifest(self, **sections: Mapping[str, Any]) -> None:
         """Add entries to sections of the manifest and replace those of the same name.
 
-        Entries of ``config`` are never replaced, and seconds of ``wall_time`` are added up. What is said of
-        scores belongs to the selected scoring, which exists once its ``config`` is recorded.
+        Seconds of ``wall_time`` are added up. What is said of scores belongs to the selected scoring, which
+        exists once its ``config`` is recorded.
 
         Raises:
             StoreError: the run was opened for reading, or the disk refuses.
@@ -335,8 +344,7 @@ class Run:
             for key, value in plain_settings(entries).items():
                 if name == "wall_time":
                     value += merged[name].get(key, 0.0)
-                if name != "config" or key not in merged[name]:
-                    merged[name][key] = value
+                merged[name][key] = value
         self._write_manifest(replace(manifest, **merged), scoring)
 
     def to_pandas(self) -> pd.DataFrame:
@@ -441,6 +449,36 @@ def all_journals(path: Path, skip: Mapping[type[Record], Collection[str]]) -> It
     folders = [path, *(file.parent for file in sorted((path / _JUDGES).glob(f"*/{MANIFEST}")))]
     for folder in folders:
         yield from journals(folder, skip).values()
+
+
+def count_records(path: Path) -> dict[str, int]:
+    """How many lines there are of each kind of record that a directory holds, over all scorings."""
+    counts: Counter[str] = Counter()
+    for file in _record_files(path):
+        if file.name != MANIFEST:
+            with store_errors(file), file.open("rb") as lines:
+                counts[file.stem] += sum(1 for _ in lines)
+    return +counts
+
+
+def _set_aside(path: Path) -> None:
+    """Move all records, with a copy of their manifest, to a folder that opens as a run of its own."""
+    files = _record_files(path)
+    if not files:
+        return
+    folder = path / f"backup-{datetime.now():%Y%m%d-%H%M%S}"
+    number = 1
+    while folder.exists():
+        number += 1
+        folder = folder.with_name(f"{folder.name.partition('_')[0]}_{number}")
+    folder.mkdir()
+    if (path / MANIFEST).exists():  # which stays until the new one replaces it
+        write_bytes(folder / MANIFEST, (path / MANIFEST).read_bytes())
+    for file in files:
+        target = folder / file.relative_to(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        file.rename(target)
+        sync_directory(target.parent)
 
 
 def check_run_directory(path: Path) -> None:

@@ -1,0 +1,172 @@
+"""Which questions a run directory still takes from its source, and what has changed there since."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any
+
+import msgspec
+
+from selfreflect.errors import ConfigError, StoreError, excerpt
+from selfreflect.records import Question
+from selfreflect.sources.questions import QuestionSet, is_file, load_questions
+from selfreflect.store.run import Run
+
+NO_QUESTIONS = (
+    "name the questions: --questions FILE, or --questions bundled for the 64 questions of this package"
+)
+
+_EXAMPLES = 3
+"""Questions of each kind that an error shows."""
+
+_ALIKE = 0.6
+"""Similarity from which a question in the place of another one is an edited version of it."""
+
+
+@dataclass(frozen=True)
+class NewQuestions:
+    """Questions to store, and what the manifest records of their source."""
+
+    questions: Sequence[Question]
+    source: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class QuestionChanges:
+    """How the questions of a source differ from those of a run."""
+
+    new: Sequence[Question]
+    gone: Sequence[Question]
+    edited: Sequence[tuple[Question, Question]]
+    """Earlier and present version: with the same id, or in the same place."""
+
+    def describe(self) -> str:
+        """How many there are of each, and lines with a few of them."""
+        lines = [f"{len(self.new)} new, {len(self.gone)} gone, {len(self.edited)} edited:"]
+        lines += [f"new: {excerpt(question.text, 80)}" for question in self.new[:_EXAMPLES]]
+        lines += [f"gone: {excerpt(question.text, 80)}" for question in self.gone[:_EXAMPLES]]
+        for before, after in self.edited[:_EXAMPLES]:
+            lines.append(f"edited: {excerpt(before.text, 80)} -> {excerpt(after.text, 80)}")
+        return "\n  ".join(lines)
+
+
+def has_all_questions(run: Run) -> bool:
+    """Whether the run has all questions of its source, as that was when it was read."""
+    source = run.manifest.sources.get("questions", {})
+    return bool(source) and len(run.questions) == source.get("count")
+
+
+def new_questions(
+    run: Run, settings: dict[str, Any], *, asked: bool = True, add: bool = False
+) -> NewQuestions | None:
+    """The questions that the run lacks; None if it has all that it should have.
+
+    Args:
+        settings: of :func:`~selfreflect.sources.questions.load_questions`.
+        asked: whether the user named the source. If not, a run keeps to the questions that it has.
+        add: take in questions that the source did not hold when the run was made.
+
+    Raises:
+        ConfigError: the run is empty and no source was named.
+        StoreError: the source holds other questions than when the run was made and ``add`` is not set, or a
+            question to add has the id of another one.
+    """
+    recorded = run.manifest.sources.get("questions", {})
+    if not asked and not recorded and not run.questions:
+        raise ConfigError(NO_QUESTIONS)
+    if not add and not asked and (has_all_questions(run) or (run.questions and not recorded)):
+        return None
+    if not add and has_all_questions(run) and not is_file(settings["source"]):
+        return None
+    question_set = load_questions(**settings)
+    source = msgspec.to_builtins(question_set)
+    del source["questions"]
+    missing = [one for one in question_set.questions if one.id not in run.questions]
+    if not recorded:
+        return NewQuestions(missing, {**source, "count": len(question_set.questions)})
+    if add:
+        return _additions(run, question_set, source)
+    if recorded.get("sha256", "") == question_set.sha256:
+        return None if has_all_questions(run) else NewQuestions(missing, recorded)
+    changes = compare_questions(run, question_set.questions)
+    if changes.new or changes.gone or changes.edited:
+        raise StoreError(
+            f"{excerpt(settings['source'], 200)} does not hold the questions of {run.path} any more: "
+            f"{changes.describe()}\nNothing was changed. Leave out --questions to go on with the questions "
+            "in the directory, or pass --add-questions to take in new ones as well, or start over with "
+            "another --out or with --fresh."
+        )
+    return None
+
+
+def _additions(run: Run, question_set: QuestionSet, source: dict[str, Any]) -> NewQuestions | None:
+    changes = compare_questions(run, question_set.questions)
+    questions = [*changes.new, *(after for _, after in changes.edited)]
+    for question in questions:
+        if question.id in run.questions:
+            raise StoreError(
+                f"{excerpt(question.text, 80)} cannot be added to {run.path}: it has the id "
+                f"{excerpt(question.id)} of {excerpt(run.questions[question.id].text, 80)}, whose answers "
+                "are stored there. Give it another id, or use another --out."
+            )
+    if not questions:
+        return None
+    recorded = dict(run.manifest.sources["questions"])
+    earlier = [*recorded.pop("earlier", []), recorded]
+    count = len(run.questions) + len(questions)
+    return NewQuestions(questions, {**source, "count": count, "earlier": earlier})
+
+
+def compare_questions(run: Run, questions: Sequence[Question]) -> QuestionChanges:
+    """Compare the questions of a source with those of a run, by text and context.
+
+    Where questions were added to a run, a source is not expected to hold all of them.
+    """
+    new = _without(questions, run.questions.values())
+    gone = _without(run.questions.values(), questions)
+    edited = _edited(list(run.questions.values()), questions, gone, new)
+    before = {one.id for one, _ in edited}
+    after = {one.id for _, one in edited}
+    new = [one for one in new if one.id not in after]
+    gone = [one for one in gone if one.id not in before]
+    if run.manifest.sources.get("questions", {}).get("earlier"):
+        gone = []
+    return QuestionChanges(new, gone, edited)
+
+
+def _without(questions: Iterable[Question], others: Iterable[Question]) -> list[Question]:
+    """The questions that ``others`` lack; one that comes twice must be there twice."""
+    left = Counter((one.text, one.context) for one in others)
+    missing = []
+    for question in questions:
+        key = (question.text, question.context)
+        if left[key] > 0:
+            left[key] -= 1
+        else:
+            missing.append(question)
+    return missing
+
+
+def _edited(
+    stored: Sequence[Question], present: Sequence[Question], gone: list[Question], new: list[Question]
+) -> list[tuple[Question, Question]]:
+    """Pairs of ``gone`` and ``new``: those with one id, then those alike in the same place."""
+    by_id = {one.id: one for one in new}
+    pairs = {one.id: (one, by_id[one.id]) for one in gone if one.id in by_id}
+    gone_ids, new_ids = {one.id for one in gone}, {one.id for one in new}
+    places = SequenceMatcher(None, [one.id for one in stored], [one.id for one in present], autojunk=False)
+    for tag, start, end, first, last in places.get_opcodes():
+        if tag != "replace":
+            continue
+        for before, after in zip(stored[start:end], present[first:last], strict=False):
+            is_pair = before.id in gone_ids and after.id in new_ids and before.id not in pairs
+            if is_pair and _similarity(before, after) >= _ALIKE:
+                pairs[before.id] = (before, after)
+    return list(pairs.values())
+
+
+def _similarity(before: Question, after: Question) -> float:
+    return SequenceMatcher(None, before.text[:500], after.text[:500]).ratio()

@@ -1,0 +1,304 @@
+"""A run directory that is used again: what its question file has become, which strategies it goes on with,
+and how it is started over without losing anything."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import tiny
+from command import Outcome, run, small, written
+
+from selfreflect.pipeline.questions import compare_questions
+from selfreflect.records import Question
+from selfreflect.store.run import Run
+
+TEXTS = ["What first?", "Who is it?", "Which pot?"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.save(tmp_path_factory.mktemp("model"), "llama", max_position_embeddings=400)
+
+
+@pytest.fixture(scope="module")
+def finished(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run with one strategy, to be copied."""
+    folder = tmp_path_factory.mktemp("finished")
+    questions = written(folder / "q.txt", "\n".join(TEXTS[:2]))
+    assert run(*small(model, folder / "r", questions, strategies="basic")).code == 0
+    return folder / "r"
+
+
+def lines(*texts: str) -> str:
+    return "\n".join(texts)
+
+
+def stored(file: Path, out: Path, *more: object) -> Outcome:
+    """Store the questions of a file, which takes no model."""
+    return run("questions", "--questions", file, "--out", out, *more)
+
+
+def texts(out: Path) -> list[str]:
+    return [question.text for question in Run.load(out).questions.values()]
+
+
+def bytes_of(out: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in out.iterdir() if file.is_file() and file.name != ".lock"}
+
+
+# --- a question file that has changed
+
+
+@pytest.mark.parametrize(
+    ("now", "parts"),
+    [
+        ([*TEXTS, "Why not?"], ["1 new, 0 gone, 0 edited", "new: 'Why not?'"]),
+        (TEXTS[:2], ["0 new, 1 gone, 0 edited", "gone: 'Which pot?'"]),
+        (
+            [TEXTS[0], "Who was it?", "A quite different matter"],
+            [
+                "1 new, 1 gone, 1 edited",
+                "edited: 'Who is it?' -> 'Who was it?'",
+                "gone: 'Which pot?'",
+                "new: 'A quite different matter'",
+            ],
+        ),
+    ],
+)
+def test_a_changed_file_is_an_error_that_says_what_changed(
+    now: list[str], parts: list[str], tmp_path: Path
+) -> None:
+    file = written(tmp_path / "q.txt", lines(*TEXTS))
+    assert stored(file, tmp_path / "r").code == 0
+    before = bytes_of(tmp_path / "r")
+    written(file, lines(*now))
+    refused = stored(file, tmp_path / "r")
+    assert refused.code == 2
+    for part in (*parts, str(file), "--add-questions", "Leave out --questions", "another --out"):
+        assert part in refused.stderr
+    assert bytes_of(tmp_path / "r") == before
+
+
+def test_an_edited_question_with_an_id_of_its_own_is_found_and_not_added(tmp_path: Path) -> None:
+    file = written(tmp_path / "q.csv", "id,question\n1,What first?\n2,Who is it?\n")
+    assert stored(file, tmp_path / "r").code == 0
+    before = bytes_of(tmp_path / "r")
+    written(file, "id,question\n1,Something else entirely\n2,Who is it?\n")
+    refused = stored(file, tmp_path / "r")
+    assert "0 new, 0 gone, 1 edited" in refused.said
+    added = stored(file, tmp_path / "r", "--add-questions")
+    assert added.code == 2
+    assert "it has the id '1' of 'What first?'" in added.said
+    assert bytes_of(tmp_path / "r") == before
+
+
+def test_a_file_in_another_place_or_with_other_columns_still_resumes(tmp_path: Path) -> None:
+    file = written(tmp_path / "q.csv", "question\nWhat first?\nWho is it?\n")
+    assert stored(file, tmp_path / "r").code == 0
+    before = bytes_of(tmp_path / "r")
+    moved = tmp_path / "elsewhere"
+    moved.mkdir()
+    assert stored(file.rename(moved / "other.csv"), tmp_path / "r").code == 0
+    more = written(tmp_path / "more.csv", "question,topic\nWhat first?,a\nWho is it?,b\n")
+    assert stored(more, tmp_path / "r").code == 0
+    assert bytes_of(tmp_path / "r") == before
+    missing = run("questions", "--questions", "bundled", "--out", tmp_path / "r")
+    assert "questions.source: " in missing.said
+
+
+def test_new_questions_are_added_when_that_is_asked_for(tmp_path: Path) -> None:
+    file, out = written(tmp_path / "q.txt", lines(*TEXTS)), tmp_path / "r"
+    assert stored(file, out).code == 0
+    written(file, lines(*TEXTS[1:], "Why not?", "Who else?"))
+    assert stored(file, out, "--add-questions").code == 0
+    assert texts(out) == [*TEXTS, "Why not?", "Who else?"]
+    source = Run.load(out).manifest.sources["questions"]
+    assert source["count"] == 5
+    assert [earlier["count"] for earlier in source["earlier"]] == [3]
+    before = bytes_of(out)
+    for more in ([], ["--add-questions"]):  # nothing is new any more, and what was removed is no surprise
+        assert stored(file, out, *more).code == 0
+    assert bytes_of(out) == before
+    written(file, lines(*TEXTS, "One more?"))
+    assert "1 new, 0 gone, 0 edited" in stored(file, out).said
+
+
+def test_a_larger_sample_can_be_added_to_a_smaller_one(tmp_path: Path) -> None:
+    file, out = written(tmp_path / "q.txt", lines(*TEXTS)), tmp_path / "r"
+    assert stored(file, out, "--limit", 1).code == 0
+    first = texts(out)
+    assert "questions.limit: 1 -> 2" in stored(file, out, "--limit", 2).said
+    assert stored(file, out, "--limit", 2, "--add-questions").code == 0
+    assert len(texts(out)) == 2
+    assert texts(out)[:1] == first
+    assert stored(file, out, "--limit", 2).code == 0
+
+
+def test_a_directory_without_a_hash_is_compared_by_its_questions(tmp_path: Path) -> None:
+    file, out = written(tmp_path / "q.txt", lines(*TEXTS)), tmp_path / "r"
+    assert stored(file, out).code == 0
+    with Run.open(out, {}) as old:
+        source = dict(old.manifest.sources["questions"])
+        del source["sha256"]
+        old.update_manifest(sources={"questions": source})
+    assert stored(file, out).code == 0
+    written(file, lines(*TEXTS, "Why not?"))
+    assert "1 new" in stored(file, out).said
+
+
+def test_a_question_twice_in_a_file_is_no_change_and_a_third_time_is(tmp_path: Path) -> None:
+    twice = [Question(id="a", text="Who?"), Question(id="a-2", text="Who?")]
+    with Run.open(tmp_path / "r", {}) as old:
+        old.append_all(twice)
+        same = compare_questions(old, twice)
+        more = compare_questions(old, [*twice, Question(id="a-3", text="Who?")])
+    assert (same.new, same.gone, same.edited) == ([], [], [])
+    assert [question.id for question in more.new] == ["a-3"]
+
+
+# --- going on
+
+
+def test_a_run_goes_on_with_its_questions_and_strategies_and_adds_none(
+    finished: Path, tmp_path: Path
+) -> None:
+    out = shutil.copytree(finished, tmp_path / "r")
+    before = bytes_of(out)
+    done = run("run", "--out", out)
+    assert done.code == 0
+    assert "to do" not in done.stderr
+    assert bytes_of(out) == before
+    summaries = (out / "summaries.jsonl").read_bytes().splitlines(keepends=True)
+    (out / "summaries.jsonl").write_bytes(summaries[0])
+    (out / "scores.jsonl").unlink()
+    again = run("run", "--out", out)
+    assert again.code == 0
+    assert "summaries: 1 to do" in again.stderr
+    assert {name for _, name in Run.load(out).summaries} == {"basic"}
+    added = run("run", "--out", out, "--strategies", "greedy")
+    assert "summaries: 2 to do" in added.stderr
+    assert {name for _, name in Run.load(out).summaries} == {"basic", "greedy"}
+    assert list(Run.load(out).manifest.strategies) == ["basic", "greedy"]
+
+
+def test_strategies_are_remembered_before_the_first_answer(model: Path, tmp_path: Path) -> None:
+    questions = written(tmp_path / "q.txt", TEXTS[0])
+    out = tmp_path / "r"
+    command = small(model, out, questions, strategies="greedy,basic")
+    assert (
+        run(
+            *command[: command.index("--model")],
+            "--strategies",
+            "basic",
+            "--model",
+            tmp_path / "none",
+            "--out",
+            out,
+        ).code
+        == 2
+    )
+    assert (
+        run(
+            "run",
+            "--out",
+            out,
+            "--model",
+            model,
+            "--judge",
+            model,
+            "--num-answers",
+            2,
+            "--max-new-tokens",
+            6,
+            "--summary-tokens",
+            8,
+        ).code
+        == 0
+    )
+    assert {name for _, name in Run.load(out).summaries} == {"basic"}
+
+
+def test_an_older_directory_goes_on_with_the_strategies_in_its_records(
+    finished: Path, tmp_path: Path
+) -> None:
+    out = shutil.copytree(finished, tmp_path / "r")
+    text = (out / "manifest.json").read_text()
+    start = text.index('"strategies": {')
+    (out / "manifest.json").write_text(text[:start] + text[text.index("}", start) + 1 :].lstrip(",\n "))
+    assert Run.load(out).manifest.strategies == {}
+    done = run("run", "--out", out)
+    assert (done.code, "to do" in done.stderr) == (0, False)
+
+
+def test_a_strategy_that_is_gone_does_not_stop_a_run_that_has_its_summaries(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = written(tmp_path / "own_strategy_of_the_user.py", "def one(task):\n    return 'A.'\n    yield\n")
+    questions = written(tmp_path / "q.txt", TEXTS[0])
+    out = tmp_path / "r"
+    assert run(*small(model, out, questions, strategies="own_strategy_of_the_user:one")).code == 0
+    code.unlink()
+    monkeypatch.delitem(__import__("sys").modules, "own_strategy_of_the_user")
+    assert run("run", "--out", out).code == 0
+
+
+def test_an_imported_directory_gets_no_questions_and_no_strategies_unasked(
+    model: Path, tmp_path: Path
+) -> None:
+    item = {"question": "What?", "answers": ["Radishes.", "Lettuce."], "summaries": {"mine": "Radishes."}}
+    assert run("import", "--items", written(tmp_path / "i.json", [item]), "--out", tmp_path / "r").code == 0
+    done = run("run", "--out", tmp_path / "r", "--judge", model, "--model", tmp_path / "none")
+    assert done.code == 0
+    whole = Run.load(tmp_path / "r")
+    assert (len(whole.questions), list(whole.summaries)) == (1, list(whole.scores))
+
+
+def test_a_new_run_wants_its_questions_named(tmp_path: Path) -> None:
+    refused = run("run", "--out", tmp_path / "r")
+    assert refused.code == 2
+    assert "--questions FILE, or --questions bundled" in refused.said
+    assert not (tmp_path / "r").exists()
+
+
+# --- starting over
+
+
+def test_fresh_wants_yes_and_moves_the_records_aside(finished: Path, model: Path, tmp_path: Path) -> None:
+    out = shutil.copytree(finished, tmp_path / "r")
+    before = bytes_of(out)
+    command = small(model, out, finished.parent / "q.txt", strategies="greedy")
+    refused = run(*command, "--fresh")
+    assert refused.code == 2
+    assert f"{out} holds 2 questions, 2 answers, 2 summaries, 2 scores" in refused.said
+    assert "--yes" in refused.said
+    assert bytes_of(out) == before
+    assert run(*command, "--fresh", "--yes").code == 0
+    [backup] = out.glob("backup-*")
+    assert bytes_of(backup) == before
+    assert {name for _, name in Run.load(out).summaries} == {"greedy"}
+    assert {name for _, name in Run.load(backup).summaries} == {"basic"}
+    assert run("report", backup).code == 0
+    assert run(*command, "--fresh", "--yes").code == 0
+    assert len(list(out.glob("backup-*"))) == 2
+
+
+@pytest.mark.parametrize(("reply", "kept"), [("n\n", True), ("\n", True), ("y\n", False)])
+def test_fresh_asks_at_a_terminal(
+    reply: str, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, out = written(tmp_path / "q.txt", lines(*TEXTS)), tmp_path / "r"
+    assert stored(file, out).code == 0
+    monkeypatch.setattr("selfreflect.cli.stages.can_ask", lambda: True)
+    asked = run("questions", "--questions", file, "--out", out, "--fresh", stdin=reply)
+    assert "holds 3 questions" in asked.said
+    assert asked.code == (2 if kept else 0)
+    assert bool(list(out.glob("backup-*"))) is not kept
+
+
+def test_fresh_asks_nothing_where_nothing_could_be_lost(tmp_path: Path) -> None:
+    file = written(tmp_path / "q.txt", lines(*TEXTS))
+    assert stored(file, tmp_path / "r", "--fresh").code == 0
+    assert list((tmp_path / "r").glob("backup-*")) == []

@@ -5,18 +5,29 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from selfreflect.errors import ConfigError, DataError
+from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.metric.aggregate import Aggregate, exact, finite
 from selfreflect.metric.engine.engines import engine_for
 from selfreflect.metric.engine.reference import Reference, ReferenceCache, judge_key
 from selfreflect.metric.engine.tree import Prompt, build_tree
-from selfreflect.metric.information import ReaderChoice, choose_reader, measure, unmeasured, with_information
+from selfreflect.metric.information import (
+    READERS,
+    ReaderChoice,
+    choose_reader,
+    measure,
+    unmeasured,
+    with_information,
+)
+from selfreflect.metric.inputs import checked_number, checked_question, checked_texts, named_texts
 from selfreflect.metric.prompts import CannotScoreError, QuestionPrompts, prepare, summary_prompts
+from selfreflect.metric.sampling.limits import Limits
 from selfreflect.metric.tasks import JUDGE_TEMPERATURE
+from selfreflect.models.judge import Judge
+from selfreflect.models.spec import ModelSpec
 from selfreflect.records import (
     AnswerSet,
     Failure,
@@ -31,8 +42,6 @@ from selfreflect.records import (
 
 if TYPE_CHECKING:
     from selfreflect.metric.engine.logits import Guesses
-    from selfreflect.metric.sampling.limits import Limits
-    from selfreflect.models.judge import Judge
 
 MAX_IDS = 500_000
 """Token ids in the prompts of a group of summaries, unless one has more. Each takes some 30 bytes."""
@@ -46,15 +55,16 @@ Outcomes = dict[str, Aggregate | Failure]
 class SelfReflect:
     """The SelfReflect metric with one judge.
 
-    >>> metric = SelfReflect(Judge.load("smollm2"))
+    >>> metric = SelfReflect("smollm2")
     >>> scores = metric.score("What should I plant first?", answers=samples, summaries={"mine": "Radishes."})
-    >>> scores["mine"].value, scores["mine"].words
+    >>> scores["mine"].value, scores["mine"].recovered
 
     Every masked word is scored unless a limit, such as ``Limits.parse("30s", race=0.95)``, is set. Then a
     random subset is, the same for all summaries of a question; such a :class:`Score` is marked by its
     ``estimate``. If the limit leaves no word out, the score is exact.
 
     Args:
+        judge: a judge, or the name of one, which is loaded as by :meth:`Judge.load`.
         limits: when to stop scoring words; see :class:`~selfreflect.metric.sampling.limits.Limits`.
         guesses: keep for each token task this many of the judge's likeliest tokens after the summary, and
             after the conditioning answers.
@@ -67,26 +77,34 @@ class SelfReflect:
 
     Raises:
         ConfigError: a setting makes no sense.
+        JudgeError: the judge cannot be loaded.
     """
 
     def __init__(
         self,
-        judge: Judge,
+        judge: Judge | str | ModelSpec,
         *,
         temperature: float = JUDGE_TEMPERATURE,
         limits: Limits | None = None,
         guesses: int = 0,
-        cache: Path | None = None,
+        cache: Path | str | None = None,
         reader: ReaderChoice | None = "auto",
         warn: Callable[[str], object] = warnings.warn,
     ) -> None:
-        if guesses < 0:
-            raise ConfigError(f"the number of guesses to keep must be 0 or more, not {guesses}")
-        if not temperature > 0:
+        if not isinstance(guesses, int) or guesses < 0:
+            raise ConfigError(f"the number of guesses to keep must be 0 or more, not {guesses!r:.60}")
+        if not checked_number(temperature, "the judge's temperature") > 0:
             raise ConfigError(
                 f"the judge's temperature must be above 0, not {temperature}; "
                 f"the metric's is {JUDGE_TEMPERATURE}"
             )
+        if not isinstance(limits, Limits | None):
+            raise ConfigError(f"limits must be made like Limits.parse('30s'), not {excerpt(limits)}")
+        if reader is not None and reader not in READERS:
+            raise ConfigError(f"reader must be {', '.join(READERS)} or None, not {excerpt(reader)}")
+        if not isinstance(cache, Path | str | None):
+            raise ConfigError(f"cache must be a directory, not {excerpt(cache)}")
+        judge = _loaded(judge)
         if cache is not None and judge.last_states is not None:
             raise ConfigError(
                 f"leave --cache out with judge {judge.name!r}: it keeps states of judges that run here, "
@@ -100,13 +118,13 @@ class SelfReflect:
         self.engine = engine_for(judge)
         self.cache: ReferenceCache | None = None
         if cache is not None:
-            self.cache = ReferenceCache(cache, judge_key(judge, self.engine.head), warn=warn)
+            self.cache = ReferenceCache(Path(cache), judge_key(judge, self.engine.head), warn=warn)
 
     def score(
         self,
         question: str,
         *,
-        summaries: Mapping[str, str],
+        summaries: Mapping[str, str] | Sequence[str],
         answers: Sequence[str] | None = None,
         masked_out: Sequence[str] | None = None,
         conditioning: Sequence[str] | None = None,
@@ -117,14 +135,17 @@ class SelfReflect:
         ``score.words[i].bits`` what it tells about a word.
 
         Args:
+            summaries: texts by name. One text is named ``summary``, the texts of a list ``summary_1``, …
             answers: all samples; the first half is masked, the second half conditions.
             masked_out, conditioning: the two halves, instead of ``answers``.
 
         Raises:
-            DataError: there is nothing to mask or to condition on, or a text does not fit the judge's window.
+            DataError: there is nothing to mask or to condition on, a text does not fit the judge's window, or
+                an argument is not what it should be.
         """
         first, second = _two_halves(answers, masked_out, conditioning)
-        record = Question(id=question_id(question), text=question)
+        summaries = named_texts(summaries)
+        record = Question(id=question_id(checked_question(question)), text=question)
         answer_set = AnswerSet(question_id=record.id, masked_out=first, conditioning=second)
         named = [Summary(question_id=record.id, name=name, text=text) for name, text in summaries.items()]
         scores = {}
@@ -320,18 +341,23 @@ class SelfReflect:
         )
 
 
+def _loaded(judge: Any) -> Judge:
+    """The judge, loaded if it is given by name."""
+    if isinstance(judge, Judge):
+        return judge
+    if isinstance(judge, str | ModelSpec):
+        return Judge.load(judge)
+    raise ConfigError(f"a judge must be a name, or made like Judge.load('smollm2'), not {excerpt(judge)}")
+
+
 def _two_halves(
     answers: Sequence[str] | None, masked_out: Sequence[str] | None, conditioning: Sequence[str] | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    if any(isinstance(value, str) for value in (answers, masked_out, conditioning)):
-        raise DataError(
-            "answers are a list of texts, not one text: every letter of it would count as an answer"
-        )
     if answers is None and masked_out is not None and conditioning is not None:
-        return tuple(masked_out), tuple(conditioning)
+        return checked_texts(masked_out, "masked_out"), checked_texts(conditioning, "conditioning")
     if answers is None or masked_out is not None or conditioning is not None:
         raise DataError("give either answers=..., or both masked_out=... and conditioning=...")
     try:
-        return halves(list(answers))
+        return halves(checked_texts(answers, "answers"))
     except ValueError as error:
         raise DataError(str(error)) from None

@@ -74,7 +74,11 @@ class ModelSpec:
 
     @classmethod
     def of(cls, model: str | ModelSpec, **fields: Any) -> ModelSpec:
-        """The spec of a model that is given by name or as a spec, with ``fields`` replaced."""
+        """The spec of a model that is given by name or as a spec, with ``fields`` replaced.
+
+        Raises ConfigError for anything else."""
+        if not isinstance(model, ModelSpec | str):
+            raise ConfigError(f"a model is given by its name, such as 'smollm2', not by {excerpt(model)}")
         return replace(model if isinstance(model, ModelSpec) else cls(model), **fields)
 
     @property

@@ -1,0 +1,76 @@
+"""Check what a Python caller passes: a wrong type gets a sentence that names the argument."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from selfreflect.errors import ConfigError, DataError, excerpt
+
+
+def checked_text(value: object, name: str) -> str:
+    """Check that an argument is a text. Raises DataError."""
+    if not isinstance(value, str):
+        raise DataError(f"{name} must be a text, not {_shown(value)}")
+    return value
+
+
+def checked_question(value: object) -> str:
+    """Check that an argument is a question: a text that is not blank. Raises DataError."""
+    if not checked_text(value, "the question").strip():
+        raise DataError("the question is blank")
+    return str(value)
+
+
+def checked_texts(value: object, name: str) -> tuple[str, ...]:
+    """Check that an argument is a list of texts: a list, a tuple, an array or a column of a data frame.
+
+    Raises:
+        DataError: it is something else, such as one text, or a set, which holds equal texts once.
+    """
+    if isinstance(value, str):
+        raise DataError(
+            f"{name} must be a list of texts, not one text: every letter of it would count as an answer"
+        )
+    if not isinstance(value, list | tuple) and hasattr(value, "tolist"):
+        value = value.tolist()
+    if not isinstance(value, list | tuple):
+        raise DataError(f"{name} must be a list of texts, not {_shown(value)}")
+    for number, text in enumerate(value, start=1):
+        checked_text(text, f"{name}: entry {number}")
+    return tuple(value)
+
+
+def named_texts(value: object) -> dict[str, str]:
+    """Give summaries names: those of a mapping; one text is ``summary``, a list ``summary_1``, …
+
+    Raises:
+        DataError: it is something else, or a name is blank.
+    """
+    if isinstance(value, str):
+        return {"summary": value}
+    if not isinstance(value, Mapping):
+        try:
+            texts = checked_texts(value, "summaries")
+        except DataError:
+            raise DataError(
+                "summaries must be a text, a list of texts, or texts by name, as in "
+                f'{{"mine": "Probably radishes."}}, not {_shown(value)}'
+            ) from None
+        return {f"summary_{number}": text for number, text in enumerate(texts, start=1)}
+    for name, text in value.items():
+        if not isinstance(name, str) or not name.strip():
+            raise DataError(f"the name of a summary must be a text that is not blank, not {_shown(name)}")
+        checked_text(text, f"the summary {excerpt(name)}")
+    return dict(value)
+
+
+def checked_number(value: Any, name: str) -> float:
+    """Check that a setting is a number. Raises ConfigError."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError(f"{name} must be a number, not {_shown(value)}")
+    return value
+
+
+def _shown(value: object) -> str:
+    return "None" if value is None else f"{type(value).__name__} {excerpt(value)}"

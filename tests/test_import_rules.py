@@ -24,7 +24,7 @@ LAYERS = (
     ("store",),
     ("answers", "strategies", "metric"),
     ("config", "report"),
-    ("validate", "bench"),
+    ("validate", "bench", "uncertainty"),
     ("pipeline",),
     ("app",),
     ("cli",),

@@ -1,0 +1,128 @@
+"""How far confidences are from the share of correct answers. All need confidences in [0, 1].
+
+Every function takes a :class:`Tally` and returns one value for each of its resamples, shape (...).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from selfreflect.stats import Floats
+from selfreflect.uncertainty.tally import Tally
+
+Edges = Literal["left", "right"]
+"""The edge that a bin contains: ``[low, high)`` or ``(low, high]``."""
+
+BINS = 10
+CLIP = 1e-6
+"""Log loss takes confidences no closer to 0 and 1 than this, so that one certain mistake is not infinite."""
+_WAVES = 400
+"""Cosines that smooth calibration error is computed with; enough for bandwidths down to 0.003."""
+
+
+def ece(tally: Tally, bins: int = BINS, edges: Edges = "left") -> Floats:
+    """Expected calibration error over bins of equal width (Guo et al. 2017, arXiv 1706.04599).
+
+    The last bin of ``[low, high)`` also contains 1, and the first of ``(low, high]`` also contains 0. The
+    rule matters: confidences are often multiples of 0.1, which are the edges.
+    """
+    tally.require_probabilities()
+    inner_edges = np.arange(1, bins) / bins
+    bin_of = np.searchsorted(inner_edges, tally.values, side="right" if edges == "left" else "left")
+    gaps = _gaps(tally) @ np.eye(bins)[bin_of]
+    error: Floats = np.abs(gaps).sum(-1) / tally.n
+    return error
+
+
+def ece_exact(tally: Tally) -> Floats:
+    """Expected calibration error with one group for each distinct confidence.
+
+    Free of bins, and meant for few distinct values: where all differ it is the mean absolute error.
+    """
+    tally.require_probabilities()
+    error: Floats = np.abs(_gaps(tally)).sum(-1) / tally.n
+    return error
+
+
+def ece_equal_mass(tally: Tally, bins: int = BINS) -> Floats:
+    """Expected calibration error over bins with about equally many answers.
+
+    Equal confidences stay in one bin, that of the middle of their ranks.
+    """
+    tally.require_probabilities()
+    middle = (tally.counts.cumsum(-1) - tally.counts / 2) / tally.n
+    bin_of = np.minimum((bins * middle).astype(int), bins - 1)
+    gaps = _gaps(tally)
+    error = np.zeros(gaps.shape[:-1])
+    for number in range(bins):
+        error += np.abs(np.where(bin_of == number, gaps, 0).sum(-1))
+    return error / tally.n
+
+
+def smooth_ece(tally: Tally) -> Floats:
+    """Smooth calibration error (Błasiok and Nakkiran 2023, arXiv 2309.12236).
+
+    The residuals are smoothed with a Gaussian kernel that is reflected at 0 and 1; the error is the bandwidth
+    that equals the mean absolute value of the smoothed residuals. A reflected Gaussian multiplies the k-th
+    cosine by exp(-(pi k bandwidth)^2 / 2), so no residual is rounded to a grid. Below 0.003 it is a bound.
+    """
+    tally.require_probabilities()
+    wave = np.arange(_WAVES)
+    grid = (np.arange(_WAVES) + 0.5) / _WAVES
+    coefficients = _gaps(tally) @ np.cos(np.pi * np.outer(tally.values, wave)) / tally.n
+    coefficients[..., 1:] *= 2
+    cosines = np.cos(np.pi * np.outer(wave, grid))
+    low = np.zeros(coefficients.shape[:-1])
+    high = np.ones(coefficients.shape[:-1])
+    for _ in range(20):
+        bandwidth = (low + high) / 2
+        smoothed = coefficients * np.exp(-((np.pi * bandwidth[..., None] * wave) ** 2) / 2)
+        larger = np.abs(smoothed @ cosines).mean(-1) > bandwidth
+        low, high = np.where(larger, bandwidth, low), np.where(larger, high, bandwidth)
+    return np.asarray((low + high) / 2)
+
+
+def brier(tally: Tally) -> Floats:
+    """Mean squared difference between confidence and correctness (Brier 1950)."""
+    tally.require_probabilities()
+    squares = tally.counts * tally.values**2 - 2 * tally.values * tally.correct + tally.correct
+    score: Floats = squares.sum(-1) / tally.n
+    return score
+
+
+class BrierParts(NamedTuple):
+    """Brier score = reliability - resolution + uncertainty (Murphy 1973, J. Appl. Meteorol. 12, 595-600)."""
+
+    reliability: Floats
+    """Mean squared difference between a confidence and the share of correct answers at it."""
+    resolution: Floats
+    """How far these shares are from the overall accuracy; higher is better."""
+    uncertainty: Floats
+    """Brier score of always saying the accuracy."""
+
+
+def brier_parts(tally: Tally) -> BrierParts:
+    """Murphy's decomposition, exact, with one group for each distinct confidence."""
+    tally.require_probabilities()
+    share = tally.correct / np.maximum(tally.counts, 1)
+    accuracy = tally.accuracy
+    reliability = (tally.counts * (tally.values - share) ** 2).sum(-1) / tally.n
+    resolution = (tally.counts * (share - accuracy[..., None]) ** 2).sum(-1) / tally.n
+    return BrierParts(reliability, resolution, accuracy * (1 - accuracy))
+
+
+def log_loss(tally: Tally, clip: float = CLIP) -> Floats:
+    """Mean negative log-likelihood in nats, of confidences clipped to [clip, 1 - clip]."""
+    tally.require_probabilities()
+    confidence = np.clip(tally.values, clip, 1 - clip)
+    losses = -tally.correct * np.log(confidence) - tally.wrong * np.log1p(-confidence)
+    loss: Floats = losses.sum(-1) / tally.n
+    return loss
+
+
+def _gaps(tally: Tally) -> Floats:
+    """Sum of confidence minus correctness over the answers with each confidence; shape (..., G)."""
+    gaps: Floats = tally.counts * tally.values - tally.correct
+    return gaps

@@ -1,0 +1,292 @@
+"""The measures against published numbers, closed forms, and slow computations of their definitions."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import permutations
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import pytest
+import uq_data
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selfreflect.errors import ConfigError, DataError
+from selfreflect.uncertainty.calibration import brier_parts, ece, smooth_ece
+from selfreflect.uncertainty.measures import MEASURES, faithfulness, measure, measure_all
+from selfreflect.uncertainty.selective import risk_curve
+from selfreflect.uncertainty.tally import Tally
+
+COLUMNS = "accuracy ece_10_left ece_10_right ece_exact brier constant auroc length aurc".split()
+GOLDEN = {
+    "csqa/Base": (0.886, 0.004, 0.025, 0.025, 0.099, 0.101, 0.620, 0.558, 0.0896),
+    "csqa/RLVR": (0.908, 0.092, 0.092, 0.092, 0.092, 0.083, 0.500, 0.629, 0.0917),
+    "csqa/RLVR-Classifier": (0.908, 0.183, 0.183, 0.194, 0.118, 0.083, 0.653, 0.629, 0.0576),
+    "csqa/Answer-Prob": (0.908, 0.031, 0.031, 0.147, 0.083, 0.083, 0.603, 0.629, 0.0657),
+    "csqa/RLCR": (0.913, 0.302, 0.302, 0.303, 0.167, 0.079, 0.728, 0.593, 0.0411),
+    "gpqa/Base": (0.395, 0.509, 0.509, 0.509, 0.504, 0.239, 0.492, 0.469, 0.6038),
+    "gpqa/RLVR": (0.395, 0.605, 0.605, 0.605, 0.605, 0.239, 0.500, 0.467, 0.6049),
+    "gpqa/RLVR-Classifier": (0.395, 0.161, 0.161, 0.349, 0.279, 0.239, 0.523, 0.467, 0.6094),
+    "gpqa/Answer-Prob": (0.395, 0.544, 0.544, 0.584, 0.537, 0.239, 0.526, 0.467, 0.5872),
+    "gpqa/RLCR": (0.415, 0.155, 0.151, 0.157, 0.267, 0.243, 0.550, 0.512, 0.5318),
+}
+"""Computed by other programs from the confidences of Damani et al. 2025 (RLCR)."""
+
+answered = st.lists(
+    st.tuples(st.sampled_from([0.0, 0.1, 0.25, 0.3, 0.6, 0.7, 1.0]), st.booleans()), min_size=1, max_size=30
+)
+
+
+def value(name: str, scores: Any, correct: Any) -> float:
+    """Without an interval, which takes most of the time."""
+    return float(MEASURES[name].compute(Tally.of(scores, correct)))
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_published_confidences(name: str) -> None:
+    columns = json.loads(uq_data.find("rlcr_confidences.json").read_text())[name]
+    confidence, correct = np.clip(columns["confidence"], 0, 1), columns["correct"]
+    accuracy = fmean(correct)
+    tally = Tally.of(confidence, correct)
+    computed = {column: float(info.compute(tally)) for column, info in MEASURES.items()}
+    computed |= {"accuracy": accuracy, "constant": accuracy * (1 - accuracy)}
+    computed["length"] = float(MEASURES["auroc"].compute(Tally.of(columns["length"], correct)))
+    for column, golden in zip(COLUMNS, GOLDEN[name], strict=True):
+        digits = 4 if column == "aurc" else 3
+        ours = computed[column]
+        if column == "length":  # the table does not say which end it calls confident
+            ours = max(ours, 1 - ours) if golden > 0.5 else min(ours, 1 - ours)
+        assert abs(ours - golden) <= 0.5001 * 10**-digits, column
+
+
+def test_edges_make_a_sevenfold_difference() -> None:
+    columns = json.loads(uq_data.find("rlcr_confidences.json").read_text())["csqa/Base"]
+    assert round(value("ece_10_left", columns["confidence"], columns["correct"]), 4) == 0.0037
+    assert round(value("ece_10_right", columns["confidence"], columns["correct"]), 4) == 0.0252
+
+
+@pytest.mark.parametrize("edge", [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
+def test_a_confidence_on_an_edge_belongs_to_the_named_side(edge: float) -> None:
+    """int(0.3 / 0.1) is 2 and int(0.7 / 0.1) is 6: a division would put some edges on the wrong side."""
+    tally = Tally.of([edge, edge - 0.05, edge + 0.05], [1, 0, 0])
+    together_with_higher = abs(2 * edge + 0.05 - 1) + (edge - 0.05)
+    together_with_lower = abs(2 * edge - 0.05 - 1) + (edge + 0.05)
+    assert float(ece(tally, edges="left")) == pytest.approx(together_with_higher / 3)
+    assert float(ece(tally, edges="right")) == pytest.approx(together_with_lower / 3)
+
+
+def test_zero_and_one_are_in_the_outermost_bins() -> None:
+    assert value("ece_10_left", [0.95, 1.0], [1, 0]) == pytest.approx(0.475)
+    assert value("ece_10_right", [0.0, 0.05], [1, 0]) == pytest.approx(0.475)
+
+
+def test_equal_mass_keeps_ties_together() -> None:
+    assert value("ece_10_mass", [0.5] * 20, [0, 1] * 10) == 0
+    distinct = np.arange(20) / 20
+    labels = np.arange(20) % 2
+    pairs = [abs(distinct[i] + distinct[i + 1] - labels[i] - labels[i + 1]) for i in range(0, 20, 2)]
+    assert value("ece_10_mass", distinct, labels) == pytest.approx(sum(pairs) / 20)
+
+
+@given(answered)
+def test_the_order_of_answers_changes_nothing(answers: list[tuple[float, bool]]) -> None:
+    one, other = (Tally.of(*zip(*order, strict=True)) for order in (answers, sorted(answers)))
+    for info in MEASURES.values():
+        assert info.compute(one) == pytest.approx(info.compute(other), nan_ok=True)
+
+
+@given(answered)
+def test_auroc_and_average_precision_are_those_of_scikit_learn(answers: list[tuple[float, bool]]) -> None:
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
+    scores, correct = zip(*answers, strict=True)
+    if len(set(correct)) < 2:
+        assert math.isnan(value("auroc", scores, correct))
+        return
+    wrong = [not label for label in correct]
+    assert value("auroc", scores, correct) == pytest.approx(roc_auc_score(correct, scores))
+    assert value("auprc", scores, correct) == pytest.approx(average_precision_score(correct, scores))
+    low = [-score for score in scores]
+    assert value("auprc_wrong", scores, correct) == pytest.approx(average_precision_score(wrong, low))
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.2, 0.5, 0.9]), st.booleans()), min_size=1, max_size=6))
+def test_aurc_is_the_mean_over_all_orders_of_ties(answers: list[tuple[float, bool]]) -> None:
+    areas, augrcs = [], []
+    for order in permutations(answers):
+        errors = [not correct for score, correct in sorted(order, key=lambda answer: -answer[0])]
+        sums = np.cumsum(errors)
+        areas.append(fmean(sums / np.arange(1, len(errors) + 1)))
+        augrcs.append(fmean((sums - np.array(errors) / 2) / len(errors)))
+    scores, correct = zip(*answers, strict=True)
+    assert value("aurc", scores, correct) == pytest.approx(fmean(areas))
+    assert value("augrc", scores, correct) == pytest.approx(fmean(augrcs))
+
+
+def test_aurc_of_the_tie_toy_lies_between_its_best_and_worst_order() -> None:
+    scores = np.repeat([0.25, 0.5, 0.75, 1.0], 75)
+    correct = np.concatenate([np.arange(75) < right for right in (30, 45, 55, 60)])
+    best = Tally.of(scores + correct * 1e-6, correct)
+    worst = Tally.of(scores - correct * 1e-6, correct)
+    aurc = MEASURES["aurc"].compute
+    assert float(aurc(best)) < value("aurc", scores, correct) - 0.03
+    assert value("aurc", scores, correct) < float(aurc(worst)) - 0.03
+
+
+@given(answered)
+def test_identities(answers: list[tuple[float, bool]]) -> None:
+    scores, correct = zip(*answers, strict=True)
+    tally = Tally.of(scores, correct)
+    parts = brier_parts(tally)
+    assert value("brier", scores, correct) == pytest.approx(
+        parts.reliability - parts.resolution + parts.uncertainty
+    )
+    assert value("brier", scores, correct) == pytest.approx(fmean((c - y) ** 2 for c, y in answers))
+    assert value("ece_10_left", scores, correct) <= value("ece_exact", scores, correct) + 1e-12
+    accuracy = fmean(correct)
+    auroc = value("auroc", scores, correct)
+    ranked = 0.0 if math.isnan(auroc) else (1 - auroc) * accuracy * (1 - accuracy)
+    assert value("augrc", scores, correct) == pytest.approx(ranked + (1 - accuracy) ** 2 / 2)
+    if len(set(correct)) == 2:
+        assert value("prr", correct, correct) == pytest.approx(1)
+        assert value("prr", [0.5] * len(answers), correct) == 0
+    assert value("e_aurc", correct, correct) == pytest.approx(0, abs=1e-12)
+    curve = risk_curve(tally)
+    assert curve.coverage[-1] == pytest.approx(1)
+    assert curve.risk[-1] == pytest.approx(1 - accuracy)
+
+
+@given(answered)
+def test_smooth_error_is_that_of_a_reflected_kernel(answers: list[tuple[float, bool]]) -> None:
+    """The definition, with the kernel's mirror images summed on a fine grid."""
+    scores, correct = (np.array(column, float) for column in zip(*answers, strict=True))
+    bandwidth = float(smooth_ece(Tally.of(scores, correct)))
+    if bandwidth < 0.01:
+        assert abs(scores - correct).mean() < 0.5
+        return
+    grid = (np.arange(2000) + 0.5) / 2000
+    images = [sign * scores + 2 * shift for shift in range(-6, 7) for sign in (1, -1)]
+    kernel = sum(np.exp(-0.5 * ((grid[:, None] - image) / bandwidth) ** 2) for image in images)
+    kernel = kernel / (bandwidth * math.sqrt(2 * math.pi))
+    smoothed = np.abs(kernel @ (scores - correct)).mean() / len(scores)
+    assert smoothed == pytest.approx(bandwidth, abs=2e-4)
+
+
+@given(answered, st.sampled_from([0.0, 0.05, 0.3, 1.0]))
+def test_recall_at_a_false_positive_rate(answers: list[tuple[float, bool]], rate: float) -> None:
+    from sklearn.metrics import roc_curve
+
+    from selfreflect.uncertainty.discrimination import recall_at_fpr
+
+    scores, correct = zip(*answers, strict=True)
+    if len(set(correct)) < 2:
+        assert math.isnan(recall_at_fpr(Tally.of(scores, correct), rate))
+        return
+    alarms, hits, _ = roc_curve(correct, scores, drop_intermediate=False)
+    above = alarms <= rate
+    expected = hits[above].max()
+    if not above.all():
+        after = int(np.argmin(above))
+        step = alarms[after] - alarms[after - 1]
+        expected += (rate - alarms[after - 1]) / step * (hits[after] - hits[after - 1])
+    assert float(recall_at_fpr(Tally.of(scores, correct), rate)) == pytest.approx(expected)
+
+
+def test_log_loss_states_its_clip_and_stays_finite() -> None:
+    assert value("log_loss", [1.0, 0.5], [0, 1]) == pytest.approx((-math.log(1e-6) + math.log(2)) / 2)
+    assert "1e-06" in MEASURES["log_loss"].definition
+
+
+def test_calibrated_confidences_have_small_errors() -> None:
+    rng = np.random.default_rng(0)
+    confidence = rng.random(20_000)
+    correct = rng.random(20_000) < confidence
+    assert value("smooth_ece", confidence, correct) < 0.012
+    assert value("ece_10_mass", confidence, correct) < 0.02
+    assert value("brier", confidence, correct) == pytest.approx(1 / 6, abs=0.005)
+    assert value("auroc", confidence, correct) == pytest.approx(5 / 6, abs=0.01)
+
+
+def test_always_saying_the_base_rate_is_calibrated_and_tells_nothing_apart() -> None:
+    correct = [1] * 15 + [0] * 5
+    results = measure_all(list(MEASURES), Tally.of([0.75] * 20, correct))
+    assert results["ece_10_left"].value == 0
+    assert results["smooth_ece"].value == pytest.approx(0, abs=1e-5)
+    assert results["brier"].value == pytest.approx(0.75 * 0.25)
+    assert results["auroc"].value == 0.5
+    assert results["auroc"].distinct == 1
+
+
+def test_with_one_class_there_is_a_reason_and_no_number() -> None:
+    results = measure_all(list(MEASURES), Tally.of([0.2, 0.4, 0.6, 0.8, 0.9], [1] * 5))
+    undefined = {name for name, result in results.items() if result.value is None}
+    assert undefined == {"auroc", "auprc_wrong", "recall_at_fpr_05", "prr"}
+    assert results["auroc"].undefined == "all answers are correct, or all are wrong"
+    assert results["auroc"].low is None
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_undefined_scores_are_refused_with_their_index(bad: float) -> None:
+    with pytest.raises(DataError, match="score 2 is"):
+        measure("auroc", [0.1, 0.2, bad], [0, 1, 1])
+
+
+@pytest.mark.parametrize("bad", [-0.01, 1.01])
+@pytest.mark.parametrize("name", [name for name, info in MEASURES.items() if info.probability])
+def test_calibration_refuses_what_is_no_probability(name: str, bad: float) -> None:
+    with pytest.raises(DataError, match="is no probability"):
+        measure(name, [0.5, bad], [0, 1])
+    assert measure("auroc", [0.5, bad], [0, 1]).value is not None
+
+
+def test_bad_labels_lengths_and_names_are_refused() -> None:
+    with pytest.raises(DataError, match=r"label 1 is 0\.5"):
+        measure("auroc", [0.1, 0.2], [1, 0.5])
+    with pytest.raises(DataError, match="2 scores and 1 labels"):
+        measure("auroc", [0.1, 0.2], [1])
+    with pytest.raises(DataError, match="at least one"):
+        measure("auroc", [], [])
+    with pytest.raises(ConfigError, match="'auroc'"):
+        measure("aurok", [0.1], [1])
+
+
+def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
+    rng = np.random.default_rng(1)
+    covered = 0
+    for seed in range(100):
+        confidence = rng.random(120)
+        tally = Tally.of(confidence, rng.random(120) < confidence)
+        result = measure_all(["auroc"], tally, resamples=200, seed=seed)["auroc"]
+        assert result.low is not None
+        assert result.high is not None
+        covered += result.low <= 5 / 6 <= result.high
+    assert 86 <= covered <= 100
+
+
+def test_too_few_questions_get_no_interval() -> None:
+    assert measure("brier", [0.1, 0.2, 0.3, 0.4], [0, 0, 1, 1]).low is None
+    assert measure("brier", [0.1, 0.2, 0.3, 0.4, 0.5], [0, 0, 1, 1, 1]).low is not None
+
+
+def test_an_interval_never_excludes_its_value() -> None:
+    """Resampling raises the error of single answers, whose bootstrap interval may lie above the value."""
+    rng = np.random.default_rng(0)
+    confidence = rng.random(200)
+    result = measure("ece_exact", confidence, rng.random(200) < confidence)
+    assert result.value is not None
+    assert result.low is None or result.low <= result.value + 1e-9
+
+
+def test_faithful_calibration() -> None:
+    shares = np.arange(10) / 10 + 0.05
+    assert faithfulness(shares, shares) == 1
+    assert faithfulness([1.0] * 10, shares) == pytest.approx(0.5)
+    crowded = np.concatenate([shares, [0.95] * 1000])  # a bin counts once, however full it is
+    assert faithfulness([1.0] * 1010, crowded) == pytest.approx(0.5)
+    with pytest.raises(DataError, match="stated confidence 1 is nan"):
+        faithfulness([0.5, math.nan], [0.5, 0.5])
+    with pytest.raises(DataError, match=r"intrinsic confidence 0 is 1\.5"):
+        faithfulness([0.5], [1.5])

@@ -184,9 +184,15 @@ def test_templates_that_cannot_be_used_say_so() -> None:
     refuses = chatml("{{ raise_exception('only for tools') }}")
     with pytest.raises(JudgeError, match=r"cannot render these turns.*only for tools"):
         ChatTokenizer(refuses).render(turns(S, U))
-    broken = chatml("{% for m in messages %}")
-    with pytest.raises(JudgeError, match="cannot render these turns"):
-        ChatTokenizer(broken).render(turns(S, U))
+    for broken in (
+        "{% for m in messages %}",
+        "{{ 1 / 0 }}",
+        "{{ 'x' + 1 }}",
+        "{% include 'other' %}",
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    ):
+        with pytest.raises(JudgeError, match=r"cannot render these turns: .+"):
+            ChatTokenizer(chatml(broken)).render(turns(S, U))
     for_images = chatml(
         "{% for m in messages %}{% for c in m.content %}{{ c.text }}{% endfor %}{% endfor %}Reply:"
     )

@@ -127,19 +127,16 @@ class ChatTokenizer:
         return ids_of_texts
 
     def _apply_template(self, conversations: list[list[dict[str, str]]], thinking: bool) -> list[str]:
-        from jinja2 import TemplateError
-
         if not conversations:
             return []
         try:
             texts = self.tokenizer.apply_chat_template(
                 conversations, tokenize=False, add_generation_prompt=True, enable_thinking=thinking
             )
-        except TemplateError as error:
+        except Exception as error:  # a template is a program, which may raise anything
             name = self.tokenizer.name_or_path
-            raise JudgeError(
-                f"the chat template of {name!r} cannot render these turns: {excerpt(str(error), 200)}"
-            ) from error
+            problem = excerpt(str(error) or type(error).__name__, 200)
+            raise JudgeError(f"the chat template of {name!r} cannot render these turns: {problem}") from error
         return list(texts)
 
     @cached_property

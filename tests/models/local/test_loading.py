@@ -259,6 +259,13 @@ def test_a_models_own_code_is_not_run_unless_asked(path: str, tmp_path: Path, mo
     assert ran.exists()
 
 
+def test_kernels_of_the_hub_are_not_fetched_because_a_model_asks_for_them(path: str) -> None:
+    edit_config(path, _attn_implementation="somebody/kernel")
+    said = refusal(path)
+    assert "the attention kernel 'somebody/kernel' from the hub" in said
+    assert "--trust-remote-code" in said
+
+
 MISSING = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
 
 

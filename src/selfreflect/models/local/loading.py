@@ -78,6 +78,12 @@ class ModelSource:
         )
 
         config = transformers.AutoConfig.from_pretrained(self.path, **self.options)
+        attention = config._attn_implementation or ""
+        if "/" in attention and not self.trust_remote_code:
+            raise BackendError(
+                f"{excerpt(self.name)} wants to run the attention kernel {excerpt(attention)} from the hub. "
+                "Pass --trust-remote-code if you trust it, or remove it from the model's config.json."
+            )
         causal = config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
         multimodal = config.model_type in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
         if multimodal and not causal and not config.is_encoder_decoder:

@@ -3,12 +3,13 @@ values; TOML files fill the same fields."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_origin, get_type_hints
 
 import msgspec
 
@@ -23,10 +24,21 @@ from selfreflect.sources.questions import parse_shard
 
 @dataclass(frozen=True)
 class Range:
-    """Which values a field takes that only files set."""
+    """Which values a field takes."""
 
     description: str
     includes: Callable[[float], bool]
+    schema: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """The same for a JSON schema, as far as that can say it."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """A field that only files set."""
+
+    help: str
+    range: Range
+    example: Any = 1
 
 
 @dataclass(frozen=True)
@@ -41,8 +53,9 @@ class Flag:
     """What ``--help`` shows if the field's own default does not say it."""
     negative: str = ""
     """The flag that turns the field off."""
-    at_least: float | None = None
     range: Range | None = None
+    example: Any = None
+    """A value for the template of a settings file, if the field has no default."""
 
     @property
     def name(self) -> str:
@@ -55,20 +68,21 @@ class Flag:
         return values.split("|") if values.islower() else []
 
 
-POSITIVE = Range("at least 1", lambda value: value >= 1)
-ZERO_OR_MORE = Range("0 or more", lambda value: 0 <= value < math.inf)
-SHARE = Range("in (0, 1]", lambda value: 0 < value <= 1)
-CPUS = Range("above 0", lambda value: 0 < value < math.inf)
+POSITIVE = Range("at least 1", lambda value: value >= 1, {"minimum": 1})
+ZERO_OR_MORE = Range("0 or more", lambda value: 0 <= value < math.inf, {"minimum": 0})
+SHARE = Range("in (0, 1]", lambda value: 0 < value <= 1, {"exclusiveMinimum": 0, "maximum": 1})
+CPUS = Range("above 0", lambda value: 0 < value < math.inf, {"exclusiveMinimum": 0})
 GPUS = Range(
     "a fraction of one GPU or a whole number",
     lambda value: 0 <= value <= 1 or (value > 1 and value.is_integer()),
+    {"minimum": 0},
 )
 
 
 @cache
-def _annotations(settings: type[msgspec.Struct]) -> dict[str, Flag | Range]:
-    """The flag or range of each field."""
-    notes: dict[str, Flag | Range] = {}
+def notes_of(settings: type[msgspec.Struct]) -> dict[str, Flag | Key]:
+    """What is declared about each field of a settings class."""
+    notes: dict[str, Flag | Key] = {}
     for field, hint in get_type_hints(settings, include_extras=True).items():
         for note in getattr(hint, "__metadata__", ()):
             notes[field] = note
@@ -77,7 +91,7 @@ def _annotations(settings: type[msgspec.Struct]) -> dict[str, Flag | Range]:
 
 def flags_of(settings: type[msgspec.Struct]) -> dict[str, Flag]:
     """The flags of a settings class by field; fields that only TOML files set have none."""
-    return {field: note for field, note in _annotations(settings).items() if isinstance(note, Flag)}
+    return {field: note for field, note in notes_of(settings).items() if isinstance(note, Flag)}
 
 
 def check_values(settings: msgspec.Struct, section: str = "") -> None:
@@ -87,24 +101,20 @@ def check_values(settings: msgspec.Struct, section: str = "") -> None:
         ConfigError: a value is out of range; the message names the flag, and the key if there is a section.
     """
     defaults = {field.name: field.default for field in msgspec.structs.fields(settings)}
-    for field, note in _annotations(type(settings)).items():
+    for field, note in notes_of(type(settings)).items():
         value = getattr(settings, field)
         if value == defaults[field]:
             continue
         key = f"{section}.{field}"
-        if isinstance(note, Range):
-            if not note.includes(value):
-                raise ConfigError(f"{key} must be {note.description}, not {value}")
-            continue
-        name = f"{note.name} ({key})" if section else note.name
-        if note.choices and value not in note.choices:
+        name = key
+        if isinstance(note, Flag):
+            name = f"{note.name} ({key})" if section else note.name
+        if isinstance(note, Flag) and note.choices and value not in note.choices:
             *others, last = note.choices
             choices = f"{', '.join(others)} or {last}" if others else last
             raise ConfigError(f"{name} must be {choices}, not {excerpt(value)}")
         if note.range is not None and not note.range.includes(value):
             raise ConfigError(f"{name} must be {note.range.description}, not {value}")
-        if note.at_least is not None and value < note.at_least:
-            raise ConfigError(f"{name} must be at least {note.at_least:g}, not {value}")
 
 
 # Flags that set a field in several sections.
@@ -114,21 +124,26 @@ MODEL = Flag(
     "Model that answers and summarises: smollm2 (embedded), a hub name, a local directory, vllm:NAME, "
     "openai:NAME on a server, or your own function as module:function.",
 )
-REVISION = Flag("--revision REF", "Commit, tag or branch of a model from the hub.")
+REVISION = Flag("--revision REF", "Commit, tag or branch of a model from the hub.", example="main")
 BASE_URL = Flag(
     "--base-url URL",
     "Address of the server for openai:NAME, such as http://localhost:8000/v1. The key is read from "
     "SELFREFLECT_API_KEY, for OpenAI also from OPENAI_API_KEY.",
     default="https://api.openai.com/v1",
+    example="http://localhost:8000/v1",
 )
-MAX_NEW_TOKENS = Flag("--max-new-tokens N", "Maximum tokens per answer.", at_least=1)
+MAX_NEW_TOKENS = Flag("--max-new-tokens N", "Maximum tokens per answer.", range=POSITIVE)
 TEMPERATURE = Flag(
     "--temperature T",
     "Temperature of answers, and of the fresh ones that strategies draw; the paper's is 1.",
     range=ZERO_OR_MORE,
+    example=0.7,
 )
 TOP_P = Flag(
-    "--top-p P", "Sample them from the likeliest tokens that have this probability together.", range=SHARE
+    "--top-p P",
+    "Sample them from the likeliest tokens that have this probability together.",
+    range=SHARE,
+    example=0.9,
 )
 THINKING = Flag(
     "--thinking", "Let a reasoning model think; its reasoning is cut off.", negative="--no-thinking"
@@ -147,24 +162,34 @@ class QuestionsConfig(Record, frozen=True, kw_only=True):
             "natural_questions, trivia_qa, simpleqa, mmlu, truthful_qa, or hf:NAME from the hub.",
         ),
     ] = "bundled"
-    limit: Annotated[int | None, Flag("--limit N", "Sample only N questions.", at_least=1)] = None
+    limit: Annotated[
+        int | None, Flag("--limit N", "Sample only N questions.", range=POSITIVE, example=100)
+    ] = None
     part: Annotated[
         str | None,
         Flag(
             "--shard K/N",
             "Take every Nth question from the Kth on, after --limit, so that N jobs share the questions. "
             "Give each job its own --out, and merge them with `selfreflect import`.",
+            example="1/16",
         ),
     ] = None
-    split: Annotated[str | None, Flag("--split NAME", "Split of a data set from the hub.")] = None
-    subset: Annotated[str | None, Flag("--subset NAME", "Subset of a data set from the hub.")] = None
-    question_column: Annotated[str | None, Flag("--question-column NAME", "Column of the question.")] = None
+    split: Annotated[
+        str | None, Flag("--split NAME", "Split of a data set from the hub.", example="test")
+    ] = None
+    subset: Annotated[
+        str | None, Flag("--subset NAME", "Subset of a data set from the hub.", example="main")
+    ] = None
+    question_column: Annotated[
+        str | None, Flag("--question-column NAME", "Column of the question.", example="question")
+    ] = None
     context_column: Annotated[
         str | None,
         Flag(
             "--context-column NAME",
             "Column of a context that the model reads with the question, and the judge does not; by default "
             "context, if there is one.",
+            example="context",
         ),
     ] = None
     seed: Annotated[int, SEED] = 0
@@ -175,7 +200,8 @@ class AnswersConfig(Record, frozen=True, kw_only=True):
     revision: Annotated[str | None, REVISION] = None
     base_url: Annotated[str | None, BASE_URL] = None
     num_answers: Annotated[
-        int, Flag("--num-answers N", "Answers in each of two halves; 10 is quick, 50 published.", at_least=1)
+        int,
+        Flag("--num-answers N", "Answers in each of two halves; 10 is quick, 50 published.", range=POSITIVE),
     ] = 50
     temperature: Annotated[float, TEMPERATURE] = 1.0
     top_p: Annotated[float, TOP_P] = 1.0
@@ -199,14 +225,14 @@ class SummariesConfig(Record, frozen=True, kw_only=True):
     base_url: Annotated[str | None, BASE_URL] = None
     num_samples: Annotated[
         int,
-        Flag("--num-samples N", "Fresh answers that sampling strategies draw per question.", at_least=1),
+        Flag("--num-samples N", "Fresh answers that sampling strategies draw per question.", range=POSITIVE),
     ] = 50
     sample_temperature: Annotated[float, TEMPERATURE] = 1.0
     sample_top_p: Annotated[float, TOP_P] = 1.0
     sample_max_new_tokens: Annotated[int, MAX_NEW_TOKENS] = 256
-    max_new_tokens: Annotated[int, Flag("--summary-tokens N", "Maximum tokens per summary.", at_least=1)] = (
-        4096
-    )
+    max_new_tokens: Annotated[
+        int, Flag("--summary-tokens N", "Maximum tokens per summary.", range=POSITIVE)
+    ] = 4096
     thinking: Annotated[bool, THINKING] = False
     seed: Annotated[int, SEED] = 0
 
@@ -221,13 +247,15 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
         ),
     ] = "smollm2"
     revision: Annotated[
-        str | None, Flag("--judge-revision REF", "Commit, tag or branch of a judge from the hub.")
+        str | None,
+        Flag("--judge-revision REF", "Commit, tag or branch of a judge from the hub.", example="main"),
     ] = None
     base_url: Annotated[
         str | None,
         Flag(
             "--judge-url URL",
             "Address of the server for vllm+http:NAME in pooling mode, such as http://localhost:8000/v1.",
+            example="http://localhost:8000/v1",
         ),
     ] = None
     dtype: Annotated[
@@ -273,11 +301,16 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
             "Estimate scores from random masked words within a limit per question: judge tokens (20000) or "
             "time (30s, 2m); none scores every word.",
             default="none",
+            example="20000",
         ),
     ] = None
     standard_error: Annotated[
         float | None,
-        Flag("--se X", "Score random words until the standard error of every estimate is at most X."),
+        Flag(
+            "--se X",
+            "Score random words until the standard error of every estimate is at most X.",
+            example=0.002,
+        ),
     ] = None
     race: Annotated[
         float | None,
@@ -285,6 +318,7 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
             "--race CONFIDENCE",
             "Score random words until the order of a question's summaries is certain at this confidence "
             "(0.95); only close summaries cost more.",
+            example=0.95,
         ),
     ] = None
     seed: Annotated[int, SEED] = 0
@@ -308,14 +342,14 @@ class ScoresConfig(Record, frozen=True, kw_only=True):
 class Placement(Record, frozen=True, kw_only=True):
     """How the actors of a stage are laid out on a Ray cluster; None lets model and cluster decide."""
 
-    actors: Annotated[int | None, POSITIVE] = None
-    """Workers, each with its own copy of the model."""
-    gpus: Annotated[float | None, GPUS] = None
-    """Per actor. A fraction shares a GPU."""
-    cpus: Annotated[float | None, CPUS] = None
-    """Per actor."""
-    batch_questions: Annotated[int | None, POSITIVE] = None
-    """Questions that an actor takes at a time."""
+    actors: Annotated[
+        int | None, Key("Workers, each with its own copy of the model.", POSITIVE, example=4)
+    ] = None
+    gpus: Annotated[float | None, Key("GPUs of an actor. A fraction shares a GPU.", GPUS)] = None
+    cpus: Annotated[float | None, Key("CPUs of an actor.", CPUS)] = None
+    batch_questions: Annotated[
+        int | None, Key("Questions that an actor takes at a time.", POSITIVE, example=8)
+    ] = None
 
 
 class RayConfig(Record, frozen=True, kw_only=True):
@@ -329,10 +363,8 @@ class RayConfig(Record, frozen=True, kw_only=True):
 class Price(Record, frozen=True, kw_only=True):
     """What a model costs, in any currency; ``--dry-run`` uses it."""
 
-    input_per_million: Annotated[float, ZERO_OR_MORE]
-    """Per million prompt tokens."""
-    output_per_million: Annotated[float, ZERO_OR_MORE]
-    """Per million completion tokens."""
+    input_per_million: Annotated[float, Key("Of a million prompt tokens.", ZERO_OR_MORE, 0.15)]
+    output_per_million: Annotated[float, Key("Of a million completion tokens.", ZERO_OR_MORE, 0.6)]
 
 
 class Config(Record, frozen=True, kw_only=True):
@@ -411,12 +443,18 @@ def _check_keys(path: Path, name: str, table: Any, settings: type[Record]) -> No
     """Check that a table, and the tables in it, have all keys that a settings class needs, and no others."""
     fields = {field.name: field for field in msgspec.structs.fields(settings)}
     for key, value in _table(path, name, table).items():
-        check_known(path, f"key in [{name}]" if name else "section", key, fields)
+        try:
+            check_known(path, f"key in [{name}]" if name else "section", key, fields)
+        except ConfigError as error:
+            misplaced = [key, *value] if isinstance(value, dict) else [key]
+            raise ConfigError(f"{error}{_right_places(misplaced)}") from None
         inner = f"{name}.{key}" if name else key
         section = fields[key].type
         if key == "prices":
             for model, price in _table(path, key, value).items():
                 _check_keys(path, f"prices.{excerpt(model)}", price, Price)
+        elif get_origin(get_type_hints(settings)[key]) is tuple and isinstance(value, str):
+            raise ConfigError(f'{path}: {key} in [{name}] is a list, as in {key} = ["greedy", "basic"]')
         elif isinstance(section, type) and issubclass(section, Record):
             _check_keys(path, inner, value, section)
     for key, field in fields.items():
@@ -426,8 +464,22 @@ def _check_keys(path: Path, name: str, table: Any, settings: type[Record]) -> No
 
 def _table(path: Path, name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ConfigError(f"{path}: [{name}] must be a table, not {excerpt(value)}")
+        raise ConfigError(f"{path}: [{name}] must be a table, not {excerpt(value)}.{_right_places([name])}")
     return value
+
+
+def _right_places(keys: Iterable[str]) -> str:
+    """Where keys belong that a user wrote elsewhere, or called as their flags are called."""
+    lines = []
+    for key in keys:
+        places = []
+        for section in STAGES:
+            for field, flag in flags_of(type(getattr(Config(), section))).items():
+                if key in (field, flag.name, flag.name.removeprefix("--").replace("-", "_")):
+                    places.append(f"[{section}] {field}")
+        if places:
+            lines.append(f"\n  {excerpt(key)} is written as {' and '.join(places)}")
+    return "".join(lines)
 
 
 def _check(config: Config) -> None:

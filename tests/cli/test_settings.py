@@ -115,8 +115,8 @@ def test_the_help_shows_each_default_once() -> None:
         ({"max_connections": 0}, "--max-connections must be at least 1, not 0"),
         ({"timeout": 0}, "--timeout must be a number of seconds above 0, not 0"),
         ({"timeout": float("nan")}, "--timeout must be a number of seconds above 0, not nan"),
-        ({"guesses": -1}, "--guesses must be at least 0, not -1"),
-        ({"guesses": 101}, "--guesses must be at most 100, not 101"),
+        ({"guesses": -1}, "--guesses must be from 0 to 100, not -1"),
+        ({"guesses": 101}, "--guesses must be from 0 to 100, not 101"),
     ],
 )
 def test_execution_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:

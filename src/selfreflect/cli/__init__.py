@@ -36,6 +36,7 @@ COMMANDS = {
     "validate": "selfreflect validate my_summaries.json --order 'good>mid>bad' --out validation",
     "bench": "selfreflect bench --items my_summaries.json --limit 10 --output timings",
     "app": "selfreflect app --open",
+    "config": "selfreflect config --init settings.toml",
     "import": "selfreflect import --answers test_answers.json --summaries summaries.json --out runs/new",
     "export": "selfreflect export runs/mine --output published_layout",
 }

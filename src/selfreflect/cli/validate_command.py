@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from selfreflect.cli import settings as o
 from selfreflect.cli.console import emit, print_table, say
 from selfreflect.cli.settings import Overrides, argument, option, takes
-from selfreflect.config import SEED, Flag, check_values, flags_of
+from selfreflect.config import POSITIVE, SEED, Flag, check_values, flags_of
 from selfreflect.errors import BackendError, ConfigError, DataError, excerpt, nearest
 from selfreflect.models.base import Generator
 from selfreflect.pipeline.records import run_items
@@ -92,9 +92,9 @@ class StudyOptions(Struct, frozen=True, kw_only=True):
         str | None,
         Flag("--study NAME", f"{', '.join(STUDIES)}; see above.", default="ranked; for a run interventions"),
     ] = None
-    limit: Annotated[int | None, Flag("--limit N", "Take only N items.", at_least=1)] = None
+    limit: Annotated[int | None, Flag("--limit N", "Take only N items.", range=POSITIVE)] = None
     num_answers: Annotated[
-        int | None, Flag("--num-answers N", "Use the first N answers of each half.", at_least=1)
+        int | None, Flag("--num-answers N", "Use the first N answers of each half.", range=POSITIVE)
     ] = None
     seed: Annotated[int, SEED] = 0
     order: Annotated[

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Protocol
 
 import msgspec
 
-from selfreflect.config import Flag, check_values
+from selfreflect.config import POSITIVE, Flag, Range, check_values
 from selfreflect.errors import ConfigError
 
 
@@ -50,7 +51,7 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True):
         Flag(
             "--guesses K",
             "For the report page, keep the judge's K likeliest tokens for every masked token.",
-            at_least=0,
+            range=Range("from 0 to 100", lambda value: 0 <= value <= 100),
         ),
     ] = 0
     cache: Annotated[
@@ -97,27 +98,27 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True):
             default="a new cluster on this machine",
         ),
     ] = None
-    batch_size: Annotated[int | None, Flag("--batch-size N", "Sequences decoded together.", at_least=1)] = (
-        None
-    )
+    batch_size: Annotated[
+        int | None, Flag("--batch-size N", "Sequences decoded together.", range=POSITIVE)
+    ] = None
     batch_questions: int = 8
     """Questions that a worker elsewhere takes at a time."""
     trust_remote_code: Annotated[
         bool, Flag("--trust-remote-code", "Run code that comes with a model from the hub.")
     ] = False
     max_connections: Annotated[
-        int, Flag("--max-connections N", "Concurrent calls to a server, per Ray actor.", at_least=1)
+        int, Flag("--max-connections N", "Concurrent calls to a server, per Ray actor.", range=POSITIVE)
     ] = 16
     timeout: Annotated[
         float,
-        Flag("--timeout SECONDS", "Time limit for a response of a server; retries add up to twice that."),
+        Flag(
+            "--timeout SECONDS",
+            "Time limit for a response of a server; retries add up to twice that.",
+            range=Range("a number of seconds above 0", lambda value: 0 < value < math.inf),
+        ),
     ] = 600.0
 
     def __post_init__(self) -> None:
         check_values(self)
         if self.ray_address is not None and self.executor != "ray":
             raise ConfigError("--ray-address needs --executor ray")
-        if not 0 < self.timeout < float("inf"):
-            raise ConfigError(f"--timeout must be a number of seconds above 0, not {self.timeout}")
-        if self.guesses > 100:
-            raise ConfigError(f"--guesses must be at most 100, not {self.guesses}")

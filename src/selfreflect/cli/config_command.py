@@ -1,0 +1,72 @@
+"""``selfreflect config``: write, describe and check files of settings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rich.text import Text
+
+from selfreflect.atomic import write_bytes
+from selfreflect.cli.config_file import schema, template
+from selfreflect.cli.console import say, stdout
+from selfreflect.cli.settings import argument, option
+from selfreflect.cli.stages import check_strategies
+from selfreflect.config import Config, load_config
+from selfreflect.errors import ConfigError
+from selfreflect.records import STAGES
+from selfreflect.render.text import one_line
+
+
+def config_command(
+    *,
+    file: Path | None = argument("[FILE]", "The file of settings; with --init, selfreflect.toml by default."),
+    init: bool = option("--init", "Write FILE with every key, its comment and its default.", False),
+    check: bool = option("--check", "Check FILE, and print what differs from the defaults.", False),
+    schema_: bool = option("--schema", "Print the JSON schema, for editors and programs.", False),
+) -> None:
+    """Write, check or describe the file of --config.
+
+    The file holds every setting that changes results, strategies and source of the questions included, so
+    that `selfreflect run --config FILE --out DIR` needs nothing else. Without options, print what --init
+    writes.
+    """
+    if init + check + schema_ > 1:
+        raise ConfigError("give one of --init, --check and --schema")
+    if file is not None and not (init or check):
+        raise ConfigError(f"add --init to write {file}, or --check to check it")
+    if check:
+        if file is None:
+            raise ConfigError("name the file to check: selfreflect config --check FILE")
+        _check(file)
+    elif init:
+        _write(file or Path("selfreflect.toml"))
+    elif schema_:
+        print(json.dumps(schema(), indent=2))
+    else:
+        print(template())
+
+
+def _write(path: Path) -> None:
+    if path.exists():
+        raise ConfigError(f"{path} exists. Name another file, or remove it first.")
+    try:
+        write_bytes(path, template().encode())
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
+    say(f"Wrote {path}. Edit it, and run: selfreflect run --config {path} --out runs/NAME")
+
+
+def _check(path: Path) -> None:
+    config = load_config(path, {})
+    check_strategies(config)
+    defaults = Config()
+    count = 0
+    for stage in STAGES:
+        earlier = defaults.section(stage)
+        for key, value in config.section(stage).items():
+            if value != earlier[key]:
+                line = f"[{stage}] {key} = {json.dumps(value, ensure_ascii=False)}"
+                stdout.print(Text(one_line(line)), soft_wrap=True)
+                count += 1
+    say(f"{path} is valid: {count} of its settings differ from the defaults.")

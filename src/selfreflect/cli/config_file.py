@@ -1,0 +1,105 @@
+"""The file of ``--config``, described from the settings' own classes: a template with every key, a JSON
+schema, and the rows of the page that lists the keys."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from selfreflect.config import Config, Flag, Placement, Price, notes_of
+from selfreflect.records import STAGES, Record
+
+SCHEMA_FILE = "selfreflect.schema.json"
+HEADER = f"""\
+#:schema ./{SCHEMA_FILE}
+# Settings of selfreflect: pass this file with --config. Options on the command line override it.
+# Every key is here with its default; a key behind # has none, and shows an example.
+# Editors that know taplo check the file and complete its keys with the schema that the first line names:
+#   selfreflect config --schema > {SCHEMA_FILE}
+"""
+PRICES = {
+    "openai:gpt-4o-mini": "What a model costs, in any currency, for --dry-run: a table for each model, "
+    "by the name that --model takes."
+}
+
+
+class Row(NamedTuple):
+    """One key, as a reader sees it."""
+
+    key: str
+    flag: str
+    """Empty if only files set the key."""
+    help: str
+    values: str
+    """Which values it takes, where the help does not say it."""
+    default: Any
+    example: Any
+    """What the template shows if there is no default."""
+
+
+def sections() -> dict[str, list[Row]]:
+    """The rows of every section, by its name in the file."""
+    config = Config()
+    tables: dict[str, list[Row]] = {}
+    for stage in STAGES:
+        tables[stage] = list(_rows(type(getattr(config, stage))))
+    for name in config.ray.__struct_fields__:
+        tables[f"ray.{name}"] = list(_rows(Placement))
+    for model in PRICES:
+        tables[f'prices."{model}"'] = list(_rows(Price))
+    return tables
+
+
+def _rows(settings: type[msgspec.Struct]) -> Iterator[Row]:
+    fields = {field.name: field for field in msgspec.structs.fields(settings)}
+    for key, note in notes_of(settings).items():
+        default = None if fields[key].required else fields[key].default
+        values = note.range.description if note.range else ""
+        usage = ""
+        if isinstance(note, Flag):
+            usage = note.usage + (f", {note.negative}" if note.negative else "")
+        yield Row(key, usage, note.help, values, default, note.example)
+
+
+def template() -> str:
+    """A settings file with every key, its comment and its default; it reads back as the defaults."""
+    lines = [HEADER]
+    for name, rows in sections().items():
+        is_example = name.startswith("prices.")
+        if is_example:
+            lines += _comment(PRICES[name.removeprefix("prices.").strip('"')])
+        lines += [f"# [{name}]" if is_example else f"[{name}]"]
+        for row in rows:
+            values = f" {row.values[0].upper()}{row.values[1:]}." if row.values else ""
+            lines += _comment(f"{row.help}{values}{f' ({row.flag})' if row.flag else ''}")
+            if row.default is None:
+                lines += [f"# {row.key} = {json.dumps(row.example)}", ""]
+            else:
+                lines += [f"{row.key} = {json.dumps(row.default)}", ""]
+    return "\n".join(lines)
+
+
+def _comment(text: str) -> list[str]:
+    return textwrap.wrap(text, 100, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of a settings file, with help, ranges and choices."""
+    described: dict[str, Any] = msgspec.json.schema(Config)
+    classes: list[type[Record]] = [type(getattr(Config(), stage)) for stage in STAGES]
+    classes += [Placement, Price]
+    for settings in classes:
+        properties = described["$defs"][settings.__name__]["properties"]
+        for key, note in notes_of(settings).items():
+            properties[key] |= {"description": note.help, **(note.range.schema if note.range else {})}
+            if isinstance(note, Flag) and note.choices:
+                properties[key]["enum"] = list(dict.fromkeys([properties[key]["default"], *note.choices]))
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Settings of selfreflect",
+        **described,
+    }

@@ -59,7 +59,7 @@ def _write(path: Path) -> None:
 
 def _check(path: Path) -> None:
     config = load_config(path, {})
-    check_strategies(config)
+    check_strategies(config.summaries.strategies)
     defaults = Config()
     count = 0
     for stage in STAGES:

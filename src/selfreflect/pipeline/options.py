@@ -12,6 +12,9 @@ import msgspec
 from selfreflect.config import POSITIVE, Flag, Range, check_values
 from selfreflect.errors import ConfigError
 
+GUESSES = Range("from 0 to 100", lambda value: 0 <= value <= 100)
+SECONDS = Range("a number of seconds above 0", lambda value: 0 < value < math.inf)
+
 
 class Counter(Protocol):
     def advance(self, count: int = 1) -> None: ...
@@ -51,7 +54,7 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True):
         Flag(
             "--guesses K",
             "For the report page, keep the judge's K likeliest tokens for every masked token.",
-            range=Range("from 0 to 100", lambda value: 0 <= value <= 100),
+            range=GUESSES,
         ),
     ] = 0
     cache: Annotated[
@@ -114,7 +117,7 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True):
         Flag(
             "--timeout SECONDS",
             "Time limit for a response of a server; retries add up to twice that.",
-            range=Range("a number of seconds above 0", lambda value: 0 < value < math.inf),
+            range=SECONDS,
         ),
     ] = 600.0
 

@@ -14,7 +14,9 @@ _MARKDOWN = re.compile(r"[\\`*\[\]|~$#]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.|:(?=
 _MARKDOWN_START = re.compile(r"\A(\d*)([+.)-])(?=[\s-]|\Z)")  # a list item or a rule
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
-_FORMULA_STARTS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+_FORMULA = re.compile(r"\A(?=[\t\r\n])|(?:\A|(?<=[;\t]))(?=\s*[=+\-@＝＋－＠])")
+"""Where a cell of a spreadsheet begins that would run: at the start of the text, and after a semicolon or
+tab, at which some spreadsheets cut a line."""
 
 
 def printable(text: str) -> str:
@@ -48,9 +50,8 @@ def markdown_text(text: str) -> str:
 
 
 def spreadsheet_text(text: str) -> str:
-    """Make text :func:`printable`, with a leading apostrophe if a spreadsheet would run it as a formula."""
-    is_formula = text[:1] in ("\t", "\r", "\n") or text.lstrip()[:1] in _FORMULA_STARTS
-    return ("'" if is_formula else "") + printable(text)
+    """Make text :func:`printable`, with an apostrophe before what a spreadsheet would run as a formula."""
+    return printable(_FORMULA.sub("'", text))
 
 
 def _visible(character: str) -> str:

@@ -266,7 +266,7 @@ def test_downloads_hold_every_digit_and_no_formula(opened):
     fields = {"stderr": score.stderr, "token_tasks": 5, "judge": "j", "estimate": part}
     changed = Score(question_id="city", summary="honest", value=0.12345678901234567, **fields)
     run.scores["city", "honest"] = changed
-    run.summaries["city", "short"] = Summary(question_id="city", name="short", text='=1+1, "quoted"\nline')
+    run.summaries["city", "short"] = Summary(question_id="city", name="short", text='=1+1;=2, "quoted"\nline')
     page = opened(run).page
     rows = downloaded(page, page.get_by_role("button", name="CSV of all questions"))
     assert rows[0] == [column.heading for column in QUESTION_COLUMNS]
@@ -275,7 +275,7 @@ def test_downloads_hold_every_digit_and_no_formula(opened):
     assert (first["token_tasks"], first["estimated_from"]) == ("5", "3 of 5 words")
     assert (first["summary"], first["summary_words"]) == ("Paris, or perhaps Lyon.", "4")
     assert page.locator(".list tbody td.number").nth(1).inner_text() == "≈ 0.1235"
-    assert (second["summary"], second["summary_words"]) == ('\'=1+1, "quoted"\nline', "3")
+    assert (second["summary"], second["summary_words"]) == ("'=1+1;'=2, \"quoted\"\nline", "3")
     assert third["failure"] == "cut_off: no summary in time"
     assert downloaded(page, page.locator("button[data-csv^=overview]"))[1][0] == "honest"
 

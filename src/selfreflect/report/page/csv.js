@@ -2,15 +2,16 @@
 
 import { element, visible } from "./dom.js";
 
-const FORMULA = /^(?:[\t\r\n]|\s*[=+\-@＝＋－＠])/u;
+/** Where a cell of a spreadsheet begins that would run; some cut a line at semicolons or tabs. */
+const FORMULA = /^(?=[\t\r\n])|(?:^|(?<=[;\t]))(?=\s*[=+\-@＝＋－＠])/gu;
 
-/** Write RFC 4180. Text that a spreadsheet would run as a formula gets a leading apostrophe; null is empty. */
+/** Write RFC 4180. What a spreadsheet would run as a formula gets an apostrophe before it; null is empty. */
 export const toCsv = (rows) => rows.map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
 
 function cell(value) {
   if (value === null) return "";
   if (typeof value === "number") return String(value);
-  const text = (FORMULA.test(value) ? "'" : "") + visible(value);
+  const text = visible(value.replace(FORMULA, "'"));
   return /[",\r\n]/u.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 

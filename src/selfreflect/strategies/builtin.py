@@ -74,7 +74,7 @@ def final_part(text: str, marker: str, cut: bool) -> str:
     """Return the text after the last ``marker``, in any case, bold or not.
 
     A marker at the start of a line wins over one within a line. Without a marker, the final part is the last
-    paragraph; but if the text was ``cut`` off before a marker line there is none.
+    paragraph; but if the text was ``cut`` off before a marker line, or in one, there is none.
     """
     words = r"[ \t]+".join(re.escape(word) for word in marker.strip().rstrip(":").split())
     starting_line = rf"^[ \t#>*_]*{words}[ \t*_]*(?::[ \t*_]*|$)"
@@ -85,6 +85,14 @@ def final_part(text: str, marker: str, cut: bool) -> str:
         matches = list(re.finditer(rf"(?<!\w){words}[ \t*_]*:[ \t*_]*", text, re.IGNORECASE))
     final = text[matches[-1].end() :] if matches else text.strip().rpartition("\n\n")[2]
     final = final.strip()
+    if cut and any(_begins(marker, part) for part in (final, text.rstrip().rpartition("\n")[2])):
+        return ""
     if final.count("**") % 2:  # bold that was opened before the marker
         final = final.removesuffix("**")
     return final
+
+
+def _begins(marker: str, text: str) -> bool:
+    """Whether ``text`` is the beginning of a marker, bold or not."""
+    words = " ".join(text.strip(" \t#>*_").split()).casefold()
+    return bool(words) and marker.strip().casefold().startswith(words)

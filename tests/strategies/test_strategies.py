@@ -93,7 +93,14 @@ def test_cot_that_is_cut_off_before_the_final_part_is_a_failure():
 @pytest.mark.parametrize("length", range(1, 1 + len("Final answer:")))
 def test_cot_that_is_cut_off_within_the_marker_is_a_failure(length):
     half = "Final answer:"[:length]
-    for before in ("", "Sydney or Canberra.\n\n", "**", "Hm.\n## ", "Final answer: Sydney.\n", "Final answer: "):
+    for before in (
+        "",
+        "Sydney or Canberra.\n\n",
+        "**",
+        "Hm.\n## ",
+        "Final answer: Sydney.\n",
+        "Final answer: ",
+    ):
         outcome, _ = one("cot", [reply(before + half, finish="length")])
         assert (outcome.kind, outcome.name) == ("cut_off", "cot"), (before, half)
 

@@ -99,7 +99,8 @@ def test_greedy_decoding_is_that_of_transformers(tmp_path: Path, kind: str) -> N
     )
     assert min(len(prompt) for prompt in prompts) > 8, "a sliding window of 8 is full from the start"
     draws = [Draw(prompt=tuple(prompt), sampling=GREEDY, seed=0, limit=20) for prompt in prompts]
-    decode(lm.model, draws, frozenset([lm.model.generation_config.eos_token_id]), pad_id=0)
+    steps = list(decode(lm.model, draws, frozenset([lm.model.generation_config.eos_token_id]), pad_id=0))
+    assert sorted(position for step in steps for position in step.ended) == list(range(len(draws)))
     assert [draw.tokens for draw in draws] == expected
     assert len(set(map(tuple, expected))) == len(TEXTS)
     replies = generator.generate([ask(text) for text in TEXTS])
@@ -149,6 +150,21 @@ def test_texts_do_not_depend_on_batches_or_on_the_order_of_requests(lm: CausalLM
         assert generator.generate(REQUESTS) == one_by_one
         order = random.Random(batch_size).sample(range(len(REQUESTS)), len(REQUESTS))
         assert generator.generate([REQUESTS[i] for i in order]) == [one_by_one[i] for i in order]
+
+
+def test_a_reply_comes_as_its_last_sequence_ends(lm: CausalLM) -> None:
+    generator = HFGenerator(lm, batch_size=64)
+    whole = generator.generate(REQUESTS)
+    lengths = []
+    for reply in whole:
+        assert isinstance(reply, Reply)
+        lengths.append(max(one.tokens + (one.finish == "stop") for one in reply.completions))
+    steps = []
+    generator.on_step = lambda tokens, ended: steps.append((tokens, ended))
+    came = [(index, len(steps)) for index, reply in generator.stream(REQUESTS) if reply == whole[index]]
+    assert len(set(lengths)) > 1
+    assert sorted(came) == list(enumerate(lengths))
+    assert sum(ended for _, ended in steps) == 18
 
 
 def test_more_samples_keep_the_first_ones(lm: CausalLM) -> None:

@@ -3,9 +3,9 @@ sequence."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -43,8 +43,16 @@ class Draw:
         return len(self.tokens) < self.limit
 
 
+class Step(NamedTuple):
+    """One token for every sequence of a batch that has not ended."""
+
+    tokens: int
+    ended: list[int]
+    """Which draws of the batch this token ended."""
+
+
 @torch.inference_mode()
-def decode(model: Any, draws: Sequence[Draw], stop_ids: frozenset[int], pad_id: int) -> None:
+def decode(model: Any, draws: Sequence[Draw], stop_ids: frozenset[int], pad_id: int) -> Iterator[Step]:
     """Extend draws with the same sampling settings as one batch. Equal prompts are computed once."""
     device = input_device(model)
     prompts = sorted({draw.prompt for draw in draws})
@@ -64,18 +72,22 @@ def decode(model: Any, draws: Sequence[Draw], stop_ids: frozenset[int], pad_id: 
         return logits.to(device)  # a model in parts may leave them elsewhere
 
     logits = next_logits(ids, _positions(mask))
-    active = list(draws)
-    rows = torch.tensor([row_of[draw.prompt] for draw in active], device=device)
+    active = list(range(len(draws)))
+    rows = torch.tensor([row_of[draw.prompt] for draw in draws], device=device)
     cache.reorder_cache(rows)  # unlike batch_select_indices it goes where each layer's keys are
     logits = logits[rows]
     mask = mask[rows]
-    sources = [torch.Generator(device=device).manual_seed(draw.seed) for draw in active]
+    sources = [torch.Generator(device=device).manual_seed(draw.seed) for draw in draws]
     while True:
-        tokens = choose(logits, active[0].sampling, sources)
+        tokens = choose(logits, draws[0].sampling, sources)
         unfinished = []
+        ended = []
         for i, token in enumerate(tokens.tolist()):
-            if active[i].extend(token, stop_ids):
+            if draws[active[i]].extend(token, stop_ids):
                 unfinished.append(i)
+            else:
+                ended.append(active[i])
+        yield Step(len(active), ended)
         if not unfinished:
             return
         if len(unfinished) < len(active):

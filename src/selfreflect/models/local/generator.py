@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from itertools import chain, groupby
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from selfreflect.models.base import Refusal, Reply, Request
@@ -30,6 +30,11 @@ class TokenGenerator(ABC):
 
     def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
         """One reply or refusal per request, in order. Raises BackendError if the engine stops working."""
+        results = dict(self.stream(requests))
+        return [results[index] for index in range(len(requests))]
+
+    def stream(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply | Refusal]]:
+        """The results as they are done, each with the index of its request. Raises as :meth:`generate`."""
         refusals: dict[int, Refusal] = {}
         texts = []
         for index, request in enumerate(requests):
@@ -51,15 +56,13 @@ class TokenGenerator(ABC):
                 refusals[index] = refusal
             else:
                 draws[index] = self._draws(requests[index], tuple(prompt))
-        self._decode(list(draws.values()))
-        results: list[Reply | Refusal] = []
-        for index, text in enumerate(texts):
-            results.append(refusals.get(index) or self._reply(text, len(prompts[index]), draws[index]))
-        return results
+        yield from refusals.items()
+        for index in self._decode(draws):
+            yield index, self._reply(texts[index], len(prompts[index]), draws[index])
 
     @abstractmethod
-    def _decode(self, draws: Sequence[Sequence[Draw]]) -> None:
-        """Draw the completions of each request."""
+    def _decode(self, draws: Mapping[int, Sequence[Draw]]) -> Iterator[int]:
+        """Draw the completions of each request, and yield its index when the last one has ended."""
 
     def _refusal(self, tokens: int, size: str) -> Refusal | None:
         """Why the model cannot continue so many tokens, if it cannot."""
@@ -101,6 +104,8 @@ class HFGenerator(TokenGenerator):
         super().__init__(lm.tokenizer, lm.facts, lm.window)
         self.lm = lm
         self.batch_size = batch_size or (64 if lm.device == "cpu" else 256)
+        self.on_step: Callable[[int, int], None] = lambda tokens, ended: None
+        """Called with the number of tokens that were just drawn, and of the sequences that they ended."""
         self._stop_ids = _stop_ids(lm)
         self._pad_id = lm.tokenizer.pad_token_id
         if self._pad_id is None:
@@ -125,15 +130,23 @@ class HFGenerator(TokenGenerator):
         spec = ModelSpec.of(model, **fields)
         return cls(load_causal_lm(spec, progress), batch_size=spec.batch_size)
 
-    def _decode(self, draws: Sequence[Sequence[Draw]]) -> None:
+    def _decode(self, draws: Mapping[int, Sequence[Draw]]) -> Iterator[int]:
         """Batches span requests: draws of one sampling setting, and of prompts of similar length."""
-        queue = list(chain.from_iterable(draws))
-        queue.sort(key=lambda draw: (repr(draw.sampling), len(draw.prompt), draw.prompt))
-        for _, draws_alike in groupby(queue, key=lambda draw: draw.sampling):
+        missing = {index: len(own) for index, own in draws.items()}
+        yield from (index for index, count in missing.items() if not count)
+        queue = [(index, draw) for index, own in draws.items() for draw in own]
+        queue.sort(key=lambda one: (repr(one[1].sampling), len(one[1].prompt), one[1].prompt))
+        for _, draws_alike in groupby(queue, key=lambda one: one[1].sampling):
             alike = list(draws_alike)
             for start in range(0, len(alike), self.batch_size):
                 batch = alike[start : start + self.batch_size]
-                decode(self.lm.model, batch, self._stop_ids, self._pad_id)
+                for step in decode(self.lm.model, [draw for _, draw in batch], self._stop_ids, self._pad_id):
+                    self.on_step(step.tokens, len(step.ended))
+                    for position in step.ended:
+                        index = batch[position][0]
+                        missing[index] -= 1
+                        if not missing[index]:
+                            yield index
 
 
 def _stop_ids(lm: CausalLM) -> frozenset[int]:

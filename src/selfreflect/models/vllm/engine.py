@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,17 +74,18 @@ class VLLMGenerator(TokenGenerator):
             tokenizer = source.tokenizer()
         return cls(_start(source), tokenizer, {**source.facts, "name": spec.name})
 
-    def _decode(self, draws: Sequence[Sequence[Draw]]) -> None:
+    def _decode(self, draws: Mapping[int, Sequence[Draw]]) -> Iterator[int]:
         if not draws:
             return
-        prompts = _token_prompts([own[0].prompt for own in draws])
+        prompts = _token_prompts([own[0].prompt for own in draws.values()])
         try:
-            outputs = self._llm.generate(prompts, [_params(own) for own in draws], use_tqdm=False)
+            params = [_params(own) for own in draws.values()]
+            outputs = self._llm.generate(prompts, params, use_tqdm=False)
         except Exception as error:  # whatever the engine's own processes raise
             raise BackendError(
                 f"vLLM stopped generating with {excerpt(self.name)}: {excerpt(str(error), 300)}."
             ) from error
-        for own, output in zip(draws, outputs, strict=True):
+        for own, output in zip(draws.values(), outputs, strict=True):
             if len(output.outputs) < len(own):
                 own[0].failure = f"{self.name!r} gave {len(output.outputs)} of {len(own)} completions"
             for draw, part in zip(own, output.outputs, strict=False):
@@ -94,6 +95,7 @@ class VLLMGenerator(TokenGenerator):
                     draw.failure = (
                         f"vLLM ended a completion of {self.name!r} with {excerpt(part.finish_reason)}"
                     )
+        yield from draws
 
 
 def _token_prompts(prompts: Sequence[Sequence[int]]) -> list[dict[str, list[int]]]:

@@ -385,15 +385,18 @@ class Config(Record, frozen=True, kw_only=True):
         return plain
 
 
-def sampling_of(model: str) -> dict[str, dict[str, Any]]:
-    """How the demo, ``ask`` and the app sample a model, by section: the embedded one at temperature 0.7 and
+def sampling_of(model: str) -> dict[str, Any]:
+    """How the demo, ``ask`` and the app sample answers of a model: the embedded one at temperature 0.7 and
     top-p 0.9, since at the paper's temperature of 1 it writes words that do not exist."""
-    if model != "smollm2":
-        return {"answers": {}, "summaries": {}}
-    return {
-        "answers": {"temperature": 0.7, "top_p": 0.9},
-        "summaries": {"sample_temperature": 0.7, "sample_top_p": 0.9},
-    }
+    return {"temperature": 0.7, "top_p": 0.9} if model == "smollm2" else {}
+
+
+SAMPLED_ALIKE = {
+    "sample_temperature": "temperature",
+    "sample_top_p": "top_p",
+    "sample_max_new_tokens": "max_new_tokens",
+}
+"""Settings of the answers that strategies draw, and those of the answer distribution that they follow."""
 
 
 def load_config(
@@ -402,7 +405,8 @@ def load_config(
     base: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Config:
     """Merge the defaults, ``base`` (what a run directory was made with), the TOML file at ``path``, and
-    ``overrides``; the later one wins.
+    ``overrides``; the later one wins. Answers that strategies draw are sampled as the answer distribution is,
+    unless one of these says otherwise.
 
     Both mappings are section -> key -> value; an override of None leaves its key alone.
 
@@ -414,6 +418,9 @@ def load_config(
     for section in Config.__struct_fields__:
         options = {key: value for key, value in overrides.get(section, {}).items() if value is not None}
         merged[section] = {**(base or {}).get(section, {}), **file.get(section, {}), **options}
+    for own, followed in SAMPLED_ALIKE.items():
+        if followed in merged["answers"]:
+            merged["summaries"].setdefault(own, merged["answers"][followed])
     if merged["scores"].get("budget") == "none":
         merged["scores"]["budget"] = None
     try:

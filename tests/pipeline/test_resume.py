@@ -3,6 +3,7 @@ and how it is started over without losing anything."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 import tiny
 from command import Outcome, run, small, written
 
+from selfreflect.config import load_config
 from selfreflect.pipeline.questions import compare_questions
+from selfreflect.pipeline.settings import settings_of
 from selfreflect.records import Question
 from selfreflect.store.run import Run
 
@@ -302,3 +305,37 @@ def test_fresh_asks_nothing_where_nothing_could_be_lost(tmp_path: Path) -> None:
     file = written(tmp_path / "q.txt", lines(*TEXTS))
     assert stored(file, tmp_path / "r", "--fresh").code == 0
     assert list((tmp_path / "r").glob("backup-*")) == []
+
+
+# --- samples of strategies
+
+
+def test_strategies_sample_as_the_answers_were(model: Path, tmp_path: Path) -> None:
+    """At temperature 0 all answers are one text, and so is what a strategy draws."""
+    settings = written(tmp_path / "s.toml", "[answers]\ntemperature = 0\nmax_new_tokens = 6\n")
+    file, out = written(tmp_path / "q.txt", TEXTS[0]), tmp_path / "r"
+    common = ["--model", model, "--out", out]
+    answers = run("answers", "--questions", file, "--config", settings, "--num-answers", 3, *common)
+    assert answers.code == 0, answers.stderr
+    assert run("summarize", "--strategies", "concatenated_answers", "--num-samples", 3, *common).code == 0
+    whole = Run.load(out)
+    [drawn] = whole.answers.values()
+    [summary] = whole.summaries.values()
+    assert len({*drawn.answers}) == 1
+    assert summary.text.count(drawn.answers[0]) == 3
+    recorded = whole.manifest.config["summaries"]
+    assert (recorded["sample_temperature"], recorded["sample_max_new_tokens"]) == (0.0, 6)
+    assert "to do" not in run("summarize", "--out", out).stderr
+
+
+def test_an_older_directory_goes_on_sampling_as_it_did(finished: Path, tmp_path: Path) -> None:
+    out = shutil.copytree(finished, tmp_path / "r")
+    manifest = json.loads((out / "manifest.json").read_text())
+    manifest["config"]["answers"]["temperature"] = 0.5
+    for key in ("sample_temperature", "sample_top_p"):
+        del manifest["config"]["summaries"][key]
+    written(out / "manifest.json", manifest)
+    base = settings_of(out, {})
+    assert load_config(None, {}, base).summaries.sample_temperature == 1.0
+    assert load_config(None, {}, {"answers": base["answers"]}).summaries.sample_temperature == 0.5
+    assert run("summarize", "--out", out).code == 0

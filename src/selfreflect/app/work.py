@@ -119,16 +119,14 @@ class JobRunner:
         if isinstance(body, AskBody):
             model = self._choices.resolve(body.model)
             common = {"model": model, "seed": body.seed}
-            sampling = sampling_of(model)
             sections["answers"] = {
                 **common,
-                **sampling["answers"],
+                **sampling_of(model),
                 "num_answers": body.num_answers,
                 "max_new_tokens": ANSWER_TOKENS,
             }
             sections["summaries"] = {
                 **common,
-                **sampling["summaries"],
                 "max_new_tokens": SUMMARY_TOKENS,
                 "sample_max_new_tokens": ANSWER_TOKENS,
                 "num_samples": 2 * body.num_answers,

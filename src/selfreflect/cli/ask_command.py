@@ -84,8 +84,7 @@ def ask_command(
         raise DataError("the question is blank")
     text = "" if context is None else read_text(context)
     answers = overrides.config().answers
-    base = sampling_of(answers.model)
-    base["summaries"]["num_samples"] = 2 * answers.num_answers
+    base = {"answers": sampling_of(answers.model), "summaries": {"num_samples": 2 * answers.num_answers}}
     config = overrides.config(base)
     check_strategies(config.summaries.strategies)
     record = Question(id=question_id(question, text), text=question, context=text)
@@ -142,7 +141,7 @@ def demo_command(
         _tell(ACT_TWO)
     with resources.as_file(data / "demo_prompts.toml") as prompts:
         options = ExecutionOptions(prompts=prompts)
-        config = load_config(None, DEMO, sampling_of("smollm2"))
+        config = load_config(None, DEMO, {"answers": sampling_of("smollm2")})
         records = fill_run(out, config, STAGES, options, Intent(fresh, yes=yes))
     show_results(records, json)
     if json:

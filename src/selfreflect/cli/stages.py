@@ -133,7 +133,7 @@ def answers_command(
             "--limit, --shard, --split, --subset, --question-column and --context-column belong to "
             "--questions SOURCE"
         )
-    stages: list[Stage] = ["questions", "answers"] if has_source else ["answers"]
+    stages: list[Stage] = ["questions", "answers"] if has_source or add_questions else ["answers"]
     intent = Intent(fresh, add_questions=add_questions, yes=yes)
     run_stages(out, stages, overrides, intent, dry_run=dry_run, json=json)
 

@@ -143,6 +143,8 @@ def settings_of(path: Path, scores: Mapping[str, Any]) -> dict[str, dict[str, An
             break
     else:
         sections["scores"] = {}
+    if "summaries" in sections:  # older directories drew at the paper's temperature whatever answers did
+        sections["summaries"] = {"sample_temperature": 1.0, "sample_top_p": 1.0, **sections["summaries"]}
     if any(scores.get(key) is not None for key in LIMITS):
         for key in LIMITS:
             sections["scores"].pop(key, None)

@@ -174,13 +174,14 @@ def run_stages(
     config = overrides.config({} if intent.fresh else settings_of(out, overrides.given("scores")))
     is_resumed = (out / MANIFEST).exists() and not intent.fresh
     options = replace(overrides.execution, devices=None)
+    names_source = overrides.sets("questions", "source")
+    if stages == STAGES and not names_source and not is_resumed:
+        raise ConfigError(NO_QUESTIONS)
     intent = dataclasses.replace(
         intent,
-        names_source=overrides.sets("questions", "source"),
+        names_source=names_source or not is_resumed,
         names_strategies=overrides.sets("summaries", "strategies") or not is_resumed,
     )
-    if stages == STAGES and not intent.names_source and not is_resumed:
-        raise ConfigError(NO_QUESTIONS)
     if intent.names_strategies and "summaries" in stages:
         check_strategies(config.summaries.strategies)
     if dry_run:

@@ -9,7 +9,6 @@ import platform
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -128,11 +127,8 @@ class Experiment:
     def plan(self, strategies: Sequence[str]) -> None:
         """Remember strategies, so that the run can be continued without naming them again."""
         known = run_strategies(self.run)
-        if {*strategies} <= {*known}:
-            return
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        times = dict.fromkeys([*known, *strategies], now)
-        self.run.update_manifest(strategies={**times, **self.run.manifest.strategies})
+        if not {*strategies} <= {*known}:
+            self.run.update_manifest(plan={"strategies": list(dict.fromkeys([*known, *strategies]))})
 
     def summaries(self, strategies: Sequence[Named]) -> None:
         """Make the summaries that are missing, with every strategy.

@@ -15,7 +15,7 @@ from selfreflect.store.run import Run
 
 def run_strategies(run: Run) -> list[str]:
     """The strategies that the run was made with; summaries by hand have none."""
-    names = dict.fromkeys(run.manifest.strategies)
+    names = dict.fromkeys(run.manifest.plan.get("strategies", ()))
     names |= dict.fromkeys(summary.name for summary in run.summaries.values() if summary.model)
     names |= dict.fromkeys(one.name for one in run.failures if one.stage == "summaries" and one.name)
     return list(names)

@@ -105,8 +105,8 @@ class Manifest(Record, frozen=True, kw_only=True):
     """Hashes of the prompts, by stage."""
     sources: dict[str, Any] = field(default_factory=dict)
     """Where the questions came from, with the revision of the data set."""
-    strategies: dict[str, str] = field(default_factory=dict)
-    """Those that the run was asked for, each with the time (UTC) of the first request."""
+    plan: dict[str, Any] = field(default_factory=dict)
+    """What the run was asked for: ``strategies``."""
     wall_time: dict[str, float] = field(default_factory=dict)
     """Seconds per stage, added up over all resumes."""
 

@@ -124,7 +124,11 @@ def test_json_output_says_the_same(work: Work, name: str) -> None:
         known = {line["name"] for line in kept("outputs.json")[name]}
         now = [line for line in now if line["name"] in known]
     assert not w.lost(kept("shapes.json")[name], w.shape(now))
-    assert not w.differences(kept("outputs.json")[name], now)
+    old = kept("outputs.json")[name]
+    if name == "compare":  # which calls three questions too few now, without an interval
+        for line in old:
+            del line["sentence"]
+    assert not w.differences(old, now)
 
 
 def rows(report: str) -> str:
@@ -139,9 +143,15 @@ def test_a_report_states_the_same_numbers(work: Work) -> None:
     old, new = ((place / "report.md").read_text(encoding="utf-8") for place in (w.WITNESS, folder))
     assert w.numbers(rows(old)) == pytest.approx(w.numbers(rows(new)))  # there may be more notes
     page = w.page_data((folder / "page.html").read_text(encoding="utf-8"))
+    kept_page = kept("page.json")
+    for csv in (kept_page["index"]["csv"], page["index"]["csv"]):
+        for name in [name for name in csv if name.startswith("differences-")]:
+            for row in (table := w.table(csv[name])):  # three questions have no interval now
+                row.pop("95% low"), row.pop("95% high")
+            csv[name] = table
     for run in page["index"]["runs"]:  # the shares at the end of a row are new
         run["questions"] = [row[:5] for row in run["questions"]]
-    assert not w.differences(kept("page.json"), page)
+    assert not w.differences(kept_page, page)
 
 
 def test_imports_and_exports_write_the_same(work: Work) -> None:

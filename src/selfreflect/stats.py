@@ -16,6 +16,13 @@ Floats = NDArray[np.float64]
 CONFIDENCE = 0.95
 """Of every interval; its complement is the level of every test."""
 
+FEWEST_TESTED = 6
+"""On fewer differences no sign-flip test can reach p < 0.05: the most extreme of 2^5 patterns and its mirror
+have 2/32."""
+
+FEWEST_CORRELATED = 5
+"""Ranks of fewer pairs agree perfectly too often by chance: of four pairs in one of 12 cases."""
+
 EXACT_SIGN_FLIPS = 16
 """Up to this many non-zero differences, all 2**n sign patterns are enumerated."""
 
@@ -60,6 +67,11 @@ class PairedEstimate:
     losses: int
     p_value: float | None
     """Two-sided, for the hypothesis that each difference has a random sign. None without shared questions."""
+
+    @property
+    def is_testable(self) -> bool:
+        """Whether enough questions differ for the test to find anything."""
+        return self.wins + self.losses >= FEWEST_TESTED
 
 
 def clear_sign(estimate: Estimate, p_value: float | None) -> int:
@@ -216,17 +228,18 @@ def clustered_mean(per_answer: Sequence[Sequence[float]]) -> tuple[float, float 
 def rank_correlation(a: Sequence[float], b: Sequence[float]) -> Estimate:
     """Compute Spearman's rho of pairs with its 95% interval; ties share their mean rank.
 
-    The mean is None if one side does not vary, the ends with fewer than 4 pairs. The interval uses Fisher's z
-    with the variance of Bonett and Wright (2000), Psychometrika 65, 23-28: (1 + rho^2 / 2) / (n - 3).
+    The mean is None if one side does not vary, or with fewer than ``FEWEST_CORRELATED`` pairs; the ends are
+    None too if the correlation is perfect. The interval uses Fisher's z with the variance of Bonett and
+    Wright (2000), Psychometrika 65, 23-28: (1 + rho^2 / 2) / (n - 3).
     """
     n = len(a)
     x = ranks(np.asarray(a, dtype=np.float64)) - (n + 1) / 2
     y = ranks(np.asarray(b, dtype=np.float64)) - (n + 1) / 2
     scale = math.sqrt(float(x @ x) * float(y @ y))
-    if not scale:
+    if not scale or n < FEWEST_CORRELATED:
         return Estimate(None, None, None, n, n)
     rho = max(-1.0, min(1.0, float(x @ y) / scale))
-    if n < 4 or abs(rho) == 1:
+    if abs(rho) == 1:
         return Estimate(rho, None, None, n, n)
     half = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * math.sqrt((1 + rho**2 / 2) / (n - 3))
     return Estimate(rho, math.tanh(math.atanh(rho) - half), math.tanh(math.atanh(rho) + half), n, n)

@@ -358,19 +358,37 @@ def test_an_interval_around_zero_is_no_clear_difference():
     )
 
 
-def test_three_questions_are_never_a_clear_difference():
+def test_three_questions_are_too_few_and_no_interval_says_otherwise():
     """All three agree, yet three coins agree in a quarter of all cases."""
     result = both([0.5, 0.5, 0.5], [0.3, 0.4, 0.35])
     assert result.paired.difference.high < 0
-    assert result.sentence.startswith("no clear difference between other and greedy: -0.1500 [-0.2000, -0.1")
-    assert result.sentence.endswith("on 3 common questions (p = 0.25)")
+    assert result.sentence == (
+        "other against greedy: -0.1500, but 3 common questions are too few to tell; at least 6 are needed"
+    )
+    records = run({"greedy": [0.5] * 4, "cot": [0.3, 0.4, 0.35, 0.3]})
+    [row] = rows(comparison(Contender(records, "greedy"), [Contender(records, "cot")]))
+    assert (row["95% low"], row["95% high"], row["p"]) == (None, None, 2 / 2**4)
+
+
+def test_six_questions_that_agree_are_enough():
+    result = both([0.5] * 6, [0.3, 0.4, 0.35, 0.3, 0.31, 0.4])
+    assert result.sentence.startswith("other is lower (better) than greedy by 0.1")
+    assert result.paired.p_value == 2 / 2**6
+
+
+def test_ties_do_not_count_as_questions_that_tell():
+    result = both([0.5] * 8, [*[0.4] * 3, *[0.5] * 5])
+    assert result.sentence == (
+        "other against greedy: -0.0375 on 8 common questions, but they differ on 3 of them, too few to tell; "
+        "at least 6 are needed"
+    )
+    assert both([0.5] * 8, [0.5] * 8).sentence == "other and greedy are equal on 8 common questions"
 
 
 def test_too_little_in_common_is_said_in_words():
     assert both([0.5, None], [None, 0.5]).sentence == "other and greedy have no scored question in common"
-    assert (
-        both([0.5], [0.25]).sentence
-        == "one question is too few to compare other with greedy: -0.2500 on 1 common question"
+    assert both([0.5], [0.25]).sentence == (
+        "other against greedy: -0.2500, but 1 common question is too few to tell; at least 6 are needed"
     )
 
 
@@ -390,8 +408,8 @@ def test_the_comparison_has_a_row_for_each_contender():
         4,
         2 / 16,
     )
-    assert "cot and greedy" in table.notes[0]
-    assert "greedy (two) and greedy (one)" in table.notes[1]
+    assert "cot against greedy: " in table.notes[0]
+    assert "greedy (two) against greedy (one): " in table.notes[1]
     assert table.notes[-1].endswith("not adjusted for multiple comparisons")
 
 

@@ -152,7 +152,7 @@ def demo_command(
     print_question(records, SHOWN)
     page = out / "report.html"
     try:
-        write_page(page, [records], [out], None, "spelling", [])
+        write_page(page, [records], None, "spelling", [])
     except MissingExtraError as error:
         say(f"no report page: {error}")
         return

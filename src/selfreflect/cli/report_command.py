@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import to_builtins
-
 from selfreflect.cli import settings as o
 from selfreflect.cli.console import emit, make_folder, print_table, say, say_report, write_file
 from selfreflect.cli.settings import option
 from selfreflect.cli.show import print_question, show_results
 from selfreflect.errors import ConfigError, DataError
-from selfreflect.pipeline.records import run_records
+from selfreflect.pipeline.records import records_by_judge
 from selfreflect.records import Information, Score
 from selfreflect.report.measures import INFORMATION, SELFREFLECT, Measure
 from selfreflect.report.run_records import RunRecords
@@ -22,8 +20,10 @@ from selfreflect.store.run import Run
 from selfreflect.store.trim import PARTS, removable_parts
 
 if TYPE_CHECKING:
+    from selfreflect.render.table import Table
     from selfreflect.report.comparison import Contender
 
+JUDGE = option("--judge NAME", "Only scores by this judge, where several have scored a run. [default: all]")
 LARGE_PAGE = 3_000_000
 """Bytes above which a page opens slowly on small machines."""
 
@@ -55,12 +55,14 @@ def report_command(
     question: str | None = option(
         "--question TEXT", "Show this question in full: its text, a part that only it has, or its id."
     ),
+    judge: str | None = JUDGE,
     json: o.Json = False,
 ) -> None:
     """Show the results of runs, and write tables, a page or figures.
 
     Gives mean score, interval, n and coverage for every strategy, and the reason of every failure. Needs no
-    model.
+    model. Where several judges have scored a run, tables show them one after the other and then side by side;
+    page and figures show the first, or --judge.
     """
     for path in output:
         if path.suffix not in (".html", ".md", ".csv"):
@@ -70,43 +72,57 @@ def report_command(
         raise ConfigError("--groups meaning changes only the page. Add --output FILE.html")
     if leave_out and not has_page:
         raise ConfigError("--leave-out changes only the page. Add --output FILE.html")
-    records = _load_records(runs, detail=has_page or question is not None)
+    by_run = _load_records(runs, judge, detail=has_page or question is not None)
+    records = [one for of_run in by_run for one in of_run]
+    first = [of_run[0] for of_run in by_run]
     for run in records:
         show_results(run, json)
         if question is not None and not json:
             print_question(run, question, answers=20)
+    if not json:
+        for table in _judge_tables(by_run):
+            print_table(table)
     if not (output or figures or json):
         say_report(runs)
     for path in output:
         if path.suffix == ".html":
-            write_page(path, records, runs, baseline, groups, list(dict.fromkeys(leave_out)))
+            write_page(path, first, baseline, groups, list(dict.fromkeys(leave_out)))
             say(f"Open {path} in a browser.")
         else:
-            write_file(path, _markdown(records) if path.suffix == ".md" else _csv(records))
+            write_file(path, _markdown(by_run) if path.suffix == ".md" else _csv(records))
     if figures is not None:
         from selfreflect.report.figures import paper_figures
 
-        drawings = paper_figures(records, baseline)
+        drawings = paper_figures(first, baseline)
         make_folder(figures)
         for name, text in drawings.items():
             write_file(figures / name, text)
 
 
-def _load_records(paths: Sequence[Path], *, detail: bool) -> list[RunRecords]:
-    """Load run directories, labelled by their names, or by their paths if two names are the same."""
+def _load_records(paths: Sequence[Path], judge: str | None, *, detail: bool) -> list[list[RunRecords]]:
+    """Load run directories, each once per judge or only by ``judge``.
+
+    They are labelled by their names, or by their paths if two names are the same.
+    """
     names = Counter(path.name for path in paths)
     records = []
     for path in paths:
         label = str(path) if names[path.name] > 1 else None
         # tables need no detail: with it, a dozen large runs would not fit into memory
-        records.append(run_records(Run.load(path, detail=detail), label))
+        records.append(records_by_judge(Run.load(path, detail=detail), label, judge))
     return records
+
+
+def _judge_tables(by_run: Sequence[Sequence[RunRecords]]) -> list[Table]:
+    """Tables of the judges of each run that has several."""
+    from selfreflect.report.judges import judge_tables
+
+    return [table for of_run in by_run for table in judge_tables(of_run)]
 
 
 def write_page(
     file: Path,
     records: Sequence[RunRecords],
-    paths: Sequence[Path],
     baseline: str | None,
     groups: str,
     left_out: Sequence[str],
@@ -114,7 +130,7 @@ def write_page(
     """Write the page, and say how to make a large one smaller."""
     from selfreflect.report.page.build import report_page
 
-    manifests = [to_builtins(Run.load(path).manifest) for path in paths]
+    manifests = [run.manifest for run in records]
     page = report_page(records, manifests, baseline=baseline, grouping=o.grouping(groups), left_out=left_out)
     write_file(file, page)
     size = len(page.encode("utf-8"))
@@ -136,19 +152,20 @@ def write_page(
     )
 
 
-def _markdown(records: Sequence[RunRecords]) -> str:
+def _markdown(by_run: Sequence[Sequence[RunRecords]]) -> str:
     from selfreflect.render.table import to_markdown
     from selfreflect.report.overview import failure_table, overview
     from selfreflect.report.paste_curve import paste_table, run_curve
 
     tables = []
-    for run in records:
+    for run in (one for of_run in by_run for one in of_run):
         tables.append(to_markdown(overview(run)))
         placed = run_curve(run)
         if placed is not None:
             tables.append(to_markdown(paste_table(*placed)))
         if run.failures:
             tables.append(to_markdown(failure_table(run)))
+    tables += map(to_markdown, _judge_tables(by_run))
     return "\n".join(tables)
 
 
@@ -164,35 +181,52 @@ def compare_command(
     baseline: str | None = option(
         "--baseline STRATEGY", "Strategy of the first run to compare with. [default: its first]"
     ),
+    judge: str | None = JUDGE,
     json: o.Json = False,
 ) -> None:
     """Compare strategies and runs with a baseline.
 
     Gives paired differences with 95 % intervals, wins and losses, on the questions that both have scored.
+    Where several judges have scored the first run, each compares in turn, and then they stand side by side.
     """
     from selfreflect.report.comparison import comparisons, contenders
 
-    records = _load_records(runs, detail=False)
-    if not records[0].strategies:
+    by_run = _load_records(runs, judge, detail=False)
+    if not by_run[0][0].strategies:
         raise DataError(
             f"{runs[0]} holds no summaries yet. Make some with: selfreflect summarize --out {runs[0]}"
         )
-    base, *others = contenders(records, baseline)
+    for first in by_run[0]:
+        base, *others = contenders([first, *_same_judge(by_run[1:], first.judge)], baseline)
+        if json:
+            for other in others:
+                emit(_line(base, other))
+        else:
+            for table, _ in comparisons(base, others):
+                print_table(table)
     if not json:
-        for table, _ in comparisons(base, others):
+        for table in _judge_tables(by_run):
             print_table(table)
         say_report(runs)
-        return
-    for other in others:
-        line = {
-            "baseline": {"run": base.label, "strategy": base.strategy},
-            "run": other.label,
-            "strategy": other.strategy,
-            **_difference(base, other, SELFREFLECT),
-        }
-        if base.run.information and other.run.information:
-            line["recovered"] = _difference(base, other, INFORMATION)
-        emit(line)
+
+
+def _same_judge(by_run: Sequence[Sequence[RunRecords]], judge: str) -> list[RunRecords]:
+    """Each run as this judge scored it; if it did not, as the first judge did."""
+    return [next((one for one in of_run if one.judge == judge), of_run[0]) for of_run in by_run]
+
+
+def _line(base: Contender, other: Contender) -> dict[str, Any]:
+    """The JSON line of a comparison."""
+    line = {
+        "baseline": {"run": base.label, "strategy": base.strategy},
+        "run": other.label,
+        "strategy": other.strategy,
+        "judge": other.run.judge,
+        **_difference(base, other, SELFREFLECT),
+    }
+    if base.run.information and other.run.information:
+        line["recovered"] = _difference(base, other, INFORMATION)
+    return line
 
 
 def _difference(base: Contender, other: Contender, measure: Measure) -> dict[str, Any]:

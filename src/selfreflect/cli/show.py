@@ -67,6 +67,7 @@ def show_results(records: RunRecords, json: bool) -> None:
             "coverage": estimate.coverage,
             "median_words": result.median_words,
             "failures": result.failures,
+            "judge": records.judge,
         }
         if records.information:
             line |= {

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from msgspec import to_builtins
+
 from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.pipeline.settings import scoring_label
+from selfreflect.render.text import one_line
 from selfreflect.report.run_records import RunRecords
 from selfreflect.sources.items import Item, items_from_records
 from selfreflect.store.run import Run
@@ -29,14 +32,15 @@ def run_records(run: Run, label: str | None = None) -> RunRecords:
         information=run.information,
         controls=run.controls,
         judge=scoring_label(run.manifest.config["scores"]) if "scores" in run.manifest.config else "",
+        manifest=to_builtins(run.manifest),
     )
 
 
-def records_by_judge(run: Run, label: str, judge: str | None = None) -> list[RunRecords]:
+def records_by_judge(run: Run, label: str | None = None, judge: str | None = None) -> list[RunRecords]:
     """What a report needs of each scoring of a run, labelled by its judge too if there are several.
 
     Args:
-        judge: take only scorings by this judge, or the one with this label.
+        judge: take only scorings by this judge, or the one that a report calls so.
 
     Raises:
         ConfigError: there is none.
@@ -45,17 +49,19 @@ def records_by_judge(run: Run, label: str, judge: str | None = None) -> list[Run
     for name in run.scorings:
         run.select_scoring(name)
         records.append(run_records(run, label))
+    judges = [one.judge for one in records]
     if len(records) > 1:
-        records = [replace(one, label=f"{label}, judge {one.judge}") for one in records]
+        for index, one in enumerate(records):
+            others = [*judges[:index], *judges[index + 1 :]]
+            records[index] = replace(one, label=f"{one.label}, judge {one.judge}", other_judges=others)
     if judge is None:
         return records
     chosen = [one for one in records if one.judge == judge]
     chosen = chosen or [one for one in records if one.judge.startswith(f"{judge}, ")]
     if not chosen:
-        labels = [one.judge for one in records if one.judge]
-        known = f", only by {'; '.join(labels)}" if labels else ""
+        known = "; ".join(map(one_line, filter(None, judges))) or "nobody"
         raise ConfigError(
-            f"--judge: {label} has no scores by {excerpt(judge)}{known}.{nearest(judge, labels)}"
+            f"--judge: {run.path} has scores by {known}, not by {excerpt(judge)}.{nearest(judge, judges)}"
         )
     return chosen
 

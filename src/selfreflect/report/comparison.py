@@ -12,7 +12,7 @@ from selfreflect.render.table import Column, Table
 from selfreflect.report.measures import SELFREFLECT, Measure, run_measures
 from selfreflect.report.overview import METHOD, approximate, estimate_note
 from selfreflect.report.run_records import RunRecords
-from selfreflect.stats import PairedEstimate, clear_sign
+from selfreflect.stats import FEWEST_TESTED, PairedEstimate, clear_sign
 
 
 def columns(measure: Measure) -> tuple[Column, ...]:
@@ -80,10 +80,18 @@ class Comparison:
         signed, size = self.measure.difference, self.measure.difference.removeprefix("+")
         if estimate.mean is None:
             return f"{other} and {baseline} have no {self.measure.defined} question in common"
-        on = f"on {estimate.n} common question{'' if estimate.n == 1 else 's'}"
-        if estimate.low is None or estimate.high is None or p_value is None:
+        on = f"on {estimate.n} common questions"
+        needed = f"too few to tell; at least {FEWEST_TESTED} are needed"
+        if estimate.n < FEWEST_TESTED:
+            few = "1 common question is" if estimate.n == 1 else f"{estimate.n} common questions are"
+            return f"{other} against {baseline}: {estimate.mean:{signed}}, but {few} {needed}"
+        if estimate.low is None or estimate.high is None or p_value is None or not self.paired.is_testable:
+            differing = estimate.n - self.paired.ties
+            if differing == 0:
+                return f"{other} and {baseline} are equal {on}"
             return (
-                f"one question is too few to compare {other} with {baseline}: {estimate.mean:{signed}} {on}"
+                f"{other} against {baseline}: {estimate.mean:{signed}} {on}, but they differ on {differing} "
+                f"of them, {needed}"
             )
         if not clear_sign(estimate, p_value):
             interval = f"{estimate.mean:{signed}} [{estimate.low:{signed}}, {estimate.high:{signed}}]"
@@ -144,7 +152,8 @@ def comparison(baseline: Contender, others: Sequence[Contender], measure: Measur
             both = [*baseline.scores.values(), *other.scores.values()]
             scores += other.scores.values()
         mean = approximate(difference.mean, any(score.estimate for score in both))
-        cells = (mean, difference.low, difference.high, difference.n, difference.coverage)
+        ends = (difference.low, difference.high) if paired.is_testable else (None, None)
+        cells = (mean, *ends, difference.n, difference.coverage)
         counts = (paired.wins, paired.ties, paired.losses, paired.p_value)
         rows.append((other.label, other.strategy, *cells, *counts))
         notes += [result.sentence, *_warnings(baseline, other, measure)]

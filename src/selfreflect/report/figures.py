@@ -25,6 +25,7 @@ from selfreflect.report.measures import INFORMATION, SELFREFLECT, Measure
 from selfreflect.report.overview import CONTROL, joined, overview
 from selfreflect.report.paste_curve import PasteCurve, StrategyPoint, paste_table, run_curve
 from selfreflect.report.run_records import RunRecords
+from selfreflect.stats import FEWEST_CORRELATED
 
 _COLUMNS: dict[Style, int] = {"paper": 4, "page": 2}
 _MARGIN = 1.06
@@ -146,8 +147,10 @@ def length_figure(name: str, audits: Mapping[str, Points], style: Style = "paper
             worst = max(worst, *scores)
             panel.plot(words, scores, "o", color=MARK, markersize=DOT, markeredgewidth=0)
             rho = length_correlation(points).mean
-            value = "undefined" if rho is None else format(rho, "+z.2f").replace("-", "−")
-            panel.set_title(f"{short_name(strategy, limit=20)}\nρ = {value}")
+            value = "ρ undefined" if rho is None else f"ρ = {rho:+z.2f}".replace("-", "−")
+            if len(points) < FEWEST_CORRELATED:
+                value = f"n = {len(points)}, too few for ρ"
+            panel.set_title(f"{short_name(strategy, limit=20)}\n{value}")
         for panel in panels[len(audits) :]:
             panel.set_visible(False)
         # shared by all panels

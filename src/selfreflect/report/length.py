@@ -8,7 +8,7 @@ from statistics import median
 
 from selfreflect.render.table import Column, Table
 from selfreflect.report.run_records import RunRecords
-from selfreflect.stats import Estimate, rank_correlation
+from selfreflect.stats import FEWEST_CORRELATED, Estimate, rank_correlation
 
 _CORRELATION = "+z.2f"
 COLUMNS = (
@@ -60,6 +60,8 @@ def length_table(audits: Mapping[str, Points]) -> Table:
         words = float(median(words for words, _ in points.values())) if points else None
         rows.append((strategy, rho.mean, rho.low, rho.high, rho.n, words))
     notes = [METHOD]
+    if any(0 < len(points) < FEWEST_CORRELATED for points in audits.values()):
+        notes[0] += f"; none with fewer than {FEWEST_CORRELATED} summaries"
     better, pairs = _longer_is_better(audits)
     if pairs:
         notes.insert(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from selfreflect.errors import DataError, excerpt, nearest
 from selfreflect.records import (
@@ -55,6 +55,10 @@ class RunRecords:
     """By question id."""
     judge: str = ""
     """The judge whose scores these are, with settings that are not the defaults; empty if unknown."""
+    other_judges: Sequence[str] = ()
+    """Those who scored the run, too."""
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+    """What the run was made with, as plain values."""
 
     def question(self, wanted: str) -> Question:
         """Look up a question by its id, its text, or a part of its text that no other question has.

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from selfreflect.errors import MissingExtraError
-from selfreflect.stats import Estimate, Floats, clear_sign, mean_interval, sign_flip_p
+from selfreflect.stats import FEWEST_CORRELATED, Estimate, Floats, clear_sign, mean_interval, sign_flip_p
 
 Kind = Literal["spearman", "pearson"]
 Numbers = Sequence[float] | Floats
@@ -24,9 +24,6 @@ ALPHA, POWER = 0.05, 0.8
 RESAMPLES = 2_000
 FEWEST_RESAMPLED = 5
 """Fewer units allow no bootstrap: four have only 35 different resamples."""
-FEWEST_TESTED = 6
-"""On fewer items no sign-flip test can reach p < 0.05: the most extreme of 2^5 patterns and its mirror have
-2/32."""
 _RELATIVE_DIGITS = 9
 """Smaller parts of the largest value are taken to be rounding."""
 
@@ -194,14 +191,15 @@ def correlation_interval(
 
     Points of one group (such as the summaries of one item) depend on each other and are drawn together. Ranks
     are those among all points: ranked again in each resample, points drawn twice would be ties that the data
-    do not have. At exactly 1 or -1 there is no interval, because every resample would agree.
+    do not have. At exactly 1 or -1 there is no interval, because every resample would agree. Fewer than
+    ``FEWEST_CORRELATED`` points have no correlation.
     """
     a, b = _sides(x, y)
     if kind == "spearman":
         ranks = scipy_stats().rankdata
         a, b = ranks(a), ranks(b)
     mean = pearson(a, b)
-    if mean is None:
+    if mean is None or len(a) < FEWEST_CORRELATED:
         return Estimate(None, None, None, len(a), len(a))
     if math.isclose(abs(mean), 1, rel_tol=1e-12):
         return Estimate(float(round(mean)), None, None, len(a), len(a))

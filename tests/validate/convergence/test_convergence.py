@@ -15,6 +15,7 @@ from studies import rows, table
 from selfreflect.errors import DataError
 from selfreflect.render.table import to_csv, to_markdown
 from selfreflect.sources.items import Item
+from selfreflect.stats import FEWEST_TESTED
 from selfreflect.validate.base import MetricInfo, Undefined, Value
 from selfreflect.validate.catalogue import MASKED
 from selfreflect.validate.convergence.resampling import (
@@ -31,7 +32,6 @@ from selfreflect.validate.convergence.resampling import (
 from selfreflect.validate.convergence.study import Convergence
 from selfreflect.validate.measure import measure
 from selfreflect.validate.metrics.masked import Masked
-from selfreflect.validate.statistics import FEWEST_TESTED
 
 LOWER = MetricInfo(name="selfreflect", better="lower", group="selfreflect", about="")
 HIGHER = MetricInfo(name="rouge_l", better="higher", group="competitor", about="")

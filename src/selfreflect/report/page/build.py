@@ -157,6 +157,7 @@ def _headline(runs: Sequence[RunRecords]) -> list[tuple[str, str]]:
     """Names and values of the figures at the top of the page."""
     questions: set[tuple[str, str]] = set()
     judges: set[str] = set()
+    others: dict[str, None] = {}
     answers = 0
     scores = 0
     measured = 0
@@ -164,15 +165,19 @@ def _headline(runs: Sequence[RunRecords]) -> list[tuple[str, str]]:
         questions.update((id_, question.text) for id_, question in run.questions.items())
         judges.update(score.judge for score in run.scores.values())
         judges.update(information.judge for information in run.information.values())
+        others |= dict.fromkeys(run.other_judges)
         answers += sum(len(run.answers[id_].answers) for id_ in run.questions if id_ in run.answers)
         scores += sum(len(run.strategy_scores(name)) for name in run.strategies)
         measured += sum(len(run.strategy_information(name)) for name in run.strategies)
-    return [
+    figures = [
         ("questions", f"{len(questions):,}"),
         ("sampled answers", f"{answers:,}"),
         ("scores", f"{scores:,}") if scores or not measured else ("summaries measured", f"{measured:,}"),
         ("judge", ", ".join(sorted(judges)) or "none"),
     ]
+    if others:  # each has a page of its own, with --judge
+        figures.append(("also scored by", "; ".join(others)))
+    return figures
 
 
 def _markup(svg: str) -> Markup:

@@ -15,9 +15,9 @@ from statistics import NormalDist, fmean, variance
 
 import numpy as np
 
-from selfreflect.stats import Floats, clustered_mean
+from selfreflect.stats import FEWEST_TESTED, Floats, clustered_mean
 from selfreflect.validate.base import MetricInfo, Parts, Value
-from selfreflect.validate.statistics import FEWEST_TESTED, Indices
+from selfreflect.validate.statistics import Indices
 
 DRAWS = 500
 STABLE = 0.95

@@ -21,7 +21,7 @@ from selfreflect.render.plots import Curve, Plot
 from selfreflect.render.table import Approximate, Cell, Table
 from selfreflect.sources.files import listed
 from selfreflect.sources.items import Item
-from selfreflect.stats import mean_interval
+from selfreflect.stats import FEWEST_TESTED, mean_interval
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.convergence.resampling import (
     DRAWS,
@@ -37,7 +37,6 @@ from selfreflect.validate.convergence.resampling import (
     spreads,
     stable_from,
 )
-from selfreflect.validate.statistics import FEWEST_TESTED
 from selfreflect.validate.study import (
     Finding,
     interval,

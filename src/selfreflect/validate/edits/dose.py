@@ -18,7 +18,7 @@ from selfreflect.models.base import seed_for
 from selfreflect.render.plots import Curve, Plot
 from selfreflect.render.table import Cell
 from selfreflect.sources.items import Item
-from selfreflect.stats import clear_sign, sign_flip_p
+from selfreflect.stats import FEWEST_TESTED, clear_sign, sign_flip_p
 from selfreflect.validate.base import MetricInfo, Value
 from selfreflect.validate.edits.statements import (
     CORRELATION,
@@ -31,7 +31,7 @@ from selfreflect.validate.edits.statements import (
     other_possibilities,
     stated,
 )
-from selfreflect.validate.statistics import FEWEST_TESTED, Worsening, bounded_mean, spearman
+from selfreflect.validate.statistics import Worsening, bounded_mean, spearman
 from selfreflect.validate.study import (
     Finding,
     counted,

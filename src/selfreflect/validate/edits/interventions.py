@@ -17,6 +17,7 @@ from selfreflect.models.base import Generator, Message, Refusal, Reply, Request,
 from selfreflect.render.plots import Plot
 from selfreflect.render.table import Cell, Table
 from selfreflect.sources.items import Item
+from selfreflect.stats import FEWEST_TESTED
 from selfreflect.text import normalise_question
 from selfreflect.validate.base import MetricInfo, Undefined, Value
 from selfreflect.validate.edits.statements import (
@@ -31,7 +32,7 @@ from selfreflect.validate.edits.statements import (
     other_possibilities,
     stated,
 )
-from selfreflect.validate.statistics import FEWEST_TESTED, Worsening, bounded_mean, detectable_rate
+from selfreflect.validate.statistics import Worsening, bounded_mean, detectable_rate
 from selfreflect.validate.study import (
     Finding,
     counted,

@@ -1,0 +1,80 @@
+"""The scores of one run by several judges, side by side: whether they order summaries alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
+from selfreflect.render.table import Cell, Column, Table
+from selfreflect.report.measures import INFORMATION, SELFREFLECT, Measure
+from selfreflect.report.run_records import RunRecords
+from selfreflect.stats import FEWEST_CORRELATED, Estimate, ratio_interval
+
+Numbers = Mapping[str, Mapping[str, float]]
+"""A measure by strategy and question id."""
+
+
+def judge_tables(runs: Sequence[RunRecords]) -> list[Table]:
+    """Tabulate the strategies' means by each judge, for every measure that several judges have; the notes say
+    how far each two agree.
+
+    Args:
+        runs: the records of one run, once for each judge.
+    """
+    tables = []
+    for measure in (INFORMATION, SELFREFLECT):
+        with_values = {}
+        for run in runs:
+            numbers = {name: measure.of_strategy(run, name).values for name in run.strategies}
+            if any(numbers.values()):
+                with_values[run.judge] = run, numbers
+        if len(with_values) > 1:
+            tables.append(_judge_table(with_values, measure))
+    return tables
+
+
+def _judge_table(judged: Mapping[str, tuple[RunRecords, Numbers]], measure: Measure) -> Table:
+    strategies = dict.fromkeys(name for run, _ in judged.values() for name in run.strategies)
+    rows: list[tuple[Cell, ...]] = []
+    for name in strategies:
+        means = []
+        for run, _ in judged.values():
+            means.append(measure.of_strategy(run, name).estimate(len(run.questions)).mean)
+        rows.append((name, *means))
+    notes = []
+    for (judge, (_, numbers)), (other, (_, others)) in combinations(judged.items(), 2):
+        notes.append(_agreement_sentence(judge, other, same_order(numbers, others)))
+    columns = (Column("strategy"), *(Column(judge, measure.form) for judge in judged))
+    return Table(f"{measure.title}; by judge", columns, tuple(rows), tuple(notes))
+
+
+def same_order(first: Numbers, second: Numbers) -> Estimate:
+    """Estimate the share of pairs of summaries of one question that two judges put in the same order.
+
+    Pairs that are equal to one of them do not count; ``n`` is the number of questions with a pair.
+    """
+    counts: dict[str, list[int]] = {}
+    strategies = [name for name in first if name in second]
+    for a, b in combinations(strategies, 2):
+        for id_ in first[a].keys() & first[b].keys() & second[a].keys() & second[b].keys():
+            difference = first[a][id_] - first[b][id_]
+            other = second[a][id_] - second[b][id_]
+            if difference and other:
+                count = counts.setdefault(id_, [0, 0])
+                count[0] += (difference > 0) == (other > 0)
+                count[1] += 1
+    return ratio_interval([(same, pairs) for same, pairs in counts.values()], len(counts))
+
+
+def _agreement_sentence(judge: str, other: str, share: Estimate) -> str:
+    if share.mean is None:
+        return f"{judge} and {other} have no two summaries of one question in common"
+    on = f"{share.n} question{'' if share.n == 1 else 's'}"
+    if share.n < FEWEST_CORRELATED:
+        few = f"too few to tell whether {judge} and {other} agree"
+        return f"{on}: {few}; at least {FEWEST_CORRELATED} are needed"
+    interval = "" if share.low == share.high else f" [{share.low:.0%}, {share.high:.0%}]"
+    return (
+        f"{judge} and {other} put two summaries of one question in the same order in {share.mean:.0%}"
+        f"{interval} of pairs, on {on}; chance is 50%"
+    )

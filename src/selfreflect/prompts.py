@@ -96,6 +96,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: is not a TOML file: {error}") from error
+    except RecursionError:
+        raise ConfigError(f"{path}: is nested too deeply") from None
 
 
 def check_known(path: Path | None, what: str, name: str, known: Mapping[str, object]) -> None:

@@ -331,3 +331,13 @@ def test_a_long_answer_gets_a_score(tmp_path: Path) -> None:
     path = written(tmp_path / "items.json", [item(answers=["Radishes.", long])])
     [line] = run("score", "--items", path, "--judge", large, "--json").json
     assert 0 <= line["score"] <= 1
+
+
+def test_files_that_are_nested_too_deeply_or_hold_half_a_character(tmp_path: Path) -> None:
+    deep = written(tmp_path / "deep.toml", "a = " + "[" * 5000 + "]" * 5000)
+    for option in ("--config", "--prompts"):
+        outcome = run("run", option, deep, "--questions", "bundled", "--out", tmp_path / "out")
+        assert (outcome.code, "is nested too deeply" in outcome.said) == (2, True)
+    half = written(tmp_path / "half.json", '[{"\\ud800": 1}]')
+    outcome = run("import", "--questions", half, "--out", tmp_path / "out")
+    assert (outcome.code, "record 1" in outcome.said) == (2, True)

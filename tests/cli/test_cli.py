@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 import tiny
+import typer
 from command import COMMAND, environment, run, small, written
 
 import selfreflect
-from selfreflect.cli import COMMANDS, application, console
+from selfreflect.cli import COMMANDS, _guarded, application, console
 from selfreflect.store.run import Run
 
 FIELDS = {"id", "summary", "score", "stderr", "token_tasks", "judge"}
@@ -589,3 +590,26 @@ def test_a_log_file_gets_a_line_a_minute(
         "scores: 2 of 5 after 1 min",
         "scores: 4 of 5 after 2 min",
     ]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (ZeroDivisionError("\x1b[2Jboom"), 70, "this is a bug in selfreflect"),
+        (OSError(5, "Input/output error"), 70, "this is a bug in selfreflect"),
+        (MemoryError(), 2, "out of memory"),
+    ],
+)
+def test_a_bug_has_an_exit_code_of_its_own_and_can_be_reported(
+    capsys: pytest.CaptureFixture[str], error: Exception, code: int, said: str
+) -> None:
+    def command() -> None:
+        raise error
+
+    with pytest.raises(typer.Exit) as left:
+        _guarded(command)()
+    assert left.value.exit_code == code
+    stderr = capsys.readouterr().err
+    assert said in stderr
+    assert "\x1b" not in stderr
+    assert ("in command\n    raise error" in stderr) == (code == 70)

@@ -41,7 +41,7 @@ def _command() -> Any:
 
 
 def run(*arguments: object, stdin: str | bytes | None = None) -> Outcome:
-    """Run a command in this process. Anything that is not a deliberate exit is raised here."""
+    """Run a command in this process. A bug is raised here."""
     with CliRunner().isolation(input=stdin) as (stdout, stderr, _):
         with pytest.raises(SystemExit) as left:
             _command()([str(argument) for argument in arguments], prog_name="selfreflect")
@@ -50,6 +50,7 @@ def run(*arguments: object, stdin: str | bytes | None = None) -> Outcome:
         said = [stream.getvalue().decode().replace("\r\n", "\n") for stream in (stdout, stderr)]
     code = left.value.code or 0
     assert isinstance(code, int)
+    assert code != 70, said[1]  # a bug
     return Outcome(code, *said)
 
 

@@ -8,10 +8,12 @@ import functools
 import gc
 import inspect
 import os
+import platform
 import sys
+import traceback
 from collections.abc import Callable, Iterable
 from importlib import import_module
-from typing import ParamSpec, TypeVar
+from typing import NoReturn, ParamSpec, TypeVar
 
 import typer
 
@@ -47,6 +49,10 @@ FILES |= dict.fromkeys(("run", "questions", "answers", "summarize"), "stages")
 """The files of commands that share one. Any other is in its own, ``NAME_command``."""
 
 
+_EX_SOFTWARE = 70
+"""What the system's `sysexits.h` names an error in the program itself."""
+
+
 def main() -> None:
     """Run the command line of this process."""
     set_library_defaults()
@@ -76,7 +82,8 @@ def application(commands: Iterable[str] = tuple(COMMANDS)) -> typer.Typer:
         help="Draw a language model's answer distribution, let it summarise its own belief, and score how "
         "faithful the summary is.",
         epilog="Exit codes: 0 done; 1 done, with failures recorded; 2 bad usage or input, or a server that "
-        "does not answer (the message says what and where); 130 interrupted (finished work is saved).",
+        "does not answer (the message says what and where); 70 a bug in selfreflect; 130 interrupted "
+        "(finished work is saved).",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,  # it would take "[default: 50]" for a tag and drop it
@@ -101,7 +108,7 @@ def _options(
 
 
 def _guarded(command: Callable[P, T]) -> Callable[P, T]:
-    """Turn expected errors into a message and an exit code; a bug keeps its traceback."""
+    """Turn errors into a message and an exit code; a bug keeps its traceback, to be reported."""
 
     @functools.wraps(command)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -118,12 +125,32 @@ def _guarded(command: Callable[P, T]) -> Callable[P, T]:
             raise typer.Exit(141) from None
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                raise
+                _exit_with_bug(error)
             _drop_stdout()
             say(f"error: cannot write the output: {error.strerror}. Make room, and run the command again.")
             raise typer.Exit(2) from None
+        except MemoryError:
+            say("error: out of memory. Use smaller numbers or another machine; finished work is saved.")
+            raise typer.Exit(2) from None
+        except (typer.Exit, typer.Abort, typer.BadParameter):
+            raise
+        except Exception as error:
+            _exit_with_bug(error)
 
     return guarded
+
+
+def _exit_with_bug(error: Exception) -> NoReturn:
+    """Print what a report of a bug needs, and exit with 70, which no other outcome has."""
+    from selfreflect import __version__
+
+    for line in "".join(traceback.format_exception(error)).splitlines():
+        say(line)
+    say(
+        f"error: this is a bug in selfreflect {__version__} (Python {platform.python_version()}, "
+        f"{platform.system()}). Please report it with the lines above. Finished work is saved."
+    )
+    raise typer.Exit(_EX_SOFTWARE) from None
 
 
 def _drop_stdout() -> None:

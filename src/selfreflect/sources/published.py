@@ -155,6 +155,10 @@ def _read(path: str | Path | None, kind: type[PublishedRow]) -> dict[str, Publis
             raise DataError(
                 f"{path}, record {number}: {error}. A record here is an object with: {fields}."
             ) from None
+        except UnicodeEncodeError:
+            raise DataError(
+                f"{path}, record {number}: the name of a field holds half a surrogate pair. Correct it."
+            ) from None
         if row.question in rows:
             first = list(rows).index(row.question) + 1
             raise DataError(

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from selfreflect.cli import settings as o
 from selfreflect.cli.console import emit, make_folder, print_table, say, say_report, write_file
 from selfreflect.cli.settings import option
@@ -14,6 +16,7 @@ from selfreflect.cli.show import print_question, show_results
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.pipeline.records import records_by_judge
 from selfreflect.records import Information, Score
+from selfreflect.render.text import one_line
 from selfreflect.report.measures import INFORMATION, SELFREFLECT, Measure
 from selfreflect.report.run_records import RunRecords
 from selfreflect.store.run import Run
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from selfreflect.report.comparison import Contender
 
 JUDGE = option("--judge NAME", "Only scores by this judge, where several have scored a run. [default: all]")
+THRESHOLD = 3
+"""Exit status if a condition of --fail-if holds; 1 means recorded failures, and 2 an error."""
 LARGE_PAGE = 3_000_000
 """Bytes above which a page opens slowly on small machines."""
 
@@ -182,32 +187,58 @@ def compare_command(
         "--baseline STRATEGY", "Strategy of the first run to compare with. [default: its first]"
     ),
     judge: str | None = JUDGE,
+    fail_if: list[str] = option(
+        "--fail-if CONDITION", "Exit with 3 if this holds, such as 'worse > 0'. Can be repeated.", []
+    ),
     json: o.Json = False,
 ) -> None:
     """Compare strategies and runs with a baseline.
 
     Gives paired differences with 95 % intervals, wins and losses, on the questions that both have scored.
     Where several judges have scored the first run, each compares in turn, and then they stand side by side.
+
+    For continuous integration, --fail-if takes a name, one of < <= > >= == !=, and a number or another name:
+
+    'worse > 0': a strategy is clearly worse than the baseline;
+
+    'recovered.difference < -5%': summaries of a strategy tell less by more than 5 points;
+
+    'losses > wins': a strategy is worse on more questions than it is better on.
+
+    Names: better, worse and unclear count strategies; difference, low, high, n, wins, ties, losses and
+    p_value are each strategy's. They are about SelfReflect scores, and after "recovered." about what
+    summaries tell. Exit codes: 0 no condition holds, 3 one does, 2 an error, such as a number that is not
+    defined.
     """
     from selfreflect.report.comparison import comparisons, contenders
+    from selfreflect.report.thresholds import parse_threshold
 
+    thresholds = [parse_threshold(text) for text in fail_if]
     by_run = _load_records(runs, judge, detail=False)
     if not by_run[0][0].strategies:
         raise DataError(
             f"{runs[0]} holds no summaries yet. Make some with: selfreflect summarize --out {runs[0]}"
         )
+    breaches: list[str] = []
     for first in by_run[0]:
         base, *others = contenders([first, *_same_judge(by_run[1:], first.judge)], baseline)
+        lines = [_line(base, other) for other in others] if json or thresholds else []
         if json:
-            for other in others:
-                emit(_line(base, other))
+            for line in lines:
+                emit(line)
         else:
             for table, _ in comparisons(base, others):
                 print_table(table)
+        for threshold in thresholds:
+            breaches += threshold.breaches(lines)
     if not json:
         for table in _judge_tables(by_run):
             print_table(table)
         say_report(runs)
+    for breach in breaches:
+        say(one_line(breach))
+    if breaches:
+        raise typer.Exit(THRESHOLD)
 
 
 def _same_judge(by_run: Sequence[Sequence[RunRecords]], judge: str) -> list[RunRecords]:
@@ -244,5 +275,6 @@ def _difference(base: Contender, other: Contender, measure: Measure) -> dict[str
         "ties": paired.ties,
         "losses": paired.losses,
         "p_value": paired.p_value,
+        "verdict": result.verdict,
         "sentence": result.sentence,
     }

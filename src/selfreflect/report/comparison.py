@@ -69,6 +69,14 @@ class Comparison:
     measure: Measure
 
     @property
+    def verdict(self) -> str:
+        """``"better"`` or ``"worse"`` than the baseline if that is clear, else ``"unclear"``."""
+        sign = clear_sign(self.paired.difference, self.paired.p_value)
+        if sign == 0:
+            return "unclear"
+        return "better" if (sign > 0) == self.measure.higher_is_better else "worse"
+
+    @property
     def sentence(self) -> str:
         """The result in words; :func:`~selfreflect.stats.clear_sign` decides which differences are clear."""
         other, baseline = self.other.strategy, self.baseline.strategy

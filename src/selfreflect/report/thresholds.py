@@ -1,0 +1,119 @@
+"""Thresholds on comparisons, such as ``worse > 0``: one name, one comparison and one number, nothing else."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from selfreflect.errors import ConfigError, DataError, excerpt, nearest
+
+COUNTS = ("better", "worse", "unclear")
+"""How many strategies differ clearly from the baseline, or do not."""
+NUMBERS = ("difference", "low", "high", "n", "wins", "ties", "losses", "p_value")
+"""Numbers of each strategy's comparison with the baseline."""
+RECOVERED = "recovered."
+"""In front of a name: what summaries tell, in place of SelfReflect scores."""
+
+_OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+_SYNTAX = re.compile(r"\s*([\w.]+)\s*(<=|>=|==|!=|<|>)\s*(\S+)\s*")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]{1,3})?%?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A condition on comparisons. The right side is a number or another name."""
+
+    text: str
+    left: str
+    operator: str
+    right: str
+
+    def breaches(self, lines: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Say where the condition holds.
+
+        Args:
+            lines: the JSON lines of ``selfreflect compare``.
+
+        Raises:
+            DataError: there is nothing to compare, or a number is not defined.
+        """
+        if not lines:
+            raise DataError(f"--fail-if {excerpt(self.text)}: there is only one strategy, nothing to compare")
+        breaches = []
+        for line in lines:
+            left, right = self._value(self.left, line, lines), self._value(self.right, line, lines)
+            if not _OPERATORS[self.operator](left, right):
+                continue
+            shown = f"{self.text} holds: {self.left} is {left:g}"
+            if _is_name(self.right):
+                shown += f", {self.right} is {right:g}"
+            if not any(side.removeprefix(RECOVERED) in NUMBERS for side in (self.left, self.right)):
+                return [shown]  # a count is of all strategies
+            breaches.append(f"{shown} for {line['strategy']} of {line['run']}")
+        return breaches
+
+    def _value(self, side: str, line: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> float:
+        if not _is_name(side):
+            return float(side.removesuffix("%")) / (100 if side.endswith("%") else 1)
+        name = side.removeprefix(RECOVERED)
+        if name in COUNTS:
+            return [self._measured(side, one)["verdict"] for one in lines].count(name)
+        value: float | None = self._measured(side, line)[name]
+        if value is None:
+            raise DataError(
+                f"--fail-if {excerpt(self.text)}: {side} is not defined for {excerpt(line['strategy'])}: "
+                f"{self._measured(side, line)['sentence']}"
+            )
+        return value
+
+    def _measured(self, side: str, line: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The part of a line that a name is about."""
+        if not side.startswith(RECOVERED):
+            return line
+        if "recovered" not in line:
+            raise DataError(
+                f"--fail-if {excerpt(self.text)}: what summaries tell was not measured in all of these runs"
+            )
+        part: Mapping[str, Any] = line["recovered"]
+        return part
+
+
+def parse_threshold(text: str) -> Threshold:
+    """Read one condition.
+
+    Raises:
+        ConfigError: it is not one; the message says what is possible.
+    """
+    match = _SYNTAX.fullmatch(text)
+    if match is None:
+        raise ConfigError(
+            f"--fail-if {excerpt(text)} is not understood. Write a name, one of {' '.join(_OPERATORS)}, and "
+            "a number, such as 'worse > 0'."
+        )
+    left, sign, right = match.groups()
+    known = _with_prefix((*COUNTS, *NUMBERS))
+    for side in (left, right):
+        if side not in known and (side == left or _NUMBER.fullmatch(side) is None):
+            raise ConfigError(
+                f"--fail-if {excerpt(text)}: there is no {excerpt(side)}.{nearest(side, known)} Names are "
+                f"{', '.join((*COUNTS, *NUMBERS))}; and these after {RECOVERED!r}, for what summaries tell."
+            )
+    return Threshold(text.strip(), left, sign, right)
+
+
+def _is_name(side: str) -> bool:
+    return side.removeprefix(RECOVERED) in (*COUNTS, *NUMBERS)
+
+
+def _with_prefix(names: Sequence[str]) -> list[str]:
+    return [*names, *(RECOVERED + name for name in names)]

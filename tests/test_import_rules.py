@@ -18,7 +18,8 @@ import selfreflect
 ROOT = Path(selfreflect.__file__).parent
 LAYERS = (
     ("errors", "stats", "text", "atomic"),
-    ("records", "cache_directory", "grouping", "plugins", "render"),
+    ("cache_directory", "grouping", "plugins", "render"),
+    ("records",),
     ("models",),
     ("prompts", "sources"),
     ("store",),
@@ -171,7 +172,7 @@ def test_there_are_no_cycles_between_modules() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["errors", "stats", "metric.distance", "records", "text", "atomic", "render.text", "models.reasoning"],
+    ["errors", "stats", "metric.distance", "text", "atomic", "grouping", "render.text", "models.reasoning"],
 )
 def test_the_ground_stands_on_nothing(module: str) -> None:
     assert ours(module) == set()

@@ -8,10 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypeVar
 
 import msgspec
+
+from selfreflect.grouping import group_indices
+from selfreflect.render.display import html_table, one_liner, shaded_words
 
 SCHEMA_VERSION = 1
 """Increases when a field changes its meaning; a run directory with another version is refused."""
@@ -37,8 +40,38 @@ RETRIED: tuple[FailureKind, ...] = ("backend", "empty", "strategy")
 """Kinds that may succeed when tried again. The others follow from the texts and settings."""
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _RecordType(msgspec.StructMeta):
+    def __dir__(self) -> list[str]:
+        """Leave out what every struct has: ``help()`` would consist of it."""
+        return [name for name in super().__dir__() if not name.startswith("_")]
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, metaclass=_RecordType):
     """Base of all records: immutable, compared by value, unknown fields refused."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as plain values that JSON can hold."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
+
+
+class _Shown(Record, frozen=True, kw_only=True):
+    """A record with so many fields that a Python session shows only some of them."""
+
+    def _shown_fields(self) -> Iterator[tuple[str, object]]:
+        raise NotImplementedError
+
+    def _words(self) -> str:
+        return ""
+
+    def __repr__(self) -> str:
+        return one_liner(type(self).__name__, self._shown_fields())
+
+    def __rich_repr__(self) -> Iterator[tuple[str, object]]:  # type: ignore[override]
+        yield from self._shown_fields()
+
+    def _repr_html_(self) -> str:
+        return html_table(type(self).__name__, self._shown_fields(), self._words())
 
 
 class Question(Record, frozen=True, kw_only=True):
@@ -54,14 +87,21 @@ class Question(Record, frozen=True, kw_only=True):
     """Evidence that the model and its strategies read with the question. The judge never sees it."""
 
 
-class AnswerSet(Record, frozen=True, kw_only=True):
-    """An answer distribution: samples for one question in two disjoint halves, and how they were sampled."""
+class AnswerSet(_Shown, frozen=True, kw_only=True):
+    """An answer distribution: samples for one question in two disjoint halves, and how they were sampled.
+
+    Attributes:
+        masked_out: the first half: the masked-out task answers, whose words the judge fills in.
+        conditioning: the second half: the conditioning answers, shown to the judge in the reference context.
+        model, revision, temperature, top_p, max_new_tokens, seed: how they were sampled, if that is known.
+        truncated: number of answers cut off at ``max_new_tokens``.
+        refused: number of answers that the server marked as refusals.
+        tokens: generated for this set; 0 if the server does not report them.
+    """
 
     question_id: str
     masked_out: tuple[str, ...]
-    """First half: the masked-out task answers, whose words the judge fills in."""
     conditioning: tuple[str, ...]
-    """Second half: the conditioning answers, shown to the judge in the reference context."""
     model: str = ""
     revision: str = ""
     temperature: float | None = None
@@ -69,16 +109,23 @@ class AnswerSet(Record, frozen=True, kw_only=True):
     max_new_tokens: int | None = None
     seed: int | None = None
     truncated: int = 0
-    """Number of answers cut off at ``max_new_tokens``."""
     refused: int = 0
-    """Number of answers that the server marked as refusals."""
     tokens: int = 0
-    """Tokens generated for this set; 0 if the server does not report them."""
 
     @property
     def answers(self) -> tuple[str, ...]:
         """All samples, in sampling order."""
         return self.masked_out + self.conditioning
+
+    def _shown_fields(self) -> Iterator[tuple[str, object]]:
+        answers = self.answers
+        groups = group_indices(answers)
+        yield "answers", len(answers)
+        yield "kinds", len(groups)
+        for group in groups[:3]:
+            yield f"{len(group)}x", answers[group[0]]
+        yield "model", self.model or None
+        yield "truncated", self.truncated or None
 
 
 class Summary(Record, frozen=True, kw_only=True):
@@ -176,31 +223,47 @@ class WordBits(msgspec.Struct, frozen=True, array_like=True):
     """By the conditioning answers."""
 
 
-class Information(Record, frozen=True, kw_only=True):
+class Information(_Shown, frozen=True, kw_only=True):
     """How many bits a summary tells a judge about held-out answers; see
-    :mod:`selfreflect.metric.information`."""
+    :mod:`selfreflect.metric.information`.
+
+    Attributes:
+        summary: the name of the summary (its strategy).
+        bits: told by the summary, mean per held-out answer; below 0 if it misleads.
+        bits_available: told by the conditioning answers, mean per held-out answer.
+        recovered: the share of the available bits that the summary tells; None if ``undefined``.
+        interval: 95 % interval of ``recovered`` over answers.
+        undefined: why there is no share: ``"known"``, ``"unclear"`` or ``"unmeasured"``.
+        why: the reason if it is ``unmeasured``.
+        reader: whether the judge sees the question.
+        answers: the words of each held-out answer, in order; none of an answer that is blank or was left out.
+    """
 
     question_id: str
     summary: str
-    """The name of the summary (its strategy)."""
     reader: Reader
     bits: float | None
-    """Told by the summary, mean per held-out answer; below 0 if it misleads."""
     bits_available: float | None
-    """Told by the conditioning answers, mean per held-out answer."""
     recovered: float | None
-    """The share of the available bits that the summary tells; None if ``undefined``."""
     interval: tuple[float, float] | None = None
-    """95 % interval of ``recovered`` over answers."""
     undefined: NothingToTell | None = None
-    """Why there is no share."""
     why: str = ""
-    """The reason if it is ``unmeasured``."""
     answers: tuple[tuple[WordBits, ...], ...] = ()
-    """The words of each held-out answer, in order; none of an answer that is blank or was left out."""
     judge: str = ""
     judge_revision: str = ""
     judge_dtype: str = ""
+
+    def _shown_fields(self) -> Iterator[tuple[str, object]]:
+        for name in ("summary", "recovered", "interval", "undefined", "bits", "bits_available", "reader"):
+            yield name, getattr(self, name)
+        yield "judge", self.judge or None
+
+    def _words(self) -> str:
+        words = []
+        for word in next((answer for answer in self.answers if answer), ()):
+            title = f"{word.told:.1f} of {word.available:.1f} bits"
+            words.append((word.text, word.told / 8, title))
+        return shaded_words(words)
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -257,38 +320,57 @@ class Controls(Record, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, controls=tuple(controls), **changes)
 
 
-class Score(Record, frozen=True, kw_only=True):
-    """The SelfReflect score of one summary: 0 is perfect, 1 is worst, lower is better."""
+class Score(_Shown, frozen=True, kw_only=True):
+    """The SelfReflect score of one summary: 0 is perfect, 1 is worst, lower is better.
+
+    Attributes:
+        summary: the name of the summary (its strategy).
+        value: the score.
+        stderr: standard error over masked-out answers, the sampling unit (tokens of one answer are not
+            independent); for an estimate it covers the choice of words too. None for a single answer.
+        token_tasks: how many tokens the judge filled in.
+        judge, judge_revision, judge_dtype: the model that scored.
+        temperature: the judge's.
+        compat: ``"published"`` if tokenised with the published scorer's extra BOS, else empty.
+        answer_means: mean distance of each masked-out answer, in order; None without scored token tasks.
+        words: the distance of every masked word, and what the summary tells of it.
+        warnings: problems of the input, such as quotes in an answer that break the list shown to the judge.
+        estimate: set if only some masked words were scored; ``words`` holds only these.
+        information: what the summary tells the judge about the masked-out answers, if it was measured. Only
+            in memory: run directories keep it as a record of its own.
+    """
 
     question_id: str
     summary: str
-    """The name of the summary (its strategy)."""
     value: float
     stderr: float | None
-    """Standard error over masked-out answers, the sampling unit (tokens of one answer are not independent);
-    for an estimate it covers the choice of words too. None for a single answer."""
     token_tasks: int
     judge: str
     judge_revision: str = ""
     judge_dtype: str = ""
     temperature: float = 5.0
     compat: str = ""
-    """``"published"`` if tokenised with the published scorer's extra BOS, else empty."""
     answer_means: tuple[float | None, ...] = ()
-    """Mean distance of each masked-out answer, in order; None without scored token tasks."""
     words: tuple[WordDistance, ...] = ()
     warnings: tuple[str, ...] = ()
-    """Problems of the input, such as quotes in an answer that break the list shown to the judge."""
     estimate: Sampled | None = None
-    """Set if only some masked words were scored; ``words`` holds only these."""
     information: Information | None = None
-    """What the summary tells the judge about the masked-out answers, if it was measured. Only in memory: run
-    directories keep it as a record of its own."""
 
     @property
     def recovered(self) -> float | None:
         """The share of what the conditioning answers tell; None if it was not measured or is undefined."""
         return None if self.information is None else self.information.recovered
+
+    def _shown_fields(self) -> Iterator[tuple[str, object]]:
+        for name in ("summary", "value", "stderr", "recovered", "judge"):
+            yield name, getattr(self, name)
+        yield "words", len(self.words)
+        if self.estimate is not None:
+            yield "words_total", self.estimate.words_total
+
+    def _words(self) -> str:
+        first = [word for word in self.words if word.answer == self.words[0].answer]
+        return shaded_words((word.text, word.mean, f"distance {word.mean:.3f}") for word in first)
 
 
 class Failure(Record, frozen=True, kw_only=True):

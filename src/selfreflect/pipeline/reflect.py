@@ -1,0 +1,356 @@
+"""``selfreflect.reflect``: all stages for questions at hand, without a run directory."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+import msgspec
+from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
+
+from selfreflect.config import Config, flags_of, load_config, sampling_of
+from selfreflect.errors import BackendError, ConfigError, JudgeError, excerpt, nearest
+from selfreflect.metric.information import with_information
+from selfreflect.metric.inputs import checked_text
+from selfreflect.models.base import Generator
+from selfreflect.models.function import FunctionGenerator, TextFunction
+from selfreflect.pipeline.models import ConfiguredModels
+from selfreflect.pipeline.options import ExecutionOptions, Quiet
+from selfreflect.pipeline.reflect_cases import Case, is_frame, make_cases
+from selfreflect.pipeline.stages import ModelStage, StageFn, StageSpec, StageTask, stage_fn, strategy_names
+from selfreflect.prompts import load_prompts
+from selfreflect.records import AnswerSet, Controls, Failure, Information, Score, Stage, Summary
+from selfreflect.report.reflection import Reflection, Reflections
+from selfreflect.report.run_records import RunRecords
+from selfreflect.strategies import load_strategy
+from selfreflect.strategies.driver import Named
+
+if TYPE_CHECKING:
+    from selfreflect.models.judge import Judge
+
+SECTIONS = ("answers", "summaries", "scores")
+EXCLUDED = ("model", "judge", "executor", "ray_address")
+"""Flags of the command line that are no settings of :func:`reflect`."""
+DEFAULTS = {"num_answers": 10, "max_new_tokens": 64, "summary_tokens": 256}
+"""Those of ``selfreflect ask``."""
+STRATEGIES = ("sample_and_summarize",)
+
+
+def reflect(
+    questions: Any,
+    *,
+    samples: Any = None,
+    summaries: Any = None,
+    generate: TextFunction | None = None,
+    model: str | Generator | None = None,
+    judge: str | Judge = "smollm2",
+    context: Any = "",
+    strategies: str | Sequence[str | Callable[..., Any]] | None = None,
+    progress: bool | None = None,
+    **settings: Any,
+) -> Any:
+    """Take a model's answers to a question, summarise them, and measure what each summary tells of them.
+
+    >>> result = reflect("What is the capital of Turkey?", model="smollm2")
+    >>> result.classes, result.summaries, result.measures
+    >>> reflect("What should I plant?", samples=texts, summaries={"mine": "Radishes, or lettuce."})
+    >>> reflect(frame, generate=lambda messages, temperature: my_model(messages, temperature))
+
+    Answers are your ``samples``, or drawn from ``generate`` or ``model``. Summaries are your own
+    ``summaries``, and those that the model writes with each of ``strategies``.
+
+    Args:
+        questions: a text; a list of texts or of rows (dicts); or a pandas data frame. Rows and frames have
+            columns ``question``, ``context``, ``samples`` and ``summary``, as far as there are any; others
+            travel along.
+        samples: a list of texts; for a list of questions, a list of them for each.
+        summaries: a text, a list of texts, or texts by name; for a list of questions, one of these for each.
+        generate: your function from a conversation to texts, see :mod:`selfreflect.models.function`.
+        model: a name as for ``--model``, or a loaded generator.
+        judge: a name as for ``--judge``, or a loaded judge. The default only shows how everything works.
+        context: what the model reads with the question, and the judge does not.
+        strategies: names, ``module:function`` or functions; by default ``sample_and_summarize``, or none if
+            there are ``summaries``.
+        progress: whether to show it; by default on a terminal.
+        settings: flags of the command line as ``num_answers=10``, ``temperature=0.7``, ``seed=1``,
+            ``summary_tokens=256``, ``measures="information"``, ``reader="blind"``, ``budget="30s"``,
+            ``device="cpu"``.
+
+    Returns:
+        A :class:`Reflection` for one question; a list of them for a list, a data frame for a data frame. What
+        fails for one question, such as an exception in ``generate``, is in its ``failures``.
+
+    Raises:
+        DataError: a question, its samples or its summaries cannot be used; nothing has been computed yet.
+        ConfigError: a setting is unknown or makes no sense.
+        BackendError, JudgeError: a model cannot be loaded, or gave up before there was any result.
+    """
+    results = Reflections(
+        reflect_each(
+            questions,
+            samples=samples,
+            summaries=summaries,
+            generate=generate,
+            model=model,
+            judge=judge,
+            context=context,
+            strategies=strategies,
+            progress=progress,
+            **settings,
+        )
+    )
+    if isinstance(questions, str):
+        return results[0]
+    return results.to_pandas() if is_frame(questions) else results
+
+
+def reflect_each(
+    questions: Any,
+    *,
+    samples: Any = None,
+    summaries: Any = None,
+    generate: TextFunction | None = None,
+    model: str | Generator | None = None,
+    judge: str | Judge = "smollm2",
+    context: Any = "",
+    strategies: str | Sequence[str | Callable[..., Any]] | None = None,
+    progress: bool | None = None,
+    **settings: Any,
+) -> Iterator[Reflection]:
+    """Like :func:`reflect`, but yield the result of each question as soon as it is there.
+
+    Arguments are checked and models loaded at once.
+    """
+    cases = make_cases(questions, samples, summaries, context)
+    if generate is not None and model is not None:
+        raise ConfigError("give either generate=... or model=..., not both")
+    source = model if generate is None else FunctionGenerator(generate)
+    _check_models(source, judge)
+    if strategies is None:
+        strategies = () if source is None or any(case.summaries for case in cases) else STRATEGIES
+    named = _named(strategies, cases)
+    if source is None and named:
+        raise ConfigError("strategies need a model to ask: give generate=... or model=...")
+    for case in cases:
+        if source is None and case.answers is None:
+            raise ConfigError(f"{case.where} has no answers: give samples=..., generate=... or model=...")
+    config, options = _configured(settings, source, judge)
+    spec = StageSpec("answers", config, load_prompts(options.prompts), options, named)
+    configured = ConfiguredModels(config, options, Quiet())
+    models: dict[ModelStage, Any] = {}
+    if named or any(case.summaries for case in cases):
+        models["scores"] = configured.judge() if isinstance(judge, str) else judge
+    if source is not None:
+        generator = configured.generator("answers") if isinstance(source, str) else source
+        models |= {"answers": generator, "summaries": generator}
+    # one call at a time gains nothing from a batch
+    size = 1 if isinstance(models.get("answers"), FunctionGenerator | None) else spec.batch_size
+    return _watched(_Reflector(spec, models, size).run(cases), len(cases), progress)
+
+
+@dataclass
+class _Draft:
+    """What there is of one question so far."""
+
+    case: Case
+    answers: AnswerSet | None
+    summaries: list[Summary]
+    failures: list[Failure] = field(default_factory=list)
+    scores: list[Score] = field(default_factory=list)
+    information: list[Information] = field(default_factory=list)
+    controls: dict[str, Controls] = field(default_factory=dict)
+
+    def add(self, result: Any) -> None:
+        if isinstance(result, AnswerSet):
+            self.answers = result
+            return
+        if isinstance(result, Controls):
+            self.controls[result.question_id] = result
+            return
+        lists: dict[type, list[Any]] = {
+            Summary: self.summaries,
+            Score: self.scores,
+            Information: self.information,
+            Failure: self.failures,
+        }
+        lists[type(result)].append(result)
+
+    def reflection(self, strategies: Sequence[str]) -> Reflection:
+        question = self.case.question
+        information = {(question.id, one.summary): one for one in self.information}
+        scores = {}
+        for score in self.scores:
+            key = (question.id, score.summary)
+            scores[key] = with_information(score, information[key]) if key in information else score
+        names = [*(summary.name for summary in self.case.summaries), *strategies]
+        records = RunRecords(
+            label="reflect",
+            strategies=names,
+            questions={question.id: question},
+            answers={question.id: self.answers} if self.answers else {},
+            summaries={(question.id, summary.name): summary for summary in self.summaries},
+            scores=scores,
+            failures=self.failures,
+            information=information,
+            controls=self.controls,
+        )
+        return Reflection(records, self.case.metadata)
+
+
+class _Reflector:
+    """Runs the stages for one batch of questions after the other, with models that are loaded once.
+
+    Args:
+        models: of each stage that there is something to do in.
+    """
+
+    def __init__(self, spec: StageSpec, models: Mapping[ModelStage, Any], batch_size: int) -> None:
+        self.names = strategy_names(spec.strategies)
+        self._batch_size = batch_size
+        self._work: dict[ModelStage, StageFn] = {}
+        for stage, model in models.items():
+            self._work[stage] = stage_fn(dataclasses.replace(spec, stage=stage), model, Quiet())
+
+    def run(self, cases: Sequence[Case]) -> Iterator[Reflection]:
+        """Yield the result of each question. If a model gives up, the questions that are left fail."""
+        drafts = [_Draft(case, case.answers, list(case.summaries)) for case in cases]
+        problem = ""
+        for index, draft in enumerate(drafts):
+            if not problem:
+                try:
+                    if index % self._batch_size == 0:
+                        self._answer(drafts[index : index + self._batch_size])
+                    self._score(draft)
+                except (BackendError, JudgeError) as error:
+                    if index == 0:
+                        raise
+                    problem = str(error)
+            if problem:
+                stage: Stage = "answers" if draft.answers is None else "scores"
+                id_ = draft.case.question.id
+                draft.add(Failure(question_id=id_, stage=stage, kind="backend", message=problem))
+            yield draft.reflection(self.names)
+
+    def _answer(self, drafts: Sequence[_Draft]) -> None:
+        """Draw the answers that are missing, and let the model summarise where there are answers."""
+        unanswered = [draft for draft in drafts if draft.answers is None]
+        self._run("answers", unanswered, lambda draft: StageTask(question=draft.case.question))
+        if self.names:
+            answered = [draft for draft in drafts if draft.answers is not None]
+            names = tuple(self.names)
+            self._run(
+                "summaries",
+                answered,
+                lambda draft: StageTask(question=draft.case.question, strategies=names),
+            )
+
+    def _score(self, draft: _Draft) -> None:
+        if draft.answers is not None and draft.summaries:
+            texts = tuple(draft.summaries)
+            task = StageTask(
+                question=draft.case.question,
+                answers=draft.answers,
+                summaries=texts,
+                uninformed=texts,
+                controls=True,
+            )
+            self._run("scores", [draft], lambda _: task)
+
+    def _run(self, stage: ModelStage, drafts: Sequence[_Draft], task: Callable[[_Draft], StageTask]) -> None:
+        if not drafts:
+            return
+        by_id = {draft.case.question.id: draft for draft in drafts}
+        for results in self._work[stage]([task(draft) for draft in drafts]):
+            for result in results:
+                by_id[result.question_id].add(result)
+
+
+def _watched(results: Iterator[Reflection], total: int, shown: bool | None) -> Iterator[Reflection]:
+    """Show how many questions are done, on stderr."""
+    console = Console(stderr=True)
+    if not (console.is_terminal if shown is None else shown):
+        yield from results
+        return
+    columns = (*Progress.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, redirect_stdout=False, redirect_stderr=False) as bar:
+        yield from bar.track(results, total=total, description="questions")
+
+
+def _check_models(source: Any, judge: Any) -> None:
+    if not (source is None or isinstance(source, str) or hasattr(source, "generate")):
+        raise ConfigError(f"a model must be a name or a loaded generator, not {excerpt(source)}")
+    if isinstance(judge, str):
+        return
+    from selfreflect.models.judge import Judge
+
+    if not isinstance(judge, Judge):
+        raise ConfigError(f"a judge must be a name, or made like Judge.load('smollm2'), not {excerpt(judge)}")
+
+
+def _named(strategies: Any, cases: Sequence[Case]) -> tuple[Named, ...]:
+    """Strategies by name, each checked to exist."""
+    if isinstance(strategies, str) or callable(strategies):
+        strategies = [strategies]
+    if not isinstance(strategies, list | tuple):
+        raise ConfigError(f"strategies must be a list of names or functions, not {excerpt(strategies)}")
+    named: list[Named] = []
+    for strategy in strategies:
+        if callable(strategy):
+            named.append((getattr(strategy, "__name__", type(strategy).__name__), strategy))
+        else:
+            load_strategy(checked_text(strategy, "a strategy"))
+            named.append(strategy)
+    names = strategy_names(named)
+    own = {summary.name for case in cases for summary in case.summaries}
+    for name in names:
+        if names.count(name) > 1 or name in own:
+            raise ConfigError(f"the name {excerpt(name)} is given twice; it must identify one summary")
+    return tuple(named)
+
+
+@cache
+def _keywords() -> dict[str, list[tuple[str, str]]]:
+    """By keyword the (section, field) pairs that a setting sets: those of its flag."""
+    classes = get_type_hints(Config)
+    keywords: dict[str, list[tuple[str, str]]] = {}
+    for section in (*SECTIONS, "execution"):
+        settings = ExecutionOptions if section == "execution" else classes[section]
+        for name, flag in flags_of(settings).items():
+            keyword = flag.name.removeprefix("--").replace("-", "_")
+            if keyword not in EXCLUDED:
+                keywords.setdefault(keyword, []).append((section, name))
+    return keywords
+
+
+def _configured(
+    settings: Mapping[str, Any], source: str | Generator | None, judge: str | Judge
+) -> tuple[Config, ExecutionOptions]:
+    """The settings of all stages. Raises ConfigError for an unknown one, or one of a wrong type or range."""
+    keywords = _keywords()
+    sections: dict[str, dict[str, Any]] = {name: {} for name in (*SECTIONS, "execution")}
+    sampling: Mapping[str, Mapping[str, Any]] = {}
+    if isinstance(source, str):
+        sections["answers"]["model"] = sections["summaries"]["model"] = source
+        sampling = sampling_of(source)
+    if isinstance(judge, str):
+        sections["scores"]["judge"] = judge
+    count = settings.get("num_answers") or DEFAULTS["num_answers"]
+    samples = {"num_samples": 2 * count if isinstance(count, int) else count}
+    for name, value in {**DEFAULTS, **samples, **settings}.items():
+        if name not in keywords:
+            known = ", ".join(sorted(keywords))
+            raise ConfigError(
+                f"unknown setting {excerpt(name)}.{nearest(name, list(keywords))} Known: {known}"
+            )
+        for section, key in keywords[name] if value is not None else ():
+            sections[section][key] = value
+    execution = sections.pop("execution")
+    try:
+        options = msgspec.convert(execution, ExecutionOptions, dec_hook=lambda kind, value: kind(value))
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"settings: {error}") from None
+    return load_config(None, sections, sampling), options

@@ -1,0 +1,259 @@
+"""What :func:`selfreflect.reflect` returns: the answers to a question, and what each summary tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from selfreflect.errors import MissingExtraError
+from selfreflect.grouping import group_indices
+from selfreflect.records import AnswerSet, Controls, Failure, Information, Question, Score
+from selfreflect.render.text import one_line, printable
+from selfreflect.report.overview import question_table
+from selfreflect.report.run_records import RunRecords
+from selfreflect.report.sentences import information_sentence
+from selfreflect.report.words import MarkKind, mark
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SHOWN_CLASSES = 5
+_SHOWN_WORDS = 200
+_COLOURS: dict[MarkKind, str] = {"told": "0,120,255", "missed": "255,170,0", "misled": "220,0,160"}
+"""Red, green and blue of a word's background."""
+
+
+@dataclass(frozen=True)
+class AnswerClass:
+    """Answers that are equal but for spelling."""
+
+    text: str
+    """The most frequent spelling."""
+    count: int
+    answers: tuple[str, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class Reflection:
+    """The answers to one question, summaries of them, and what each summary tells.
+
+    Attributes:
+        records: all of it as the records of a run with one question, from which reports can be made.
+        metadata: further columns of your data.
+    """
+
+    records: RunRecords
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def _question(self) -> Question:
+        [question] = self.records.questions.values()
+        return question
+
+    @property
+    def question(self) -> str:
+        return self._question.text
+
+    @property
+    def context(self) -> str:
+        """What the model read with the question."""
+        return self._question.context
+
+    @property
+    def answer_set(self) -> AnswerSet | None:
+        """The answers in their two halves; None if they could not be drawn."""
+        return self.records.answers.get(self._question.id)
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """All answers, in sampling order."""
+        return self.answer_set.answers if self.answer_set else ()
+
+    @property
+    def classes(self) -> list[AnswerClass]:
+        """Groups of equal answers, the largest first."""
+        answers = self.answers
+        classes = []
+        for group in group_indices(answers):
+            texts = tuple(answers[index] for index in group)
+            classes.append(AnswerClass(texts[0], len(group), texts))
+        return classes
+
+    @property
+    def summaries(self) -> dict[str, str]:
+        """Texts by name: that of the strategy, or your own."""
+        return {name: summary.text for (_, name), summary in self.records.summaries.items()}
+
+    @property
+    def scores(self) -> dict[str, Score]:
+        """SelfReflect scores by name of the summary; ``.value`` is the number, 0 is perfect."""
+        return {name: score for (_, name), score in self.records.scores.items()}
+
+    @property
+    def information(self) -> dict[str, Information]:
+        """What each summary tells, by name; ``.recovered`` is its share of what the answers would tell."""
+        return {name: one for (_, name), one in self.records.information.items()}
+
+    @property
+    def controls(self) -> Controls | None:
+        """What summaries are compared with, such as the empty one."""
+        return self.records.controls.get(self._question.id)
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """What could not be computed, and why."""
+        return tuple(self.records.failures)
+
+    @property
+    def measures(self) -> dict[str, dict[str, Any]]:
+        """All numbers by name of the summary: ``score``, ``stderr``, ``bits``, ``bits_available``,
+        ``recovered`` and its 95 % interval ``recovered_low`` to ``recovered_high``, ``undefined``,
+        ``failure``; None for what there is not."""
+        return {row["strategy"]: row for row in self._rows() if row["strategy"] is not None}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values that JSON can hold."""
+        return {
+            "question": self.question,
+            "context": self.context,
+            "answers": list(self.answers),
+            "classes": [{"text": one.text, "count": one.count} for one in self.classes],
+            "summaries": list(self.measures.values()),
+            "failures": [msgspec.to_builtins(failure) for failure in self.failures],
+        }
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per summary. Raises MissingExtraError if pandas is not installed."""
+        return Reflections([self]).to_pandas()
+
+    def _rows(self) -> list[dict[str, Any]]:
+        """One row per summary; a single one with the failure if there are no summaries."""
+        table = question_table(self.records)
+        headings = [column.heading for column in table.columns]
+        rows = [dict(zip(headings, row, strict=True)) for row in table.rows]
+        if not rows:
+            failure = next((f"{one.kind}: {one.message}" for one in self.failures), None)
+            rows = [{**dict.fromkeys(headings), "failure": failure}]
+        for row in rows:
+            for name in ("question_id", "question", "kind", "estimated_from", "summary_words"):
+                row.pop(name)
+        return rows
+
+    def _results(self) -> Iterator[tuple[str, str, str]]:
+        """Name, text and result in words of every summary."""
+        conditioning = len(self.answer_set.conditioning) if self.answer_set else None
+        for outcome in self.records.outcomes(self._question.id):
+            sentences = []
+            if outcome.information is not None:
+                sentences.append(information_sentence(outcome.information, conditioning))
+            if outcome.score is not None:
+                sentences.append(f"Score {outcome.score.value:.4f}.")
+            if outcome.failure is not None:
+                sentences.append(f"Failed: {outcome.failure.message}.")
+            text = outcome.summary.text if outcome.summary else ""
+            yield outcome.strategy, text, " ".join(sentences)
+
+    def __repr__(self) -> str:
+        lines = [f"Reflection({one_line(self.question, 80)!r}: {_count(len(self.answers), 'answer')})"]
+        shown = [f"{one.count} x {one_line(one.text, 30)!r}" for one in self.classes[:_SHOWN_CLASSES]]
+        if len(self.classes) > _SHOWN_CLASSES:
+            shown.append("…")
+        if shown:
+            lines.append("  " + ", ".join(shown))
+        for name, text, result in self._results():
+            lines.append(f"  {one_line(name, 30)}: {one_line(text, 60)!r} {one_line(result)}")
+        for failure in self.failures if not self.records.strategies else ():
+            lines.append(f"  failed: {one_line(failure.message, 100)}")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        parts = [f"<p><b>{_html(self.question)}</b></p>"]
+        classes = [f"<li>{one.count} × {_html(one.text)}</li>" for one in self.classes[:_SHOWN_CLASSES]]
+        more = len(self.classes) - _SHOWN_CLASSES
+        if more > 0:
+            classes.append(f"<li>… and {_count(more, 'other kind')}</li>")
+        if classes:
+            parts.append(f"<p>{_count(len(self.answers), 'answer')}:</p><ul>{''.join(classes)}</ul>")
+        rows = []
+        for name, text, result in self._results():
+            words = _marked_words(self.information.get(name))
+            cells = (_html(name), _html(text), _html(result) + words)
+            rows.append("".join(f'<td style="text-align:left">{cell}</td>' for cell in cells))
+        if rows:
+            body = "".join(f"<tr>{row}</tr>" for row in rows)
+            parts.append(f"<table><tr><th>summary</th><th>text</th><th>result</th></tr>{body}</table>")
+        else:
+            parts += [f"<p>failed: {_html(failure.message)}</p>" for failure in self.failures]
+        return "".join(parts)
+
+
+class Reflections(list[Reflection]):
+    """The results for several questions: a list of :class:`Reflection`, and a data frame of them."""
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per question and summary, with the columns that your data had besides. A question without a
+        summary has one row, whose ``failure`` says why.
+
+        Raises:
+            MissingExtraError: pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError:
+            raise MissingExtraError("A data frame of results", "pandas") from None
+        rows = []
+        for one in self:
+            counts = {"answers": len(one.answers), "classes": len(one.classes)}
+            rows += [
+                {**one.metadata, "question": one.question, "context": one.context, **counts, **row}
+                for row in one._rows()
+            ]
+        return pd.DataFrame(rows)
+
+    def __repr__(self) -> str:
+        shown = [repr(one) for one in self[:3]]
+        if len(self) > 3:
+            shown.append(f"… and {_count(len(self) - 3, 'other question')}; to_pandas() has them all")
+        return "\n".join(shown) or "[]"
+
+    def _repr_html_(self) -> str:
+        parts = [one._repr_html_() for one in self[:3]]
+        if len(self) > 3:
+            rest = _count(len(self) - 3, "other question")
+            parts.append(f"<p>… and {rest}; <code>to_pandas()</code> has them all</p>")
+        return "<hr>".join(parts)
+
+
+def _marked_words(information: Information | None) -> str:
+    """The held-out answer of which the summary told, missed or got wrong the most, its words in colour."""
+    if information is None or information.recovered is None:
+        return ""
+    at_stake = []
+    for words in information.answers:
+        at_stake.append(sum(one.bits for one in map(mark, words) if one.kind != "plain"))
+    most = max(at_stake, default=0)
+    if most <= 0:
+        return ""
+    spans = []
+    for word in information.answers[at_stake.index(most)][:_SHOWN_WORDS]:
+        marked = mark(word)
+        text = _html(word.text)
+        if marked.kind != "plain":
+            style = f"background:rgba({_COLOURS[marked.kind]},{0.15 + 0.45 * marked.strength:.2f})"
+            title = f"{marked.kind}: {marked.bits:.1f} bits"
+            text = f'<span style="{style}" title="{title}">{text}</span>'
+        spans.append(text)
+    return f"<br>{' '.join(spans)}"
+
+
+def _html(text: str) -> str:
+    """Untrusted text as HTML that shows it literally."""
+    return escape(printable(text)).replace("\n", "<br>")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -14,7 +14,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || command -v sudo)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv model chromium compiler demo bench test test-slow test-vllm lint docs-check format clean
+.PHONY: help .venv model chromium compiler demo bench test test-slow test-vllm lint docs docs-check format clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[.a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -50,6 +50,10 @@ lint: .venv ## check style, formatting and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+docs: .venv chromium ## build the documentation into build/site, check its links, and open it from disk
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@$(BIN)/python tests/docs_site.py
 
 docs-check: model ## run the commands in the documentation
 	@$(BIN)/python tests/docs_commands.py

@@ -1,0 +1,35 @@
+"""The documentation stays true: its links lead somewhere, its messages exist, and the README stays short."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)|(?:src|srcset|href)=\"([^\":#]+)\"")
+SOURCE = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+SOURCE = re.sub(r"\"\s*\n\s*f?\"", "", SOURCE)  # literals that are joined from several lines
+SOURCE = SOURCE.replace("{what}", "key in")
+ELSEWHERE = ("We couldn't connect to 'https://huggingface.co'",)
+"""Messages of libraries, which ours quote."""
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_links_of_pages_that_the_site_does_not_check_lead_to_files(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    targets = [first or second for first, second in LINK.findall(text)]
+    assert targets
+    assert [target for target in targets if not (ROOT / target).exists()] == []
+
+
+def test_the_messages_under_troubleshooting_exist() -> None:
+    text = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    messages = re.findall(r"^## `(.+)`(?: in failures)?$", text, flags=re.MULTILINE)
+    assert len(messages) == 10
+    assert [one for one in messages if one not in SOURCE and one not in ELSEWHERE] == []
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150

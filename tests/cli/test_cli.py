@@ -18,7 +18,7 @@ import typer
 from command import COMMAND, environment, run, small, written
 
 import selfreflect
-from selfreflect.cli import COMMANDS, _guarded, application, console
+from selfreflect.cli import COMMANDS, _guarded, application
 from selfreflect.store.run import Run
 
 FIELDS = {"id", "summary", "score", "stderr", "token_tasks", "judge"}
@@ -565,7 +565,7 @@ finally:
     done = subprocess.run(
         [sys.executable, "-c", code, "questions", "--limit", "1"], capture_output=True, text=True, check=True
     )
-    files = ("settings", "console", "stages")
+    files = ("settings", "console", "progress", "stages")
     assert set(done.stdout.splitlines()[-1].split()) == {f"selfreflect.cli.{name}" for name in files}
 
 
@@ -574,22 +574,6 @@ def test_version_is_that_of_the_package():
         [sys.executable, "-m", "selfreflect", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout == f"selfreflect {selfreflect.__version__}\n"
-
-
-def test_a_log_file_gets_a_line_a_minute(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Where stderr is no terminal there is no bar, and a run of hours must not look dead."""
-    clock = iter([0.0, 30.0, 65.0, 100.0, 130.0, 7000.0])
-    monkeypatch.setattr(console, "monotonic", lambda: next(clock))
-    with console.Watcher().stage("scores", 5) as bar:
-        for _ in range(5):
-            bar.advance()
-    assert capsys.readouterr().err.splitlines() == [
-        "scores: 5 to do",
-        "scores: 2 of 5 after 1 min",
-        "scores: 4 of 5 after 2 min",
-    ]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from selfreflect.models.base import Refusal, Reply, Request
 from selfreflect.models.judge import Judge
 from selfreflect.pipeline.experiment import Experiment, open_experiment
 from selfreflect.pipeline.models import ConfiguredModels, ModelProvider, StageGenerator
-from selfreflect.pipeline.options import ExecutionOptions
+from selfreflect.pipeline.options import ExecutionOptions, Work
 from selfreflect.records import STAGES, Question, question_id
 from selfreflect.report.page.bits import information_view
 from selfreflect.sources.items import Item
@@ -200,9 +200,12 @@ class JobProgress:
         finally:
             self.hooks.close()
 
-    def advance(self, count: int = 1) -> None:
+    def advance(self, count: int = 1, failed: int = 0) -> None:
         self.job.check()
         self.show_records()
+
+    def add(self, work: Work) -> None:
+        """Answers are shown themselves."""
 
     def hook(self, model: Any) -> None:
         """Check before every forward pass of a local model whether the job was cancelled, for one stage."""

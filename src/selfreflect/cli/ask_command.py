@@ -11,7 +11,8 @@ from msgspec import to_builtins
 from rich.text import Text
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import Watcher, emit, exit_with, say, stdout
+from selfreflect.cli.console import emit, exit_with, say, stdout
+from selfreflect.cli.progress import Watcher
 from selfreflect.cli.report_command import write_page
 from selfreflect.cli.score_command import information_fields
 from selfreflect.cli.settings import Overrides, argument, option, takes

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import Watcher, emit, make_folder, print_table, say, write_file
+from selfreflect.cli.console import emit, make_folder, print_table, say, write_file
+from selfreflect.cli.progress import Watcher
 from selfreflect.cli.settings import Overrides, option, takes
 from selfreflect.errors import ConfigError, MissingExtraError
 from selfreflect.models.spec import kind_of

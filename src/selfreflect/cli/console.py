@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress, TaskID, TimeElapsedColumn
 from rich.text import Text
 
 from selfreflect.errors import DataError
@@ -25,8 +21,6 @@ from selfreflect.text import counted
 if TYPE_CHECKING:
     from selfreflect.report.run_records import RunRecords
     from selfreflect.store.run import Run
-
-SECONDS_BETWEEN_LINES = 60
 
 
 class _Console(Console):
@@ -112,48 +106,3 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DataError(f"{path}: cannot be made: {error.strerror}") from error
-
-
-@dataclass
-class _Bar:
-    progress: Progress
-    task: TaskID
-
-    def advance(self, count: int = 1) -> None:
-        self.progress.advance(self.task, count)
-
-
-class _Lines:
-    """Progress in a log file: a line when a stage begins, then at most one a minute."""
-
-    def __init__(self, name: str, total: int) -> None:
-        self._name = name
-        self._total = total
-        self._done = 0
-        self._start = self._last_line = monotonic()
-        say(f"{name}: {total} to do")
-
-    def advance(self, count: int = 1) -> None:
-        self._done += count
-        now = monotonic()
-        if now - self._last_line >= SECONDS_BETWEEN_LINES and self._done < self._total:
-            self._last_line = now
-            say(f"{self._name}: {self._done} of {self._total} after {(now - self._start) / 60:.0f} min")
-
-
-class Watcher:
-    """Shows an experiment's progress: bars with the time left, or lines if stderr is no terminal."""
-
-    def note(self, line: str) -> None:
-        if stderr.is_terminal:
-            stderr.print(Text(printable(line), style="dim"))
-
-    @contextmanager
-    def stage(self, name: str, total: int) -> Iterator[_Bar | _Lines]:
-        if not stderr.is_terminal:
-            yield _Lines(name, total)
-            return
-        columns = (*Progress.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn())
-        # By default rich redirects stdout to this console: piped JSON lines would end in the terminal.
-        with Progress(*columns, console=stderr, redirect_stdout=False, redirect_stderr=False) as progress:
-            yield _Bar(progress, progress.add_task(name, total=total))

@@ -14,7 +14,6 @@ from rich.text import Text
 
 from selfreflect.cli import settings as o
 from selfreflect.cli.console import (
-    Watcher,
     agree,
     can_ask,
     context_line,
@@ -24,6 +23,7 @@ from selfreflect.cli.console import (
     say_next_step,
     stdout,
 )
+from selfreflect.cli.progress import Watcher
 from selfreflect.cli.settings import GENERATING, JUDGING, Overrides, option, takes
 from selfreflect.config import Config
 from selfreflect.errors import ConfigError

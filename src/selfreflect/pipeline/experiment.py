@@ -8,7 +8,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -150,17 +150,22 @@ class Experiment:
         if not tasks:
             return
         spec = StageSpec(stage, self._config, self._prompts, self._options, tuple(strategies))
-        outcomes = self._executors.choose(spec, len(tasks)).outcomes(spec, tasks)
         total = sum(task.size for task in tasks)
         saved = 0
-        with closing(outcomes), self._timed(stage), self._progress.stage(stage, total) as counter:
+        with ExitStack() as stack:
+            counter = stack.enter_context(self._progress.stage(stage, total))
+            outcomes = self._executors.choose(spec, len(tasks)).outcomes(spec, tasks)  # loads local models
+            stack.enter_context(closing(outcomes))
+            stack.enter_context(self._timed(stage))
             try:
                 for outcome in self._verify(stage, outcomes):
                     results = outcome.results
                     self.run.append_all(results)
-                    saved += count_results([one for one in results if not isinstance(one, Failure)])
+                    made = count_results([one for one in results if not isinstance(one, Failure)])
+                    saved += made
+                    self._progress.add(outcome.work)
                     if results:
-                        counter.advance(count_results(results))
+                        counter.advance(made, count_results(results) - made)
                     outcome.raise_error()
             except (BackendError, JudgeError) as error:
                 message = str(error).removesuffix(".")

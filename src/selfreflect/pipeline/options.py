@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Protocol
 
@@ -16,8 +17,30 @@ GUESSES = Range("from 0 to 100", lambda value: 0 <= value <= 100)
 SECONDS = Range("a number of seconds above 0", lambda value: 0 < value < math.inf)
 
 
+@dataclass(frozen=True)
+class Work:
+    """What a stage has begun and done since the last report."""
+
+    units: int = 0
+    """Questions or summaries that were begun."""
+    asked: int = 0
+    """Sequences that a model was asked for."""
+    ended: int = 0
+    """Sequences that have ended."""
+    tokens: int = 0
+
+    def __add__(self, other: Work) -> Work:
+        return Work(
+            self.units + other.units,
+            self.asked + other.asked,
+            self.ended + other.ended,
+            self.tokens + other.tokens,
+        )
+
+
 class Counter(Protocol):
-    def advance(self, count: int = 1) -> None: ...
+    def advance(self, count: int = 1, failed: int = 0) -> None:
+        """Count what is finished, and what has failed and is not."""
 
 
 class Progress(Protocol):
@@ -26,6 +49,9 @@ class Progress(Protocol):
     def note(self, line: str) -> None: ...
 
     def stage(self, name: str, total: int) -> AbstractContextManager[Counter]: ...
+
+    def add(self, work: Work) -> None:
+        """Called often: for a local model with every token."""
 
 
 class Quiet:
@@ -37,7 +63,10 @@ class Quiet:
     def stage(self, name: str, total: int) -> AbstractContextManager[Counter]:
         return nullcontext(self)
 
-    def advance(self, count: int = 1) -> None:
+    def add(self, work: Work) -> None:
+        pass
+
+    def advance(self, count: int = 1, failed: int = 0) -> None:
         pass
 
 

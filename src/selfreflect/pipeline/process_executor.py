@@ -48,7 +48,7 @@ class ProcessExecutor:
                     outcome = process.receive()
                     if outcome is not None:
                         yield outcome
-                    if batches:
+                    elif batches:
                         process.send(batches.popleft())
                     else:
                         del busy[process.connection]
@@ -75,7 +75,7 @@ class _DeviceProcess:
         self.send(replace_field(spec, options=replace(spec.options, device=kind)))
 
     def receive(self) -> Outcome | None:
-        """The next outcome, or None when the model is ready for its first batch."""
+        """The next outcome, or None when the process is ready for a batch."""
         try:
             return cast("Outcome | None", self.connection.recv())
         except (EOFError, OSError):
@@ -108,7 +108,7 @@ def environment_of(device: str) -> dict[str, str]:
 
 
 def serve(connection: Connection, environment: Mapping[str, str]) -> None:
-    """Run in a device's process: make a worker for each stage, and give it each batch."""
+    """Run in a device's process: make a worker for each stage, give it each batch, and send what it makes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the experiment handles interrupts and ends this process
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.update(environment)
@@ -122,7 +122,9 @@ def serve(connection: Connection, environment: Mapping[str, str]) -> None:
                 connection.send(None)
             else:
                 assert worker is not None  # a stage comes before its batches
-                connection.send(worker(message))
+                for outcome in worker.outcomes(message):
+                    connection.send(outcome)
+                connection.send(None)
 
 
 def _end_with_parent() -> None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from dataclasses import replace as replace_field
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -19,7 +20,8 @@ from selfreflect.errors import SelfReflectError, rebuild_error
 from selfreflect.models.base import Generator, Sampling
 from selfreflect.models.spec import Kind, kind_of
 from selfreflect.pipeline.models import ConfiguredModels, load_measures, load_stage_model
-from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet
+from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet, Work
+from selfreflect.pipeline.watched import WatchedGenerator, watched_judge
 from selfreflect.prompts import Prompts
 from selfreflect.records import (
     AnswerSet,
@@ -37,6 +39,7 @@ from selfreflect.strategies.task import GREEDY, THINKING
 if TYPE_CHECKING:
     from selfreflect.config import Config
     from selfreflect.metric.measures import Measures
+    from selfreflect.models.judge import Judge
 
 ModelStage = Literal["answers", "summaries", "scores"]
 """A stage that needs a model."""
@@ -120,18 +123,31 @@ StageFn: TypeAlias = Callable[[Sequence[StageTask]], Iterator[list[Result]]]
 def stage_fn(spec: StageSpec, model: Any, progress: Progress) -> StageFn:
     """The work of a stage with its loaded generator or judge."""
     if spec.stage == "scores":
-        return partial(_score, load_measures(model, spec.config, spec.options, progress))
-    return partial(_draw_answers if spec.stage == "answers" else _summarise, spec, model)
+        measures = load_measures(model, spec.config, spec.options, progress)
+        return partial(_score, measures, model, progress)
+    return partial(_generate, spec, WatchedGenerator(model, progress), progress)
+
+
+def _generate(
+    spec: StageSpec, generator: Generator, progress: Progress, tasks: Sequence[StageTask]
+) -> Iterator[list[Result]]:
+    """Work on batches of questions, and give each result as it comes."""
+    work = _draw_answers if spec.stage == "answers" else _summarise
+    for start in range(0, len(tasks), spec.batch_size):
+        batch = tasks[start : start + spec.batch_size]
+        progress.add(Work(units=sum(task.size for task in batch)))
+        for result in work(spec, generator, batch):
+            yield [result]
 
 
 def _draw_answers(
     spec: StageSpec, generator: Generator, tasks: Sequence[StageTask]
-) -> Iterator[list[Result]]:
+) -> Iterator[AnswerSet | Failure]:
     config = spec.config.answers
     sampling = Sampling(
         temperature=config.temperature, top_p=config.top_p, max_new_tokens=config.max_new_tokens
     )
-    results = draw_answers(
+    return draw_answers(
         [task.question for task in tasks],
         generator,
         num_answers=config.num_answers,
@@ -139,18 +155,19 @@ def _draw_answers(
         sampling=sampling,
         seed=config.seed,
         thinking=config.thinking,
-        batch_questions=spec.batch_size,
+        batch_questions=len(tasks),
     )
-    return ([result] for result in results)
 
 
-def _summarise(spec: StageSpec, generator: Generator, tasks: Sequence[StageTask]) -> Iterator[list[Result]]:
+def _summarise(
+    spec: StageSpec, generator: Generator, tasks: Sequence[StageTask]
+) -> Iterator[Summary | Failure]:
     config = spec.config.summaries
     names = strategy_names(spec.strategies)
     finished: set[tuple[str, str]] = set()
     for task in tasks:
         finished.update((task.question.id, name) for name in names if name not in task.strategies)
-    results = summarize(
+    return summarize(
         [task.question for task in tasks],
         spec.strategies,
         generator,
@@ -164,28 +181,37 @@ def _summarise(spec: StageSpec, generator: Generator, tasks: Sequence[StageTask]
         num_samples=config.num_samples,
         seed=config.seed,
         thinking=config.thinking,
-        batch_questions=spec.batch_size,
+        batch_questions=len(tasks),
         done=finished,
     )
-    return ([result] for result in results)
 
 
-def _score(measures: Measures, tasks: Sequence[StageTask]) -> Iterator[list[Result]]:
+def _score(
+    measures: Measures, judge: Judge, progress: Progress, tasks: Sequence[StageTask]
+) -> Iterator[list[Result]]:
     for task in tasks:
-        assert task.answers is not None  # a question without answers is not scored
-        results: list[Result] = []
-        for result in measures.measure(
-            task.question,
-            task.answers,
-            task.summaries,
-            uninformed=task.uninformed,
-            earlier=task.earlier_scores,
-            controls=task.controls,
-        ):
-            if isinstance(result, Controls) and task.earlier_controls is not None:
-                result = result.completed_by(task.earlier_controls)
-            results.append(result)
+        progress.add(Work(units=task.size))
+        with watched_judge(judge, progress):
+            results = _measure(measures, task)
         yield results
+
+
+def _measure(measures: Measures, task: StageTask) -> list[Result]:
+    """All measures of a question."""
+    assert task.answers is not None  # a question without answers is not scored
+    results: list[Result] = []
+    for result in measures.measure(
+        task.question,
+        task.answers,
+        task.summaries,
+        uninformed=task.uninformed,
+        earlier=task.earlier_scores,
+        controls=task.controls,
+    ):
+        if isinstance(result, Controls) and task.earlier_controls is not None:
+            result = result.completed_by(task.earlier_controls)
+        results.append(result)
+    return results
 
 
 def strategy_names(strategies: Sequence[Named]) -> list[str]:
@@ -194,13 +220,15 @@ def strategy_names(strategies: Sequence[Named]) -> list[str]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """All results of a batch, or those before an error that ends the run."""
+    """Results, or an error that ends the run."""
 
     results: Sequence[Result] = ()
     facts: dict[str, Any] | None = None
     """What a manifest says about the worker's model; None if it could not be loaded."""
     notes: Sequence[str] = ()
     """Lines for people."""
+    work: Work = field(default_factory=Work)
+    """What was done elsewhere for this."""
     error: tuple[str, str] | None = None
     """Class and message of a SelfReflectError; not every exception can be pickled."""
 
@@ -237,33 +265,44 @@ class StageWorker:
         except SelfReflectError as error:
             self._error = error
 
-    def __call__(self, tasks: Sequence[StageTask]) -> Outcome:
-        results: list[Result] = []
+    def outcomes(self, tasks: Sequence[StageTask]) -> Iterator[Outcome]:
+        """Results as they come; the last outcome has none, or the error that ended the work."""
         error = self._error
         if error is None:
             try:
                 for group in self._work(tasks):
-                    results += group
+                    yield Outcome(group, self._facts, *self._notes.take())
             except SelfReflectError as raised:
                 error = raised
-        return Outcome(
-            results,
-            facts=self._facts,
-            notes=self._notes.take(),
-            error=None if error is None else (type(error).__name__, str(error)),
-        )
+        described = None if error is None else (type(error).__name__, str(error))
+        yield Outcome((), self._facts, *self._notes.take(), error=described)
+
+    def __call__(self, tasks: Sequence[StageTask]) -> Outcome:
+        """All results of a batch, or those before an error."""
+        results: list[Result] = []
+        notes: list[str] = []
+        work = Work()
+        for outcome in self.outcomes(tasks):
+            results += outcome.results
+            notes += outcome.notes
+            work += outcome.work
+        return replace_field(outcome, results=results, notes=notes, work=work)
 
 
 class _Notes(Quiet):
-    """Keeps what a worker says until the next outcome."""
+    """Keeps what a worker says and does until the next outcome."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
+        self._sum = Work()
 
     def note(self, line: str) -> None:
         self._lines.append(line)
 
-    def take(self) -> list[str]:
-        lines = self._lines
-        self._lines = []
-        return lines
+    def add(self, work: Work) -> None:
+        self._sum += work
+
+    def take(self) -> tuple[list[str], Work]:
+        taken = self._lines, self._sum
+        self._lines, self._sum = [], Work()
+        return taken

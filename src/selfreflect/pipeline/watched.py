@@ -1,0 +1,62 @@
+"""Models that tell an experiment's progress what they are doing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from selfreflect.models.base import Refusal, Reply, Request, as_done
+from selfreflect.pipeline.options import Progress, Work
+
+
+class WatchedGenerator:
+    """Passes requests on, and reports the sequences that are asked for and those that have ended.
+
+    A local generator (one with ``on_step``) reports each token; of others the tokens come with the reply.
+    """
+
+    def __init__(self, generator: Any, progress: Progress) -> None:
+        self.name = generator.name
+        self.revision = generator.revision
+        self.facts: dict[str, Any] = generator.facts
+        self._generator = generator
+        self._progress = progress
+        self._counts_steps = hasattr(generator, "on_step")
+        if self._counts_steps:
+            generator.on_step = self._count_step
+
+    def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
+        """One reply or refusal per request, in order."""
+        results = dict(self.stream(requests))
+        return [results[index] for index in range(len(requests))]
+
+    def stream(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply | Refusal]]:
+        """The results as they are done, each with the index of its request."""
+        self._progress.add(Work(asked=sum(request.n for request in requests)))
+        for index, result in as_done(self._generator, requests):
+            if isinstance(result, Refusal):
+                self._progress.add(Work(asked=-requests[index].n))
+            elif not self._counts_steps:
+                self._progress.add(Work(ended=requests[index].n, tokens=result.tokens))
+            yield index, result
+
+    def _count_step(self, tokens: int, ended: int) -> None:
+        self._progress.add(Work(ended=ended, tokens=tokens))
+
+
+@contextmanager
+def watched_judge(judge: Any, progress: Progress) -> Iterator[None]:
+    """Report the tokens that a judge of this process reads."""
+    if judge.last_states is not None:  # its model runs elsewhere
+        yield
+        return
+
+    def count(module: Any, inputs: tuple[Any, ...]) -> None:
+        progress.add(Work(tokens=inputs[0].numel()))
+
+    handle = judge.lm.model.get_input_embeddings().register_forward_pre_hook(count)
+    try:
+        yield
+    finally:
+        handle.remove()

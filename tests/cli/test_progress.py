@@ -1,0 +1,115 @@
+"""What a stage says of itself: counts, speed and an estimate of the time left that holds at any moment."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selfreflect.cli import progress
+from selfreflect.cli.progress import StageProgress, Watcher, duration
+from selfreflect.pipeline.options import Work
+
+
+class Clock:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(progress, "monotonic", lambda: self.now)
+
+
+@pytest.mark.parametrize("questions", [1, 8, 64])
+def test_the_time_left_of_steady_work_is_right_from_the_first_question_on(
+    monkeypatch: pytest.MonkeyPatch, questions: int
+) -> None:
+    """Batches of 8 questions, 10 sequences each of a second, after a minute in which the model was loaded."""
+    clock = Clock(monkeypatch)
+    stage = StageProgress(questions)
+    clock.now = 60.0
+    for number in range(questions):
+        if number % 8 == 0:
+            begun = min(8, questions - number)
+            stage.add(Work(units=begun))
+            stage.add(Work(asked=10 * begun))
+        for sequence in range(10):
+            clock.now += 1
+            stage.add(Work(tokens=20, ended=1))
+            if sequence == 8:
+                assert stage.seconds_left() == pytest.approx(10 * (questions - number) - 9)
+        stage.advance()
+    assert stage.seconds_left() == 0
+    assert stage.details() == [f"{200 * questions:,} tokens", "20 tokens/s"]
+
+
+def test_no_time_is_told_from_the_few_sequences_that_end_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    stage = StageProgress(2)
+    stage.add(Work(units=2))
+    stage.add(Work(asked=100))
+    clock.now = 1.0
+    stage.add(Work(tokens=64, ended=1))
+    assert stage.seconds_left() is None
+    assert stage.details() == ["64 tokens", "64 tokens/s"]
+
+
+def test_stages_without_sequences_go_by_their_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    stage = StageProgress(4)
+    assert stage.seconds_left() is None
+    clock.now = 6.0
+    stage.advance(1, failed=1)
+    assert stage.seconds_left() == pytest.approx(6.0)
+    assert stage.counts == "1 of 4, 1 failed"
+
+
+@given(
+    st.integers(0, 5),
+    st.lists(
+        st.builds(Work, st.integers(0, 3), st.integers(-4, 9), st.integers(0, 9), st.integers(0, 99)),
+        max_size=9,
+    ),
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=9),
+)
+def test_whatever_is_reported_the_share_and_the_time_are_possible(
+    total: int, works: list[Work], counts: list[tuple[int, int]]
+) -> None:
+    stage = StageProgress(total)
+    for work in works:
+        stage.add(work)
+    for done, failed in counts:
+        stage.advance(done, failed)
+    assert 0 <= stage.fraction <= 1
+    left = stage.seconds_left()
+    assert left is None or left >= 0
+    stage.details()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "0 s"), (99.4, "99 s"), (99.6, "2 min"), (3570, "1 h 0 min"), (12000, "3 h 20 min")],
+)
+def test_a_duration(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_a_log_file_gets_lines_while_nothing_happens(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A model that takes minutes to load, or a server that does not answer, must not look like a dead run."""
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.05)
+    shown = ""
+    watcher = Watcher()
+    with watcher.stage("answers", 3) as counter:
+        watcher.note("the connection failed; trying again")
+        for text in (
+            "answers: 0 of 3 after 0 s; the connection failed",
+            "answers: 1 of 3, 1 failed after 0 s",
+        ):
+            while text not in shown:  # the test's own time limit ends this
+                time.sleep(0.01)
+                shown += capsys.readouterr().err
+            counter.advance(1, failed=1)
+    lines = (shown + capsys.readouterr().err).splitlines()
+    assert lines[:2] == ["answers: 3 to do", "answers: the connection failed; trying again"]
+    assert lines[-1].startswith("answers: 2 of 3, 2 failed, in ")

@@ -322,10 +322,8 @@ def test_a_response_that_never_ends_runs_out_of_time() -> None:
 
 
 def test_a_server_that_is_not_there() -> None:
-    result = only(f"http://127.0.0.1:{fault.unused_port()}/v1")
-    assert isinstance(result, Refusal)
-    assert "the connection failed" in result.message
-    assert "4 tries" in result.message
+    with pytest.raises(BackendError, match=r"the connection failed: .* \(4 tries\); start the server, or"):
+        only(f"http://127.0.0.1:{fault.unused_port()}/v1")
 
 
 def test_a_certificate_that_nobody_vouches_for_and_a_server_without_tls() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -56,6 +57,49 @@ def test_where_a_server_stays_down_what_is_done_is_kept_and_the_next_start_does_
     assert stored.manifest.config["answers"]["base_url"] == server.url
 
 
+def test_a_server_that_nobody_has_started_ends_the_run_within_seconds(tmp_path: Path) -> None:
+    with FaultServer() as server:
+        closed = server.url
+    started = time.monotonic()
+    failed = run(*command(tmp_path / "r", closed, questions(tmp_path / "q.txt", 3)))
+    assert time.monotonic() - started < 15
+    assert failed.code == 2
+    assert f"answers: {closed}: the connection failed" in failed.said, "while it still tries"
+    assert "(4 tries); start the server, or correct --base-url. 0 of 3 answers saved" in failed.said
+
+
+def test_a_server_that_stops_for_a_while_after_a_first_response_is_asked_again(tmp_path: Path) -> None:
+    result = []
+    out, asked = tmp_path / "r", questions(tmp_path / "q.txt", 20)
+    with FaultServer(delay=0.05) as server:
+        arguments = command(out, server.url, asked, "--max-connections", 1)
+        thread = threading.Thread(
+            target=lambda: result.append(subprocess.run([*COMMAND, *arguments], env=environment()))
+        )
+        thread.start()
+        while len(server.calls) < 3:
+            time.sleep(0.01)
+    time.sleep(4.5)
+    with FaultServer(port=server.port):
+        thread.join()
+    assert result[0].returncode == 0
+    assert len(Run.load(out).answers) == 20
+
+
+def test_failures_are_counted_apart_and_openai_wants_a_key_at_once(tmp_path: Path) -> None:
+    asked = questions(tmp_path / "q.txt", 3)
+
+    def script(call: fault.Call) -> fault.Action:
+        return status(400, "no") if "number 1" in str(call.body["messages"]) else answers()
+
+    with FaultServer(script) as server:
+        done = run(*command(tmp_path / "r", server.url, asked))
+    assert "answers: 2 of 3, 1 failed, in" in done.said
+    refused = run("answers", "--questions", asked, "--model", "openai:gpt-4o-mini", "--out", tmp_path / "s")
+    assert refused.code == 2
+    assert "'openai:gpt-4o-mini' needs a key. Set SELFREFLECT_API_KEY or OPENAI_API_KEY" in refused.said
+
+
 def test_summaries_made_before_a_server_goes_down_are_kept(tmp_path: Path) -> None:
     asked, out = questions(tmp_path / "q.txt", 10), tmp_path / "r"
     with FaultServer() as server:
@@ -93,7 +137,7 @@ def test_why_a_run_has_failures_is_said(tmp_path: Path) -> None:
     assert failed.code == 1
     assert (
         "the response is not JSON; look at --base-url, which mostly ends in /v1. Its type: 'text/html'"
-        in failed.said
+        in " ".join(failed.stdout.split())
     )
 
 

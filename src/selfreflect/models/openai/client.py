@@ -27,6 +27,10 @@ LARGEST_RESPONSE = 32 * 2**20
 
 _CONNECT_SECONDS = 20.0
 
+TRIES_TO_REACH = 4
+"""Tries, within some seconds, to reach a server that has never responded: nobody may have started it, or the
+address is wrong. One that has responded before is given all tries of the policy."""
+
 
 @dataclass(frozen=True)
 class Connection:
@@ -93,6 +97,7 @@ class ServerClient:
         self._url_option = url_option
         self._progress = progress
         self._last_note = ""
+        self._has_responded = False
 
     def run(self, tasks: Iterable[Task[T]]) -> Iterator[tuple[int, T]]:
         """Run all ``tasks`` at once and yield each result with the index of its task, as soon as it is done.
@@ -137,9 +142,16 @@ class ServerClient:
             while True:
                 try:
                     async with asyncio.timeout(min(self._timeout, deadline - clock())):
-                        return await send(connection.client)
+                        response = await send(connection.client)
+                    self._has_responded = True
+                    return response
                 except failures as exception:
                     error = transport_error(exception)
+                if not error.unreachable:
+                    self._has_responded = True
+                elif tries >= TRIES_TO_REACH and not self._has_responded:
+                    advice = f"({tries} tries); start the server, or correct --base-url"
+                    raise replace(error, message=f"{error} {advice}", fatal=True)
                 if not error.retryable:
                     raise error
                 wait = retries.wait(tries, error.wait, random.random())
@@ -264,7 +276,9 @@ def transport_error(exception: BaseException) -> APIError:
             return APIError(f"{message}. For a certificate of your own set SSL_CERT_FILE")
     last = chain[-1]
     reason = getattr(last, "strerror", None) or str(last) or type(last).__name__
-    return APIError(f"the connection failed: {excerpt(reason, 200)}", retryable=True)
+    unreachable = any(type(error).__name__ == "ConnectError" for error in chain)
+    message = f"the connection failed: {excerpt(reason, 200)}"
+    return APIError(message, retryable=True, unreachable=unreachable)
 
 
 def retry_after(value: str | None) -> float | None:

@@ -32,6 +32,11 @@ class Endpoint:
     key_advice: str = ""
     """Where this server's key belongs, for people whose key was refused or not sent."""
 
+    @property
+    def lacks_key(self) -> bool:
+        """Whether this is OpenAI's own server, which answers nobody without a key, and there is none."""
+        return not self.authorization and _is_openai(self.url)
+
     def redacted(self, text: str) -> str:
         """``text`` without key and credentials, which a server may send back in an error."""
         for secret in self.secrets:

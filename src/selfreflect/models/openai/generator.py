@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from selfreflect.errors import BackendError
+from selfreflect.errors import BackendError, ConfigError, excerpt
 from selfreflect.models.base import Refusal, Reply, Request
 from selfreflect.models.openai.client import Connection, RetryPolicy, ServerClient, body_of, together
 from selfreflect.models.openai.endpoint import Endpoint, endpoint
@@ -61,11 +61,18 @@ class OpenAIGenerator:
     def load(cls, spec: ModelSpec, progress: Callable[[str], None] | None = None) -> OpenAIGenerator:
         """The model ``openai:NAME`` at ``base_url`` (default: OpenAI). Nothing is sent yet.
 
-        Raises ConfigError for a wrong address or key, MissingExtraError without the client.
+        Raises ConfigError for a wrong address or key, or without a key that OpenAI needs; MissingExtraError
+        without the client.
         """
+        server = endpoint(spec.base_url)
+        if server.lacks_key:
+            raise ConfigError(
+                f"{excerpt(spec.name)} needs a key. {server.key_advice}, or name another server with "
+                "--base-url."
+            )
         return cls(
             spec.bare_name,
-            endpoint(spec.base_url),
+            server,
             max_connections=spec.max_connections,
             timeout=spec.timeout,
             progress=progress,

@@ -50,6 +50,8 @@ class APIError(Exception):
     """Seconds that the server asks to wait."""
     fatal: bool = False
     """Every other call would fail in the same way."""
+    unreachable: bool = False
+    """No connection could be made at all."""
 
     def __str__(self) -> str:
         return self.message

@@ -19,7 +19,6 @@ class WatchedGenerator:
     def __init__(self, generator: Any, progress: Progress) -> None:
         self.name = generator.name
         self.revision = generator.revision
-        self.facts: dict[str, Any] = generator.facts
         self._generator = generator
         self._progress = progress
         self._counts_steps = hasattr(generator, "on_step")

@@ -61,6 +61,11 @@ def report_command(
         "--question TEXT", "Show this question in full: its text, a part that only it has, or its id."
     ),
     judge: str | None = JUDGE,
+    log: o.Tracker | None = option(
+        "--log",
+        "Log means with intervals and the settings of each run to Weights & Biases or MLflow, as their "
+        "environment variables say (needs the extra of this name).",
+    ),
     json: o.Json = False,
 ) -> None:
     """Show the results of runs, and write tables, a page or figures.
@@ -102,6 +107,11 @@ def report_command(
         make_folder(figures)
         for name, text in drawings.items():
             write_file(figures / name, text)
+    if log is not None:
+        from selfreflect.report.trackers import log_run
+
+        for run in records:
+            say(one_line(f"logged {run.label}: {log_run(log, run)}"))
 
 
 def _load_records(paths: Sequence[Path], judge: str | None, *, detail: bool) -> list[list[RunRecords]]:

@@ -87,6 +87,8 @@ DryRun = Annotated[
 Json = Annotated[bool, option("--json", "Print JSON lines to stdout.", ...)]
 Part = StrEnum("Part", ["guesses", "words"])
 """A part of scores that can be left out."""
+Tracker = StrEnum("Tracker", ["wandb", "mlflow"])
+"""Where results can be logged."""
 Groups = StrEnum("Groups", ["spelling", "meaning"])
 """What answers are grouped by."""
 

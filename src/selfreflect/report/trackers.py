@@ -1,0 +1,121 @@
+"""Send the results of a run to an experiment tracker: Weights & Biases or MLflow.
+
+Where they go is the trackers' own business: their environment variables name the server, project and key.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
+from types import MappingProxyType
+from typing import Any
+
+from selfreflect.errors import DataError, MissingExtraError
+from selfreflect.report.overview import strategy_results
+from selfreflect.report.run_records import RunRecords
+from selfreflect.stats import Estimate
+from selfreflect.text import without_credentials
+
+PROJECT = "selfreflect"
+"""Name of the project or experiment, if the environment names none."""
+
+
+def log_run(tracker: str, run: RunRecords) -> str:
+    """Log means with their intervals, counts and settings of a run as one run of a tracker.
+
+    Args:
+        tracker: a key of ``TRACKERS``.
+
+    Returns:
+        Where the tracker put it.
+
+    Raises:
+        MissingExtraError: its package is not installed.
+        DataError: the tracker refused, for example without a key.
+    """
+    with redirect_stdout(sys.stderr):  # where MLflow greets, and JSON lines go
+        return without_credentials(TRACKERS[tracker](run.label, flat_settings(run), flat_results(run)))
+
+
+def flat_results(run: RunRecords) -> dict[str, float]:
+    """List every number of a run's strategies as ``STRATEGY/NUMBER``; what is undefined is left out."""
+    numbers: dict[str, float | None] = {"questions": len(run.questions), "failures": len(run.failures)}
+    for result in strategy_results(run):
+        name = _key(result.strategy, numbers)
+        numbers |= _with_ends(f"{name}/score", result.score)
+        numbers |= _with_ends(f"{name}/recovered", result.recovered)
+        numbers |= {
+            f"{name}/bits": result.bits,
+            f"{name}/bits_available": result.bits_available,
+            f"{name}/median_words": result.median_words,
+            f"{name}/failures": result.failures,
+        }
+    return {name: float(value) for name, value in numbers.items() if value is not None}
+
+
+def _with_ends(name: str, estimate: Estimate) -> dict[str, float | None]:
+    ends = {f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+    return {name: estimate.mean, **ends, f"{name}_n": estimate.n or None}
+
+
+def flat_settings(run: RunRecords) -> dict[str, Any]:
+    """List the settings and models of a run as ``SECTION.KEY``; a manifest holds no secrets."""
+    settings: dict[str, Any] = {}
+    for section in ("config", "models"):
+        for stage, values in run.manifest.get(section, {}).items():
+            if isinstance(values, Mapping):
+                prefix = stage if section == "config" else f"{stage}.model"
+                settings |= {f"{prefix}.{key}": value for key, value in values.items()}
+    return {_key(name, {}): value for name, value in settings.items() if value not in (None, "")}
+
+
+def _key(name: str, taken: Mapping[str, Any]) -> str:
+    """Make a name of letters, digits and ``_.-``, which every tracker takes and none reads as a path."""
+    key = re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:100].strip(".") or "_"
+    number = 2
+    unique = key
+    while any(name.startswith(f"{unique}/") for name in taken):
+        unique = f"{key}-{number}"
+        number += 1
+    return unique
+
+
+def _log_wandb(label: str, settings: Mapping[str, Any], results: Mapping[str, float]) -> str:
+    try:
+        import wandb
+    except ImportError:
+        raise MissingExtraError("--log wandb", "wandb") from None
+    try:
+        project = os.environ.get("WANDB_PROJECT", PROJECT)
+        with wandb.init(project=project, name=label, config=dict(settings), job_type="report") as logged:
+            logged.summary.update(dict(results))
+            return str(logged.url or logged.dir)
+    except (wandb.Error, OSError) as error:
+        raise DataError(f"--log wandb: {without_credentials(str(error))}") from None
+
+
+def _log_mlflow(label: str, settings: Mapping[str, Any], results: Mapping[str, float]) -> str:
+    try:
+        import mlflow
+    except ImportError:
+        raise MissingExtraError("--log mlflow", "mlflow") from None
+    try:
+        if not os.environ.keys() & {"MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"}:
+            mlflow.set_experiment(PROJECT)
+        with mlflow.start_run(run_name=label) as logged:
+            mlflow.log_params({name: str(value)[:500] for name, value in settings.items()})
+            mlflow.log_metrics(dict(results))
+            return f"run {logged.info.run_id} at {mlflow.get_tracking_uri()}"
+    except (mlflow.MlflowException, OSError) as error:
+        raise DataError(
+            f"--log mlflow: {without_credentials(str(error))} MLFLOW_TRACKING_URI names the server; a local "
+            "database needs the whole mlflow package."
+        ) from None
+
+
+TRACKERS: Mapping[str, Callable[[str, Mapping[str, Any], Mapping[str, float]], str]] = MappingProxyType(
+    {"wandb": _log_wandb, "mlflow": _log_mlflow}
+)

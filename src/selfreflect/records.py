@@ -74,6 +74,10 @@ class _Shown(Record, frozen=True, kw_only=True):
         return html_table(type(self).__name__, self._shown_fields(), self._words())
 
 
+Scalar = str | int | float | bool
+"""The value of one cell of a user's file."""
+
+
 class Question(Record, frozen=True, kw_only=True):
     """One question. ``text`` is exactly the source's; the metric normalises its own copy."""
 
@@ -85,6 +89,11 @@ class Question(Record, frozen=True, kw_only=True):
     """The data set's reference answers. The metric does not use them."""
     context: str = ""
     """Evidence that the model and its strategies read with the question. The judge never sees it."""
+    metadata: dict[str, Scalar] = {}
+    """Further columns of the user's file, such as a topic, by which results can be broken down."""
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.text, self.context))  # a dictionary has no hash
 
 
 class AnswerSet(_Shown, frozen=True, kw_only=True):

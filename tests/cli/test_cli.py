@@ -21,7 +21,7 @@ import selfreflect
 from selfreflect.cli import COMMANDS, _guarded, application
 from selfreflect.store.run import Run
 
-FIELDS = {"id", "summary", "score", "stderr", "token_tasks", "judge"}
+FIELDS = {"id", "summary", "question", "summary_text", "score", "stderr", "token_tasks", "judge"}
 TOLD = {"bits", "bits_available", "recovered", "recovered_low", "recovered_high", "reader", "undefined"}
 ANSWERS = ["Radishes, quickly.", "Lettuce.", "Radishes.", "Tomatoes and basil."]
 ITEM = {
@@ -309,7 +309,7 @@ def test_information_alone_explains_its_words_too(items: Path, model: Path) -> N
         "score", "--items", items, "--judge", model, "--json", "--words", "--measures", "information"
     ).json
     for line in lines:
-        assert set(line) == TOLD | {"id", "summary", "judge", "controls", "words"}
+        assert set(line) == TOLD | {"id", "summary", "question", "summary_text", "judge", "controls", "words"}
         answers = {word["answer"] for word in line["words"]}
         total = sum(word["bits"] for word in line["words"])
         assert total / len(answers) == pytest.approx(line["bits"], abs=1e-3)

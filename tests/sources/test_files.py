@@ -204,7 +204,7 @@ def test_file_without_records(tmp_path, name, data):
 
 def test_unknown_suffix_lists_the_known_ones(tmp_path):
     assert re.search(
-        r"unknown suffix '\.xlsx'; known are \.json, \.jsonl, \.csv, \.parquet, \.txt",
+        r"unknown suffix '\.xlsx'; known are \.json, \.jsonl, \.csv, \.tsv, \.parquet, \.txt",
         refused(tmp_path, "q.xlsx", "x"),
     )
 
@@ -226,7 +226,7 @@ def test_jsonl_under_the_name_of_json_gets_a_hint(tmp_path):
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        ('{"question": "Why?"}', "holds an object; expected a list"),
+        ('"Why?"', "holds a text; expected an object, or a list"),
         ("3.5", "holds a number"),
         ("null", "holds null"),
         ("[1, 2]", "record 1: expected an object or a text, not a number"),
@@ -275,6 +275,24 @@ def test_ragged_csv(tmp_path, row, cells):
     assert f"line 3: {cells} cells, but the header has 2 columns" in refused(
         tmp_path, "q.csv", f"question,answer\na,b\n{row}\n"
     )
+
+
+@pytest.mark.parametrize("text", ["question;note, or none\nWhy?;b\n", "question\tanswer\nWhy?\tb\n"])
+def test_csv_of_spreadsheets_with_other_delimiters(tmp_path, text):
+    separated = text.replace(", or none", "")
+    assert read_rows(save(tmp_path, "q.csv", separated))[0].fields["question"] == "Why?"
+    if "," in text:  # then the comma counts
+        assert (
+            "question" not in read_rows(save(tmp_path, "q.csv", "question;note, or none\nb;c,d\n"))[0].fields
+        )
+
+
+def test_the_nameless_index_of_a_data_frame_is_left_out(tmp_path):
+    assert read_rows(save(tmp_path, "q.csv", ",question\n0,Why?\n"))[0].fields == {"question": "Why?"}
+
+
+def test_one_object_is_one_record(tmp_path):
+    assert [row.where for row in read_rows(save(tmp_path, "q.json", '{"question": "Why?"}'))] == ["record 1"]
 
 
 def test_csv_with_an_open_quote(tmp_path):

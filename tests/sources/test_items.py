@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.records import AnswerSet, question_id
 from selfreflect.sources.files import Row, RowIds
-from selfreflect.sources.items import Item, items_from_records, read_items
+from selfreflect.sources.items import Item, items_from_records, read_items, to_plain
 
 PARITY = Path(__file__).parents[1] / "data" / "parity_items.json"
 PLAIN = {"question": "Why?", "answers": ["a", "b", "c"], "summaries": {"mine": "s"}}
@@ -77,8 +77,11 @@ def test_jsonl_on_standard_input():
         assert len(read_items("-")) == 1
 
 
-def test_notes_in_an_item_are_ignored():
-    assert read(but(note="mine", gold=[1], scores={"x": 1.5})) == read(PLAIN)
+def test_values_travel_with_an_item_and_nested_ones_do_not():
+    [item] = read(but(topic="garden", level=2, sure=True, gold=[1], scores={"x": 1.5}, note=" ", none=None))
+    assert item.metadata == {"topic": "garden", "level": 2, "sure": True}
+    assert item.question_record.metadata == item.metadata
+    assert item.id == read(PLAIN)[0].id
 
 
 def test_repeated_question_without_id_gets_its_own():
@@ -127,7 +130,7 @@ def test_too_few_answers_are_no_fault_of_the_file(answers, masked_out, condition
 
 
 def test_null_stands_for_no_answers():
-    assert read({**PLAIN, "answers": None})[0].conditioning == ()
+    assert read({**PLAIN, "answers": None}, but(id="good"))[0].conditioning == ()
 
 
 def test_blank_summary_is_left_to_the_scorer():
@@ -144,22 +147,14 @@ def test_blank_summary_is_left_to_the_scorer():
         (but(answers="a"), "the field 'answers' must be a list of texts, not a text"),
         (but(answers=["a", 1, "c"]), "the field 'answers' must be a list of texts, but entry 2 is a number"),
         (but(answers=["a", ["b"]]), "entry 2 is a list"),
-        (
-            but(answers=None, answer=["a"]),
-            "or 'answers' alone; its fields are 'question', 'summaries', 'answer'",
-        ),
+        (but(answers=None, reply_text="a"), "its fields are 'question', 'summaries', 'reply_text'"),
+        (but(answers=None, response="a", samples=["b"]), "'response', 'samples' could each hold"),
         (
             but(answers=None, masked_out_task_answers=["a"]),
             "both 'masked_out_task_answers' and 'conditioning_answers'",
         ),
         (but(masked_out_task_answers=["a"], conditioning_answers=["b"]), "or 'answers' alone"),
-        (but(summaries=None), "the field 'summaries' is missing; it must give every summary a name"),
-        (
-            but(summaries=["s"]),
-            "the field 'summaries' is a list; it must give every summary a name, as in {\"mine\"",
-        ),
-        (but(summaries="s"), "the field 'summaries' is a text"),
-        (but(summaries={}), "the field 'summaries' is empty"),
+        (but(summaries=3), "the field 'summaries' must be a text, a list of texts, or an object"),
         (but(summaries={"mine": 1}), "the summary 'mine' must be a text, not a number"),
         (but(summaries={"mine": ["s"]}), "the summary 'mine' must be a text, not a list"),
         (but(summaries={" ": "s"}), "a summary has a blank name"),
@@ -181,11 +176,21 @@ def test_two_summaries_of_one_name_are_refused():
         read_items("-")
 
 
-@pytest.mark.parametrize("name", ["items.csv", "items.txt"])
-def test_formats_that_cannot_hold_items(tmp_path, name):
-    (tmp_path / name).write_text("question\nWhy?\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"JSON list \(\.json\) or as one object per line"):
-        read_items(tmp_path / name)
+def test_a_format_that_cannot_hold_items(tmp_path):
+    (tmp_path / "items.txt").write_text("question\nWhy?\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"unknown suffix '.txt'; known are .*\.csv, .*\.eval"):
+        read_items(tmp_path / "items.txt")
+
+
+def test_no_question_with_two_answers_is_said_as_in_python():
+    message = refused(but(answers=["only"]))
+    assert "needs at least 2 answers, one for each half; the question has 1" in message
+    assert "no question has more than one; the first has 0" in refused(but(answers=[]), but(answers=["x"]))
+
+
+def test_items_without_summaries_are_nothing_to_score():
+    assert "holds answers and no summaries" in refused(but(summaries=None), but(summaries={}, id="b"))
+    assert [item.id for item in read(but(summaries=None), but(id="b"))] == ["b"]
 
 
 def test_a_list_of_texts_holds_no_items():
@@ -198,25 +203,22 @@ items = st.builds(
     Item,
     id=st.uuids().map(str),
     question=texts.map(lambda text: text + "?"),
-    masked_out=st.lists(texts).map(tuple),
-    conditioning=st.lists(texts).map(tuple),
+    masked_out=st.lists(texts, min_size=1).map(tuple),
+    conditioning=st.lists(texts, min_size=1).map(tuple),
     summaries=st.dictionaries(st.text().map(lambda text: text + "."), texts, min_size=1),
+    order=st.lists(st.lists(texts, min_size=1).map(tuple)).map(tuple),
+    context=texts.filter(lambda text: not text or text.strip()),
+    metadata=st.dictionaries(
+        st.text(),
+        st.booleans() | st.integers(-(2**62), 2**62) | st.text().map(lambda text: text + "."),
+        max_size=3,
+    ),
 )
 
 
 @given(st.lists(items, min_size=1, max_size=4))
 def test_written_items_are_read_back(written):
-    values = [
-        {
-            "id": item.id,
-            "question": item.question,
-            "masked_out_task_answers": item.masked_out,
-            "conditioning_answers": item.conditioning,
-            "summaries": item.summaries,
-        }
-        for item in written
-    ]
-    assert read(*values) == written
+    assert read(*map(to_plain, written)) == written
 
 
 def test_ids_are_those_that_questions_get():

@@ -39,6 +39,7 @@ COMMANDS = {
     "bench": "selfreflect bench --items my_summaries.json --limit 10 --output timings",
     "app": "selfreflect app --open",
     "config": "selfreflect config --init settings.toml",
+    "convert": "selfreflect convert my_answers.csv --output items.jsonl",
     "import": "selfreflect import --answers test_answers.json --summaries summaries.json --out runs/new",
     "export": "selfreflect export runs/mine --output published_layout",
 }

@@ -10,6 +10,7 @@ import typer
 
 from selfreflect.cli import settings as o
 from selfreflect.cli.console import emit, make_folder, print_table, say, write_file
+from selfreflect.cli.items import load_items
 from selfreflect.cli.progress import Watcher
 from selfreflect.cli.settings import Overrides, option, takes
 from selfreflect.errors import ConfigError, MissingExtraError
@@ -109,7 +110,7 @@ def bench_command(
 
 def _items(source: str | None, limit: int | None, num_answers: int | None) -> list[Item]:
     if source is not None:
-        return read_items(source, limit=limit, num_answers=num_answers)
+        return load_items(source, limit, num_answers)
     with resources.as_file(resources.files("selfreflect") / "data" / "bench_items.json") as bundled:
         return read_items(bundled, limit=limit, num_answers=num_answers)
 

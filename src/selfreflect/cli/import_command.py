@@ -10,11 +10,12 @@ from msgspec import to_builtins
 
 from selfreflect.cli import settings as o
 from selfreflect.cli.console import exit_with, say, say_next_step
+from selfreflect.cli.items import say_notes
 from selfreflect.cli.settings import argument, option
 from selfreflect.config import Config
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.records import AnswerSet, Question, Score, Summary
-from selfreflect.sources.items import read_items
+from selfreflect.sources.items import read_item_file
 from selfreflect.sources.published import read_published, write_published
 from selfreflect.store.merge import merge_runs
 from selfreflect.store.run import Run
@@ -29,7 +30,11 @@ def import_command(
     questions: Path | None = option("--questions FILE", "questions.json of the published tool."),
     answers: Path | None = option("--answers FILE", "test_answers.json of the published tool."),
     summaries: Path | None = option("--summaries FILE", "summaries.json of the published tool."),
-    items: str | None = option("--items FILE", "A file of items, as `selfreflect score --items` reads it."),
+    items: str | None = option(
+        "--items FILE",
+        "Questions with answers, and maybe summaries: CSV, parquet, JSON, JSONL, a log of inspect_ai (.eval) "
+        "or samples of lm-eval. `selfreflect convert FILE` shows how it is understood.",
+    ),
     num_answers: o.NumAnswers = None,
     limit: o.NumItems = None,
     leave_out: list[o.Part] = option(
@@ -41,7 +46,8 @@ def import_command(
 ) -> None:
     """Turn files into a run directory, or join runs.
 
-    Then score it with `selfreflect score --out DIR`, and compare it with other runs.
+    Answers without summaries are fine: `selfreflect summarize --out DIR` lets a model write them. Then score
+    them with `selfreflect score --out DIR`, and compare them with other runs.
     """
     published = (questions, answers, summaries)
     if [items is not None, any(published), bool(runs)].count(True) != 1:
@@ -59,7 +65,9 @@ def import_command(
     if items is None:
         question_records, answer_sets, summary_records = read_published(*published)
     else:
-        records = read_items(items, limit=limit, num_answers=num_answers)
+        file = read_item_file(items, limit=limit, num_answers=num_answers)
+        say_notes(file)
+        records = file.items
         question_records = [item.question_record for item in records]
         answer_sets = [item.answer_set for item in records]
         summary_records = [summary for item in records for summary in item.summary_records]

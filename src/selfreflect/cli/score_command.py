@@ -9,23 +9,30 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import emit, exit_with, say
+from selfreflect.cli.console import emit, exit_with, print_table, say
+from selfreflect.cli.items import load_items
 from selfreflect.cli.progress import Watcher
 from selfreflect.cli.settings import JUDGING, Overrides, option, takes
 from selfreflect.errors import ConfigError
 from selfreflect.pipeline.models import ConfiguredModels, load_measures
 from selfreflect.records import Controls, Failure, Information, Score
-from selfreflect.sources.items import Item, read_items
+from selfreflect.render.table import Cell, Column, Table
+from selfreflect.render.text import one_line
+from selfreflect.sources.items import Item
 
 if TYPE_CHECKING:
     from selfreflect.metric.measures import Measured
+    from selfreflect.report.run_records import RunRecords
+
+_ROWS = 20
+"""Summaries that the table shows."""
 
 
 @takes("scores", config_file=True, execution=JUDGING)
 def score_command(
     *,
     items: str | None = option(
-        "--items FILE", "JSON list or JSONL of questions with answers and summaries; - for stdin."
+        "--items FILE", "CSV, parquet, JSON or JSONL of questions with answers and summaries; - for stdin."
     ),
     out: Path | None = option("--out DIR", "Score the summaries of this run directory."),
     limit: o.NumItems = None,
@@ -43,10 +50,11 @@ def score_command(
     The embedded judge, smollm2, reads no hedges and no percentages: "most likely A" gets about the same
     numbers as "A". Use a larger judge for summaries that differ in them.
 
-    --items FILE scores a file and stores nothing: each record is {"id"?, "question", "answers": [...],
-    "summaries": {name: text}}, or has "masked_out_task_answers" and "conditioning_answers" instead of
-    "answers". --out DIR scores a run directory and stores the results there; after an interruption, run the
-    same command to resume.
+    --items FILE scores a file and stores nothing. Its columns or fields are "question" (or prompt, input),
+    "answers" as a list (or samples, responses, generations), answer_1, answer_2, …, or one "answer" per row,
+    and "summary" (or summary_NAME, or "summaries": {name: text}). `selfreflect convert FILE` shows how a file
+    is understood. --out DIR scores a run directory and stores the results there; after an interruption, run
+    the same command to resume.
 
     With --budget, --se or --race, a random part of the masked words is scored: the same words for all
     summaries of a question, so that their differences stay sharp. Such scores are estimates. They are marked
@@ -65,7 +73,7 @@ def score_command(
     config, options = overrides.config(), overrides.execution
     if options.executor != "local":
         raise ConfigError("--executor and --ray-address belong to --out DIR")
-    records = read_items(items, limit=limit, num_answers=num_answers)
+    records = load_items(items, limit, num_answers)
     watcher = Watcher()
     if dry_run:
         from selfreflect.cli.costs import show_costs
@@ -103,7 +111,10 @@ def _lines(item: Item, results: Sequence[Measured], words: bool) -> Iterator[dic
             name = result.name if isinstance(result, Failure) else result.summary
             by_name.setdefault(name, {})[type(result)] = result
     for name, records in by_name.items():
-        line: dict[str, Any] = {"id": item.id, "summary": name}
+        line: dict[str, Any] = {"id": item.id, "summary": name, "question": item.question}
+        line["summary_text"] = item.summaries[name]
+        if item.metadata:
+            line["metadata"] = item.metadata
         information = records.get(Information)
         failure = records.get(Failure)
         score = records.get(Score)
@@ -195,4 +206,31 @@ def _show(label: str, items: Sequence[Item], results: Sequence[Measured]) -> Non
         information=information,
         controls=controls,
     )
+    print_table(_item_table(records))
     show_results(records, json=False)
+    say("Add --json for every number of each question and summary.")
+
+
+def _item_table(records: RunRecords) -> Table:
+    """A row for each summary of the first questions."""
+    from selfreflect.report.measures import run_measures
+
+    measures = run_measures(records)
+    columns = [Column("question"), Column("name"), Column("summary")]
+    columns += [Column(measure.mean.removeprefix("mean "), measure.form) for measure in measures]
+    rows: list[tuple[Cell, ...]] = []
+    for question in records.questions.values():
+        for outcome in records.outcomes(question.id):
+            if outcome.summary is None:
+                continue
+            cells: list[Cell] = [one_line(question.text, 60), outcome.strategy]
+            cells.append(one_line(outcome.summary.text, 80))
+            for measure in measures:
+                score = outcome.score.value if outcome.score else None
+                told = outcome.information.recovered if outcome.information else None
+                cells.append(told if measure.higher_is_better else score)
+            rows.append(tuple(cells))
+    notes = []
+    if len(rows) > _ROWS:
+        notes.append(f"and {len(rows) - _ROWS} more; --json shows all")
+    return Table("Summaries", tuple(columns), tuple(rows[:_ROWS]), tuple(notes))

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from selfreflect.cli import settings as o
 from selfreflect.cli.console import emit, print_table, say
+from selfreflect.cli.items import load_items
 from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.config import POSITIVE, SEED, Flag, check_values, flags_of
 from selfreflect.errors import BackendError, ConfigError, DataError, excerpt, nearest
@@ -330,7 +331,7 @@ def _read_items(source: str, num_answers: int | None) -> list[Item]:
         with resources.as_file(resources.files("selfreflect") / "data" / "ranked_items.json") as bundled:
             return read_items(bundled, num_answers=num_answers)
     if not Path(source).is_dir():
-        return read_items(source, num_answers=num_answers)
+        return load_items(source, num_answers=num_answers)
     run = Run.load(Path(source))
     items = []
     for item in run_items(run):

@@ -74,16 +74,16 @@ class RowIds:
         self._owners: dict[str, str] = {}
         self._uses: Counter[str] = Counter()
 
-    def take(self, row: Row, text: str, context: str = "") -> str:
-        """Return the row's ``id``, or one derived from its question, with ``-2``, ``-3``, … for a repeated
-        one: the same text with the same context.
+    def take(self, row: Row, text: str, context: str = "", column: str = "id") -> str:
+        """Return the row's id, or one derived from its question, with ``-2``, ``-3``, … for a repeated one:
+        the same text with the same context.
 
         Raises:
             DataError: the row's id is neither text nor an integer, or is already taken.
         """
-        value = row.fields.get("id")
+        value = row.fields.get(column)
         if isinstance(value, bool) or not isinstance(value, str | int | None):
-            raise row.error(f"the field 'id' must be a text or an integer, not {type_name(value)}")
+            raise row.error(f"the field {column!r} must be a text or an integer, not {type_name(value)}")
         id_ = "" if value is None else str(value)
         if not id_.strip():
             id_ = self._derived_id(question_id(text, context))
@@ -116,13 +116,16 @@ class Content(NamedTuple):
         return hashlib.sha256(self.data).hexdigest()
 
 
-def read_content(source: str | Path) -> Content:
-    """Read a .json, .jsonl, .csv, .parquet or .txt file, or standard input for ``"-"``.
+def read_content(source: str | Path, suffixes: Collection[str] | None = None) -> Content:
+    """Read a file, or standard input for ``"-"``.
+
+    Args:
+        suffixes: those that the file may have; by default those of :data:`PARSERS`.
 
     Raises:
         DataError: the source cannot be read, is empty, or has an unknown suffix.
     """
-    return _read(source, PARSERS)
+    return _read(source, PARSERS if suffixes is None else suffixes)
 
 
 def read_text(source: str | Path) -> str:
@@ -171,8 +174,11 @@ def _read_file(path: Path, suffixes: Collection[str] | None) -> Content:
 
 
 def _guess_suffix(data: bytes) -> str:
-    """Guess the format of piped input: ``[`` starts a JSON list, ``{`` starts JSONL, else a question per
-    line."""
+    """Guess the format of piped input: ``[`` starts a JSON list, ``{`` starts JSONL, parquet files and
+    archives have their signatures, else a question per line."""
+    for signature, suffix in ((b"PAR1", ".parquet"), (b"PK\x03\x04", ".eval")):
+        if data.startswith(signature):
+            return suffix
     start = data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     return {b"[": ".json", b"{": ".jsonl"}.get(start, ".txt")
 
@@ -184,7 +190,10 @@ def parse_rows(content: Content) -> list[Row]:
         DataError: there are no records, or the content is not what its suffix says.
         MissingExtraError: parquet without pyarrow.
     """
-    rows = PARSERS[content.suffix](content)
+    parse = PARSERS.get(content.suffix)
+    if parse is None:
+        raise DataError(f"{content.name} is in a format that cannot be used here ({content.suffix})")
+    rows = parse(content)
     if not rows:
         raise DataError(f"{content.name} holds no records")
     return rows
@@ -192,10 +201,12 @@ def parse_rows(content: Content) -> list[Row]:
 
 def _json_rows(content: Content) -> list[Row]:
     values = _parse_json(_decode(content), content.name)
+    if isinstance(values, dict):
+        values = [values]
     if not isinstance(values, list):
         raise DataError(
-            f"{content.name} holds {type_name(values)}; expected a list of objects or texts (for one object "
-            "per line use the suffix .jsonl)"
+            f"{content.name} holds {type_name(values)}; expected an object, or a list of objects or "
+            "texts (for one object per line use the suffix .jsonl)"
         )
     return _numbered_rows(content.name, values)
 
@@ -212,8 +223,17 @@ def _txt_rows(content: Content) -> list[Row]:
     return [_row(content.name, where, line) for where, line in _lines(content)]
 
 
+def _delimiter(text: str) -> str:
+    """The delimiter of a CSV file: a comma, unless its first line has none but semicolons or tabs."""
+    header = text.partition("\n")[0]
+    if "," in header:
+        return ","
+    return max(",;\t", key=header.count)  # the first of equals: a comma
+
+
 def _csv_rows(content: Content) -> list[Row]:
-    reader = csv.reader(io.StringIO(_decode(content), newline=""), strict=True)
+    text = _decode(content)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=_delimiter(text))
     header: list[str] = []
     rows = []
     line = 1
@@ -225,7 +245,9 @@ def _csv_rows(content: Content) -> list[Row]:
                 continue
             if not header:
                 header = cells
-                if not all(cell.strip() for cell in header) or len(set(header)) < len(header):
+                # a data frame's index comes without a name, in front
+                names = header[1:] if len(header) > 1 and not header[0] else header
+                if not all(cell.strip() for cell in names) or len(set(names)) < len(names):
                     raise DataError(
                         f"{content.name}: the first line must be a header that names every column "
                         f"differently; it is {excerpt(header)}"
@@ -235,7 +257,9 @@ def _csv_rows(content: Content) -> list[Row]:
                     f"{content.name}, {where}: {len(cells)} cells, but the header has {len(header)} columns"
                 )
             else:
-                rows.append(Row(content.name, where, dict(zip(header, cells, strict=True))))
+                fields = dict(zip(header, cells, strict=True))
+                fields.pop("", None)
+                rows.append(Row(content.name, where, fields))
     except csv.Error as error:
         raise DataError(f"{content.name}, line {line}: not CSV: {error}") from None
     return rows
@@ -260,6 +284,7 @@ PARSERS: dict[str, Callable[[Content], list[Row]]] = {
     ".json": _json_rows,
     ".jsonl": _jsonl_rows,
     ".csv": _csv_rows,
+    ".tsv": _csv_rows,
     ".parquet": _parquet_rows,
     ".txt": _txt_rows,
 }

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import msgspec
+from typing import Any, NamedTuple
 
 from selfreflect.errors import ConfigError, DataError, excerpt
-from selfreflect.records import AnswerSet, Question, Record, Summary, halves, question_id
-from selfreflect.sources.files import Row, RowIds, listed, parse_rows, read_content, type_name
+from selfreflect.records import AnswerSet, Question, Record, Scalar, Summary, halves, question_id
+from selfreflect.sources.columns import CONDITIONING, MASKED_OUT
+from selfreflect.sources.files import PARSERS, RowIds, listed, parse_rows, read_content
+from selfreflect.sources.item_rows import ItemRow, item_rows
+from selfreflect.sources.logs import read_log
+from selfreflect.text import counted
 
-MASKED_OUT = "masked_out_task_answers"
-CONDITIONING = "conditioning_answers"
-ANSWERS = "answers"
+SUFFIXES = tuple(suffix for suffix in (*PARSERS, ".eval") if suffix != ".txt")
 
 
 class Item(Record, frozen=True, kw_only=True):
@@ -32,6 +32,8 @@ class Item(Record, frozen=True, kw_only=True):
     """Known orders: names of summaries, best first. The names are not checked here."""
     context: str = ""
     """What the model read with the question. The metric does not use it."""
+    metadata: dict[str, Scalar] = {}  # noqa: RUF012 (msgspec makes a new one for each record)
+    """Further columns of the file."""
 
     @classmethod
     def of(
@@ -62,7 +64,7 @@ class Item(Record, frozen=True, kw_only=True):
 
     @property
     def question_record(self) -> Question:
-        return Question(id=self.id, text=self.question, context=self.context)
+        return Question(id=self.id, text=self.question, context=self.context, metadata=self.metadata)
 
     @property
     def answer_set(self) -> AnswerSet:
@@ -91,105 +93,180 @@ def items_from_records(
                 conditioning=answer_set.conditioning,
                 summaries=texts.get(question.id, {}),
                 context=question.context,
+                metadata=question.metadata,
             )
             items.append(item)
     return items
 
 
-def read_items(source: str | Path, *, limit: int | None = None, num_answers: int | None = None) -> list[Item]:
-    """Read items from a JSON list, a JSONL file, or standard input (``"-"``).
+class ItemFile(NamedTuple):
+    """A file of items, and how it was understood."""
 
-    One list ``answers`` is halved; with fewer than two answers the first half is empty. Unknown keys are
-    ignored.
+    name: str
+    """The file, as messages name it."""
+    layout: str
+    """Its format in words."""
+    items: list[Item]
+    columns: dict[str, str]
+    """What each column of the file was taken for, in words."""
+    notes: list[str]
+    """What a user should know, one sentence each."""
+
+
+def read_item_file(
+    source: str | Path,
+    *,
+    limit: int | None = None,
+    num_answers: int | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> ItemFile:
+    """Read questions with answers and maybe summaries from JSON, JSONL, CSV, parquet, a log of inspect_ai or
+    samples of lm-eval, or from standard input (``"-"``).
+
+    A row holds a question with a list of answers, numbered columns of answers, or two halves of them; or one
+    answer, and then rows with the same question and context are joined. One list of answers is halved; with
+    fewer than two answers the first half is empty. Other columns travel along as metadata.
 
     Args:
         limit: keep only the first items. The whole file is checked nevertheless.
         num_answers: keep only the first answers of each half.
+        columns: columns by role, one of :data:`~selfreflect.sources.columns.ROLES`, whose names say nothing.
 
     Raises:
-        DataError: the file or a record in it is malformed.
-        ConfigError: ``limit`` or ``num_answers`` is below 1.
+        DataError: the file or a record in it is malformed, or no question in it has two answers.
+        ConfigError: ``limit`` or ``num_answers`` is below 1, or ``columns`` does not fit the file.
+        MissingExtraError: parquet or a compressed log without pyarrow.
     """
     for name, value in (("limit", limit), ("num_answers", num_answers)):
         if value is not None and value < 1:
             raise ConfigError(f"{name} must be at least 1, not {value}")
-    content = read_content(source)
-    if content.suffix not in (".json", ".jsonl"):
-        raise DataError(
-            f"{content.name}: write items as a JSON list (.json) or as one object per line (.jsonl)"
-        )
+    content = read_content(source, SUFFIXES)
+    if content.suffix == ".txt":
+        content = content._replace(suffix=".csv")  # from standard input, where CSV has no mark
+    log = read_log(content)
+    cells = content.suffix in (".csv", ".tsv")
+    rows = item_rows(log.rows if log else parse_rows(content), columns or {}, cells=cells)
     ids = RowIds()
-    return [_item(row, ids, num_answers) for row in parse_rows(content)][:limit]
+    items = [_item(row, ids, num_answers) for row in rows]
+    layout = log.layout if log else content.suffix.removeprefix(".").upper()
+    layout += ", one row per answer" if any(row.one_answer for row in rows) else ""
+    if not log and "answer" not in layout:
+        layout += ", one row per question"
+    notes = [*(log.notes if log else ()), *_notes(rows, items, content.name)]
+    return ItemFile(content.name, layout, items[:limit], _column_roles(rows), notes)
 
 
-def _item(row: Row, ids: RowIds, num_answers: int | None) -> Item:
-    question = row.text("question")
-    context = row.optional_text("context")
-    names = [name for name in (MASKED_OUT, CONDITIONING, ANSWERS) if name in row.fields]
-    if names == [MASKED_OUT, CONDITIONING]:
-        masked_out, conditioning = _texts(row, MASKED_OUT), _texts(row, CONDITIONING)
-    elif names == [ANSWERS]:
-        answers = _texts(row, ANSWERS)
-        masked_out, conditioning = halves(answers) if len(answers) > 1 else ((), answers)
-    else:
-        raise row.error(
-            f"give either both {MASKED_OUT!r} and {CONDITIONING!r}, or {ANSWERS!r} alone; its fields are "
-            f"{listed(row.fields)}"
+def read_items(source: str | Path, *, limit: int | None = None, num_answers: int | None = None) -> list[Item]:
+    """Read the items of a file that have summaries, like :func:`read_item_file`.
+
+    Raises:
+        DataError: as there, or no item has a summary.
+    """
+    return with_summaries(read_item_file(source, limit=limit, num_answers=num_answers))
+
+
+def with_summaries(file: ItemFile) -> list[Item]:
+    """The items that have a summary; a note counts the others.
+
+    Raises:
+        DataError: there are none.
+    """
+    items = [item for item in file.items if item.summaries]
+    if not items:
+        raise DataError(
+            f"{file.name} holds answers and no summaries, so there is nothing to score. Add a column "
+            "'summary', or let a model write them: selfreflect import --items FILE --out DIR, then "
+            "selfreflect summarize --out DIR"
         )
+    without = len(file.items) - len(items)
+    if without:
+        file.notes.append(f"{counted(without, 'question')} without a summary left out")
+    return items
+
+
+def to_plain(item: Item) -> dict[str, Any]:
+    """An item as JSON that :func:`read_item_file` reads back."""
+    fields: dict[str, Any] = {"id": item.id, "question": item.question}
+    if item.context:
+        fields["context"] = item.context
+    answers = (*item.masked_out, *item.conditioning)
+    if len(answers) > 1 and halves(answers) == (item.masked_out, item.conditioning):
+        fields["answers"] = answers
+    else:
+        fields |= {MASKED_OUT[0]: item.masked_out, CONDITIONING[0]: item.conditioning}
+    if item.summaries:
+        fields["summaries"] = item.summaries
+    if item.order:
+        fields["order"] = item.order
+    if item.metadata:
+        fields["metadata"] = item.metadata
+    return fields
+
+
+def _item(row: ItemRow, ids: RowIds, num_answers: int | None) -> Item:
+    masked_out, conditioning = row.halves
     return Item(
-        id=ids.take(row, question, context),
-        question=question,
+        id=ids.take(row.row, row.question, row.context, row.id_column),
+        question=row.question,
         masked_out=masked_out[:num_answers],
         conditioning=conditioning[:num_answers],
-        summaries=_summaries(row),
-        order=_order(row),
-        context=context,
+        summaries=row.named_summaries,
+        order=row.order,
+        context=row.context,
+        metadata=row.metadata,
     )
 
 
-def _texts(row: Row, name: str) -> tuple[str, ...]:
-    values = row.fields[name]
-    if values is None:
-        return ()
-    if not isinstance(values, list):
-        raise row.error(f"the field {name!r} must be a list of texts, not {type_name(values)}")
-    for number, value in enumerate(values, 1):
-        if not isinstance(value, str):
-            raise row.error(
-                f"the field {name!r} must be a list of texts, but entry {number} is {type_name(value)}"
-            )
-    return tuple(values)
+def _notes(rows: Sequence[ItemRow], items: Sequence[Item], name: str) -> list[str]:
+    """What a user should know of the items.
 
-
-def _summaries(row: Row) -> dict[str, str]:
-    value: Any = row.fields.get("summaries")
-    if not isinstance(value, dict):
-        problem = "is missing" if value is None else f"is {type_name(value)}"
-        raise row.error(
-            f"the field 'summaries' {problem}; it must give every summary a name, as in "
-            '{"mine": "Probably radishes."}'
+    Raises:
+        DataError: no item has two answers.
+    """
+    notes = []
+    few = [item for item in items if len(item.masked_out) + len(item.conditioning) < 2]
+    if len(few) == len(items):
+        count = len(few[0].masked_out) + len(few[0].conditioning)
+        what = "the question has" if len(items) == 1 else "no question has more than one; the first has"
+        raise DataError(
+            f"{name}: an answer distribution needs at least 2 answers, one for each half; {what} {count}"
         )
-    if not value:
-        raise row.error("the field 'summaries' is empty, so there is nothing to score")
-    for name, text in value.items():
-        if not name.strip():
-            raise row.error("a summary has a blank name")
-        if not isinstance(text, str):
-            raise row.error(f"the summary {excerpt(name)} must be a text, not {type_name(text)}")
-    return dict(value)
+    if few:
+        notes.append(
+            f"{counted(len(few), 'question')} with fewer than 2 answers cannot be scored, such as "
+            f"{excerpt(few[0].question)}"
+        )
+    missing = sum(row.answers.count(None) for row in rows)
+    if missing:
+        notes.append(f"{counted(missing, 'row')} without an answer left out")
+    blank = [item for item in items for text in item.answer_set.answers if not text.strip()]
+    if blank:
+        are = "answer is" if len(blank) == 1 else "answers are"
+        notes.append(
+            f"{len(blank)} {are} blank, such as one to {excerpt(blank[0].question)}: a blank answer counts, "
+            "but has no words to score"
+        )
+    references = {row.columns.reference for row in rows} - {""}
+    if references:
+        notes.append(f"{listed(references)} taken for a reference answer, not for one of the model's")
+    varying = {name: None for row in rows for name in sorted(row.varying)}
+    if varying:
+        notes.append(f"left out, because it differs between the answers to a question: {listed(varying)}")
+    return notes
 
 
-def _order(row: Row) -> tuple[tuple[str, ...], ...]:
-    value = row.fields.get("order")
-    if value is None:
-        return ()
-    for chains in (value, [value]):
-        try:
-            orders = msgspec.convert(chains, tuple[tuple[str, ...], ...])
-        except msgspec.ValidationError:
-            continue
-        return tuple(chain for chain in orders if chain)
-    raise row.error(
-        'the field \'order\' must list names of summaries, best first, as in ["good", "bad"], or be a '
-        "list of such lists"
-    )
+def _column_roles(rows: Sequence[ItemRow]) -> dict[str, str]:
+    roles: dict[str, str] = {}
+    travelling = {name for row in rows for name in row.metadata}
+    varying = {name for row in rows for name in row.varying}
+    for row in rows:
+        for name in row.row.fields:
+            role = row.columns.role(name)
+            if name in varying:
+                role = "left out: differs between the answers to a question"
+            elif not role:
+                travels = name in travelling or name == "metadata"
+                role = "travels with the question" if travels else "left out: blank, too long or not a value"
+            if not roles.get(name) or roles[name].startswith("left out: blank"):
+                roles[name] = role
+    return roles

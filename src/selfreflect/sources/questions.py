@@ -13,6 +13,13 @@ from typing import Any, NamedTuple
 from selfreflect.errors import ConfigError, DataError, excerpt, nearest
 from selfreflect.models.base import seed_for
 from selfreflect.records import Question, Record
+from selfreflect.sources.columns import (
+    CONTEXT_COLUMN,
+    GOLD_COLUMNS,
+    KIND_COLUMNS,
+    QUESTION_COLUMNS,
+    metadata,
+)
 from selfreflect.sources.files import (
     PARSERS,
     Content,
@@ -32,10 +39,6 @@ DEMO = "demo"
 SOURCES = (BUNDLED, DEMO, *HUB_SETS)
 """Names that :func:`load_questions` knows."""
 
-QUESTION_COLUMNS = ("question", "problem", "prompt", "query", "text")
-GOLD_COLUMNS = ("answer", "answers", "gold")
-KIND_COLUMNS = ("kind", "category", "subject")
-CONTEXT_COLUMN = "context"
 BUNDLED_COLUMNS = Columns("text", "gold", "kind", CONTEXT_COLUMN)
 _BUNDLED = {
     BUNDLED: ("questions.jsonl", BUNDLED_COLUMNS),
@@ -77,6 +80,8 @@ class RowTable(NamedTuple):
     columns: Columns
     origin: dict[str, str]
     """Fields of :class:`QuestionSet` that say where the rows come from."""
+    travelling: Sequence[str] = ()
+    """Further columns, which become metadata of the questions."""
 
 
 class Shard(NamedTuple):
@@ -215,7 +220,9 @@ def _file_table(source: str, question_column: str | None, context_column: str | 
     for row in rows:
         names |= dict.fromkeys(row.fields)
     columns = _guess_columns(content.name, list(names), question_column, context_column)
-    return RowTable(rows, len(rows), columns, {"sha256": content.sha256})
+    # a column may be the kind of a question under another name, and a user asks for it by its own
+    travelling = [column for column in names if column not in {*columns, "id"} or column in KIND_COLUMNS[1:]]
+    return RowTable(rows, len(rows), columns, {"sha256": content.sha256}, travelling)
 
 
 def _hub_table(
@@ -317,6 +324,7 @@ def _questions(table: RowTable, sample: Container[int], lenient: bool) -> Iterat
             kind=_text(row, columns.kind, lenient),
             gold=_gold(row, columns.gold, lenient),
             context=context,
+            metadata=metadata(row.fields, table.travelling),
         )
         if index in sample:
             yield question

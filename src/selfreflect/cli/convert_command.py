@@ -1,0 +1,106 @@
+"""``selfreflect convert``: show how a file of items is understood, and write it in the layout of this
+package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+
+from rich.text import Text
+
+from selfreflect.cli import settings as o
+from selfreflect.cli.console import print_table, say, stdout, write_file
+from selfreflect.cli.items import say_notes
+from selfreflect.cli.settings import argument, option
+from selfreflect.errors import ConfigError, DataError
+from selfreflect.records import dump_line
+from selfreflect.render.table import Column, Table
+from selfreflect.render.text import one_line, printable
+from selfreflect.sources.items import Item, ItemFile, read_item_file, to_plain
+from selfreflect.text import counted
+
+
+def convert_command(
+    file: str = argument("FILE", "CSV, parquet, JSON, JSONL, a log of inspect_ai, or - for stdin.", ...),
+    output: Path | None = option("--output FILE", "Write the items as JSONL."),
+    overwrite: bool = option("--overwrite", "Replace an existing file.", False),
+    column: list[str] = option(
+        "--column ROLE=NAME",
+        "Name the column of the question, answer, summary, context or id, as in answer=text. Can be "
+        "repeated.",
+        [],
+    ),
+    limit: o.NumItems = None,
+    num_answers: o.NumAnswers = None,
+) -> None:
+    """Show how a file of questions, answers and summaries is understood.
+
+    It may hold one row per question, with a list of answers or columns answer_1, answer_2, …, or one row per
+    answer; summaries may be missing. Logs of inspect_ai (.eval, .json) and samples of lm-eval work too. With
+    --output, the items are written one per line, for `selfreflect score --items` and `selfreflect import
+    --items`.
+    """
+    if output is not None:
+        if output.suffix != ".jsonl":
+            raise ConfigError(f"--output {output}: the name must end in .jsonl")
+        if output.exists() and not overwrite:
+            raise DataError(f"{output} is already there. Use another name, or --overwrite")
+    items = read_item_file(file, limit=limit, num_answers=num_answers, columns=_assigned(column))
+    _show(items)
+    if output is None:
+        say("Write this as JSONL with: --output items.jsonl")
+        return
+    write_file(output, "".join(dump_line(to_plain(item)) + "\n" for item in items.items))
+    if any(item.summaries for item in items.items):
+        say(f"Score it: selfreflect score --items {output}")
+    else:
+        say(f"Let a model summarise the answers: selfreflect import --items {output} --out DIR")
+
+
+def _assigned(columns: list[str]) -> dict[str, str]:
+    assigned = {}
+    for pair in columns:
+        role, equals, name = pair.partition("=")
+        if not equals:
+            raise ConfigError(f"--column {pair}: write ROLE=NAME, as in --column answer=text")
+        assigned[role] = name
+    return assigned
+
+
+def _show(file: ItemFile) -> None:
+    stdout.print(Text(f"{file.name}: {file.layout}\n"), soft_wrap=True)
+    rows = [(one_line(name, 40), role) for name, role in file.columns.items()]
+    print_table(Table("", (Column("column"), Column("is")), tuple(rows)))
+    stdout.print(Text(f"\n{_counts(file.items)}"), soft_wrap=True)
+    say_notes(file)
+    _show_item(file.items[0])
+
+
+def _counts(items: list[Item]) -> str:
+    """How many questions, answers and summaries there are, in a line."""
+    sizes = [len(item.answer_set.answers) for item in items]
+    text = f"{counted(len(items), 'question')}; answers per question: {min(sizes)}"
+    if len(set(sizes)) > 1:
+        text += f" to {max(sizes)}, median {median(sizes):g}"
+    names: dict[str, int] = {}
+    for item in items:
+        for name in item.summaries:
+            names[name] = names.get(name, 0) + 1
+    listed = ", ".join(f"{one_line(name, 40)} ({count})" for name, count in names.items())
+    return f"{text}; summaries: {listed or 'none'}"
+
+
+def _show_item(item: Item) -> None:
+    """Print an item in full."""
+    lines = [f"\nThe first question, {item.id}:", f"  {printable(item.question)}"]
+    if item.context:
+        lines.append(f"  context: {printable(item.context)}")
+    for heading, answers in (("masked-out", item.masked_out), ("conditioning", item.conditioning)):
+        lines.append(f"  {counted(len(answers), f'{heading} answer')}:")
+        lines += [f"    {printable(answer) if answer.strip() else '(blank)'}" for answer in answers]
+    for name, text in item.summaries.items():
+        lines.append(f"  summary {one_line(name)}: {printable(text)}")
+    for name, value in item.metadata.items():
+        lines.append(f"  {one_line(name)}: {printable(str(value))}")
+    for line in lines:
+        stdout.print(Text(line), soft_wrap=True)

@@ -1,0 +1,199 @@
+"""What the columns of a user's file hold, judged by their names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+
+from selfreflect.records import Scalar
+
+QUESTION_COLUMNS = ("question", "problem", "prompt", "query", "input", "instruction", "text")
+GOLD_COLUMNS = ("answer", "answers", "gold")
+KIND_COLUMNS = ("kind", "category", "subject")
+CONTEXT_COLUMN = "context"
+ID_COLUMNS = ("question_id", "qid", "id")
+MASKED_OUT = ("masked_out_task_answers", "masked_out")
+CONDITIONING = ("conditioning_answers", "conditioning")
+
+ROLES = ("question", "answer", "summary", "context", "id")
+"""What a user can assign a column to."""
+
+METADATA_CHARACTERS = 1000
+"""Longer texts do not travel with a question."""
+METADATA_COLUMNS = 100
+
+_ANSWERS = {
+    "answers": "answer",
+    "samples": "sample",
+    "responses": "response",
+    "generations": "generation",
+    "completions": "completion",
+    "outputs": "output",
+    "replies": "reply",
+    "predictions": "prediction",
+}
+"""Names of columns with answers: plural and singular. Any but the first is always a model's answer, while
+``answer`` may be the reference answer."""
+_NUMBERED = re.compile(r"(.+?)_?(\d{1,6})")
+_SUMMARY = re.compile(r"summar(?:y|ies)[\s._-]+(.+)|(.+)[\s._-]summary", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class ItemColumns:
+    """The columns of a row of items. A name is empty, or a tuple has no names, if there is no such column."""
+
+    question: str = ""
+    id: str = ""
+    context: str = ""
+    order: str = ""
+    halves: tuple[str, ...] = ()
+    """The columns of the masked-out and of the conditioning answers; both, one, or none."""
+    answers: tuple[str, ...] = ()
+    """One column, with one answer or a list of them, or several numbered ones."""
+    plural: bool = False
+    """Whether the name of the one column says that it holds several answers."""
+    rivals: tuple[str, ...] = ()
+    """Further columns that could as well hold the answers."""
+    reference: str = ""
+    """``answer`` or ``answers``, if another column holds the model's answers."""
+    summaries: str = ""
+    """The column that holds one summary or several."""
+    named_summaries: tuple[tuple[str, str], ...] = ()
+    """Columns with one summary each, and the name of the summary."""
+    others: tuple[str, ...] = ()
+
+    def role(self, column: str) -> str:
+        """What a column holds, in words; empty for one of the others."""
+        if column in self.answers and len(self.answers) > 1:
+            return "answer, one of several columns"
+        roles = {
+            self.question: "question",
+            self.id: "id",
+            self.context: "context",
+            self.order: "known order of the summaries, best first",
+            self.summaries: "summaries",
+            **dict.fromkeys(self.answers, "answers"),
+            **dict(zip(self.halves, ("masked-out answers", "conditioning answers"), strict=False)),
+        }
+        for name, summary in self.named_summaries:
+            roles[name] = f"summary {summary!r}"
+        return roles.get(column, "")
+
+
+def item_columns(names: Iterable[str], assigned: Mapping[str, str]) -> ItemColumns:
+    """Tell the columns of a row of items by their names; ``assigned`` ones by role come first."""
+    free = {name: plain_name(name) for name in names}
+
+    def take(role: str, known: Iterable[str]) -> str:
+        if role in assigned:
+            known = [plain_name(assigned[role])]
+        for candidate in known:
+            for name, plain in free.items():
+                if plain == candidate and name not in set(assigned.values()) - {assigned.get(role)}:
+                    del free[name]
+                    return name
+        return ""
+
+    question = take("question", QUESTION_COLUMNS)
+    halves = tuple(filter(None, (take("", MASKED_OUT), take("", CONDITIONING))))
+    assigned_answers = take("answer", []) if "answer" in assigned else ""
+    id_ = take("id", ID_COLUMNS)
+    context = take("context", [CONTEXT_COLUMN])
+    summaries = take("summary", ["summaries", "summary"])
+    order = take("", ["order"])
+    families = {} if assigned_answers else _answer_families(free)
+    reference = ""
+    if len(families) > 1 and len(families.get(("answer", False), ())) == 1:
+        [reference] = families.pop(("answer", False))
+    answers: tuple[str, ...] = (assigned_answers,) if assigned_answers else ()
+    rivals: list[str] = []
+    for (_, numbered), family in families.items():
+        if answers:
+            rivals += family
+        elif numbered:
+            answers = tuple(family)
+        else:
+            answers, rivals = (family[0],), family[1:]
+    plural = len(answers) == 1 and plain_name(answers[0]).removeprefix("model_") in _ANSWERS
+    for name in (*answers, *rivals):
+        free.pop(name, None)
+    named = _named_summaries(name for name in free if name != reference)
+    others = tuple(name for name in free if name not in named)
+    return ItemColumns(
+        question=question,
+        id=id_,
+        context=context,
+        order=order,
+        halves=halves,
+        answers=answers,
+        plural=plural,
+        rivals=tuple(rivals),
+        reference=reference,
+        summaries=summaries,
+        named_summaries=tuple(named.items()),
+        others=others,
+    )
+
+
+def plain_name(name: str) -> str:
+    """A name in lower case, with ``_`` for spaces, dots and dashes."""
+    return re.sub(r"[\s._-]+", "_", name.strip().lower())
+
+
+def _answer_families(names: Mapping[str, str]) -> dict[tuple[str, bool], list[str]]:
+    """Columns that may hold answers, by the singular of their names and whether they are numbered; numbered
+    ones in order."""
+    families: dict[tuple[str, bool], list[tuple[int, str]]] = {}
+    for name, plain in names.items():
+        stem, number = plain.removeprefix("model_"), -1
+        match = _NUMBERED.fullmatch(stem)
+        if match:
+            stem, number = match[1], int(match[2])
+        stem = _ANSWERS.get(stem, stem)
+        if stem in _ANSWERS.values():
+            families.setdefault((stem, number >= 0), []).append((number, name))
+    return {key: [name for _, name in sorted(columns)] for key, columns in families.items()}
+
+
+def _named_summaries(columns: Iterable[str]) -> dict[str, str]:
+    """Columns that are called ``summary_NAME`` or ``NAME_summary``, and the names of their summaries."""
+    names: dict[str, str] = {}
+    for column in columns:
+        match = _SUMMARY.fullmatch(column.strip())
+        if match:
+            name = match[1] or match[2]
+            if name.isdigit() or name in names.values():
+                name = column
+            names[column] = name
+    return names
+
+
+def scalar(value: object) -> Scalar | None:
+    """A value as it travels with a question; None for one that does not: missing, blank, too long, not a
+    finite number, or not a single value."""
+    if isinstance(value, str):
+        return value if value.strip() and len(value) <= METADATA_CHARACTERS else None
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < 2**63 else None  # what every reader of JSON can hold
+    if isinstance(value, float):
+        return value if abs(value) < float("inf") else None
+    if isinstance(value, date | datetime):
+        return value.isoformat()
+    return None
+
+
+def metadata(fields: Mapping[str, object], columns: Iterable[str]) -> dict[str, Scalar]:
+    """The values of some columns that travel with a question, and those in an object ``metadata``."""
+    values: dict[str, Scalar] = {}
+    for column in columns:
+        cell = fields.get(column)
+        entries = cell.items() if column == "metadata" and isinstance(cell, dict) else [(column, cell)]
+        for name, entry in entries:
+            value = scalar(entry)
+            if value is not None and len(values) < METADATA_COLUMNS:
+                values[name] = value
+    return values

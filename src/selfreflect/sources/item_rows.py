@@ -1,0 +1,289 @@
+"""Rows of a file to questions with answers and summaries: one row per question, or one per answer."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from selfreflect.errors import ConfigError, excerpt, nearest
+from selfreflect.records import Scalar, halves
+from selfreflect.sources.columns import (
+    CONDITIONING,
+    MASKED_OUT,
+    QUESTION_COLUMNS,
+    ROLES,
+    ItemColumns,
+    item_columns,
+    metadata,
+)
+from selfreflect.sources.files import Row, listed, type_name
+
+Texts = tuple[str, ...]
+
+
+@dataclass
+class ItemRow:
+    """One question, from one row or from several."""
+
+    row: Row
+    """The first."""
+    columns: ItemColumns
+    question: str
+    context: str = ""
+    id_column: str = ""
+    """The column of its id, unless its rows differ in it."""
+    answers: list[str | None] = field(default_factory=list)
+    """None for a row that holds none."""
+    given_halves: tuple[Texts, Texts] | None = None
+    summaries: dict[str, list[str]] = field(default_factory=dict)
+    """By name; several if the rows of a question differ."""
+    order: tuple[Texts, ...] = ()
+    metadata: dict[str, Scalar] = field(default_factory=dict)
+    one_answer: bool = False
+    """Whether the row holds one answer, so that others with the same question belong to it."""
+    varying: set[str] = field(default_factory=set)
+    """Columns in which its rows differ."""
+
+    @property
+    def halves(self) -> tuple[Texts, Texts]:
+        """The masked-out and the conditioning answers; fewer than two leave the first half empty."""
+        if self.given_halves is not None:
+            return self.given_halves
+        answers = tuple(answer for answer in self.answers if answer is not None)
+        return halves(answers) if len(answers) > 1 else ((), answers)
+
+    @property
+    def named_summaries(self) -> dict[str, str]:
+        """Texts by name, numbered where rows differ."""
+        texts = {}
+        for name, different in self.summaries.items():
+            for number, text in enumerate(different, start=1):
+                texts[name if len(different) == 1 else f"{name}_{number}"] = text
+        return texts
+
+    def add(self, other: ItemRow) -> None:
+        """Take over another row of the same question."""
+        self.answers += other.answers
+        for name, texts in other.summaries.items():
+            mine = self.summaries.setdefault(name, [])
+            mine += [text for text in texts if text not in mine]
+        self.order = self.order or other.order
+        if self.id_column and other.row.fields.get(self.id_column) != self.row.fields.get(self.id_column):
+            self.varying.add(self.id_column)
+            self.id_column = ""
+        for name in {**self.metadata, **other.metadata}:
+            if self.metadata.get(name) != other.metadata.get(name):
+                self.varying.add(name)
+
+
+def item_rows(rows: Sequence[Row], assigned: Mapping[str, str], *, cells: bool) -> list[ItemRow]:
+    """Join rows to questions, in the order in which each first occurs.
+
+    Args:
+        assigned: columns that the user names, by role.
+        cells: whether every value is text, as in CSV, so that a list stands in a cell as JSON.
+
+    Raises:
+        DataError: a row is malformed, or the answers to a question come from several models.
+        ConfigError: a role is unknown, or no row has the column assigned to it.
+    """
+    _check_assigned(rows, assigned)
+    columns_of = cache(lambda names: item_columns(names, assigned))
+    items: list[ItemRow] = []
+    by_question: dict[tuple[str, str], ItemRow] = {}
+    for row in rows:
+        item = _item_row(row, columns_of(tuple(row.fields)), cells)
+        key = (item.question, item.context)
+        if item.one_answer and key in by_question:
+            by_question[key].add(item)
+            continue
+        if item.one_answer:
+            by_question[key] = item
+        items.append(item)
+    for item in items:
+        if "model" in item.varying:
+            raise item.row.error(
+                f"the answers to {excerpt(item.question)} come from several models (column 'model'), but an "
+                "answer distribution is that of one model. Keep one model per file"
+            )
+        for name in item.varying:
+            item.metadata.pop(name, None)
+    return items
+
+
+def _check_assigned(rows: Sequence[Row], assigned: Mapping[str, str]) -> None:
+    names = list({name: None for row in rows for name in row.fields}) if assigned else []
+    for role, column in assigned.items():
+        if role not in ROLES:
+            raise ConfigError(f"a column can be {', '.join(ROLES)}, not {excerpt(role)}")
+        if column not in names:
+            raise ConfigError(
+                f"there is no column {excerpt(column)}.{nearest(column, names)} The columns are "
+                f"{listed(names)}"
+            )
+
+
+def _item_row(row: Row, columns: ItemColumns, cells: bool) -> ItemRow:
+    if not columns.question:
+        raise row.error(
+            f"the field 'question' is missing (it can be called {', '.join(QUESTION_COLUMNS[1:])}, too); its "
+            f"fields are {listed(row.fields)}"
+        )
+    item = ItemRow(row, columns, row.text(columns.question))
+    item.context = row.optional_text(columns.context) if columns.context else ""
+    item.id_column = columns.id
+    _read_answers(item, cells)
+    item.summaries = {name: [text] for name, text in _summaries(row, columns, cells).items()}
+    item.order = _order(row, columns.order, cells)
+    numbers = [name for name, _ in columns.named_summaries if not _is_summary(row.fields[name])]
+    item.metadata = metadata(row.fields, [*columns.others, *numbers])
+    return item
+
+
+def _read_answers(item: ItemRow, cells: bool) -> None:
+    row, columns = item.row, item.columns
+    if columns.rivals:
+        raise row.error(
+            f"{listed([*columns.answers, *columns.rivals])} could each hold the model's answers. Keep "
+            "one, or name it with: selfreflect convert FILE --column answer=NAME"
+        )
+    if len(columns.halves) == 2 and not columns.answers:
+        first, second = (_texts(row, name, cells) for name in columns.halves)
+        item.given_halves = (first, second)
+        return
+    if columns.halves or not columns.answers:
+        raise row.error(
+            f"give either both {MASKED_OUT[0]!r} and {CONDITIONING[0]!r}, or 'answers' alone (or 'samples', "
+            f"'responses', 'generations', or 'answer' with one per row); its fields are {listed(row.fields)}"
+        )
+    if len(columns.answers) > 1:
+        item.answers = _numbered_answers(row, columns.answers)
+        return
+    [name] = columns.answers
+    value = row.fields[name]
+    if columns.plural and cells and not value.strip():
+        value = None  # neither a list nor an answer
+    is_list = columns.plural and (not cells or str(value).lstrip()[:1] == "[")
+    item.one_answer = not is_list and (value is None or isinstance(value, str))
+    item.answers = [value] if item.one_answer else list(_texts(row, name, cells))
+
+
+def _numbered_answers(row: Row, names: Sequence[str]) -> list[str | None]:
+    """The answers of numbered columns; blank cells after the last one are none."""
+    answers: list[str | None] = []
+    for name in names:
+        value = row.fields[name]
+        if value is not None and not isinstance(value, str):
+            raise row.error(f"the field {excerpt(name)} must be a text, not {type_name(value)}")
+        answers.append(value)
+    while answers and not (answers[-1] or "").strip():
+        answers.pop()
+    return answers
+
+
+def _texts(row: Row, name: str, cells: bool) -> Texts:
+    """A list of texts; in a ``cells`` file it is a text that holds one."""
+    values = row.fields[name]
+    if cells and isinstance(values, str):
+        values = _list_in(values) if values.strip() else []
+        if values is None:
+            raise row.error(
+                f"the cell {excerpt(name)} must hold a list of texts as JSON, as in "
+                '["Radishes.", "Lettuce."]. If each row holds one answer, call the column \'answer\''
+            )
+    if values is None:
+        return ()
+    if not isinstance(values, list):
+        raise row.error(f"the field {excerpt(name)} must be a list of texts, not {type_name(values)}")
+    for number, value in enumerate(values, 1):
+        if not isinstance(value, str):
+            raise row.error(
+                f"the field {excerpt(name)} must be a list of texts, but entry {number} is {type_name(value)}"
+            )
+    return tuple(values)
+
+
+def _list_in(text: str) -> list[Any] | None:
+    """The list that a cell holds as JSON or, as data frames write it, in Python's notation."""
+    for parse in (json.loads, ast.literal_eval):
+        try:
+            value = parse(text)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        # an array without commas would be read as one long text
+        if isinstance(value, list) and (parse is json.loads or repr(value) == text.strip()):
+            return value
+    return None
+
+
+def _summaries(row: Row, columns: ItemColumns, cells: bool) -> dict[str, str]:
+    summaries = {}
+    if columns.summaries:
+        summaries = _summaries_in(row, columns.summaries, cells)
+    for column, name in columns.named_summaries:
+        if _is_summary(row.fields[column]):
+            summaries.setdefault(name, row.fields[column])
+    return summaries
+
+
+def _is_summary(value: object) -> bool:
+    """Whether a value is a text that is neither blank nor a number, such as the length of a summary."""
+    if not isinstance(value, str) or not value.strip():
+        return False
+    try:
+        float(value)
+    except ValueError:
+        return True
+    return False
+
+
+def _summaries_in(row: Row, column: str, cells: bool) -> dict[str, str]:
+    """One summary, a list of them, or an object that gives each a name."""
+    value = row.fields[column]
+    if cells and isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            value = _list_in(value) or value
+    if isinstance(value, str):
+        value = {"summary": value} if value.strip() else None
+    if isinstance(value, list):
+        value = {f"summary_{number}": text for number, text in enumerate(value, start=1)}
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise row.error(
+            f"the field {excerpt(column)} must be a text, a list of texts, or an object that gives every "
+            f'summary a name, as in {{"mine": "Probably radishes."}}, not {type_name(value)}'
+        )
+    for name, text in value.items():
+        if not name.strip():
+            raise row.error("a summary has a blank name")
+        if text is not None and not isinstance(text, str):
+            raise row.error(f"the summary {excerpt(name)} must be a text, not {type_name(text)}")
+    # null marks a field that another row of a parquet file has
+    return {name: text for name, text in value.items() if text is not None}
+
+
+def _order(row: Row, column: str, cells: bool) -> tuple[Texts, ...]:
+    value = row.fields.get(column)
+    if cells and isinstance(value, str):
+        value = _list_in(value) if value.strip() else None
+    if value is None:
+        return ()
+    for chains in (value, [value]):
+        try:
+            orders = msgspec.convert(chains, tuple[Texts, ...])
+        except msgspec.ValidationError:
+            continue
+        return tuple(chain for chain in orders if chain)
+    raise row.error(
+        'the field \'order\' must list names of summaries, best first, as in ["good", "bad"], or be a '
+        "list of such lists"
+    )

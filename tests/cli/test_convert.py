@@ -1,0 +1,103 @@
+"""From a file of one's own to scores: what was understood, and what to do next."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import tiny
+from command import run, written
+
+from selfreflect.store.run import Run
+
+LONG = """prompt,response,topic,summary
+What first?,Radishes.,garden,Radishes or lettuce.
+What first?,"Lettuce, I think.",garden,
+Who watches?,Anna,town,Anna.
+Who watches?,Tom,town,
+"""
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.save(tmp_path_factory.mktemp("model"), "llama")
+
+
+def test_a_table_of_ones_own_is_scored_by_one_command(judge: Path, tmp_path: Path) -> None:
+    path = written(tmp_path / "mine.csv", LONG)
+    lines = run("score", "--items", path, "--judge", judge, "--json").json
+    assert [(line["question"], line["summary"], line["summary_text"]) for line in lines] == [
+        ("What first?", "summary", "Radishes or lettuce."),
+        ("Who watches?", "summary", "Anna."),
+    ]
+    assert [line["metadata"] for line in lines] == [{"topic": "garden"}, {"topic": "town"}]
+    assert all(0 <= line["score"] <= 1 for line in lines)
+    shown = run("score", "--items", path, "--judge", judge, "--measures", "selfreflect")
+    for text in ("What first?", "Radishes or", "Who watches?", "Anna.", "mean"):
+        assert text in shown.stdout
+    for line in lines:
+        assert f"{line['score']:.4f}" in shown.stdout
+    assert "--json" in shown.said
+
+
+def test_convert_shows_what_it_understood_and_writes_it(tmp_path: Path) -> None:
+    path = written(tmp_path / "mine.csv", LONG)
+    output = tmp_path / "items.jsonl"
+    outcome = run("convert", path, "--output", output)
+    assert outcome.code == 0, outcome.stderr
+    for text in (
+        "CSV, one row per answer",
+        "travels with the question",
+        "2 questions; answers per question: 2; summaries: summary (2)",
+        "Lettuce, I think.",
+    ):
+        assert text in outcome.stdout
+    assert f"selfreflect score --items {output}" in outcome.said
+    first = json.loads(output.read_text(encoding="utf-8").splitlines()[0])
+    assert first["answers"] == ["Radishes.", "Lettuce, I think."]
+    assert first["metadata"] == {"topic": "garden"}
+    again = tmp_path / "again.jsonl"
+    assert run("convert", output, "--output", again).code == 0
+    assert again.read_bytes() == output.read_bytes()
+    refused = run("convert", path, "--output", output)
+    assert (refused.code, "already there" in refused.said) == (2, True)
+    assert run("convert", path, "--output", output, "--overwrite").code == 0
+
+
+def test_answers_alone_are_imported_to_be_summarised(tmp_path: Path) -> None:
+    rows = [{"question": "What first?", "samples": ["Radishes.", "", "Peas"], "topic": "garden"}]
+    path = written(tmp_path / "mine.json", rows)
+    outcome = run("import", "--items", path, "--out", tmp_path / "r")
+    assert outcome.code == 0, outcome.stderr
+    assert "1 question, 1 answer set, 0 summaries" in outcome.said
+    assert f"selfreflect summarize --out {tmp_path / 'r'}" in outcome.said
+    assert "1 answer is blank" in outcome.said
+    stored = Run.load(tmp_path / "r")
+    assert [question.metadata for question in stored.questions.values()] == [{"topic": "garden"}]
+    refused = run("score", "--items", path)
+    assert refused.code == 2
+    assert "selfreflect import --items FILE --out DIR" in refused.said
+
+
+def test_what_a_file_holds_cannot_act_on_the_terminal(tmp_path: Path) -> None:
+    evil = "\x1b[2J[bold]%s{0}"
+    rows = [{"question": evil, "answers": [evil, "b"], evil: evil, "summaries": {evil: evil}}]
+    outcome = run("convert", written(tmp_path / "mine.json", rows))
+    assert outcome.code == 0, outcome.stderr
+    assert "\x1b" not in outcome.stdout + outcome.stderr
+    assert outcome.stdout.count("[bold]%s{0}") >= 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--output", "x.csv"], "must end in .jsonl"),
+        (["--column", "answer"], "write ROLE=NAME"),
+        (["--column", "answer=none"], "there is no column 'none'"),
+    ],
+)
+def test_convert_refuses(arguments: list[str], problem: str, tmp_path: Path) -> None:
+    outcome = run("convert", written(tmp_path / "mine.csv", LONG), *arguments)
+    assert (outcome.code, outcome.stdout) == (2, "")
+    assert problem in outcome.said

@@ -1,0 +1,163 @@
+"""Logs of other tools as items. The files in ``data/logs`` were written by inspect_ai 0.3.285 and lm-eval
+0.4.13; events were removed from the JSON log."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import piped
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selfreflect.errors import DataError, MissingExtraError
+from selfreflect.sources import logs
+from selfreflect.sources.files import Content
+from selfreflect.sources.items import ItemFile, read_item_file
+
+LOGS = Path(__file__).parents[1] / "data" / "logs"
+RIVER = ("The Danube.", "The Volga.", "Probably the Volga.", "The Volga, I think.")
+BREAD = (
+    "Flour, water and salt.",
+    "Flour, water, yeast.",
+    "Water and flour.",
+    "Flour, water, salt and yeast.",
+)
+
+
+def archive(samples: dict[str, Any], compression: int = zipfile.ZIP_DEFLATED) -> bytes:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", compression) as writer:
+        for name, sample in samples.items():
+            writer.writestr(name, sample if isinstance(sample, bytes | str) else json.dumps(sample))
+    return data.getvalue()
+
+
+def sample(epoch: int, **fields: Any) -> dict[str, Any]:
+    message = {"role": "assistant", "content": f"answer {epoch}"}
+    output = {"choices": [{"message": message, "stop_reason": "stop"}]}
+    return {"id": "a", "epoch": epoch, "input": "Why?", "target": "", "output": output, **fields}
+
+
+def parse(data: bytes) -> ItemFile:
+    with piped(data):
+        return read_item_file("-")
+
+
+@pytest.mark.parametrize("name", ["kitchen.eval", "kitchen.json"])
+def test_epochs_of_a_sample_are_its_answers(name: str) -> None:
+    file = read_item_file(LOGS / name)
+    assert {item.question: item.answer_set.answers for item in file.items} == {
+        "Which is the longest river in Europe?": RIVER,
+        "What goes into a plain loaf of bread?": BREAD,  # one of them after reasoning
+    }
+    by_id = {item.metadata["sample_id"]: item.metadata for item in file.items}
+    assert by_id["r1"] == {"topic": "geography", "level": 2, "target": "The Volga", "sample_id": "r1"}
+    assert file.notes == ["1 answer cut off at the token limit"]
+    assert file.layout == "log of inspect_ai"
+
+
+def test_repeats_of_a_document_are_its_answers_once_for_all_filters() -> None:
+    file = read_item_file(LOGS / "samples_kitchen.jsonl")
+    assert {item.question: len(item.answer_set.answers) for item in file.items} == {
+        "Which spice is red?": 4,
+        "What do you need to boil an egg?": 4,
+    }
+    assert file.items[0].answer_set.answers[1] == "Chilli, I think."
+    assert file.items[0].metadata == {"gold": "Paprika", "topic": "spices", "target": "Paprika", "doc_id": 0}
+
+
+def test_likelihoods_are_no_answers() -> None:
+    with pytest.raises(DataError, match="line 1: its 'resps' are not generated answers"):
+        read_item_file(LOGS / "samples_choice.jsonl")
+
+
+def test_earlier_messages_are_context_and_attachments_are_put_back() -> None:
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "attachment://1f"}]
+    epochs = [sample(number, input=messages, attachments={"1f": "How so?"}) for number in (1, 2)]
+    [item] = parse(archive({f"samples/a_{number}.json": one for number, one in enumerate(epochs)})).items
+    assert (item.question, item.context) == ("How so?", "system: Be brief.")
+    assert item.answer_set.answers == ("answer 1", "answer 2")
+
+
+def test_failed_samples_are_said() -> None:
+    epochs = [sample(1), sample(2), sample(3, error={"message": "boom"})]
+    file = parse(archive({f"samples/a_{number}.json": one for number, one in enumerate(epochs)}))
+    assert file.items[0].answer_set.answers == ("answer 1", "answer 2")
+    assert file.notes == ["1 sample without an answer left out"]
+
+
+def test_a_zip_bomb_is_refused_before_it_unfolds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "MAX_MEMBER_BYTES", 10_000)
+    bomb = archive({"samples/a.json": "0" * 1_000_000})
+    with pytest.raises(DataError, match=r"'samples/a.json' is larger than 10,000 bytes unpacked"):
+        parse(bomb)
+    lying = bomb.replace((1_000_000).to_bytes(4, "little"), (100).to_bytes(4, "little"))
+    with pytest.raises(DataError, match=r"damaged|unpacked"):
+        parse(lying)
+    monkeypatch.setattr(logs, "MAX_LOG_BYTES", 15_000)
+    with pytest.raises(DataError, match="its samples are larger than 15,000 bytes unpacked"):
+        parse(archive({f"samples/{number}.json": "0" * 9000 for number in range(2)}))
+    monkeypatch.setattr(logs, "MAX_MEMBERS", 1)
+    with pytest.raises(DataError, match="holds 2 files; at most 1 are read"):
+        parse(archive({"a": "", "b": ""}))
+
+
+def test_names_in_an_archive_are_only_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = ("samples/../../evil.json", "samples//etc/passwd\x1b[31m.json")
+    data = archive({name: sample(number) for number, name in enumerate(names)})
+    assert parse(data).items[0].answer_set.answers == ("answer 0", "answer 1")
+    assert not list(tmp_path.parent.glob("evil*"))
+    with pytest.raises(DataError) as caught:
+        parse(archive({names[1]: "[]"}))
+    assert "\x1b" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("samples", "problem"),
+    [
+        ({"header.json": {}}, "holds no samples with answers"),
+        ({"samples/a.json": "{"}, "'samples/a.json' is not JSON"),
+        ({"samples/a.json": "[" * 100_000}, "nested too deeply"),
+        ({"samples/a.json": {"id": [], "input": 3}}, "not a sample of inspect_ai"),
+        ({"samples/a.json": sample(1)}, "needs at least 2 answers"),
+    ],
+)
+def test_logs_that_hold_no_items(samples: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DataError, match=problem):
+        parse(archive(samples))
+
+
+def test_a_compressed_log_without_pyarrow_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(MissingExtraError, match=r"selfreflect\[parquet\]"):
+        read_item_file(LOGS / "kitchen.eval")
+
+
+EVAL = (LOGS / "kitchen.eval").read_bytes()
+
+
+@given(st.integers(0, len(EVAL) - 1), st.binary(max_size=8))
+def test_a_damaged_archive_is_an_error_or_the_same_log(at: int, change: bytes) -> None:
+    data = EVAL[:at] + change + EVAL[at + len(change) :]
+    try:
+        log = logs.read_log(Content("it", ".eval", data))
+    except (DataError, MissingExtraError):
+        return
+    assert log is not None
+    # what is not a sample, such as the header, may be damaged
+    assert {row.fields["question"]: tuple(row.fields["answers"]) for row in log.rows}.items() <= {
+        "Which is the longest river in Europe?": RIVER,
+        "What goes into a plain loaf of bread?": BREAD,
+    }.items()
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_no_log_or_an_error(data: bytes) -> None:
+    with pytest.raises(DataError):
+        logs.read_log(Content("it", ".eval", data))

@@ -170,7 +170,8 @@ def test_file_with_every_field(tmp_path):
         encoding="utf-8",
     )
     got = load_questions(str(path))
-    assert got.questions == (Question(id="7", text=" Why?\n", gold=("so",), kind="causes"),)
+    values = {"subject": "causes", "note": 1}
+    assert got.questions == (Question(id="7", text=" Why?\n", gold=("so",), kind="causes", metadata=values),)
     assert got.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     assert (got.source, got.total, got.limit, got.seed, got.question_column) == (
         str(path),
@@ -216,7 +217,7 @@ def test_unknown_column_names_those_there_are():
 def test_no_column_to_guess():
     message = refused({"frage": "Warum?", "antwort": "darum"})
     assert (
-        "no column is called question, problem, prompt, query, text; its columns are 'frage', 'antwort'"
+        "no column is called question, problem, prompt, query, input, instruction, text; its columns are 'frage', 'antwort'"
         in message
     )
     assert "question_column" in message

@@ -56,6 +56,7 @@ OPTIONAL = (
     "datasets",
     "matplotlib",
     "sentence_transformers",
+    "sklearn",
     "openai",
     "vllm",
     "rouge_score",

@@ -214,7 +214,7 @@ def test_always_saying_the_base_rate_is_calibrated_and_tells_nothing_apart() -> 
     correct = [1] * 15 + [0] * 5
     results = measure_all(list(MEASURES), Tally.of([0.75] * 20, correct))
     assert results["ece_10_left"].value == 0
-    assert results["smooth_ece"].value == pytest.approx(0, abs=1e-5)
+    assert results["smooth_ece"].value == pytest.approx(0, abs=1e-4)
     assert results["brier"].value == pytest.approx(0.75 * 0.25)
     assert results["auroc"].value == 0.5
     assert results["auroc"].distinct == 1

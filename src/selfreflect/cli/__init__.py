@@ -35,6 +35,7 @@ COMMANDS = {
     "score": "selfreflect score --items my_summaries.json --judge smollm2 --json",
     "report": "selfreflect report runs/mine --output report.md --output rows.csv",
     "compare": "selfreflect compare runs/mine --baseline greedy",
+    "uncertainty": "selfreflect uncertainty my_answers.jsonl --correctness exact,squad_f1",
     "validate": "selfreflect validate my_summaries.json --order 'good>mid>bad' --out validation",
     "bench": "selfreflect bench --items my_summaries.json --limit 10 --output timings",
     "app": "selfreflect app --open",

@@ -1,0 +1,241 @@
+"""Apply estimators and correctness functions to the same questions, and measure how well the one predicts the
+other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from selfreflect.errors import ConfigError, DataError, MissingExtraError
+from selfreflect.stats import Floats
+from selfreflect.uncertainty.classes import ClassRule
+from selfreflect.uncertainty.correctness import Correctness
+from selfreflect.uncertainty.estimators import ESTIMATORS, NoValue, Samples, choose_estimators, estimate
+from selfreflect.uncertainty.length_audit import LengthAudit, audit_length
+from selfreflect.uncertainty.measures import MEASURES, Measurement, measure_all
+from selfreflect.uncertainty.question import AnsweredQuestion
+from selfreflect.uncertainty.recalibrate import FOLDS, cross_fit
+from selfreflect.uncertainty.similarity import SIMILARITIES, make_similarity, prepare, words
+from selfreflect.uncertainty.tally import Tally
+
+MEASURED = ("auroc", "aurc", "prr", "ece_10_left", "smooth_ece", "brier")
+"""What is measured unless a user chooses."""
+CALIBRATED = ("brier", "ece_10_left")
+"""What is measured of confidences after isotonic calibration."""
+
+
+Columns = tuple[Floats, Floats, Sequence[float | None]]
+"""Scores, labels and lengths of the same answers."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """What classes, similarities and labels are made with."""
+
+    rule: ClassRule
+    similarity: str = "jaccard"
+    """For eigv, deg, ecc and SAR."""
+    correctness: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.similarity not in SIMILARITIES:
+            raise ConfigError(f"no similarity {self.similarity!r}. Known: {', '.join(SIMILARITIES)}")
+
+
+class Assessment:
+    """Estimators' values and correctness labels of some questions.
+
+    Raises:
+        ConfigError: there is no such estimator or correctness function.
+        MissingExtraError: a rule or similarity needs one.
+    """
+
+    def __init__(
+        self, questions: Sequence[AnsweredQuestion], estimators: Sequence[str], method: Method
+    ) -> None:
+        chosen = choose_estimators(estimators)
+        similarity = make_similarity(method.similarity)
+        functions = [Correctness(name) for name in method.correctness]
+        method.rule.prepare(questions)
+        if any(name in ("eigv", "deg", "ecc", "sentence_sar", "sar") for name in chosen):
+            prepare(similarity, (text for question in questions for text in question.answers))
+        self.questions = questions
+        self.method = method
+        self.samples = [Samples(question, method.rule, similarity) for question in questions]
+        self.values = {
+            name: [estimate(estimator, one) for one in self.samples] for name, estimator in chosen.items()
+        }
+        self.labels: dict[str, list[bool | None]] = {}
+        for function in functions:
+            function.prepare(questions, self.answers)
+            pairs = zip(questions, self.answers, strict=True)
+            self.labels[function.name] = [function(question, answer) for question, answer in pairs]
+
+    @cached_property
+    def answers(self) -> list[str | None]:
+        """The answer of each question that is judged: its response, else its modal answer."""
+        return [
+            one.modal_answer if one.question.answer is None else one.question.answer for one in self.samples
+        ]
+
+    @cached_property
+    def lengths(self) -> list[float | None]:
+        """The length of each judged answer: the record's, else its number of words."""
+        lengths: list[float | None] = []
+        for question, answer in zip(self.questions, self.answers, strict=True):
+            counted = None if answer is None else float(len(words(answer)))
+            lengths.append(counted if question.length is None else question.length)
+        return lengths
+
+    def missing(self, estimator: str) -> dict[str, int]:
+        """How many questions lack a value, by reason."""
+        return dict(Counter(v.message for v in self.values[estimator] if isinstance(v, NoValue)))
+
+    def labelled_scores(self, estimator: str, correctness: str) -> tuple[list[int], Floats, Floats]:
+        """The questions with a value and a label: their indices, scores and labels."""
+        indices, scores, labels = [], [], []
+        pairs = zip(self.values[estimator], self.labels[correctness], strict=True)
+        for index, (value, label) in enumerate(pairs):
+            if label is not None and not isinstance(value, NoValue):
+                indices.append(index)
+                scores.append(ESTIMATORS[estimator].score(value))
+                labels.append(float(label))
+        return indices, np.array(scores), np.array(labels)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """How well an estimator, or a baseline, predicts one kind of correctness."""
+
+    estimator: str
+    correctness: str
+    n: int
+    """Questions with a value and a label."""
+    total: int
+    measures: dict[str, Measurement]
+    isotonic: dict[str, Measurement]
+    """The same scores after cross-fitted isotonic calibration; empty if that is impossible."""
+    audit: LengthAudit | None = None
+    baseline: bool = False
+
+
+def predictions(
+    assessment: Assessment, correctness: str, measures: Sequence[str] = MEASURED
+) -> list[Prediction]:
+    """Measure every estimator, and two baselines: the constant base rate, and length alone (shorter is
+    surer)."""
+    results = []
+    for name in assessment.values:
+        indices, scores, labels = assessment.labelled_scores(name, correctness)
+        lengths = [assessment.lengths[index] for index in indices]
+        results.append(_prediction(assessment, name, correctness, measures, (scores, labels, lengths)))
+    indices = [i for i, label in enumerate(assessment.labels[correctness]) if label is not None]
+    labels = np.array([float(bool(assessment.labels[correctness][i])) for i in indices])
+    if len(labels):
+        constant = np.full(len(labels), labels.mean())
+        columns: Columns = (constant, labels, [None] * len(labels))
+        results.append(_prediction(assessment, "constant", correctness, measures, columns))
+    lengths = [assessment.lengths[index] for index in indices]
+    known = [place for place, length in enumerate(lengths) if length is not None]
+    if known:
+        shorter = -np.array([lengths[place] for place in known], dtype=np.float64)
+        columns = (shorter, labels[known], [None] * len(known))
+        results.append(_prediction(assessment, "length", correctness, measures, columns))
+    return results
+
+
+def _prediction(
+    assessment: Assessment,
+    name: str,
+    correctness: str,
+    measures: Sequence[str],
+    columns: Columns,
+) -> Prediction:
+    scores, labels, lengths = columns
+    baseline = name not in ESTIMATORS
+    probability = name == "constant" or (not baseline and ESTIMATORS[name].is_probability)
+    measured: dict[str, Measurement] = {}
+    isotonic: dict[str, Measurement] = {}
+    if len(scores):
+        usable = [m for m in measures if m not in MEASURES or probability or not MEASURES[m].probability]
+        measured = measure_all(usable, Tally.of(scores, labels))
+    if len(scores) >= FOLDS and name != "constant":
+        try:
+            isotonic = measure_all(CALIBRATED, Tally.of(cross_fit("isotonic", scores, labels), labels))
+        except MissingExtraError:
+            isotonic = {}
+    audit = None
+    known = [place for place, length in enumerate(lengths) if length is not None]
+    if len(known) > 2:
+        audit = audit_length(scores[known], labels[known], [lengths[place] or 0.0 for place in known])
+    total = len(assessment.questions)
+    return Prediction(name, correctness, len(scores), total, measured, isotonic, audit, baseline)
+
+
+@dataclass(frozen=True)
+class SizedCalibration:
+    """Whether the modal class's share is calibrated with M samples: semantic calibration (Nakkiran et al.
+    2025, arXiv 2511.04869)."""
+
+    samples: int
+    n: int
+    accuracy: float
+    share: float
+    """Mean share of the modal class; biased upwards for few samples."""
+    split_half: float | None
+    """Mean split-half share, which is not. None for one sample."""
+    measures: dict[str, Measurement]
+    """Of the share."""
+    split_half_ece: Measurement | None
+
+
+def calibration_by_size(
+    questions: Sequence[AnsweredQuestion], sizes: Sequence[int], method: Method, correctness: str
+) -> list[SizedCalibration]:
+    """Repeat the assessment with M of the samples of each question that has so many and a label.
+
+    Raises:
+        DataError: no question has so many samples and a label.
+    """
+    results = []
+    for size in sizes:
+        drawn = [subsample(question, size) for question in questions if len(question.answers) >= size]
+        chosen = replace(method, correctness=(correctness,))
+        assessment = Assessment(drawn, ["modal_share", "split_half"], chosen)
+        (name,) = assessment.labels
+        _, shares, labels = assessment.labelled_scores("modal_share", name)
+        if not len(labels):
+            raise DataError(f"no question has {size} answers and a label of correctness")
+        _, split, _ = assessment.labelled_scores("split_half", name)
+        measured = measure_all(("ece_10_left", "smooth_ece", "brier", "auroc"), Tally.of(shares, labels))
+        result = SizedCalibration(
+            samples=size,
+            n=len(labels),
+            accuracy=float(labels.mean()),
+            share=float(shares.mean()),
+            split_half=float(split.mean()) if len(split) else None,
+            measures=measured,
+            split_half_ece=measure_all(["ece_10_left"], Tally.of(split, labels))["ece_10_left"]
+            if len(split)
+            else None,
+        )
+        results.append(result)
+    return results
+
+
+def subsample(question: AnsweredQuestion, size: int, seed: int = 0) -> AnsweredQuestion:
+    """A random ``size`` of the samples, in their order; which ones depends on the seed and the number of
+    samples."""
+    total = len(question.answers)
+    places = sorted(np.random.default_rng(seed).permutation(total)[:size].tolist())
+    logprobs, tokens = question.logprobs, question.tokens
+    return replace(
+        question,
+        answers=tuple(question.answers[place] for place in places),
+        logprobs=None if logprobs is None else tuple(logprobs[place] for place in places),
+        tokens=None if tokens is None else tuple(tokens[place] for place in places),
+    )

@@ -1,0 +1,297 @@
+"""The table of estimators, and what they read of a question."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from selfreflect.errors import ConfigError, nearest
+from selfreflect.grouping import ordered_groups
+from selfreflect.stats import Floats
+from selfreflect.uncertainty import likelihoods, samples
+from selfreflect.uncertainty.classes import ClassRule, Labels
+from selfreflect.uncertainty.question import AnsweredQuestion
+from selfreflect.uncertainty.similarity import Similarity, rouge
+
+Need = Literal["samples", "logprobs", "tokens", "confidence"]
+
+
+class Samples:
+    """What estimators read of one question, each part computed on first use."""
+
+    def __init__(self, question: AnsweredQuestion, rule: ClassRule, similarity: Similarity) -> None:
+        self.question = question
+        self._rule = rule
+        self._similarity = similarity
+
+    @cached_property
+    def labels(self) -> Labels:
+        """The class of each answer, shape (M,)."""
+        return self._rule(self.question)
+
+    @cached_property
+    def modal_answer(self) -> str | None:
+        """The most common spelling in the largest class; of equals the first in code point order."""
+        if not self.question.answers:
+            return None
+        members = [np.flatnonzero(self.labels == label).tolist() for label in range(self.labels.max() + 1)]
+        return self.question.answers[ordered_groups(self.question.answers, members)[0][0]]
+
+    @cached_property
+    def similarities(self) -> Floats:
+        """Shape (M, M)."""
+        return self._compared(self._similarity)
+
+    @cached_property
+    def rouge_similarities(self) -> Floats:
+        """Shape (M, M)."""
+        return self._compared(rouge)
+
+    @cached_property
+    def sequence_logprobs(self) -> Floats:
+        """Sum over the tokens of each answer, shape (M,)."""
+        return np.array([sum(tokens) for tokens in self.question.logprobs or ()])
+
+    @cached_property
+    def mean_logprobs(self) -> Floats:
+        """Mean over the tokens of each answer, shape (M,)."""
+        return np.array([sum(tokens) / len(tokens) for tokens in self.question.logprobs or ()])
+
+    @cached_property
+    def token_sars(self) -> Floats:
+        """Token SAR of each answer, shape (M,)."""
+        values = []
+        for tokens, logprobs in zip(self.question.tokens or (), self.question.logprobs or (), strict=True):
+            without = [tokens[:place] + tokens[place + 1 :] for place in range(len(tokens))]
+            texts = [f"{self.question.text} {''.join(part)}" for part in (tokens, *without)]
+            relevance = 1 - self._similarity(texts)[0, 1:]
+            values.append(likelihoods.token_sar(np.array(logprobs), relevance))
+        return np.array(values)
+
+    def _compared(self, similarity: Similarity) -> Floats:
+        """Compare each two distinct answers once."""
+        distinct = list(dict.fromkeys(self.question.answers))
+        place = {text: index for index, text in enumerate(distinct)}
+        rows = [place[text] for text in self.question.answers]
+        return similarity(distinct)[np.ix_(rows, rows)]
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """A number for each question that says how sure the model is."""
+
+    compute: Callable[[Samples], float]
+    meaning: str
+    variant: str
+    source: str
+    confidence: bool = False
+    """Whether a higher value means more confidence; else more uncertainty."""
+    unit: Literal["probability", "nats", "classes", "similarity", "distance", "log-likelihood"] = "nats"
+    low: float = 0.0
+    high: float = math.inf
+    needs: Need = "samples"
+    fewest: int = 1
+    """Samples that it needs."""
+
+    @property
+    def is_probability(self) -> bool:
+        """Whether measures of calibration apply."""
+        return self.unit == "probability"
+
+    def score(self, value: float) -> float:
+        """The value, turned so that higher means more confidence."""
+        return value if self.confidence else -value
+
+
+@dataclass(frozen=True)
+class NoValue:
+    """Why an estimator has no value for a question."""
+
+    reason: Literal["too_few_samples", "no_logprobs", "no_tokens", "no_confidence"]
+    message: str
+
+
+def _stated(one: Samples) -> float:
+    assert one.question.confidence is not None
+    return one.question.confidence
+
+
+_GRAPH = "symmetric similarities, normalised Laplacian"
+ESTIMATORS = {
+    "modal_share": Estimator(
+        lambda one: samples.modal_share(one.labels),
+        "share of the largest class",
+        "plug-in, biased upwards for few samples",
+        "arXiv 2306.13063",
+        confidence=True,
+        unit="probability",
+        high=1,
+    ),
+    "split_half": Estimator(
+        lambda one: samples.split_half_share(one.labels),
+        "share in one half of the largest class of the other half",
+        "both directions, ties averaged",
+        "this project",
+        confidence=True,
+        unit="probability",
+        high=1,
+        fewest=2,
+    ),
+    "entropy": Estimator(
+        lambda one: samples.entropy(one.labels), "discrete semantic entropy", "plug-in", "Nature 630 (2024)"
+    ),
+    "entropy_mm": Estimator(
+        lambda one: samples.entropy_miller_madow(one.labels),
+        "discrete semantic entropy",
+        "Miller-Madow correction",
+        "Nature 630 (2024); Miller 1955",
+    ),
+    "classes": Estimator(
+        lambda one: samples.number_of_classes(one.labels),
+        "number of classes",
+        "number of semantic sets",
+        "arXiv 2305.19187",
+        unit="classes",
+        low=1,
+    ),
+    "lexical": Estimator(
+        lambda one: samples.mean_similarity(one.rouge_similarities),
+        "mean similarity of pairs of answers",
+        "ROUGE-L F1",
+        "arXiv 2302.09664",
+        confidence=True,
+        unit="similarity",
+        high=1,
+        fewest=2,
+    ),
+    "eigv": Estimator(
+        lambda one: samples.eigenvalue_sum(one.similarities),
+        "soft number of classes",
+        _GRAPH,
+        "arXiv 2305.19187",
+        unit="classes",
+        low=1,
+    ),
+    "deg": Estimator(
+        lambda one: samples.degree(one.similarities),
+        "mean distance of pairs of answers",
+        "trace(M - D) / M^2",
+        "arXiv 2305.19187",
+        unit="distance",
+        high=1,
+    ),
+    "ecc": Estimator(
+        lambda one: samples.eccentricity(one.similarities),
+        "distance of answers from their centre",
+        f"{_GRAPH}, eigenvalues below 0.9",
+        "arXiv 2305.19187",
+        unit="distance",
+    ),
+    "predictive_entropy": Estimator(
+        lambda one: likelihoods.predictive_entropy(one.sequence_logprobs),
+        "mean negative log-likelihood of the answers",
+        "Monte Carlo",
+        "arXiv 2002.07650",
+        needs="logprobs",
+    ),
+    "predictive_entropy_ln": Estimator(
+        lambda one: likelihoods.predictive_entropy(one.mean_logprobs),
+        "mean negative log-likelihood per token",
+        "Monte Carlo, length-normalised",
+        "arXiv 2002.07650",
+        needs="logprobs",
+    ),
+    "semantic_entropy": Estimator(
+        lambda one: likelihoods.semantic_entropy(one.mean_logprobs, one.labels),
+        "entropy of the classes' probabilities",
+        "length-normalised, normalised over samples",
+        "Nature 630 (2024)",
+        needs="logprobs",
+    ),
+    "semantic_entropy_mc": Estimator(
+        lambda one: likelihoods.semantic_entropy_monte_carlo(one.sequence_logprobs, one.labels),
+        "mean negative log mass of the samples' classes",
+        "whole sequences, not normalised, mean over samples",
+        "lm-polygraph",
+        low=-math.inf,
+        needs="logprobs",
+    ),
+    "semantic_entropy_direct": Estimator(
+        lambda one: likelihoods.semantic_entropy_direct(one.sequence_logprobs, one.labels),
+        "-p log p of the samples' classes, summed over samples",
+        "whole sequences, a class counts once for each member",
+        "lm-polygraph, direct",
+        low=-math.inf,
+        needs="logprobs",
+    ),
+    "sentence_sar": Estimator(
+        lambda one: likelihoods.sentence_sar(one.sequence_logprobs, one.similarities),
+        "negative log-likelihood, shared among similar answers",
+        f"temperature {likelihoods.SAR_TEMPERATURE:g}",
+        "arXiv 2307.01379",
+        unit="log-likelihood",
+        low=-math.inf,
+        needs="logprobs",
+    ),
+    "token_sar": Estimator(
+        lambda one: float(one.token_sars.mean()),
+        "negative log-likelihood of the tokens that matter",
+        "each position removed on its own",
+        "arXiv 2307.01379",
+        needs="tokens",
+    ),
+    "sar": Estimator(
+        lambda one: likelihoods.sar(one.token_sars, one.similarities),
+        "token SAR, shared among similar answers",
+        f"temperature {likelihoods.SAR_TEMPERATURE:g}",
+        "arXiv 2307.01379",
+        unit="log-likelihood",
+        low=-math.inf,
+        needs="tokens",
+    ),
+    "stated": Estimator(
+        _stated,
+        "the confidence in the file",
+        "as given",
+        "the file",
+        confidence=True,
+        unit="probability",
+        high=1,
+        needs="confidence",
+    ),
+}
+
+
+def choose_estimators(names: Sequence[str]) -> dict[str, Estimator]:
+    """Look up estimators by name.
+
+    Raises:
+        ConfigError: there is no such estimator.
+    """
+    for name in names:
+        if name not in ESTIMATORS:
+            known = list(ESTIMATORS)
+            raise ConfigError(f"no estimator {name!r}.{nearest(name, known)} Known: {', '.join(known)}")
+    return {name: ESTIMATORS[name] for name in names}
+
+
+def estimate(estimator: Estimator, one: Samples) -> float | NoValue:
+    """The estimator's value for a question, or why it has none."""
+    question = one.question
+    if estimator.needs == "confidence":
+        if question.confidence is None:
+            return NoValue("no_confidence", "the record has no confidence")
+        return estimator.compute(one)
+    if estimator.needs in ("logprobs", "tokens") and question.logprobs is None:
+        return NoValue("no_logprobs", "the record has no log-probabilities")
+    if estimator.needs == "tokens" and question.tokens is None:
+        return NoValue("no_tokens", "the record has no tokens")
+    number = len(question.answers)
+    if number < estimator.fewest:
+        return NoValue("too_few_samples", f"{number} samples, but {estimator.fewest} are needed")
+    return estimator.compute(one)

@@ -1,0 +1,33 @@
+"""A question with its stored answers and whatever else is known of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TokenLogprobs = tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class AnsweredQuestion:
+    """Samples of one question. Only ``id`` and either answers or a confidence are needed."""
+
+    id: str
+    text: str = ""
+    answers: tuple[str, ...] = ()
+    """Samples, in sampling order."""
+    gold: tuple[str, ...] = ()
+    """Spellings of the right answer."""
+    aliases: tuple[tuple[str, ...], ...] = ()
+    """Spellings of the same answer, known without the right one; each set is one class."""
+    answer: str | None = None
+    """The answer that is judged correct or wrong, if it is not the modal one."""
+    logprobs: TokenLogprobs | None = None
+    """Log-probabilities of each answer's tokens, in nats."""
+    tokens: tuple[tuple[str, ...], ...] | None = None
+    """Each answer's tokens."""
+    confidence: float | None = None
+    """Stated by the model or computed elsewhere, in [0, 1]."""
+    length: float | None = None
+    """Of the answer that is judged, in any unit."""
+    correct: bool | None = None
+    """A person's label."""

@@ -1,0 +1,136 @@
+"""Turn scores into calibrated confidences with a map fitted on other questions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from selfreflect.errors import DataError, MissingExtraError
+from selfreflect.stats import Floats
+from selfreflect.uncertainty.calibration import CLIP
+
+Method = Literal["isotonic", "platt", "temperature"]
+FOLDS = 5
+
+
+@dataclass(frozen=True)
+class Calibrator:
+    """A fitted map from scores, where a higher one means more confidence, to confidences in [0, 1]."""
+
+    method: Method
+    x: tuple[float, ...]
+    """Isotonic: scores between which confidences are interpolated. Platt: slope and intercept. Temperature:
+    the temperature."""
+    y: tuple[float, ...] = ()
+    """Isotonic: the confidences at these scores."""
+
+    def __call__(self, scores: Sequence[float] | Floats) -> Floats:
+        """Calibrate scores, shape (n,)."""
+        values = np.asarray(scores, dtype=np.float64)
+        if self.method == "isotonic":
+            return np.interp(values, self.x, self.y)
+        if self.method == "platt":
+            slope, intercept = self.x
+            return _sigmoid(slope * values + intercept)
+        return _sigmoid(_logits(values) / self.x[0])
+
+
+def fit(method: Method, scores: Sequence[float] | Floats, correct: Sequence[bool] | Floats) -> Calibrator:
+    """Fit a calibrator.
+
+    Isotonic: the best non-decreasing map. Platt: a logistic curve, with Platt's prior counts, so that
+    separable scores have a finite slope (Platt 1999). Temperature: logits divided by one number (Guo et al.
+    2017, arXiv 1706.04599).
+
+    Raises:
+        DataError: temperature of scores outside [0, 1], or fewer than two answers.
+        MissingExtraError: scikit-learn is missing.
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    labels = np.asarray(correct, dtype=np.float64)
+    if len(values) < 2:
+        raise DataError(f"{len(values)} labelled answers are too few to fit a calibrator")
+    if method == "isotonic":
+        return _fit_isotonic(values, labels)
+    if method == "platt":
+        return _fit_platt(values, labels)
+    if values.min() < 0 or values.max() > 1:
+        raise DataError("temperature scaling needs confidences in [0, 1]; use isotonic or platt")
+    return Calibrator("temperature", (1 / _best_inverse_temperature(_logits(values), labels),))
+
+
+def cross_fit(
+    method: Method,
+    scores: Sequence[float] | Floats,
+    correct: Sequence[bool] | Floats,
+    *,
+    folds: int = FOLDS,
+    seed: int = 0,
+) -> Floats:
+    """Calibrate each answer with a map fitted on the other folds only; shape (n,).
+
+    Raises:
+        DataError: there are fewer answers than folds.
+    """
+    values, labels = np.asarray(scores, dtype=np.float64), np.asarray(correct, dtype=np.float64)
+    if len(values) < folds:
+        raise DataError(f"{len(values)} labelled answers are too few for {folds} folds")
+    fold = np.random.default_rng(seed).permutation(len(values)) % folds
+    calibrated = np.empty(len(values))
+    for number in range(folds):
+        held_out = fold == number
+        calibrated[held_out] = fit(method, values[~held_out], labels[~held_out])(values[held_out])
+    return calibrated
+
+
+def _fit_isotonic(values: Floats, labels: Floats) -> Calibrator:
+    try:
+        from sklearn.isotonic import IsotonicRegression
+    except ImportError:
+        raise MissingExtraError("Isotonic calibration", "calibrate") from None
+    model = IsotonicRegression(y_min=0, y_max=1).fit(values, labels)
+    return Calibrator("isotonic", tuple(model.X_thresholds_.tolist()), tuple(model.y_thresholds_.tolist()))
+
+
+def _fit_platt(values: Floats, labels: Floats) -> Calibrator:
+    try:
+        from sklearn.linear_model import LogisticRegression
+    except ImportError:
+        raise MissingExtraError("Platt calibration", "calibrate") from None
+    right = labels.sum()
+    targets = np.where(labels == 1, (right + 1) / (right + 2), 1 / (len(labels) - right + 2))
+    centre, scale = values.mean(), values.std() or 1.0
+    # a target between the classes is one example of each, by weight
+    twice = np.concatenate([values, values])[:, None]
+    classes = np.repeat([1, 0], len(values))
+    model = LogisticRegression(C=1e9).fit(
+        (twice - centre) / scale, classes, np.concatenate([targets, 1 - targets])
+    )
+    slope = float(model.coef_[0, 0]) / scale
+    return Calibrator("platt", (float(slope), float(model.intercept_[0] - slope * centre)))
+
+
+def _best_inverse_temperature(logits: Floats, labels: Floats) -> float:
+    """The minimum of the log loss, which is convex, by bisection of its derivative."""
+    low, high = 1e-3, 1e3
+    for _ in range(60):
+        middle = (low * high) ** 0.5
+        if (logits * (_sigmoid(middle * logits) - labels)).sum() > 0:
+            high = middle
+        else:
+            low = middle
+    return float((low * high) ** 0.5)
+
+
+def _logits(confidences: Floats) -> Floats:
+    clipped = np.clip(confidences, CLIP, 1 - CLIP)
+    logits: Floats = np.log(clipped) - np.log1p(-clipped)
+    return logits
+
+
+def _sigmoid(logits: Floats) -> Floats:
+    result: Floats = 1 / (1 + np.exp(-np.clip(logits, -700, 700)))
+    return result

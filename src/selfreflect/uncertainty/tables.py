@@ -1,0 +1,126 @@
+"""Tables of estimators and of how well they predict correctness."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from selfreflect.render.table import Cell, Column, Table
+from selfreflect.uncertainty.assess import Assessment, Prediction, SizedCalibration
+from selfreflect.uncertainty.estimators import ESTIMATORS, NoValue
+from selfreflect.uncertainty.measures import MEASURES, Measurement
+
+BASELINES = {"constant": "constant (base rate)", "length": "length only"}
+
+
+def value_table(assessment: Assessment) -> Table:
+    """Every estimator's values over all questions."""
+    rows: list[tuple[Cell, ...]] = []
+    for name, column in assessment.values.items():
+        info = ESTIMATORS[name]
+        values = [value for value in column if not isinstance(value, NoValue)]
+        numbers: tuple[Cell, ...] = (None, None, None)
+        if values:
+            numbers = (fmean(values), min(values), max(values))
+        direction = "confidence" if info.confidence else "uncertainty"
+        rows.append((name, direction, info.unit, len(values), *numbers, info.variant))
+    columns = (
+        Column("estimator"),
+        Column("higher is more"),
+        Column("unit"),
+        Column("n", "d"),
+        Column("mean", ".3f"),
+        Column("lowest", ".3f"),
+        Column("highest", ".3f"),
+        Column("variant"),
+    )
+    return Table("Estimators", columns, tuple(rows), tuple(_notes(assessment)))
+
+
+def _notes(assessment: Assessment) -> list[str]:
+    sizes = sorted({len(question.answers) for question in assessment.questions})
+    samples = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+    notes = [
+        f"{len(assessment.questions)} questions, {samples} samples each. Classes: "
+        f"{assessment.method.rule.name}. Similarity of eigv, deg, ecc and SAR: "
+        f"{assessment.method.similarity}."
+    ]
+    for name in assessment.values:
+        for reason, count in assessment.missing(name).items():
+            notes.append(f"{name}: no value for {count} questions: {reason}.")
+    return notes
+
+
+def prediction_table(predictions: Sequence[Prediction], accuracy: float) -> Table:
+    """How well each estimator predicts correctness, with intervals, baselines and the length audit."""
+    names = list(dict.fromkeys(name for one in predictions for name in one.measures))
+    columns = [Column("estimator"), Column("n", "d")]
+    for name in names:
+        columns += [Column(name, ".3f"), Column("95%")]
+    columns += [Column("brier isotonic", ".3f"), Column("rho length", "+.2f"), Column("partial rho", "+.2f")]
+    rows: list[tuple[Cell, ...]] = []
+    for one in predictions:
+        cells: list[Cell] = [BASELINES.get(one.estimator, one.estimator), one.n]
+        for name in names:
+            cells += _cells(one.measures.get(name))
+        cells.append(one.isotonic["brier"].value if one.isotonic else None)
+        audit = one.audit
+        cells.append(audit.score_with_length if audit else None)
+        cells.append(audit.score_with_correct_at_length if audit else None)
+        rows.append(tuple(cells))
+    first = predictions[0]
+    notes = [f"{name}: {MEASURES[name].definition}." for name in names]
+    notes += [
+        "95%: bootstrap over questions. brier isotonic: after isotonic calibration on the other four fifths.",
+        "rho length: rank correlation of confidence and length. partial rho: of confidence and correctness, "
+        "at equal length.",
+    ]
+    for reason in dict.fromkeys(m.undefined for one in predictions for m in one.measures.values()):
+        if reason:
+            notes.append(f"Undefined (–): {reason}.")
+    warned = [one for one in predictions if one.audit and one.audit.warning]
+    for one in warned:
+        assert one.audit
+        notes.append(f"{one.estimator}: {one.audit.warning}")
+    title = f"Predicting correctness ({first.correctness}): accuracy {accuracy:.3f}"
+    return Table(title, tuple(columns), tuple(rows), tuple(notes))
+
+
+def _cells(measurement: Measurement | None) -> tuple[Cell, Cell]:
+    if measurement is None or measurement.low is None or measurement.high is None:
+        return (None if measurement is None else measurement.value), None
+    return measurement.value, f"{measurement.low:.3f}–{measurement.high:.3f}"
+
+
+def size_table(results: Sequence[SizedCalibration], correctness: str) -> Table:
+    """Semantic calibration over the number of samples."""
+    rows = []
+    for one in results:
+        ece, brier, auroc = (one.measures[name] for name in ("ece_10_left", "brier", "auroc"))
+        constant = one.accuracy * (1 - one.accuracy)
+        split = one.split_half_ece
+        split_ece = None if split is None else split.value
+        row = (one.samples, one.n, one.accuracy, one.share, one.split_half, *_cells(ece), split_ece)
+        rows.append((*row, *_cells(brier), constant, *_cells(auroc)))
+    columns = (
+        Column("samples", "d"),
+        Column("n", "d"),
+        Column("accuracy", ".3f"),
+        Column("share", ".3f"),
+        Column("split half", ".3f"),
+        Column("ece share", ".3f"),
+        Column("95%"),
+        Column("ece split half", ".3f"),
+        Column("brier share", ".3f"),
+        Column("95%"),
+        Column("brier constant", ".3f"),
+        Column("auroc share", ".3f"),
+        Column("95%"),
+    )
+    notes = (
+        "Calibrated means that the share equals the accuracy. The share of the largest class is too high for "
+        "few samples. The split-half share is not: it is rather too low, where few samples miss the largest "
+        "class.",
+        "ece: 10 bins of equal width, [low, high).",
+    )
+    return Table(f"Samples and calibration ({correctness})", columns, tuple(rows), notes)

@@ -1,0 +1,238 @@
+"""`selfreflect uncertainty` on files and run directories."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uq_data
+from command import Outcome, run, written
+from finished_run import write_run
+
+QUESTIONS = [
+    {
+        "id": f"q{number}",
+        "question": f"Which city is number {number}?",
+        "answers": ["Paris"] * (1 + number % 4) + ["Lyon"] * (number % 3) + ["Nice"],
+        "gold": "Paris" if number % 3 else "Lyon",
+    }
+    for number in range(12)
+]
+
+
+def lines(*arguments: object) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The lines of questions and those of estimators."""
+    outcome = run("uncertainty", *arguments, "--json")
+    assert outcome.code == 0, outcome.stderr
+    of_questions = [line for line in outcome.json if "values" in line]
+    return of_questions, [line for line in outcome.json if "estimator" in line]
+
+
+def refused(outcome: Outcome, *parts: str) -> None:
+    assert (outcome.code, outcome.stdout) == (2, ""), outcome.stderr
+    assert [part for part in parts if part not in outcome.said] == []
+
+
+def test_a_file_gives_values_and_predictions(tmp_path: Path) -> None:
+    of_questions, predictions = lines(written(tmp_path / "a.json", QUESTIONS))
+    assert of_questions[4]["values"]["modal_share"] == pytest.approx(1 / 3)
+    assert of_questions[4]["samples"] == 3
+    assert of_questions[3]["answer"] == "Paris"
+    assert of_questions[3]["correct"] == {"exact": False}
+    by_name = {line["estimator"]: line for line in predictions}
+    assert by_name["modal_share"]["n"] == 12
+    assert by_name["modal_share"]["classes"] == "exact"
+    assert by_name["entropy"]["variant"] == "plug-in"
+    assert "brier" not in by_name["entropy"]["measures"]
+    assert by_name["constant"]["baseline"] is True
+    assert by_name["constant"]["measures"]["auroc"]["value"] == 0.5
+    assert by_name["length"]["baseline"] is True
+    assert by_name["modal_share"]["isotonic"]["brier"]["value"] is not None
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
+def test_every_format_gives_the_same(tmp_path: Path, suffix: str) -> None:
+    expected = lines(written(tmp_path / "a.json", QUESTIONS))
+    path = tmp_path / f"a{suffix}"
+    if suffix == ".jsonl":
+        path.write_text("\n".join(json.dumps(question) for question in QUESTIONS))
+    elif suffix == ".csv":
+        import csv
+
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(QUESTIONS[0])
+            for question in QUESTIONS:
+                answers = json.dumps(question["answers"])
+                writer.writerow([question["id"], question["question"], answers, question["gold"]])
+    else:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.Table.from_pylist(QUESTIONS), path)
+    assert lines(path) == expected
+
+
+def test_only_confidences_and_labels(tmp_path: Path) -> None:
+    rows = [{"id": str(n), "confidence": (n % 5) / 4, "correct": n % 2, "length": n} for n in range(10)]
+    _, predictions = lines(written(tmp_path / "a.json", rows))
+    assert [line["estimator"] for line in predictions] == ["stated", "constant", "length"]
+    assert predictions[0]["correctness"] == "human"
+    assert predictions[0]["audit"]["n"] == 10
+
+
+def test_log_probabilities_bring_their_estimators(tmp_path: Path) -> None:
+    rows = [{**question, "logprobs": [[-0.5, -1.0] for _ in question["answers"]]} for question in QUESTIONS]
+    of_questions, _ = lines(written(tmp_path / "a.json", rows))
+    assert of_questions[0]["values"]["predictive_entropy"] == pytest.approx(1.5)
+    assert "token_sar" not in of_questions[0]["values"]
+    outcome = run("uncertainty", written(tmp_path / "b.json", QUESTIONS))
+    assert "No log-probabilities are stored" in outcome.said
+
+
+def test_an_estimator_that_lacks_data_says_why(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.json", QUESTIONS)
+    of_questions, predictions = lines(path, "--estimators", "modal_share,semantic_entropy")
+    assert of_questions[0]["values"]["semantic_entropy"] is None
+    assert of_questions[0]["undefined"]["semantic_entropy"]["reason"] == "no_logprobs"
+    assert [line["n"] for line in predictions if line["estimator"] == "semantic_entropy"] == [0]
+    outcome = run("uncertainty", path, "--estimators", "semantic_entropy")
+    assert "no value for 12 questions: the record has no log-probabilities" in " ".join(
+        outcome.stdout.split()
+    )
+
+
+def test_gold_in_some_rows_only(tmp_path: Path) -> None:
+    rows = [dict(question) for question in QUESTIONS]
+    del rows[0]["gold"], rows[1]["gold"]
+    path = written(tmp_path / "a.json", rows)
+    _, predictions = lines(path)
+    assert {line["n"] for line in predictions} == {10}
+    assert "2 of 12 questions have no right answer" in run("uncertainty", path).said
+
+
+def test_without_gold_there_are_values_and_no_predictions(tmp_path: Path) -> None:
+    rows = [{"question": q["question"], "answers": q["answers"]} for q in QUESTIONS]
+    path = written(tmp_path / "a.json", rows)
+    of_questions, predictions = lines(path)
+    assert len(of_questions) == 12
+    assert predictions == []
+    outcome = run("uncertainty", path)
+    assert "nothing to predict" in outcome.said
+    assert "modal_share" in outcome.stdout
+
+
+def test_one_class_only_leaves_auroc_undefined(tmp_path: Path) -> None:
+    rows = [{**question, "gold": "London"} for question in QUESTIONS]
+    path = written(tmp_path / "a.json", rows)
+    _, predictions = lines(path)
+    auroc = predictions[0]["measures"]["auroc"]
+    assert auroc["value"] is auroc["low"] is None
+    assert auroc["undefined"] == "all answers are correct, or all are wrong"
+    outcome = run("uncertainty", path)
+    assert outcome.code == 0
+    assert "all answers are correct, or all are wrong" in " ".join(outcome.stdout.split())
+    assert "nan" not in outcome.stdout.lower()
+
+
+def test_gold_field_and_spellings(tmp_path: Path) -> None:
+    rows = [{**question, "gold": None, "meta": {"right": ["x", "PARIS"]}} for question in QUESTIONS]
+    of_questions, _ = lines(written(tmp_path / "a.json", rows), "--gold", "meta.right")
+    assert {line["correct"]["exact"] for line in of_questions} == {
+        line["answer"] == "Paris" for line in of_questions
+    }
+
+
+def test_fewer_answers_and_sizes(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.json", QUESTIONS)
+    of_questions, _ = lines(path, "--num-answers", 3)
+    assert {line["samples"] for line in of_questions} == {3}
+    outcome = run("uncertainty", path, "--sizes", "2,3", "--json")
+    sized = [line for line in outcome.json if "split_half" in line]
+    assert [line["samples"] for line in sized] == [2, 3]
+    assert sized[0]["share"] >= sized[0]["split_half"]
+    assert "Samples and calibration" in run("uncertainty", path, "--sizes", "2,3").stdout
+
+
+def test_a_run_directory(tmp_path: Path) -> None:
+    of_questions, predictions = lines(write_run(tmp_path / "run", count=3))
+    assert [line["id"] for line in of_questions] == ["q0", "q1", "q2"]
+    assert of_questions[0]["values"]["modal_share"] == 0.5
+    assert predictions == []  # its questions have no right answers
+
+
+def test_a_run_directory_without_answers(tmp_path: Path) -> None:
+    refused(run("uncertainty", write_run(tmp_path / "run", count=0)), "holds no answers yet")
+
+
+@pytest.mark.parametrize(
+    ("change", "parts"),
+    [
+        ({"answers": "Paris"}, ["record 2", "'answers' must be a list"]),
+        ({"answers": ["a", 3]}, ["record 2", "entry 2 is a number"]),
+        ({"answers": []}, ["record 2", "give it 'answers' or a 'confidence'"]),
+        ({"id": "q0"}, ["record 2", "already taken"]),
+        ({"id": None, "question": ""}, ["record 2", "'question' or an 'id'"]),
+        ({"confidence": 1.5}, ["record 2", "'confidence' is 1.5; it must be in [0, 1]"]),
+        ({"confidence": "high"}, ["record 2", "must be a number"]),
+        ({"confidence": "nan"}, ["record 2", "it must be in [0, 1]"]),
+        ({"length": -1}, ["record 2", "'length' is -1"]),
+        ({"correct": 0.5}, ["record 2", "'correct' must be true, false, 1 or 0"]),
+        ({"logprobs": [[-1.0]]}, ["record 2", "1 entries for 4 answers"]),
+        ({"logprobs": [[-1.0]] * 3 + [[0.5]]}, ["record 2", "holds '0.5'"]),
+        ({"logprobs": [[-1.0]] * 3 + [[]]}, ["record 2", "entry 4", "must be a list"]),
+        ({"logprobs": [[-1.0]] * 3 + [[-0.1] * 90]}, ["record 2", "another tokenizer"]),
+        ({"tokens": [["Pa", "ris"]] * 2 + [["Lyon"], ["X"]]}, ["record 2", "do not spell it"]),
+        ({"aliases": ["Paris"]}, ["record 2", "'aliases' must be a list of lists"]),
+    ],
+)
+def test_bad_records_are_named(tmp_path: Path, change: dict[str, Any], parts: list[str]) -> None:
+    rows = [dict(question) for question in QUESTIONS]
+    rows[1] |= change
+    refused(run("uncertainty", written(tmp_path / "a.json", rows)), *parts)
+
+
+def test_a_not_a_number_in_parquet_is_refused(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [{"id": "a", "confidence": 0.5}, {"id": "b", "confidence": math.nan}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    refused(run("uncertainty", tmp_path / "a.parquet"), "record 2", "'confidence' is nan")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["--estimators", "modal_shar"], "Did you mean 'modal_share'"),
+        (["--classes", "jacard"], "Did you mean 'jaccard'"),
+        (["--correctness", "bleu"], "no correctness function 'bleu'"),
+        (["--measures", "f1"], "no measure 'f1'"),
+        (["--similarity", "cosine"], "no similarity 'cosine'"),
+        (["--sizes", "5,many"], "'many' is not a number"),
+        (["--sizes", "99"], "no question has 99 answers"),
+        (["--num-answers", "99"], "no question has 99 answers"),
+    ],
+)
+def test_bad_options_are_named(tmp_path: Path, arguments: list[str], part: str) -> None:
+    refused(run("uncertainty", written(tmp_path / "a.json", QUESTIONS), *arguments), part)
+
+
+def test_text_of_a_file_cannot_control_the_terminal(tmp_path: Path) -> None:
+    rows = [{**question, "id": f"\x1b[31m{number}"} for number, question in enumerate(QUESTIONS)]
+    outcome = run("uncertainty", written(tmp_path / "a.json", rows))
+    assert "\x1b[31m" not in outcome.stdout + outcome.stderr
+
+
+def test_real_answers_of_a_13b_model() -> None:
+    """250 TriviaQA questions, 20 answers each. The figures of the whole 500 are .642, .510 and .864."""
+    of_questions, predictions = lines(uq_data.find("triviaqa_llama13b.json"))
+    assert len(of_questions) == 250
+    share = next(line for line in predictions if line["estimator"] == "modal_share")
+    accuracy = sum(line["correct"]["exact"] for line in of_questions) / 250
+    assert accuracy == pytest.approx(0.624)
+    assert share["measures"]["auroc"]["value"] == pytest.approx(0.854, abs=5e-4)
+    assert share["measures"]["brier"]["value"] == pytest.approx(0.168, abs=5e-4)

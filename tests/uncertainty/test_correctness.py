@@ -1,0 +1,82 @@
+"""What counts as correct, and how it depends on length."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from selfreflect.errors import ConfigError
+from selfreflect.uncertainty.correctness import Correctness, squad_f1
+from selfreflect.uncertainty.length_audit import audit_length
+from selfreflect.uncertainty.question import AnsweredQuestion
+
+PARIS = AnsweredQuestion(id="q", gold=("Paris", "City of Light"), correct=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "label"),
+    [
+        ("exact", "paris.", True),
+        ("exact", "the city of light", True),
+        ("exact", "Paris, France", False),
+        ("squad_f1", "Paris, France", True),
+        ("squad_f1:0.8", "Paris, France", False),
+        ("rouge", "It is Paris", True),
+        ("rouge:0.9", "It is Paris", False),
+        ("human", "paris", False),
+    ],
+)
+def test_functions_and_thresholds(name: str, answer: str, label: bool) -> None:
+    assert Correctness(name)(PARIS, answer) is label
+
+
+def test_numbers() -> None:
+    numeric = Correctness("numeric")
+    thousand = AnsweredQuestion(id="q", gold=("1000",))
+    assert numeric(thousand, "about 1,000 of them") is True
+    assert numeric(thousand, "100") is False
+    assert numeric(thousand, "a thousand") is False
+
+
+def test_squad_f1_ignores_case_punctuation_and_articles() -> None:
+    assert squad_f1("The cat, sat!", "a cat sat") == 1
+    assert squad_f1("cat cat", "cat") == pytest.approx(2 / 3)
+    assert squad_f1("the", "...") == 1
+    assert squad_f1("the", "cat") == 0
+
+
+def test_without_gold_or_label_there_is_no_guess() -> None:
+    nothing = AnsweredQuestion(id="q")
+    assert Correctness("exact")(nothing, "Paris") is None
+    assert Correctness("human")(nothing, "Paris") is None
+    assert Correctness("exact")(PARIS, None) is None
+
+
+@pytest.mark.parametrize("bad", ["exakt", "exact:0.5", "rouge:2", "rouge:"])
+def test_bad_names_are_refused(bad: str) -> None:
+    with pytest.raises(ConfigError):
+        Correctness(bad)
+
+
+def test_a_score_and_a_label_that_both_follow_length_are_warned_of() -> None:
+    rng = np.random.default_rng(0)
+    length = rng.integers(1, 50, 400)
+    score = -length + rng.normal(0, 5, 400)
+    label = length + rng.normal(0, 10, 400) < 25
+    audit = audit_length(score, label, length)
+    assert "flatters" in audit.warning
+    assert audit.score_with_correct is not None
+    assert audit.score_with_correct > 0.5
+    assert audit.score_with_correct_at_length is not None
+    assert abs(audit.score_with_correct_at_length) < 0.15
+    assert audit.auroc_of_length is not None
+    assert audit.auroc_of_length > 0.9
+    assert "harms" in audit_length(-score, label, length).warning
+    assert audit_length(rng.normal(size=400), label, length).warning == ""
+
+
+def test_constant_lengths_are_no_reason_to_warn() -> None:
+    audit = audit_length([0.1, 0.5, 0.9], [0, 1, 1], [3, 3, 3])
+    assert (audit.score_with_length, audit.warning) == (None, "")
+    assert audit.score_with_correct_at_length == audit.score_with_correct
+    assert audit_length([0.1, 0.5, 0.9], [1, 1, 1], [1, 2, 3]).auroc_of_length is None

@@ -1,0 +1,246 @@
+"""Estimators against values known from their definitions, and class rules where they differ."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selfreflect.errors import ConfigError
+from selfreflect.uncertainty import likelihoods, samples
+from selfreflect.uncertainty.classes import ClassRule, group_related, last_number
+from selfreflect.uncertainty.estimators import ESTIMATORS, NoValue, Samples, choose_estimators, estimate
+from selfreflect.uncertainty.question import AnsweredQuestion
+from selfreflect.uncertainty.similarity import jaccard, rouge, rouge_l, words
+
+texts = st.lists(st.text("ab ", max_size=8), min_size=1, max_size=7)
+labelled = st.lists(st.integers(0, 4), min_size=2, max_size=12).map(lambda values: np.array(values))
+
+
+def question(answers: list[str], **fields: Any) -> AnsweredQuestion:
+    return AnsweredQuestion(id="q", text="What?", answers=tuple(answers), **fields)
+
+
+def of(name: str, one: AnsweredQuestion, rule: str = "exact") -> float | NoValue:
+    return estimate(ESTIMATORS[name], Samples(one, ClassRule(rule), jaccard))
+
+
+# --- classes
+
+
+def test_equal_but_for_spelling_is_one_class() -> None:
+    assert ClassRule()(question(["Paris", " paris.", "the Paris", "Lyon"])).tolist() == [0, 0, 0, 1]
+
+
+def test_aliases_are_one_class_and_gold_answers_are_not() -> None:
+    answers = ["UK", "United Kingdom", "France"]
+    assert ClassRule()(question(answers, gold=("UK", "United Kingdom"))).tolist() == [0, 1, 2]
+    assert ClassRule()(question(answers, aliases=(("uk", "united kingdom"),))).tolist() == [0, 0, 1]
+
+
+def test_numbers_are_compared_by_value() -> None:
+    answers = ["It is 1,200.", "1200.0", "so 3 * 400 = 1200", "12", "none", "None."]
+    assert ClassRule("numeric")(question(answers)).tolist() == [0, 0, 0, 1, 2, 2]
+    assert last_number("-5 to .5") == 0.5
+    assert last_number("1e999 apples") is None
+
+
+CHAIN = ["a b c", "b c d", "c d e"]
+"""Each shares half of its words with its neighbour, and a fifth with the other."""
+
+
+def test_a_chain_of_matches_depends_on_the_order_which_the_name_tells() -> None:
+    first, components = ClassRule("jaccard:0.5"), ClassRule("jaccard:0.5", "components")
+    assert first(question(CHAIN)).tolist() == [0, 0, 1]
+    assert components(question(CHAIN)).tolist() == [0, 0, 0]
+    assert (first.name, components.name) == ("jaccard:0.5, first", "jaccard:0.5, components")
+    middle_first = [CHAIN[1], CHAIN[0], CHAIN[2]]
+    assert first(question(middle_first)).tolist() == [0, 0, 0]
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=6, max_size=6))
+def test_components_are_the_transitive_closure(cells: list[list[bool]]) -> None:
+    related = np.array(cells) | np.array(cells).T | np.eye(6, dtype=bool)
+    reachable = np.linalg.matrix_power(related.astype(int), 6) > 0
+    labels = group_related(related, "components")
+    assert ((labels[:, None] == labels) == reachable).all()
+    first = group_related(related, "first")
+    leaders = [int(np.argmax(first == label)) for label in range(first.max() + 1)]
+    for answer, label in enumerate(first):
+        matched = [number for number, leader in enumerate(leaders) if related[answer, leader]]
+        assert label == matched[0]
+
+
+@pytest.mark.parametrize("bad", ["exakt", "exact:0.5", "jaccard:0", "jaccard:x", "jaccard:1.5", "rouge:nan"])
+def test_bad_class_rules_are_refused(bad: str) -> None:
+    with pytest.raises(ConfigError):
+        ClassRule(bad)
+
+
+# --- similarities
+
+
+@given(texts)
+def test_similarities_are_symmetric_with_ones(answers: list[str]) -> None:
+    for matrix in (jaccard(answers), rouge(answers)):
+        assert (matrix == matrix.T).all()
+        assert (matrix.diagonal() == 1).all()
+        assert matrix.min() >= 0
+        assert matrix.max() <= 1
+
+
+@given(st.text("ab c", max_size=40), st.text("ab c", max_size=40))
+def test_rouge_is_that_of_its_package(one: str, other: str) -> None:
+    from rouge_score.rouge_scorer import RougeScorer
+
+    expected = RougeScorer(["rougeL"]).score(one, other)["rougeL"].fmeasure
+    assert rouge_l(words(one), words(other)) == pytest.approx(expected)
+
+
+# --- samples
+
+
+def test_plug_in_bias_and_its_corrections() -> None:
+    """Four equal classes: the entropy is ln 4 = 1.386, the largest mass 0.25."""
+    rng = np.random.default_rng(0)
+    expected = {5: (1.014, 1.219, 0.496), 10: (1.216, 1.355, 0.420), 50: (1.356, 1.386, 0.324)}
+    for size, (plain, corrected, share) in expected.items():
+        drawn = rng.integers(0, 4, (4000, size))
+        assert np.mean([samples.entropy(row) for row in drawn]) == pytest.approx(plain, abs=0.02)
+        assert np.mean([samples.entropy_miller_madow(row) for row in drawn]) == pytest.approx(
+            corrected, abs=0.02
+        )
+        assert np.mean([samples.modal_share(row) for row in drawn]) == pytest.approx(share, abs=0.01)
+        assert np.mean([samples.split_half_share(row) for row in drawn]) == pytest.approx(0.25, abs=0.01)
+
+
+@pytest.mark.parametrize(("size", "share"), [(5, 0.687), (10, 0.623), (20, 0.588), (50, 0.556)])
+def test_two_equal_classes_look_unequal(size: int, share: float) -> None:
+    drawn = np.random.default_rng(0).integers(0, 2, (4000, size))
+    assert np.mean([samples.modal_share(row) for row in drawn]) == pytest.approx(share, abs=0.01)
+    assert np.mean([samples.split_half_share(row) for row in drawn]) == pytest.approx(0.5, abs=0.012)
+
+
+@given(labelled)
+def test_samples_stay_in_their_declared_ranges(labels: np.ndarray) -> None:
+    one = question([f"answer{label}" for label in labels])
+    for name, info in ESTIMATORS.items():
+        if info.needs == "samples":
+            value = of(name, one)
+            assert isinstance(value, float), name
+            assert info.low - 1e-9 <= value <= info.high + 1e-9, (name, value)
+
+
+@pytest.mark.parametrize("size", [2, 5, 20])
+def test_the_ends_of_the_scale(size: int) -> None:
+    agreeing, disagreeing = question(["yes"] * size), question([f"answer{i}" for i in range(size)])
+    ends = {
+        "modal_share": (1, 1 / size),
+        "split_half": (1, 0),
+        "entropy": (0, math.log(size)),
+        "classes": (1, size),
+        "lexical": (1, 0),
+        "eigv": (1, size),
+        "deg": (0, 1 - 1 / size),
+    }
+    for name, (sure, unsure) in ends.items():
+        assert of(name, agreeing) == pytest.approx(sure, abs=1e-9), name
+        assert of(name, disagreeing) == pytest.approx(unsure, abs=1e-9), name
+    assert of("ecc", agreeing) == pytest.approx(0, abs=1e-6)
+
+
+def test_the_graph_of_two_groups() -> None:
+    """Two unlike groups of two: eigenvalues 0, 0, 1, 1 of the Laplacian."""
+    groups = question(["a b", "a b", "c d", "c d"])
+    assert of("eigv", groups) == pytest.approx(2)
+    assert of("deg", groups) == pytest.approx(0.5)
+    assert of("ecc", groups) == pytest.approx(1)
+
+
+def test_one_sample_and_none() -> None:
+    one = question(["yes"])
+    assert of("modal_share", one) == 1
+    assert of("entropy", one) == 0
+    for name in ("split_half", "lexical"):
+        value = of(name, one)
+        assert isinstance(value, NoValue)
+        assert value.reason == "too_few_samples"
+    for name, info in ESTIMATORS.items():
+        if info.needs != "confidence":
+            assert isinstance(of(name, AnsweredQuestion(id="q", confidence=0.5)), NoValue)
+
+
+def test_the_modal_answer_is_the_most_common_spelling_of_the_largest_class() -> None:
+    one = Samples(question(["b", "A", "the a", "A", "b", "c"]), ClassRule(), jaccard)
+    assert one.modal_answer == "A"
+    assert Samples(question(["b", "a"]), ClassRule(), jaccard).modal_answer == "a"
+
+
+# --- log-probabilities
+
+
+def test_three_formulas_called_semantic_entropy() -> None:
+    labels = np.array([0, 0, 1, 1])
+    toy = np.array([-1.0, -1, -2, -2])
+    assert likelihoods.semantic_entropy(toy, labels) == pytest.approx(0.582, abs=5e-4)
+    assert likelihoods.semantic_entropy_monte_carlo(toy, labels) == pytest.approx(0.807, abs=5e-4)
+    equal = np.full(4, math.log(0.25))
+    assert likelihoods.semantic_entropy_direct(equal, labels) == pytest.approx(1.386, abs=5e-4)
+    assert likelihoods.semantic_entropy(equal, labels) == pytest.approx(0.693, abs=5e-4)
+    assert samples.entropy(labels) == pytest.approx(0.693, abs=5e-4)
+
+
+def test_sar_is_its_loop() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        size = int(rng.integers(1, 6))
+        similar = rng.random((size, size))
+        similar = (similar + similar.T) / 2
+        np.fill_diagonal(similar, 1)
+        logs = -3 * rng.random(size)
+        terms = []
+        for j in range(size):
+            shared = sum(similar[j, k] * math.exp(logs[k]) for k in range(size) if k != j)
+            terms.append(-math.log(math.exp(logs[j]) + shared / 0.001))
+        assert likelihoods.sentence_sar(logs, similar) == pytest.approx(np.mean(terms))
+        assert likelihoods.sar(-logs, similar) == pytest.approx(np.mean(terms))
+
+
+def test_token_sar_weighs_tokens_by_what_they_change() -> None:
+    logprobs = np.array([-1.0, -2, -4])
+    assert likelihoods.token_sar(logprobs, np.array([0, 0.2, 0.6])) == pytest.approx(3.5)
+    assert likelihoods.token_sar(logprobs, np.zeros(3)) == pytest.approx(7 / 3)
+    one = question(["a b"], tokens=(("a", " b"),), logprobs=((-1.0, -3.0),))
+    assert of("token_sar", one) == pytest.approx(2)
+
+
+def test_self_certainty_is_the_divergence_from_uniform() -> None:
+    logits = np.random.default_rng(0).normal(size=(3, 7))
+    logprobs = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+    divergence = [(np.log(1 / 7) - row).sum() / 7 for row in logprobs]
+    assert likelihoods.self_certainty(logprobs) == pytest.approx(np.mean(divergence))
+    assert likelihoods.self_certainty(np.full((2, 5), -math.log(5))) == pytest.approx(0)
+
+
+def test_likelihoods_of_a_question() -> None:
+    one = question(["a b", "c"], logprobs=((-1.0, -2.0), (-4.0,)))
+    assert of("predictive_entropy", one) == pytest.approx(3.5)
+    assert of("predictive_entropy_ln", one) == pytest.approx(2.75)
+    missing = of("semantic_entropy", question(["a"]))
+    assert isinstance(missing, NoValue)
+    assert missing.reason == "no_logprobs"
+
+
+def test_every_estimator_says_what_it_is() -> None:
+    for info in ESTIMATORS.values():
+        assert info.meaning
+        assert info.variant
+        assert info.source
+        assert info.low < info.high
+        assert not info.is_probability or (info.low, info.high) == (0, 1)
+    with pytest.raises(ConfigError, match="Did you mean 'entropy'"):
+        choose_estimators(["entropi"])

@@ -272,6 +272,8 @@ def test_the_manifest_says_what_the_run_was_made_with(
         "numpy",
     } <= manifest.packages.keys()
     assert {name: len(value) for name, value in manifest.prompts.items()} == {"answers": 64, "summaries": 64}
+    assert manifest.prompt_texts[manifest.prompts["answers"]]["answers"]["user"] == "{question}"
+    assert manifest.finished.keys() == {"questions", "answers", "summaries", "scores"}
     source = manifest.sources["questions"]
     assert (source["source"], source["total"], source["count"], len(source["sha256"])) == (
         str(questions),

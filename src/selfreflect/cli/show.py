@@ -14,6 +14,7 @@ from selfreflect.cli.console import context_line, emit, print_table, stdout
 from selfreflect.grouping import group_indices, most_common, normal_form
 from selfreflect.records import Controls, Information, Score, WordBits, WordDistance
 from selfreflect.render.text import one_line
+from selfreflect.report.headline import headline
 from selfreflect.report.overview import estimated_from, failure_table, overview, strategy_results
 from selfreflect.report.paste_curve import paste_table, run_curve
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
@@ -46,6 +47,7 @@ _MEANINGS: Mapping[MarkKind, str] = MappingProxyType(
 def show_results(records: RunRecords, json: bool) -> None:
     """Print the results of every strategy, and what failed; or one JSON line per strategy."""
     if not json:
+        stdout.print(Text(one_line(headline(records))))
         print_table(overview(records))
         placed = run_curve(records)
         if placed is not None:

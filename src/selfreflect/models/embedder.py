@@ -31,6 +31,14 @@ _WEIGHTS = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """SHA-256 of the published ``model.safetensors``."""
 
 
+_NEEDED = (_CARRIER, "sentence_transformers", "sklearn")
+
+
+def can_group_by_meaning() -> bool:
+    """Whether the extra ``embed`` is installed. Nothing is imported to find out."""
+    return all(find_spec(name) for name in _NEEDED)
+
+
 class SentenceEmbedder:
     """Turns texts into unit vectors when it is called. The model reads the first 256 word pieces of each.
 

@@ -9,9 +9,12 @@ import platform
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+from msgspec import to_builtins
 
 from selfreflect.config import Config
 from selfreflect.errors import BackendError, JudgeError
@@ -213,6 +216,8 @@ class Experiment:
         if stage in PROMPTED:
             sections["prompts"] = self._prompts.hash
         entries: dict[str, Any] = {name: {stage: value} for name, value in sections.items()}
+        if stage in PROMPTED:
+            entries["prompt_texts"] = {self._prompts.hash: to_builtins(self._prompts)}
         self.run.update_manifest(packages=_packages(), **entries)
 
     @contextmanager
@@ -221,7 +226,8 @@ class Experiment:
         try:
             yield
         finally:
-            self.run.update_manifest(wall_time={stage: time.monotonic() - start})
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            self.run.update_manifest(wall_time={stage: time.monotonic() - start}, finished={stage: now})
 
 
 def _packages() -> dict[str, str]:

@@ -22,7 +22,7 @@ from selfreflect.render.table import Cell, Table, to_csv
 from selfreflect.report.comparison import comparisons, contenders
 from selfreflect.report.length import Points, length_audit, length_correlation, point_table
 from selfreflect.report.measures import INFORMATION, SELFREFLECT, Measure
-from selfreflect.report.overview import CONTROL, joined, overview
+from selfreflect.report.overview import CONTROL, INCOMPLETE, joined, overview
 from selfreflect.report.paste_curve import PasteCurve, StrategyPoint, paste_table, run_curve
 from selfreflect.report.run_records import RunRecords
 from selfreflect.stats import FEWEST_CORRELATED
@@ -30,6 +30,8 @@ from selfreflect.stats import FEWEST_CORRELATED
 _COLUMNS: dict[Style, int] = {"paper": 4, "page": 2}
 _MARGIN = 1.06
 """Length of an axis relative to its largest value, so that the dot there is not clipped."""
+_HEADROOM = 1.2
+"""The same of an upright axis, where a dot should not touch the title."""
 
 
 def paper_figures(runs: Sequence[RunRecords], baseline: str | None = None) -> dict[str, str]:
@@ -77,6 +79,8 @@ def means_figure(
             if row[first] is None and str(row[0]).startswith(CONTROL):
                 continue
             name = short_name(str(row[0]), label if len(overviews) > 1 else "")
+            if str(row[headings.index("coverage")]).endswith(INCOMPLETE):
+                name += " (incomplete)"
             intervals.append(_interval(name, row[first : first + 3]))
     if measure is INFORMATION:
         return intervals_figure("tells", intervals, measure.axis, style, mark=0)
@@ -154,7 +158,7 @@ def length_figure(name: str, audits: Mapping[str, Points], style: Style = "paper
         for panel in panels[len(audits) :]:
             panel.set_visible(False)
         # shared by all panels
-        panels[0].set(xlim=(0, _MARGIN * (longest or 1)), ylim=(0, _MARGIN * (worst or 1)))
+        panels[0].set(xlim=(0, _MARGIN * (longest or 1)), ylim=(0, _HEADROOM * (worst or 1)))
         figure.supxlabel("words in the summary")
         figure.supylabel("score (lower is better)")
         return svg(figure, style)

@@ -43,6 +43,8 @@ class Measure:
     """How tables show a measure."""
 
     title: str
+    short: str
+    """Name within a sentence."""
     mean: str
     """Heading of the mean."""
     low: str
@@ -120,6 +122,7 @@ def _shares(run: RunRecords, strategy: str) -> Values:
 
 SELFREFLECT = Measure(
     title="SelfReflect score: 0 is perfect, lower is better",
+    short="SelfReflect score",
     mean="mean score",
     low="95% low",
     high="95% high",
@@ -141,6 +144,7 @@ SELFREFLECT = Measure(
 )
 INFORMATION = Measure(
     title="What summaries tell, of what the sampled answers tell",
+    short="what they tell",
     mean="tells",
     low="tells 95% low",
     high="tells 95% high",

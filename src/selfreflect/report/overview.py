@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from statistics import median
 
@@ -70,6 +70,9 @@ REMEDIES: Mapping[FailureKind, str] = {
 }
 """What a user can do about a failure."""
 
+INCOMPLETE = ", incomplete"
+"""Behind the coverage of a strategy that lacks results."""
+
 METHOD = "intervals: 95% BCa bootstrap over questions"
 
 _UNDEFINED: Mapping[NothingToTell, str] = {
@@ -102,8 +105,15 @@ class StrategyResult:
     """Questions with a recorded failure instead of a score."""
     pending: int
     """Questions with neither, because the run is not finished."""
+    wanted: int
+    """Questions that should have a result."""
     estimated: int
     """How many of the scores are estimates from some of the masked words."""
+
+    @property
+    def missing(self) -> int:
+        """Questions without a result."""
+        return self.failures + self.pending
 
     def estimate(self, measure: Measure) -> Estimate:
         return self.recovered if measure is INFORMATION else self.score
@@ -139,11 +149,41 @@ def strategy_results(run: RunRecords) -> list[StrategyResult]:
             undefined=Counter(one.undefined for one in measured.values() if one.undefined is not None),
             median_words=float(median(lengths)) if lengths else None,
             failures=len(failures),
+            wanted=len(wanted),
             pending=len(wanted - scored.keys() - measured.keys() - failures),
             estimated=sum(one.estimate is not None for one in scored.values()),
         )
         results.append(result)
     return results
+
+
+def sorted_results(run: RunRecords) -> list[StrategyResult]:
+    """Sort the strategies by the main measure, the best first: complete ones, incomplete ones, and at last
+    those without a result."""
+    results = strategy_results(run)
+    measure = main_measure(run, results)
+
+    def rank(result: StrategyResult) -> tuple[bool, bool, float]:
+        mean = result.estimate(measure).mean
+        if mean is None:
+            return True, False, 0.0
+        return False, result.missing > 0, -mean if measure.higher_is_better else mean
+
+    return sorted(results, key=rank)
+
+
+def main_measure(run: RunRecords, results: Sequence[StrategyResult]) -> Measure:
+    """The first measure in which a strategy has a result."""
+    measures = run_measures(run)
+    for measure in measures:
+        if any(result.estimate(measure).mean is not None for result in results):
+            return measure
+    return measures[0]
+
+
+def sorted_strategies(run: RunRecords) -> RunRecords:
+    """Copy the run with its strategies in the order of :func:`sorted_results`."""
+    return replace(run, strategies=[result.strategy for result in sorted_results(run)])
 
 
 def _estimates(run: RunRecords, measure: Measure) -> dict[str, tuple[Estimate, Estimate | None]]:
@@ -170,7 +210,7 @@ def overview(run: RunRecords) -> Table:
 
     If the strategies were measured on different questions, further columns compare them on common questions.
     """
-    results = strategy_results(run)
+    results = sorted_results(run)
     controls = control_values(run)
     measures = run_measures(run)
     columns = [Column("strategy")]
@@ -210,7 +250,10 @@ def _strategy_row(
         estimated = measure is SELFREFLECT and result.estimated > 0
         cells += [approximate(estimate.mean, estimated), estimate.low, estimate.high]
     main = result.estimate(measures[-1])
-    cells += [main.n, coverage_text(main), result.median_words, result.failures]
+    coverage = coverage_text(main)
+    if coverage and result.missing and main.n:
+        coverage += INCOMPLETE
+    cells += [main.n, coverage, result.median_words, result.failures]
     commons = [(measure, result.common_estimate(measure)) for measure in uneven]
     for measure, common in commons:
         estimated = measure is SELFREFLECT and result.estimated > 0

@@ -159,12 +159,17 @@ def _write_manifest(
     whole set, if known."""
     models: dict[str, Any] = {}
     prompts: dict[str, Any] = {}
+    prompt_texts: dict[str, Any] = {}
+    finished: dict[str, Any] = {}
     source: dict[str, Any] = {}
     versions: dict[str, set[str]] = {}
     times: Counter[str] = Counter()
     for manifest in manifests:
         models = {**manifest.models, **models}
         prompts |= manifest.prompts
+        prompt_texts |= manifest.prompt_texts
+        for stage, time in manifest.finished.items():
+            finished[stage] = max(time, finished.get(stage, ""))
         source |= manifest.sources.get("questions", {})
         times.update(manifest.wall_time)
         for name, version in manifest.packages.items():
@@ -181,6 +186,8 @@ def _write_manifest(
         models=models,
         packages={name: ", ".join(sorted(numbers)) for name, numbers in versions.items()},
         prompts=prompts,
+        prompt_texts=prompt_texts,
+        finished=finished,
         sources={"questions": source} if source else {},
         wall_time=times,
     )

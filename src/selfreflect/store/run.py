@@ -103,6 +103,10 @@ class Manifest(Record, frozen=True, kw_only=True):
     packages: dict[str, Any] = field(default_factory=dict)
     prompts: dict[str, Any] = field(default_factory=dict)
     """Hashes of the prompts, by stage."""
+    prompt_texts: dict[str, Any] = field(default_factory=dict)
+    """All prompts, by their hash."""
+    finished: dict[str, Any] = field(default_factory=dict)
+    """When each stage last ended, in UTC."""
     sources: dict[str, Any] = field(default_factory=dict)
     """Where the questions came from, with the revision of the data set."""
     plan: dict[str, Any] = field(default_factory=dict)

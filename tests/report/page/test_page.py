@@ -23,11 +23,13 @@ from command import run as run_command
 from hostile import PAYLOADS
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import to_builtins
 from msgspec.structs import replace
 from synthetic import informed_run, synthetic_run
 
 from selfreflect.errors import DataError, MissingExtraError
 from selfreflect.grouping import spread
+from selfreflect.prompts import load_prompts
 from selfreflect.records import (
     AnswerSet,
     Control,
@@ -45,7 +47,7 @@ from selfreflect.records import (
 from selfreflect.render.plots import DOT
 from selfreflect.report.figures import paper_figures
 from selfreflect.report.length import length_audit, length_table, rank_correlation
-from selfreflect.report.page.build import COMPARED, report_page, stage_facts
+from selfreflect.report.page.build import COMPARED, prompt_texts, report_page, stage_facts
 from selfreflect.report.page.view import packed, question_view
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.store.run import Run
@@ -196,9 +198,13 @@ def test_the_page_holds_every_question(small, page):
     blocks = embedded(page)
     views = blocks["chunk-0-0"]
     assert [one["id"] for one in views] == list(small.questions)
+    names = [summary["name"] for summary in views[0]["summaries"]]
     assert [summary["score"] for summary in views[0]["summaries"]] == [
-        small.scores["q0", name].value for name in small.strategies
+        small.scores["q0", name].value for name in names
     ]
+    means = [small.strategy_scores(name).values() for name in names]
+    means = [sum(score.value for score in scores) / len(scores) for scores in means]
+    assert means == sorted(means)  # the best strategy first
     assert views[0]["answers"] == list(small.answers["q0"].answers)
     [index] = blocks["index"]["runs"]
     assert [row[0] for row in index["questions"]] == [question.text for question in small.questions.values()]
@@ -486,9 +492,10 @@ def test_a_large_page_says_how_to_make_it_smaller(tmp_path):
     assert "fewer runs on one page" in said(stored(run, tmp_path / "other"), "--leave-out", "words")
 
 
-def test_a_page_of_ordinary_size_is_written_without_a_word(small, tmp_path):
+def test_a_page_of_ordinary_size_is_written_with_the_next_step_alone(small, tmp_path):
     done = run_command("report", stored(small, tmp_path / "run"), "--output", tmp_path / "page.html")
-    assert done.said == f"wrote {tmp_path / 'page.html'}"
+    page = tmp_path / "page.html"
+    assert done.said == f"wrote {page} Open {page} in a browser."
 
 
 @pytest.mark.parametrize("option", [("--groups", "meaning"), ("--leave-out", "guesses")])
@@ -653,3 +660,23 @@ def test_a_run_without_scores_has_no_empty_figures(page):
         assert part in page or part == "The SelfReflect score"
     assert made.count('id="baseline"') == page.count('id="baseline"') == 1
     assert "<bdi>j</bdi>" in made[made.index("<dt>judge") :][:60]
+
+
+def test_the_page_shows_prompts_in_full_and_the_day(small):
+    manifest = {
+        "prompts": {"answers": "hash", "summaries": "unknown"},
+        "prompt_texts": {"hash": {"answers": {"user": "<b>Say: {question}"}, "basic": {"user": "unused"}}},
+        "finished": {"answers": "2026-01-02T03:04:05+00:00"},
+    }
+    page = report_page([small], [manifest])
+    assert "<pre><bdi>&lt;b&gt;Say: {question}</bdi></pre>" in page
+    assert "unused" not in page
+    assert "<dd><bdi>2026-01-02</bdi></dd>" in page
+
+
+def test_a_run_keeps_the_texts_of_its_prompts(tmp_path):
+    with Run.open(tmp_path / "run", {}) as run:
+        run.update_manifest(prompts={"answers": load_prompts().hash})
+    [(stage, texts)] = prompt_texts(to_builtins(Run.load(tmp_path / "run").manifest))
+    assert stage == "answers"
+    assert ("answers: user", "{question}") in texts

@@ -12,16 +12,19 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
+from msgspec import to_builtins
 
 from selfreflect.grouping import group_indices
+from selfreflect.prompts import load_prompts
 from selfreflect.records import STAGES
 from selfreflect.render.table import Table, to_csv
 from selfreflect.render.text import printable
 from selfreflect.report.comparison import Contender, comparison, contenders
 from selfreflect.report.figures import differences_figure, length_figure, means_figure, paste_figure
+from selfreflect.report.headline import headline
 from selfreflect.report.length import length_audit, length_table, point_table
 from selfreflect.report.measures import INFORMATION, SELFREFLECT, Measure
-from selfreflect.report.overview import QUESTION_COLUMNS, failure_table, overview
+from selfreflect.report.overview import QUESTION_COLUMNS, failure_table, overview, sorted_strategies
 from selfreflect.report.page.view import Grouping, packed, run_data
 from selfreflect.report.paste_curve import paste_table, run_curve
 from selfreflect.report.run_records import RunRecords
@@ -58,6 +61,7 @@ def report_page(
     *,
     baseline: str | None = None,
     grouping: Grouping = group_indices,
+    grouped: str = "spelling",
     left_out: Collection[str] = (),
 ) -> str:
     """Render the whole page as text that any UTF-8 file can hold.
@@ -65,12 +69,14 @@ def report_page(
     Args:
         manifests: the manifest of each run as plain values.
         baseline: strategy of the first run that the page compares with first; by default its first.
+        grouped: what ``grouping`` goes by, for readers.
         left_out: :data:`~selfreflect.store.trim.PARTS` to leave out.
 
     Raises:
         DataError: the first run has no such strategy.
         MissingExtraError: matplotlib is not installed.
     """
+    headlines = [(run.label, headline(run)) for run in runs]
     overviews = {run.label: overview(run) for run in runs}
     differences, baselines = _differences(runs, baseline)
     csv = {}
@@ -84,7 +90,7 @@ def report_page(
     facts = []
     indices = []
     chunks = []
-    for number, (run, manifest) in enumerate(zip(runs, manifests, strict=True)):
+    for number, (run, manifest) in enumerate(zip(map(sorted_strategies, runs), manifests, strict=True)):
         csv[f"overview-{number}"] = to_csv(overviews[run.label])
         failure_rows = failure_table(run)
         csv[f"failures-{number}"] = to_csv(failure_rows)
@@ -119,9 +125,13 @@ def report_page(
         pasted=pasted,
         failures=failures,
         facts=facts,
-        headline=_headline(runs),
+        prompts=[prompt_texts(manifest) for manifest in manifests],
+        headlines=headlines,
+        counts=_run_counts(runs, manifests),
         left_out=[PARTS[name] for name in left_out],
-        index=packed({"runs": indices, "columns": columns, "left_out": list(left_out), "csv": csv}),
+        index=packed(
+            {"runs": indices, "columns": columns, "left_out": list(left_out), "csv": csv, "grouped": grouped}
+        ),
         chunks=chunks,
     )
 
@@ -153,7 +163,7 @@ def _difference(
     return Panel(name, _markup(differences_figure(name, table, "page", measure)), table, label)
 
 
-def _headline(runs: Sequence[RunRecords]) -> list[tuple[str, str]]:
+def _run_counts(runs: Sequence[RunRecords], manifests: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """Names and values of the figures at the top of the page."""
     questions: set[tuple[str, str]] = set()
     judges: set[str] = set()
@@ -169,7 +179,9 @@ def _headline(runs: Sequence[RunRecords]) -> list[tuple[str, str]]:
         answers += sum(len(run.answers[id_].answers) for id_ in run.questions if id_ in run.answers)
         scores += sum(len(run.strategy_scores(name)) for name in run.strategies)
         measured += sum(len(run.strategy_information(name)) for name in run.strategies)
+    days = sorted(str(time)[:10] for one in manifests for time in one.get("finished", {}).values())
     figures = [
+        *([("date", days[-1])] if days else []),
         ("questions", f"{len(questions):,}"),
         ("sampled answers", f"{answers:,}"),
         ("scores", f"{scores:,}") if scores or not measured else ("summaries measured", f"{measured:,}"),
@@ -242,6 +254,22 @@ def stage_facts(run: RunRecords, manifest: Mapping[str, Any]) -> dict[str, list[
             facts[stage].append(("time", f"{seconds:,.1f} s"))
     facts["packages"] = list(manifest.get("packages", {}).items())
     return facts
+
+
+def prompt_texts(manifest: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Name and text of the prompts of each stage. A stage is left out if they are not known: older runs kept
+    only a hash, and the bundled prompts may have changed since."""
+    bundled = load_prompts()
+    known = {bundled.hash: to_builtins(bundled), **manifest.get("prompt_texts", {})}
+    prompts = []
+    for stage, digest in manifest.get("prompts", {}).items():
+        texts = []
+        for table, entries in known.get(digest, {}).items():
+            if (table == "answers") == (stage == "answers"):
+                texts += [(f"{table}: {name}", text) for name, text in entries.items()]
+        if texts:
+            prompts.append((stage, texts))
+    return prompts
 
 
 def _counts(run: RunRecords) -> dict[str, dict[str, int]]:

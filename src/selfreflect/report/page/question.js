@@ -202,6 +202,7 @@ export function answerGroups(view, summary = null, shows = null) {
   const note = element("p", { class: "quiet" }, about);
   if (summary !== null) {
     note.append(`; on the right, ${shows === "bits" ? "bits told of bits available" : "the mean distance of their words"} under `, label(summary.name));
+    if (view.masked < total) note.append("; – stands beside answers that the judge reads for reference, whose words are not measured");
   }
   const list = element("ol", { class: "groups" });
   const show = (groups) => list.append(...groups.map((members) => groupItem(view, members, summary, shows)));
@@ -319,7 +320,7 @@ function scoreRange(summary, end) {
 function scoreFacts(summary) {
   const interval = summary.interval ? `${scoreText(summary.interval[0])} to ${scoreText(summary.interval[1])}` : "no interval with one answer";
   const facts = summary.information === null ? [interval] : [`SelfReflect ${scoreText(summary.score)}${summary.place ? `: ${summary.place}` : ""}`, interval];
-  if (summary.tasks !== null) facts.push(`${summary.tasks} token tasks`);
+  if (summary.tasks !== null) facts.push(`${summary.tasks} tokens predicted`);
   if (summary.estimate) facts.push(`≈ estimated from ${summary.estimate[0]} of ${summary.estimate[1]} masked words`);
   return facts.join(" · ");
 }
@@ -489,11 +490,16 @@ const unrecorded = () => [
 
 function guessTables(tokens, summary, none) {
   if (!tokens.some(([, expected]) => expected.length > 0)) return [element("p", {}, ...none())];
-  return tokens.map((token, place) => guessTable(token, place, tokens.length, summary.temperature));
+  const flat = `T = ${summary.temperature ?? 5}`;
+  const about = [
+    "Each row is a piece of text that the judge might have put there, with its probability after reading the summary, and after reading ",
+    `the answers. T = 1 is what the judge believes; ${flat} is the same flattened, so that unlikely pieces count as well: the score `,
+    "compares these.",
+  ];
+  return [element("p", { class: "quiet" }, about), ...tokens.map((token, place) => guessTable(token, place, tokens.length, flat))];
 }
 
-function guessTable([distance, expected], place, count, temperature) {
-  const flat = `T = ${temperature ?? 5}`;
+function guessTable([distance, expected], place, count, flat) {
   const caption = element("caption", {}, count > 1 ? `token ${place + 1} of ${count}, ` : "", `distance ${distanceText(distance)}`);
   const group = (text) => element("th", { scope: "colgroup", colspan: 2 }, text);
   const head = element("tr", {}, element("th", { scope: "col", rowspan: 2 }, "token"), group("after the summary"), group("after the answers"));

@@ -60,8 +60,8 @@ function sortings(state) {
   const { strategies } = state.run;
   const options = [
     { name: "order", text: "run order", value: (row) => row.place },
-    { name: "spread", text: "answer spread", value: (row) => row.spread },
   ];
+  if (state.spreads) options.push({ name: "spread", text: "answer spread", value: (row) => row.spread });
   if (state.informed) {
     strategies.forEach((name, place) => options.push({ name: `share-${place}`, text: `told by ${name}`, value: (row) => row.shares[place] }));
   }
@@ -100,7 +100,8 @@ function chooseRun(index, number) {
   const some = (name) => rows.some((row) => row[name].some((value) => value !== null));
   const informed = some("shares");
   const scored = some("scores") || !informed;
-  return { index, number, run, rows, informed, scored, query: "", sort: "order", descending: false, a: 1, b: 0, page: 0 };
+  const spreads = new Set(rows.map((row) => row.spread)).size > 1; // the same number everywhere says nothing
+  return { index, number, run, rows, informed, scored, spreads, query: "", sort: "order", descending: false, a: 1, b: 0, page: 0 };
 }
 
 const option = (value, text, selected) => element("option", { value, selected }, cut(visible(text), 60));
@@ -149,6 +150,9 @@ function controls(state, redraw) {
   return element("div", { class: "controls" }, parts);
 }
 
+const spreadNote = (index) =>
+  element("p", { class: "note" }, `Spread: how many different answers there are in effect, grouped by ${index.grouped}; 1 if all agree.`);
+
 function listTable(state, rows, redraw) {
   const { strategies } = state.run;
   const several = strategies.length > 1;
@@ -159,7 +163,7 @@ function listTable(state, rows, redraw) {
     const order = active ? (state.descending ? "descending" : "ascending") : null;
     return element("th", { scope: "col", class: number ? "number" : null, "aria-sort": order, role: "columnheader" }, button);
   };
-  const heads = [heading("question", "order", false), heading("spread", "spread", true)];
+  const heads = [heading("question", "order", false), ...(state.spreads ? [heading("spread", "spread", true)] : [])];
   const main = state.informed ? "share" : "score";
   heads.push(...strategies.map((name, place) => heading(label(name, 24), `${main}-${place}`, true)));
   if (several) heads.push(heading("difference", "difference", true));
@@ -184,7 +188,8 @@ function listRow(state, row, several) {
   const best = defined.length > 1 ? (state.informed ? Math.max : Math.min)(...defined) : null;
   const link = element("a", { href: `#r${state.number}q${row.place}` }, label(row.text, 160));
   const kind = row.kind ? element("div", { class: "facts" }, label(row.kind, 60)) : null;
-  const cells = [element("td", { role: "cell", dir: "auto" }, link, kind), number("spread", shown(row.spread, (value) => value.toFixed(1)))];
+  const cells = [element("td", { role: "cell", dir: "auto" }, link, kind)];
+  if (state.spreads) cells.push(number("spread", shown(row.spread, (value) => value.toFixed(1))));
   state.run.strategies.forEach((name, place) => {
     const score = shown(row.scores[place], (value) => (row.estimates[place] ? "≈ " : "") + scoreText(value));
     const below = state.scored ? element("span", { class: "below" }, score) : null;
@@ -302,6 +307,7 @@ function browse(home, index) {
       const key = document.activeElement?.dataset.key;
       home.replaceChildren(controls(state, redraw), list);
       redraw.list();
+      if (state.spreads) home.append(spreadNote(state.index));
       if (key) [...home.querySelectorAll("[data-key]")].find((control) => control.dataset.key === key)?.focus();
     },
     with(changes) {

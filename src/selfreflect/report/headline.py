@@ -1,0 +1,149 @@
+"""Say in one paragraph what a run found, and what to beware of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from selfreflect.records import Reader
+from selfreflect.report.comparison import Contender, compare
+from selfreflect.report.measures import INFORMATION, Measure, control_values, run_measures
+from selfreflect.report.overview import StrategyResult, main_measure, sorted_results
+from selfreflect.report.run_records import RunRecords
+from selfreflect.report.sentences import pasted_answers, percent, share_sentence
+from selfreflect.stats import FEWEST_TESTED
+from selfreflect.text import counted
+
+CUT_OFF = 0.05
+"""Share of cut-off answers from which a run is cautioned against."""
+
+_UNDEFINED = 1 / 3
+"""Share of questions where nothing can be told, above which that is said."""
+
+_REPEATED = 3
+"""Questions with only one answer, from which the sampling is doubted."""
+
+
+def headline(run: RunRecords) -> str:
+    """What was found, with the best strategy and how clear its lead is; then all cautions."""
+    return " ".join([*findings(run), *cautions(run)])
+
+
+def findings(run: RunRecords) -> list[str]:
+    """Name the best strategy, what it tells, and whether it differs clearly from the next one."""
+    results = sorted_results(run)
+    measure = main_measure(run, results)
+    ranked = [one for one in results if one.estimate(measure).mean is not None]
+    if not ranked:
+        return ["Nothing has been measured yet." if not run.information else "No share could be computed."]
+    whole = [one for one in ranked if not one.missing] or ranked
+    best = whole[0]
+    sentences = [_result_sentence(run, measure, best, len(whole))]
+    if len(whole) > 1 and best.estimate(measure).n >= FEWEST_TESTED:
+        comparison = compare(Contender(run, whole[1].strategy), Contender(run, best.strategy), measure)
+        sentence = comparison.sentence
+        sentences.append(f"{sentence[:1].upper()}{sentence[1:]}.")
+    return sentences
+
+
+def _result_sentence(run: RunRecords, measure: Measure, best: StrategyResult, strategies: int) -> str:
+    estimate = best.estimate(measure)
+    assert estimate.mean is not None
+    on = f" on {counted(estimate.n, 'question')}"
+    interval = None if estimate.low is None or estimate.high is None else (estimate.low, estimate.high)
+    complete = "" if strategies == len(run.strategies) else "complete "
+    subject = best.strategy
+    if strategies > 1:
+        subject = f"Of {strategies} {complete}strategies, {best.strategy}"
+    if measure is INFORMATION:
+        counts = {pasted_answers(run.controls[id_]) for id_ in run.questions if id_ in run.controls}
+        answers = counts.pop() if len(counts) == 1 else None
+        reader: Reader = "blind" if set(best.readers) == {"blind"} else "informed"
+        sentence = share_sentence(estimate.mean, interval, answers, reader, subject)
+        if strategies > 1:
+            sentence = sentence.replace(f"{subject} tells", f"{subject} tells most:", 1)
+        return sentence.removesuffix(".") + f"{on}."
+    between = "" if interval is None else f", 95 % interval {interval[0]:.4f} to {interval[1]:.4f}"
+    verb = "has the best (lowest)" if strategies > 1 else "has the"
+    return f"{subject} {verb} mean SelfReflect score: {estimate.mean:.4f}{on} (0 is perfect{between})."
+
+
+def cautions(run: RunRecords) -> list[str]:
+    """Say what makes the result less certain than it looks, the gravest first."""
+    sentences = []
+    results = sorted_results(run)
+    measures = run_measures(run)
+    sentences += _control_cautions(run, results, measures)
+    sentences += _answer_cautions(run)
+    measured = max((result.estimate(main_measure(run, results)).n for result in results), default=0)
+    if 0 < measured < FEWEST_TESTED:
+        sentences.append(
+            f"{counted(measured, 'question')} {'is' if measured == 1 else 'are'} too few to tell strategies "
+            f"apart: take at least {FEWEST_TESTED}, better 30 or more."
+        )
+    incomplete: dict[tuple[int, int], list[str]] = {}
+    for result in results:
+        if result.missing:
+            done = result.wanted - result.missing
+            incomplete.setdefault((done, result.wanted), []).append(result.strategy)
+    for (done, wanted), names in incomplete.items():
+        verb = "is" if len(names) == 1 else "are"
+        sentences.append(f"Incomplete {verb} {', '.join(names)}: {done} of {wanted} questions.")
+    undefined = max((sum(result.undefined.values()) for result in results), default=0)
+    if undefined > _UNDEFINED * len(run.questions):
+        sentences.append(
+            f"On {undefined} of {counted(len(run.questions), 'question')} it cannot be said what summaries "
+            "tell (see the notes below the table)."
+        )
+    return sentences
+
+
+def _control_cautions(
+    run: RunRecords, results: Sequence[StrategyResult], measures: Sequence[Measure]
+) -> list[str]:
+    """Name the texts that say nothing and yet do as well as the best strategy."""
+    sentences = []
+    is_blind = any("blind" in result.readers for result in results)
+    for measure in measures:
+        ranked = [result for result in results if result.estimate(measure).mean is not None]
+        if not ranked:
+            continue
+        sign = 1 if measure.higher_is_better else -1
+        best = max(ranked, key=lambda result: sign * (result.estimate(measure).mean or 0.0)).strategy
+        own = measure.of_strategy(run, best)
+        for control in control_values(run):
+            repeated = control.name == "question repeated"
+            if control.name.endswith(" pasted") or (repeated and is_blind):
+                continue  # raw answers should do better, and a blind judge learns much from the question
+            theirs = control.by_measure[measure.mean]
+            ids = theirs.values.keys() & own.values.keys()
+            mean, best_mean = theirs.mean(ids), own.mean(ids)
+            if mean is not None and best_mean is not None and sign * mean >= sign * best_mean:
+                what = {"empty": "an empty summary", "question repeated": "the repeated question"}
+                sentences.append(
+                    f"Beware: by {measure.short}, {what.get(control.name, control.name)} "
+                    f"({mean:{measure.form}}) does as well as the best strategy, {best} "
+                    f"({best_mean:{measure.form}}). Do not rank summaries by it with this judge."
+                )
+    return sentences
+
+
+def _answer_cautions(run: RunRecords) -> list[str]:
+    sets = [run.answers[id_] for id_ in run.questions if id_ in run.answers]
+    total = sum(len(answers.answers) for answers in sets)
+    cut = sum(answers.truncated for answers in sets)
+    sentences = []
+    if cut > CUT_OFF * total:
+        limits = {answers.max_new_tokens for answers in sets if answers.truncated}
+        limit = f" after {limits.pop()} tokens" if len(limits) == 1 and None not in limits else ""
+        sentences.append(
+            f"{cut:,} of {total:,} answers ({percent(cut / total)}) were cut off{limit}: the summaries are "
+            "measured against broken sentences. Draw longer answers."
+        )
+    sampled = [answers for answers in sets if answers.temperature and len(answers.answers) > 2]
+    equal = sum(len(set(answers.answers)) == 1 for answers in sampled)
+    if equal >= _REPEATED and 2 * equal >= len(sampled):
+        sentences.append(
+            f"All answers to {equal} of {counted(len(sampled), 'question')} are the same text although they "
+            "were sampled: does the model's server ignore the temperature, or cache replies?"
+        )
+    return sentences

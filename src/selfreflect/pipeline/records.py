@@ -8,6 +8,7 @@ from msgspec import to_builtins
 
 from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.pipeline.settings import scoring_label
+from selfreflect.prompts import load_prompts
 from selfreflect.render.text import one_line
 from selfreflect.report.run_records import RunRecords
 from selfreflect.sources.items import Item, items_from_records
@@ -21,6 +22,9 @@ def run_records(run: Run, label: str | None = None) -> RunRecords:
     """
     names = dict.fromkeys(name for _, name in (*run.summaries, *run.scores, *run.information))
     names |= dict.fromkeys(failure.name for failure in run.failures if failure.name)
+    manifest = to_builtins(run.manifest)
+    bundled = load_prompts()  # older runs kept only the hash of their prompts
+    manifest["prompt_texts"] = {bundled.hash: to_builtins(bundled), **manifest["prompt_texts"]}
     return RunRecords(
         label=label or run.path.name or str(run.path),
         strategies=list(names),
@@ -32,7 +36,7 @@ def run_records(run: Run, label: str | None = None) -> RunRecords:
         information=run.information,
         controls=run.controls,
         judge=scoring_label(run.manifest.config["scores"]) if "scores" in run.manifest.config else "",
-        manifest=to_builtins(run.manifest),
+        manifest=manifest,
     )
 
 

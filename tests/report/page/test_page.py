@@ -23,12 +23,12 @@ from command import run as run_command
 from hostile import PAYLOADS
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import to_builtins
 from msgspec.structs import replace
 from synthetic import informed_run, synthetic_run
 
 from selfreflect.errors import DataError, MissingExtraError
 from selfreflect.grouping import spread
+from selfreflect.pipeline.records import run_records
 from selfreflect.prompts import load_prompts
 from selfreflect.records import (
     AnswerSet,
@@ -674,9 +674,9 @@ def test_the_page_shows_prompts_in_full_and_the_day(small):
     assert "<dd><bdi>2026-01-02</bdi></dd>" in page
 
 
-def test_a_run_keeps_the_texts_of_its_prompts(tmp_path):
+def test_the_bundled_prompts_of_an_older_run_are_known_by_their_hash(tmp_path):
     with Run.open(tmp_path / "run", {}) as run:
         run.update_manifest(prompts={"answers": load_prompts().hash})
-    [(stage, texts)] = prompt_texts(to_builtins(Run.load(tmp_path / "run").manifest))
+    [(stage, texts)] = prompt_texts(run_records(Run.load(tmp_path / "run")).manifest)
     assert stage == "answers"
     assert ("answers: user", "{question}") in texts

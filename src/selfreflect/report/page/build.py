@@ -12,10 +12,8 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
-from msgspec import to_builtins
 
 from selfreflect.grouping import group_indices
-from selfreflect.prompts import load_prompts
 from selfreflect.records import STAGES
 from selfreflect.render.table import Table, to_csv
 from selfreflect.render.text import printable
@@ -258,9 +256,8 @@ def stage_facts(run: RunRecords, manifest: Mapping[str, Any]) -> dict[str, list[
 
 def prompt_texts(manifest: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
     """Name and text of the prompts of each stage. A stage is left out if they are not known: older runs kept
-    only a hash, and the bundled prompts may have changed since."""
-    bundled = load_prompts()
-    known = {bundled.hash: to_builtins(bundled), **manifest.get("prompt_texts", {})}
+    only a hash."""
+    known = manifest.get("prompt_texts", {})
     prompts = []
     for stage, digest in manifest.get("prompts", {}).items():
         texts = []

@@ -2,7 +2,7 @@
 bug.
 
 Fenced blocks marked ``bash`` run with ``bash -e``, those marked ``python`` with this Python. Other blocks are
-output.
+output. ``python tests/docs_commands.py docs/engineer.md docs/data.md`` runs only some.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ def run(language: str, code: str, folder: str) -> int:
 
 def main() -> int:
     root = Path(__file__).parent.parent
+    only = sys.argv[1:]
     commands = []
-    for name in DOCUMENTS:
+    for name in only or DOCUMENTS:
         for language, code in blocks((root / name).read_text(encoding="utf-8")):
             commands.append((name, language, code))
     with tempfile.TemporaryDirectory(prefix="selfreflect-docs-") as folder:

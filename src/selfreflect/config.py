@@ -519,7 +519,8 @@ def _check_generator_url(section: AnswersConfig | SummariesConfig) -> None:
             raise ConfigError("--revision does not apply on a server; leave it out with openai:NAME")
         endpoint(section.base_url)
     elif section.base_url is not None:
-        raise ConfigError(f"--base-url goes with --model openai:NAME, not with {excerpt(section.model)}")
+        name = excerpt(section.model)[1:-1]
+        raise ConfigError(f"--base-url needs a model on a server. Did you mean --model openai:{name}?")
 
 
 def _check_judge(scores: ScoresConfig) -> None:

@@ -17,7 +17,7 @@ class DataError(SelfReflectError):
 
 
 class StoreError(SelfReflectError):
-    """The run directory cannot be read or written, or was made with another configuration."""
+    """The run directory cannot be read or written, or was created with different settings."""
 
 
 class BackendError(SelfReflectError):

@@ -119,7 +119,10 @@ def test_failures_explain_what_is_missing_and_the_rest_is_pending():
     )
     assert [(result.score.n, result.failures, result.pending) for result in results] == [(3, 1, 0), (1, 2, 1)]
     table = overview(run({"greedy": [None, 0.1, 0.2, 0.3], "basic": [None, None, 0.2]}, failures=failures))
-    assert table.notes[-1] == "the run is not finished: 1 score has neither been computed nor failed"
+    assert (
+        table.notes[-1]
+        == "the run is not finished: 1 score is still missing; add with: selfreflect score --out DIR"
+    )
 
 
 def test_an_item_without_a_summary_of_some_name_waits_for_nothing():

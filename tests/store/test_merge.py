@@ -122,7 +122,7 @@ def test_what_was_made_otherwise_is_refused_and_nothing_is_made(
     paths = [directory(tmp_path / "a", [1], part="1/2"), directory(tmp_path / "b", [2], part="2/2", **change)]
     outcome = run("import", *paths, "--out", tmp_path / "all")
     assert outcome.code == 2
-    assert f"{tmp_path / 'b'} was made with another configuration" in outcome.said
+    assert f"{tmp_path / 'b'} was created with different settings" in outcome.said
     assert said in outcome.said
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a", "b"]
 

@@ -66,7 +66,8 @@ def _table(stages: list[dict[str, Any]], total: dict[str, Any]) -> Table:
     if len(stages) > 1:
         rows += _amount_rows("all", total)
     columns = (Column("stage"), Column("what"), Column("expected", ",.0f"), Column("at most", ",.0f"))
-    notes = ("a dash: not known yet",)
+    has_unknown = any(None in row for row in rows)
+    notes = ("–: not known yet",) if has_unknown else ()
     return Table(title="What is left to do", columns=columns, rows=tuple(rows), notes=notes)
 
 

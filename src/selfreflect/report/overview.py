@@ -305,8 +305,10 @@ def _overview_notes(
         )
     pending = sum(result.pending for result in results)
     if pending:
-        counted = "1 score has" if pending == 1 else f"{pending} scores have"
-        notes.append(f"the run is not finished: {counted} neither been computed nor failed")
+        counted = "1 score is" if pending == 1 else f"{pending} scores are"
+        notes.append(
+            f"the run is not finished: {counted} still missing; add with: selfreflect score --out DIR"
+        )
     return notes
 
 

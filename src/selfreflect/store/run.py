@@ -560,7 +560,7 @@ def merge_settings(
             differences += _differences(old[section], new[section], section)
     if differences:
         lines = "\n  ".join(differences)
-        raise StoreError(f"{path} was made with another configuration:\n  {lines}\n{advice}")
+        raise StoreError(f"{path} was created with different settings:\n  {lines}\n{advice}")
     return {**old, **new}
 
 

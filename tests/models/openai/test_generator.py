@@ -465,7 +465,7 @@ def test_a_server_that_stays_down_is_given_up_after_a_few_requests() -> None:
             generator(server.url, max_connections=1), [ask(seed=number) for number in range(100)]
         )
         first = [isinstance(result, Reply) for _, result in islice(stream, 7)]
-        with pytest.raises(BackendError, match="3 requests in a row have failed, so the server is given up"):
+        with pytest.raises(BackendError, match="Giving up after 3 failed requests in a row"):
             next(stream)
     assert first == [True] * 5 + [False] * 2
     assert len(server.calls) == 5 + 3 * 4

@@ -136,7 +136,7 @@ def test_why_a_run_has_failures_is_said(tmp_path: Path) -> None:
         failed = run(*command(tmp_path / "r", server.url, questions(tmp_path / "q.txt", 2)))
     assert failed.code == 1
     assert (
-        "the response is not JSON; look at --base-url, which mostly ends in /v1. Its type: 'text/html'"
+        "the response is not JSON; check --base-url, which usually ends in /v1. Its type: 'text/html'"
         in " ".join(failed.stdout.split())
     )
 
@@ -203,7 +203,7 @@ def test_a_whole_run_through_a_server(tmp_path: Path) -> None:
     [
         (
             "--model smollm2 --base-url http://x/v1",
-            "--base-url goes with --model openai:NAME, not with 'smollm2'",
+            "--base-url needs a model on a server. Did you mean --model openai:smollm2?",
         ),
         ("--model openai:m --revision main", "--revision does not apply on a server"),
         ("--model openai: --base-url http://127.0.0.1:1/v1", "needs the name"),

@@ -226,7 +226,7 @@ async def body_of(response: Any) -> bytes:
     content_type = response.headers.get("content-type", "")
     if "json" not in content_type:
         raise APIError(
-            "the response is not JSON; look at --base-url, which mostly ends in /v1. Its type",
+            "the response is not JSON; check --base-url, which usually ends in /v1. Its type",
             server_text=content_type or "(none)",
         )
     return await _read(response.iter_bytes())

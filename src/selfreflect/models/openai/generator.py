@@ -112,7 +112,7 @@ class OpenAIGenerator:
             raise BackendError(f"{message}.") from None
         if self._failures >= FAILURES_IN_A_ROW:
             raise BackendError(
-                f"{message}. {self._failures} requests in a row have failed, so the server is given up."
+                f"{message}. Giving up after {self._failures} failed requests in a row."
             ) from None
         return Refusal(kind=error.kind, message=message)
 

@@ -67,7 +67,7 @@ def status_error(status: int, server_text: str, wait: float | None = None) -> AP
         fatal = "the account has no credit left"
     elif status == 404:
         fatal = (
-            "the server knows no such model or path; look at --base-url, which mostly ends in /v1, and at "
+            "the server knows no such model or path; check --base-url, which usually ends in /v1, and "
             "the names that its /models lists"
         )
     if fatal:

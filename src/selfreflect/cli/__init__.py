@@ -36,6 +36,7 @@ COMMANDS = {
     "report": "selfreflect report runs/mine --output report.md --output rows.csv",
     "compare": "selfreflect compare runs/mine --baseline greedy",
     "uncertainty": "selfreflect uncertainty my_answers.jsonl --correctness exact,squad_f1",
+    "calibrate": "selfreflect calibrate my_answers.jsonl --estimator entropy --save calibrator.json",
     "validate": "selfreflect validate my_summaries.json --order 'good>mid>bad' --out validation",
     "bench": "selfreflect bench --items my_summaries.json --limit 10 --output timings",
     "app": "selfreflect app --open",

@@ -90,7 +90,7 @@ def uncertainty_command(
     if num_answers is not None:
         questions = _with_answers(questions, num_answers)
         questions = [subsample(question, num_answers) for question in questions]
-    method = _method(questions, classes, class_order, similarity, correctness)
+    method = make_method(questions, classes, class_order, similarity, correctness)
     names = name_list(estimators) if estimators else _available(questions)
     assessment = Assessment(questions, names, method)
     results = {name: predictions(assessment, name, measure_names) for name in labelled(assessment)}
@@ -136,13 +136,15 @@ def read_questions(source: str, gold: str = "gold") -> list[AnsweredQuestion]:
     return questions
 
 
-def _method(
+def make_method(
     questions: Sequence[AnsweredQuestion],
     classes: str,
     class_order: ClassOrder,
     similarity: str,
     correctness: str | None,
 ) -> Method:
+    """What classes, similarities and labels are made with. Without ``correctness`` people's labels count, or
+    else exact matches with right answers."""
     from selfreflect.uncertainty.assess import Method
     from selfreflect.uncertainty.classes import ClassRule
 

@@ -12,7 +12,7 @@ from selfreflect.errors import DataError, MissingExtraError
 from selfreflect.stats import Floats
 from selfreflect.uncertainty.calibration import CLIP
 
-Method = Literal["isotonic", "platt", "temperature"]
+CalibrationMethod = Literal["isotonic", "platt", "temperature"]
 FOLDS = 5
 
 
@@ -20,7 +20,7 @@ FOLDS = 5
 class Calibrator:
     """A fitted map from scores, where a higher one means more confidence, to confidences in [0, 1]."""
 
-    method: Method
+    method: CalibrationMethod
     x: tuple[float, ...]
     """Isotonic: scores between which confidences are interpolated. Platt: slope and intercept. Temperature:
     the temperature."""
@@ -38,7 +38,9 @@ class Calibrator:
         return _sigmoid(_logits(values) / self.x[0])
 
 
-def fit(method: Method, scores: Sequence[float] | Floats, correct: Sequence[bool] | Floats) -> Calibrator:
+def fit(
+    method: CalibrationMethod, scores: Sequence[float] | Floats, correct: Sequence[bool] | Floats
+) -> Calibrator:
     """Fit a calibrator.
 
     Isotonic: the best non-decreasing map. Platt: a logistic curve, with Platt's prior counts, so that
@@ -63,7 +65,7 @@ def fit(method: Method, scores: Sequence[float] | Floats, correct: Sequence[bool
 
 
 def cross_fit(
-    method: Method,
+    method: CalibrationMethod,
     scores: Sequence[float] | Floats,
     correct: Sequence[bool] | Floats,
     *,

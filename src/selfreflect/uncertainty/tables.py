@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
+import numpy as np
+
 from selfreflect.render.table import Cell, Column, Table
+from selfreflect.stats import Floats
 from selfreflect.uncertainty.assess import Assessment, Prediction, SizedCalibration
 from selfreflect.uncertainty.estimators import ESTIMATORS, NoValue
-from selfreflect.uncertainty.measures import MEASURES, Measurement
+from selfreflect.uncertainty.measures import MEASURES, Measurement, measure_all
+from selfreflect.uncertainty.tally import Tally
 
 BASELINES = {"constant": "constant (base rate)", "length": "length only"}
+AFTER = ("ece_10_left", "smooth_ece", "brier", "log_loss", "auroc")
+"""What is measured before and after calibration."""
 
 
 def value_table(assessment: Assessment) -> Table:
@@ -124,3 +130,46 @@ def size_table(results: Sequence[SizedCalibration], correctness: str) -> Table:
         "ece: 10 bins of equal width, [low, high).",
     )
     return Table(f"Samples and calibration ({correctness})", columns, tuple(rows), notes)
+
+
+def calibration_table(
+    assessment: Assessment,
+    estimator: str,
+    correctness: str,
+    indices: Sequence[int],
+    confidences: Floats,
+    how: str,
+) -> Table:
+    """Calibration before and after, of the questions that have a label.
+
+    Args:
+        indices: the questions that ``confidences`` belong to.
+    """
+    known = [
+        place for place, index in enumerate(indices) if assessment.labels[correctness][index] is not None
+    ]
+    labels = np.array([float(bool(assessment.labels[correctness][indices[place]])) for place in known])
+    columns = [Column("confidence"), Column("n", "d"), Column("mean", ".3f")]
+    rows: list[tuple[Cell, ...]] = []
+    if not known:
+        rows.append(
+            (f"{estimator}: {how}", len(indices), float(confidences.mean()) if len(indices) else None)
+        )
+        return Table("Calibration", tuple(columns), tuple(rows), ("No labels, so nothing to compare with.",))
+    after = confidences[known]
+    versions = {f"{estimator}: {how}": after, BASELINES["constant"]: np.full(len(known), labels.mean())}
+    if ESTIMATORS[estimator].is_probability:
+        column = assessment.values[estimator]
+        before = [value for place in known if isinstance(value := column[indices[place]], float)]
+        versions = {f"{estimator}: before": np.array(before), **versions}
+    for name, values in versions.items():
+        measured = measure_all(AFTER, Tally.of(values, labels))
+        cells: list[Cell] = [name, len(known), float(values.mean())]
+        for measure in AFTER:
+            cells += _cells(measured[measure])
+        rows.append(tuple(cells))
+    for measure in AFTER:
+        columns += [Column(measure, ".3f"), Column("95%")]
+    notes = [f"{name}: {MEASURES[name].definition}." for name in AFTER]
+    title = f"Calibration ({correctness}): accuracy {labels.mean():.3f}"
+    return Table(title, tuple(columns), tuple(rows), tuple(notes))

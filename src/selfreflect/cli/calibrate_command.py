@@ -1,0 +1,173 @@
+"""``selfreflect calibrate``: turn an estimator's values into calibrated confidences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from selfreflect.cli import settings as o
+from selfreflect.cli.console import emit, print_table, say, write_file
+from selfreflect.cli.settings import argument, option
+from selfreflect.cli.uncertainty_command import ClassOrder, labelled, make_method, read_questions
+from selfreflect.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from selfreflect.stats import Floats
+    from selfreflect.uncertainty.assess import Assessment
+    from selfreflect.uncertainty.calibrator_file import CalibratorFile
+    from selfreflect.uncertainty.recalibrate import CalibrationMethod
+
+CalibrateBy = StrEnum("CalibrateBy", ["isotonic", "platt", "temperature"])
+
+
+def calibrate_command(
+    source: str = argument(
+        "RUN|FILE", "Questions with answers, as `selfreflect uncertainty` reads them.", ...
+    ),
+    estimator: str | None = option("--estimator NAME", "The estimator. [default: modal_share]"),
+    method: CalibrateBy | None = option(
+        "--method",
+        "isotonic (any rising map), platt (a logistic curve) or temperature (only for confidences in "
+        "[0, 1]). The first two need the calibrate extra. [default: isotonic]",
+    ),
+    save: Path | None = option("--save FILE", "Fit on all labelled questions, and save the calibrator."),
+    apply: Path | None = option(
+        "--apply FILE", "Apply a saved calibrator, to questions that it was not fitted on."
+    ),
+    gold: str = option("--gold FIELD", "Field of a file with the right answer or its spellings.", "gold"),
+    classes: str | None = option("--classes RULE", "As for `selfreflect uncertainty`. [default: exact]"),
+    class_order: ClassOrder | None = option(
+        "--class-order", "As for `selfreflect uncertainty`. [default: first]"
+    ),
+    similarity: str | None = option(
+        "--similarity NAME", "As for `selfreflect uncertainty`. [default: jaccard]"
+    ),
+    correctness: str | None = option(
+        "--correctness NAME",
+        "What counts as correct, as for `selfreflect uncertainty`. [default: human where labelled, else "
+        "exact]",
+    ),
+    json: o.Json = False,
+) -> None:
+    """Calibrate an estimator: confidences that agree with the share of correct answers.
+
+    Shows calibration before and after. Without --apply the confidences are cross-fitted: each comes from a
+    map fitted on the other four fifths of the questions. --save fits on all questions; --apply uses such a
+    file on other ones and refuses questions that it was fitted on. --json prints each question's confidence.
+    """
+    chosen = (estimator, method, save, classes, class_order, similarity, correctness)
+    if apply is not None:
+        if any(value is not None for value in chosen):
+            raise ConfigError("--apply takes everything but --gold from the saved calibrator")
+        _apply(source, apply, gold, json)
+        return
+    from selfreflect.uncertainty.assess import Assessment
+    from selfreflect.uncertainty.calibrator_file import CalibratorFile, digests, write_calibrator
+    from selfreflect.uncertainty.recalibrate import cross_fit, fit
+
+    questions = read_questions(source, gold)
+    order = class_order or ClassOrder.first
+    setup = make_method(questions, classes or "exact", order, similarity or "jaccard", correctness)
+    name = estimator or "modal_share"
+    assessment = Assessment(questions, [name], setup)
+    label = _only_label(assessment)
+    indices, scores, labels = assessment.labelled_scores(name, label)
+    if len(set(labels.tolist())) < 2:
+        raise DataError(
+            f"{len(labels)} questions have a value and a label, and not both correct and wrong answers among "
+            "them: there is nothing to fit"
+        )
+    by: CalibrationMethod = cast("CalibrationMethod", (method or CalibrateBy.isotonic).value)
+    _show(assessment, name, label, indices, cross_fit(by, scores, labels), f"{by}, cross-fitted", json)
+    if save is not None:
+        fitted = fit(by, scores, labels)
+        used = [questions[index] for index in indices]
+        saved = CalibratorFile(
+            estimator=name,
+            classes=classes or "exact",
+            class_order="first" if order is ClassOrder.first else "components",
+            similarity=setup.similarity,
+            correctness=label,
+            method=by,
+            x=fitted.x,
+            y=fitted.y,
+            n=len(used),
+            samples=tuple(sorted({len(question.answers) for question in used})),
+            questions=digests(used),
+        )
+        write_file(save, write_calibrator(saved))
+
+
+def _apply(source: str, path: Path, gold: str, json: bool) -> None:
+    from selfreflect.uncertainty.assess import Assessment
+    from selfreflect.uncertainty.calibrator_file import read_calibrator
+    from selfreflect.uncertainty.estimators import ESTIMATORS, NoValue
+
+    saved = read_calibrator(path)
+    questions = read_questions(source, gold)
+    saved.refuse_overlap(questions)
+    _warn_of_other_samples(saved, {len(question.answers) for question in questions})
+    setup = make_method(
+        questions, saved.classes, ClassOrder(saved.class_order), saved.similarity, saved.correctness
+    )
+    assessment = Assessment(questions, [saved.estimator], setup)
+    indices, scores = [], []
+    for index, value in enumerate(assessment.values[saved.estimator]):
+        if not isinstance(value, NoValue):
+            indices.append(index)
+            scores.append(ESTIMATORS[saved.estimator].score(value))
+    for reason, count in assessment.missing(saved.estimator).items():
+        say(f"{count} questions get no confidence: {reason}.")
+    confidences = saved.calibrator(scores)
+    _show(assessment, saved.estimator, saved.correctness, indices, confidences, saved.method, json)
+
+
+def _only_label(assessment: Assessment) -> str:
+    names = labelled(assessment)
+    if len(names) != 1:
+        raise DataError(
+            "calibration needs one kind of label: give right answers (--gold), a field 'correct', or one "
+            "function with --correctness"
+        )
+    return names[0]
+
+
+def _warn_of_other_samples(saved: CalibratorFile, sizes: set[int]) -> None:
+    if not sizes <= set(saved.samples):
+        fitted = ", ".join(map(str, saved.samples))
+        say(
+            f"The calibrator was fitted on questions with {fitted} answers, and these have "
+            f"{', '.join(map(str, sorted(sizes)))}: estimators depend on the number of answers."
+        )
+
+
+def _show(
+    assessment: Assessment,
+    name: str,
+    label: str,
+    indices: Sequence[int],
+    confidences: Floats,
+    how: str,
+    json: bool,
+) -> None:
+    """Print each confidence as JSON, or a table of calibration before and after."""
+    from selfreflect.uncertainty.tables import calibration_table
+
+    if json:
+        for index, confidence in zip(indices, confidences.tolist(), strict=True):
+            emit(
+                {
+                    "id": assessment.questions[index].id,
+                    "answer": assessment.answers[index],
+                    "estimator": name,
+                    "value": assessment.values[name][index],
+                    "confidence": confidence,
+                    "method": how,
+                    "correctness": label,
+                    "correct": assessment.labels[label][index],
+                }
+            )
+        return
+    print_table(calibration_table(assessment, name, label, indices, confidences, how))

@@ -1,0 +1,185 @@
+"""`selfreflect calibrate`: fitting, saving, applying, and refusing to judge itself on its own questions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command import Outcome, run, written
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selfreflect.errors import DataError
+from selfreflect.uncertainty.measures import measure
+from selfreflect.uncertainty.recalibrate import cross_fit, fit
+
+
+def rows(start: int, count: int = 60) -> list[dict[str, Any]]:
+    """Overconfident records: half of what is claimed above one half is true."""
+    rng = np.random.default_rng(start)
+    records = []
+    for number in range(start, start + count):
+        confidence = float(rng.integers(1, 11)) / 10
+        correct = bool(rng.random() < confidence / 2)
+        records.append({"id": f"q{number}", "confidence": confidence, "correct": correct})
+    return records
+
+
+def calibrate(*arguments: object) -> Outcome:
+    return run("calibrate", *arguments)
+
+
+def refused(outcome: Outcome, *parts: str) -> None:
+    assert (outcome.code, outcome.stdout) == (2, ""), outcome.stderr
+    assert [part for part in parts if part not in outcome.said] == []
+
+
+@pytest.mark.parametrize("method", ["isotonic", "platt", "temperature"])
+def test_a_saved_calibrator_improves_other_questions(tmp_path: Path, method: str) -> None:
+    fitted, other = (
+        written(tmp_path / "fit.json", rows(0, 300)),
+        written(tmp_path / "new.json", rows(300, 300)),
+    )
+    saved = tmp_path / "cal.json"
+    outcome = calibrate(fitted, "--estimator", "stated", "--method", method, "--save", saved)
+    assert outcome.code == 0, outcome.stderr
+    assert "cross-fitted" in outcome.stdout
+    lines = calibrate(other, "--apply", saved, "--json").json
+    assert [line["id"] for line in lines] == [f"q{number}" for number in range(300, 600)]
+    correct = [line["correct"] for line in lines]
+    before = measure("brier", [line["value"] for line in lines], correct).value
+    after = measure("brier", [line["confidence"] for line in lines], correct).value
+    assert before is not None
+    assert after is not None
+    assert after < before - 0.02
+    by_value = sorted((line["value"], line["confidence"]) for line in lines)
+    assert [c for _, c in by_value] == sorted(c for _, c in by_value)
+
+
+def test_questions_of_the_fit_are_refused(tmp_path: Path) -> None:
+    saved = tmp_path / "cal.json"
+    calibrate(written(tmp_path / "fit.json", rows(0)), "--estimator", "stated", "--save", saved)
+    overlapping = written(tmp_path / "new.json", rows(59, 30))
+    refused(calibrate(overlapping, "--apply", saved), "1 of 30 questions", "'q59'")
+
+
+def test_the_same_text_under_another_id_is_refused(tmp_path: Path) -> None:
+    saved = tmp_path / "cal.json"
+    texts = [{**row, "question": f"Question {number}?"} for number, row in enumerate(rows(0))]
+    calibrate(written(tmp_path / "fit.json", texts), "--estimator", "stated", "--save", saved)
+    renamed = [{**texts[7], "id": "new"}]
+    refused(calibrate(written(tmp_path / "new.json", renamed), "--apply", saved), "1 of 1 questions", "'new'")
+
+
+def test_labels_are_not_needed_to_apply(tmp_path: Path) -> None:
+    saved = tmp_path / "cal.json"
+    calibrate(written(tmp_path / "fit.json", rows(0)), "--estimator", "stated", "--save", saved)
+    unlabelled = [{"id": "x", "confidence": 0.9}, {"id": "y", "answers": ["a"]}]
+    path = written(tmp_path / "new.json", unlabelled)
+    outcome = calibrate(path, "--apply", saved, "--json")
+    (line,) = outcome.json
+    assert line["correct"] is None
+    assert 0 <= line["confidence"] <= 1
+    assert "1 questions get no confidence: the record has no confidence" in outcome.said
+    assert "nothing to compare with" in calibrate(path, "--apply", saved).stdout
+
+
+def test_entropies_become_confidences(tmp_path: Path) -> None:
+    records = []
+    for number in range(40):
+        answers = ["Paris"] * 4 if number % 2 else ["Paris", "Lyon", "Nice", "Metz"]
+        records.append(
+            {"id": str(number), "answers": answers, "gold": "Paris" if number % 4 == 1 else "Rome"}
+        )
+    path = written(tmp_path / "a.json", records)
+    lines = calibrate(path, "--estimator", "entropy", "--json").json
+    sure = {line["confidence"] for line in lines if line["value"] == 0}
+    unsure = {line["confidence"] for line in lines if line["value"] > 0}
+    assert min(sure) > max(unsure)
+    refused(calibrate(path, "--estimator", "entropy", "--method", "temperature"), "use isotonic or platt")
+
+
+def test_another_number_of_answers_is_noted(tmp_path: Path) -> None:
+    records = [
+        {"id": str(n), "answers": ["a"] * 3 + ["b"] * (n % 4), "gold": "ab"[n % 5 == 0]} for n in range(40)
+    ]
+    saved = tmp_path / "cal.json"
+    assert calibrate(written(tmp_path / "a.json", records), "--save", saved).code == 0
+    new = written(tmp_path / "b.json", [{"id": "new", "answers": ["a"] * 50, "gold": "a"}])
+    assert (
+        "fitted on questions with 3, 4, 5, 6 answers, and these have 50"
+        in calibrate(new, "--apply", saved).said
+    )
+
+
+def test_one_class_and_no_labels_are_refused(tmp_path: Path) -> None:
+    same = [{**row, "correct": True} for row in rows(0)]
+    path = written(tmp_path / "a.json", same)
+    refused(calibrate(path, "--estimator", "stated"), "nothing to fit")
+    none = [{"id": row["id"], "confidence": row["confidence"]} for row in same]
+    refused(calibrate(written(tmp_path / "b.json", none), "--estimator", "stated"), "needs one kind of label")
+
+
+def test_apply_takes_no_other_choices(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.json", rows(0))
+    refused(calibrate(path, "--apply", path, "--method", "platt"), "from the saved calibrator")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 2},
+        {"x": [0.5, 0.1]},
+        {"y": [0.1, 1.5]},
+        {"x": []},
+        {"more": 1},
+        {"method": "platt"},
+        {"x": ["a"]},
+    ],
+)
+def test_damaged_calibrators_are_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    saved = tmp_path / "cal.json"
+    path = written(tmp_path / "fit.json", rows(0))
+    calibrate(path, "--estimator", "stated", "--save", saved)
+    saved.write_text(json.dumps(json.loads(saved.read_text()) | change))
+    refused(calibrate(path, "--apply", saved), "is not a saved calibrator")
+    refused(calibrate(path, "--apply", tmp_path / "none.json"), "cannot be read")
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=2, max_size=30))
+def test_every_map_gives_rising_confidences(answers: list[tuple[float, bool]]) -> None:
+    scores, correct = zip(*answers, strict=True)
+    for method in ("isotonic", "temperature"):
+        calibrated = fit(method, scores, correct)(np.linspace(0, 1, 11))
+        assert ((calibrated >= 0) & (calibrated <= 1)).all()
+        assert (np.diff(calibrated) >= -1e-12).all()
+
+
+def test_separable_scores_get_a_finite_platt_slope() -> None:
+    calibrator = fit("platt", [0.1, 0.2, 0.8, 0.9], [0, 0, 1, 1])
+    assert np.isfinite(calibrator.x).all()
+    assert calibrator([0.9])[0] < 0.95
+
+
+def test_temperature_of_overconfidence_is_above_one() -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(0, 2, 4000)
+    correct = rng.random(4000) < 1 / (1 + np.exp(-logits / 3))
+    (temperature,) = fit("temperature", 1 / (1 + np.exp(-logits)), correct).x
+    assert temperature == pytest.approx(3, rel=0.15)
+
+
+def test_cross_fitting_never_sees_the_answer_that_it_calibrates() -> None:
+    """With all scores different, a map fitted on all answers would follow every label."""
+    rng = np.random.default_rng(0)
+    scores, correct = rng.random(400), rng.random(400) < 0.5
+    leaked = measure("brier", fit("isotonic", scores, correct)(scores), correct).value
+    honest = measure("brier", cross_fit("isotonic", scores, correct), correct).value
+    assert leaked is not None
+    assert honest is not None
+    assert leaked < 0.25 < honest
+    with pytest.raises(DataError, match="too few for 5 folds"):
+        cross_fit("isotonic", [0.1, 0.2], [0, 1])

@@ -137,6 +137,31 @@ class AnswerSet(_Shown, frozen=True, kw_only=True):
         yield "truncated", self.truncated or None
 
 
+class SamplingCheck(Record, frozen=True, kw_only=True):
+    """Whether a server samples: two replies to a request for random words, and the answers that it gave."""
+
+    model: str
+    base_url: str = ""
+    temperature: float
+    top_p: float
+    replies: Literal["differ", "identical", "unknown"]
+    """``"unknown"`` if a reply was blank or refused, or the temperature too low to tell."""
+    questions: int = 0
+    """Questions answered by the model at a temperature above 0."""
+    identical_questions: int = 0
+    """Those of them whose answers are all the same text."""
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether the answers may be one text repeated, rather than a distribution."""
+        if self.replies == "differ":
+            return False
+        if not self.questions:
+            return self.replies == "identical"
+        enough = self.replies == "identical" or self.questions >= 3
+        return enough and self.identical_questions >= 0.9 * self.questions
+
+
 class Summary(Record, frozen=True, kw_only=True):
     """A text that claims to describe an answer distribution, written by strategy ``name``."""
 

@@ -191,6 +191,9 @@ class JobProgress:
         self.job.check()
         self.job.events.add("note", text=without_paths(line))
 
+    def warn(self, line: str) -> None:
+        self.note(line)
+
     @contextmanager
     def stage(self, name: str, total: int) -> Iterator[JobProgress]:
         try:

@@ -131,6 +131,9 @@ class Watcher:
         elif self._name:
             say(f"{self._name}: {line}")
 
+    def warn(self, line: str) -> None:
+        stderr.print(Text(f"warning: {printable(line)}", style="bold"), soft_wrap=True)
+
     def add(self, work: Work) -> None:
         self._stage.add(work)
         self._move_bar()

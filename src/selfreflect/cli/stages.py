@@ -244,6 +244,7 @@ def _fill(experiment: Experiment | DryRun, stages: Sequence[Stage], config: Conf
         strategies = _strategies(experiment.run, stages, strategies, intent)
         check_strategies(strategies)
         experiment.plan(strategies)
+    experiment.check(stages, strategies)
     if "answers" in stages:
         experiment.answers()
     if "summaries" in stages:

@@ -166,6 +166,9 @@ class DryRun:
     def plan(self, strategies: Sequence[str]) -> None:
         """Nothing is remembered."""
 
+    def check(self, stages: Sequence[Stage], strategies: Sequence[str]) -> None:
+        """No server is asked."""
+
     def answers(self) -> None:
         """Count what the missing answers take."""
         self._count("answers", missing_answers(self.run))

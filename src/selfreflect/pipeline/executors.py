@@ -34,6 +34,7 @@ class Executors:
     """Chooses the executor of each stage, starts it when it is first needed and stops it at the end."""
 
     def __init__(self, options: ExecutionOptions, models: ModelProvider, progress: Progress) -> None:
+        self.models = models
         self._options = options
         self._local = LocalExecutor(models, progress)
         self._elsewhere: Executor | None = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -21,6 +21,7 @@ from selfreflect.errors import BackendError, JudgeError
 from selfreflect.pipeline.executors import Executors
 from selfreflect.pipeline.models import ConfiguredModels, ModelProvider
 from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet
+from selfreflect.pipeline.preflight import check_models, check_sampling, count_identical, server_stages
 from selfreflect.pipeline.questions import new_questions
 from selfreflect.pipeline.settings import (
     PROMPTED,
@@ -43,9 +44,11 @@ from selfreflect.pipeline.todo import (
     missing_scores,
     missing_summaries,
     run_strategies,
+    stages_with_work,
 )
 from selfreflect.prompts import Prompts, load_prompts
-from selfreflect.records import Failure, Stage
+from selfreflect.records import Failure, SamplingCheck, Stage, from_plain
+from selfreflect.report.sentences import sampling_warning
 from selfreflect.store.run import Run
 from selfreflect.strategies import load_strategy
 from selfreflect.strategies.driver import Named
@@ -75,7 +78,8 @@ def open_experiment(
     options = options or ExecutionOptions()
     progress = progress or Quiet()
     prompts = load_prompts(options.prompts)
-    executors = Executors(options, models or ConfiguredModels(config, options, progress), progress)
+    models = models or ConfiguredModels(config, options, progress)
+    executors = Executors(options, models, progress)
     with Run.open(path, {}, fresh=fresh) as run, closing(executors):
         if "scores" in stages:
             select_scoring(run, config)
@@ -123,9 +127,39 @@ class Experiment:
             self._settle("questions", again=add, sources=missing.source)
             self.run.append_all(missing.questions)
 
+    def check(self, stages: Sequence[Stage], strategies: Sequence[str]) -> None:
+        """Check what could fail later, and that servers sample, before the first stage begins.
+
+        Raises:
+            SelfReflectError: a later stage could not run.
+        """
+        work = stages_with_work(self.run, stages, strategies, self._config.scores)
+        if not work:
+            return
+        check_models(work, self._config, self._options, self._progress)
+        servers = server_stages(work, self._config, self._options)
+        if not servers:
+            return
+        with self._progress.stage("server check", len(servers)):
+            checks = check_sampling(servers, self._config, self._executors.models)
+        for check in dict.fromkeys(checks.values()):
+            if check.is_suspect:
+                self._progress.warn(sampling_warning(check))
+        self._record(checks)
+
+    def _record(self, checks: Mapping[ModelStage, SamplingCheck]) -> None:
+        self.run.update_manifest(checks={name: to_builtins(check) for name, check in checks.items()})
+
     def answers(self) -> None:
         """Draw the answer distributions that are missing."""
-        self._fill("answers", missing_answers(self.run))
+        tasks = missing_answers(self.run)
+        self._fill("answers", tasks)
+        if tasks and "answers" in self.run.manifest.checks:
+            earlier = from_plain(SamplingCheck, self.run.manifest.checks["answers"])
+            check = count_identical(earlier, list(self.run.answers.values()))
+            self._record({"answers": check})
+            if check.is_suspect and not earlier.is_suspect:  # which has been said
+                self._progress.warn(sampling_warning(check))
 
     def plan(self, strategies: Sequence[str]) -> None:
         """Remember strategies, so that the run can be continued without naming them again."""

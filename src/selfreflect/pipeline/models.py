@@ -29,39 +29,41 @@ class ModelProvider(Protocol):
     def judge(self) -> Judge: ...
 
 
+def stage_model(
+    config: Config, options: ExecutionOptions, stage: Literal["answers", "summaries", "scores"]
+) -> ModelSpec:
+    """The model of a stage, and how to load it."""
+    resources: dict[str, Any] = {
+        "device": options.device,
+        "device_map": options.device_map,
+        "trust_remote_code": options.trust_remote_code,
+        "batch_size": options.batch_size,
+        "max_connections": options.max_connections,
+        "timeout": options.timeout,
+    }
+    section = getattr(config, stage)
+    if stage == "scores":
+        resources |= {"dtype": section.dtype}
+    name = section.judge if stage == "scores" else section.model
+    return ModelSpec(name, revision=section.revision, base_url=section.base_url, **resources)
+
+
 class ConfiguredModels:
     """Loads the models that the settings name."""
 
     def __init__(self, config: Config, options: ExecutionOptions, progress: Progress) -> None:
         self._config = config
+        self._options = options
         self._progress = progress
-        self._resources: dict[str, Any] = {
-            "device": options.device,
-            "device_map": options.device_map,
-            "trust_remote_code": options.trust_remote_code,
-            "batch_size": options.batch_size,
-            "max_connections": options.max_connections,
-            "timeout": options.timeout,
-        }
 
     def generator(self, stage: Literal["answers", "summaries"]) -> StageGenerator:
         """Load the stage's generator. Raises as :func:`~selfreflect.models.spec.load_generator`."""
-        section = getattr(self._config, stage)
-        spec = ModelSpec(
-            section.model, revision=section.revision, base_url=section.base_url, **self._resources
-        )
-        return load_generator(spec, self._progress.note)
+        return load_generator(stage_model(self._config, self._options, stage), self._progress.note)
 
     def judge(self) -> Judge:
         """Load the judge. Raises as :func:`~selfreflect.models.spec.load_judge`."""
         scores = self._config.scores
-        spec = ModelSpec(
-            scores.judge,
-            revision=scores.revision,
-            base_url=scores.base_url,
-            dtype=scores.dtype,  # type: ignore[arg-type]  # load_config has checked it
-            **self._resources,
-        )
+        spec = stage_model(self._config, self._options, "scores")
         compat: Any = scores.compat  # load_config has checked it
         judge = load_judge(spec, compat=compat, progress=self._progress.note)
         if judge.last_states is not None:

@@ -48,6 +48,9 @@ class Progress(Protocol):
 
     def note(self, line: str) -> None: ...
 
+    def warn(self, line: str) -> None:
+        """Say what must not be overlooked."""
+
     def stage(self, name: str, total: int) -> AbstractContextManager[Counter]: ...
 
     def add(self, work: Work) -> None:
@@ -58,6 +61,9 @@ class Quiet:
     """A :class:`Progress` that says nothing."""
 
     def note(self, line: str) -> None:
+        pass
+
+    def warn(self, line: str) -> None:
         pass
 
     def stage(self, name: str, total: int) -> AbstractContextManager[Counter]:

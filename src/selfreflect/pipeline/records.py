@@ -7,7 +7,7 @@ from dataclasses import replace
 from msgspec import to_builtins
 
 from selfreflect.errors import ConfigError, excerpt, nearest
-from selfreflect.pipeline.settings import scoring_label
+from selfreflect.pipeline.settings import sampling_checks, scoring_label
 from selfreflect.prompts import load_prompts
 from selfreflect.render.text import one_line
 from selfreflect.report.run_records import RunRecords
@@ -35,6 +35,7 @@ def run_records(run: Run, label: str | None = None) -> RunRecords:
         failures=run.failures,
         information=run.information,
         controls=run.controls,
+        sampling=sampling_checks(run.manifest),
         judge=scoring_label(run.manifest.config["scores"]) if "scores" in run.manifest.config else "",
         manifest=manifest,
     )

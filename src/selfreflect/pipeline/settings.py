@@ -11,7 +11,7 @@ from typing import Any
 from selfreflect.config import Config
 from selfreflect.errors import StoreError
 from selfreflect.prompts import Prompts
-from selfreflect.records import Stage, dump_line
+from selfreflect.records import SamplingCheck, Stage, dump_line, from_plain
 from selfreflect.sources.questions import is_file
 from selfreflect.store.run import MANIFEST, Manifest, Run, merge_settings, plain_settings
 
@@ -118,6 +118,13 @@ def check_model(manifest: Manifest, stage: Stage, facts: Mapping[str, Any], path
             f"{path}: {stage} began with revision {earlier['revision']!r} of {facts['name']!r}, which is now "
             f"{facts['revision']!r}. {advice}"
         )
+
+
+def sampling_checks(manifest: Manifest) -> list[SamplingCheck]:
+    """What a run found out of its servers, each once."""
+    checks = [from_plain(SamplingCheck, check) for check in manifest.checks.values()]
+    by_place = {(check.model, check.base_url): check for check in reversed(checks)}
+    return list(by_place.values())
 
 
 def settings_of(path: Path, scores: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

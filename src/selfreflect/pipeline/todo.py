@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from selfreflect.config import ScoresConfig
 from selfreflect.errors import StoreError
-from selfreflect.pipeline.stages import StageTask
+from selfreflect.pipeline.stages import ModelStage, StageTask
 from selfreflect.records import RETRIED, Controls, Information, Question, Score, Stage, Summary
 from selfreflect.store.run import Run
 
@@ -24,6 +24,24 @@ def run_strategies(run: Run) -> list[str]:
 def strategies_to_continue(run: Run) -> list[str]:
     """The run's strategies that lack summaries."""
     return [name for name in run_strategies(run) if missing_summaries(run, [name])]
+
+
+def stages_with_work(
+    run: Run, stages: Sequence[Stage], strategies: Sequence[str], settings: ScoresConfig
+) -> list[ModelStage]:
+    """Those of ``stages`` that have something to do, or will have it once an earlier one is done.
+
+    Raises:
+        StoreError: the run has no questions.
+    """
+    work: list[ModelStage] = []
+    if "answers" in stages and missing_answers(run):
+        work.append("answers")
+    if "summaries" in stages and missing_summaries(run, strategies):
+        work.append("summaries")
+    if "scores" in stages and (work or (run.summaries and missing_scores(run, settings))):
+        work.append("scores")
+    return work
 
 
 def missing_answers(run: Run) -> list[StageTask]:

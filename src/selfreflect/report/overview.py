@@ -20,7 +20,14 @@ from selfreflect.report.measures import (
     run_measures,
 )
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
-from selfreflect.report.sentences import HEDGES, OTHER_JUDGE, OTHER_READER, answers_text, pasted_answers
+from selfreflect.report.sentences import (
+    HEDGES,
+    OTHER_JUDGE,
+    OTHER_READER,
+    answers_text,
+    pasted_answers,
+    sampling_warning,
+)
 from selfreflect.stats import Estimate
 
 CONTROL = "control: "
@@ -227,7 +234,8 @@ def overview(run: RunRecords) -> Table:
     title = "; ".join(measure.title for measure in measures)
     if run.label:
         title += f" ({run.label})"
-    notes = _overview_notes(run, results, measures, uneven)
+    notes = [f"WARNING: {sampling_warning(check)}" for check in run.sampling if check.is_suspect]
+    notes += _overview_notes(run, results, measures, uneven)
     if different and not uneven:
         notes.append(
             "the strategies were scored on different questions, none in common: do not compare their means"

@@ -15,6 +15,7 @@ from selfreflect.records import (
     Failure,
     Information,
     Question,
+    SamplingCheck,
     Score,
     Summary,
 )
@@ -53,6 +54,8 @@ class RunRecords:
     information: Mapping[Key, Information] = field(default_factory=dict)
     controls: Mapping[str, Controls] = field(default_factory=dict)
     """By question id."""
+    sampling: Sequence[SamplingCheck] = ()
+    """Checks of the servers that gave answers and summaries."""
     judge: str = ""
     """The judge whose scores these are, with settings that are not the defaults; empty if unknown."""
     other_judges: Sequence[str] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from selfreflect.records import Control, Controls, Information, Reader
+from selfreflect.records import Control, Controls, Information, Reader, SamplingCheck
 
 _NUMBERS = "no one two three four five six seven eight nine ten eleven twelve".split()
 
@@ -16,6 +16,24 @@ HEDGES = (
     "without. Use a larger judge for summaries that differ in them."
 )
 """Measured in benchmarks/RESULTS.md, "What the embedded judge does not read"."""
+
+
+def sampling_warning(check: SamplingCheck) -> str:
+    """Say why the answers of a server may be no distribution."""
+    place = f"{check.model} at {check.base_url}"
+    if check.replies == "identical":
+        symptom = f"{place} gave the same ten random words twice at temperature {check.temperature:g}"
+    else:
+        symptom = f"{place} was sampled at temperature {check.temperature:g}"
+    if check.questions:
+        symptom += (
+            f"; in {check.identical_questions} of {check.questions} questions all of its answers are one text"
+        )
+    return (
+        f"{symptom}. The server seems to ignore temperature and seed, or a cache replies: its answers are "
+        "then one answer repeated, not a distribution, and results mean little. Make it sample (transformers "
+        "serve does if the model's generation_config.json sets do_sample to true), and start a new run."
+    )
 
 
 def information_sentence(information: Information, answers: int | None, subject: str = "This summary") -> str:

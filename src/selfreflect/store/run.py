@@ -109,6 +109,8 @@ class Manifest(Record, frozen=True, kw_only=True):
     """When each stage last ended, in UTC."""
     sources: dict[str, Any] = field(default_factory=dict)
     """Where the questions came from, with the revision of the data set."""
+    checks: dict[str, Any] = field(default_factory=dict)
+    """Of each stage with a server: whether that samples, a :class:`~selfreflect.records.SamplingCheck`."""
     plan: dict[str, Any] = field(default_factory=dict)
     """What the run was asked for: ``strategies``."""
     wall_time: dict[str, float] = field(default_factory=dict)

@@ -52,7 +52,7 @@ def test_where_a_server_stays_down_what_is_done_is_kept_and_the_next_start_does_
     assert done.code == 0
     stored = Run.load(out)
     assert (len(stored.answers), stored.failures) == (60, [])
-    assert len(again.calls) == 60 - kept
+    assert len(again.calls) == 60 - kept + 1  # the first one is the check before the run
     assert stored.manifest.models["answers"] == {"name": "openai:m", "revision": "", "base_url": again.url}
     assert stored.manifest.config["answers"]["base_url"] == server.url
 
@@ -64,8 +64,8 @@ def test_a_server_that_nobody_has_started_ends_the_run_within_seconds(tmp_path: 
     failed = run(*command(tmp_path / "r", closed, questions(tmp_path / "q.txt", 3)))
     assert time.monotonic() - started < 15
     assert failed.code == 2
-    assert f"answers: {closed}: the connection failed" in failed.said, "while it still tries"
-    assert "(4 tries); start the server, or correct --base-url. 0 of 3 answers saved" in failed.said
+    assert f"server check: {closed}: the connection failed" in failed.said, "while it still tries"
+    assert "(4 tries); start the server, or correct --base-url" in failed.said
 
 
 def test_a_server_that_stops_for_a_while_after_a_first_response_is_asked_again(tmp_path: Path) -> None:
@@ -131,14 +131,21 @@ def test_a_wrong_name_does_not_stick_to_the_directory(tmp_path: Path) -> None:
     assert len(Run.load(out).answers) == 3
 
 
-def test_why_a_run_has_failures_is_said(tmp_path: Path) -> None:
+NOT_JSON = "the response is not JSON; check --base-url, which usually ends in /v1. Its type: 'text/html'"
+
+
+def test_a_server_that_speaks_something_else_is_found_before_the_run(tmp_path: Path) -> None:
     with FaultServer(lambda call: fault.HTML) as server:
         failed = run(*command(tmp_path / "r", server.url, questions(tmp_path / "q.txt", 2)))
+    assert (failed.code, len(server.calls)) == (2, 1)
+    assert NOT_JSON in failed.said
+
+
+def test_why_a_run_has_failures_is_said(tmp_path: Path) -> None:
+    with FaultServer(lambda call: fault.HTML if call.number else answers()) as server:
+        failed = run(*command(tmp_path / "r", server.url, questions(tmp_path / "q.txt", 2)))
     assert failed.code == 1
-    assert (
-        "the response is not JSON; check --base-url, which usually ends in /v1. Its type: 'text/html'"
-        in " ".join(failed.stdout.split())
-    )
+    assert NOT_JSON in " ".join(failed.stdout.split())
 
 
 def test_refusals_are_counted_and_filtered_answers_leave_no_distribution(tmp_path: Path) -> None:
@@ -225,7 +232,7 @@ def test_settings_that_cannot_be_are_refused(options: str, part: str, tmp_path: 
 
 def test_an_interrupt_stops_at_once_and_keeps_what_was_stored(tmp_path: Path) -> None:
     asked, out = questions(tmp_path / "q.txt", 40), tmp_path / "r"
-    with FaultServer(lambda call: answers() if call.number < 10 else fault.silent) as server:
+    with FaultServer(lambda call: answers() if call.number < 11 else fault.silent) as server:
         call = [*COMMAND, *command(out, server.url, asked)]
         with subprocess.Popen(
             call, env=environment(), stderr=subprocess.PIPE, text=True, start_new_session=True

@@ -1,0 +1,117 @@
+"""Check what could fail later, before the first call that costs something."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from msgspec.structs import replace
+
+from selfreflect.config import Config
+from selfreflect.errors import BackendError, ConfigError
+from selfreflect.models.base import Completion, Generator, Message, Refusal, Request, Sampling, seed_for
+from selfreflect.models.openai.endpoint import endpoint
+from selfreflect.models.spec import kind_of, load_object
+from selfreflect.pipeline.models import ModelProvider, stage_model
+from selfreflect.pipeline.options import ExecutionOptions, Progress
+from selfreflect.pipeline.stages import ModelStage
+from selfreflect.records import AnswerSet, SamplingCheck
+
+PROBE = (
+    "Write ten random words that have nothing to do with each other, all in one line. Write only the words."
+)
+"""A request whose replies differ wherever tokens are sampled."""
+
+PROBE_TOKENS = 48
+
+_TELLING = 0.5
+"""Temperature and top-p from which two equal replies to ``PROBE`` are no accident."""
+
+
+def check_models(
+    stages: Sequence[ModelStage], config: Config, options: ExecutionOptions, progress: Progress
+) -> None:
+    """Check that the models of later stages can be loaded; the first stage will say that of its own.
+
+    Raises:
+        SelfReflectError: as loading the model would; or the folder of ``--cache`` cannot be made.
+    """
+    if options.executor == "ray":  # whose machines have files, keys and networks of their own
+        return
+    specs = [stage_model(config, options, stage) for stage in stages]
+    for spec in dict.fromkeys(specs[1:]):
+        if spec != specs[0]:
+            load_object("selfreflect.models.check:check_loadable")(spec, progress.note)
+    if "scores" in stages and options.cache is not None:
+        try:
+            options.cache.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"--cache {options.cache}: {error.strerror}") from None
+
+
+def server_stages(
+    stages: Sequence[ModelStage], config: Config, options: ExecutionOptions
+) -> list[Literal["answers", "summaries"]]:
+    """The stages whose texts come from a server that this machine asks."""
+    if options.executor == "ray":
+        return []
+    generating: tuple[Literal["answers", "summaries"], ...] = ("answers", "summaries")
+    asked = [stage for stage in generating if stage in stages]
+    return [stage for stage in asked if kind_of(getattr(config, stage).model) == "openai"]
+
+
+def check_sampling(
+    stages: Sequence[Literal["answers", "summaries"]], config: Config, models: ModelProvider
+) -> dict[ModelStage, SamplingCheck]:
+    """Ask the server of each stage for two samples, each server once.
+
+    Raises:
+        BackendError: a server cannot be used.
+    """
+    checks: dict[ModelStage, SamplingCheck] = {}
+    asked: dict[Any, SamplingCheck] = {}
+    for stage in stages:
+        section: Any = getattr(config, stage)
+        sampling = Sampling(
+            temperature=section.temperature if stage == "answers" else section.sample_temperature,
+            top_p=section.top_p if stage == "answers" else section.sample_top_p,
+            max_new_tokens=PROBE_TOKENS,
+        )
+        key = (section.model, section.base_url, sampling)
+        if key not in asked:
+            url = endpoint(section.base_url).url
+            asked[key] = _ask(models.generator(stage), url, sampling, seed_for(section.seed, "preflight"))
+        checks[stage] = asked[key]
+    return checks
+
+
+def _ask(generator: Generator, url: str, sampling: Sampling, seed: int) -> SamplingCheck:
+    message = Message(role="user", content=PROBE)
+    [reply] = generator.generate([Request(messages=(message,), sampling=sampling, n=2, seed=seed)])
+    if isinstance(reply, Refusal) and reply.kind == "backend":
+        raise BackendError(f"{reply.message}. Nothing was generated yet.")
+    completions = () if isinstance(reply, Refusal) else reply.completions
+    return SamplingCheck(
+        model=generator.name,
+        base_url=url,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        replies=_compare(completions, sampling),
+    )
+
+
+def _compare(completions: Sequence[Completion], sampling: Sampling) -> Any:
+    texts = [completion.text.strip() for completion in completions]
+    if len(texts) < 2 or not all(texts):
+        return "unknown"
+    if texts[0] != texts[1]:
+        return "differ"
+    is_telling = sampling.temperature >= _TELLING and sampling.top_p >= _TELLING
+    return "identical" if is_telling else "unknown"
+
+
+def count_identical(check: SamplingCheck, answer_sets: Sequence[AnswerSet]) -> SamplingCheck:
+    """Add how many questions got one text as every answer, as far as the check's model gave them."""
+    sampled = [one for one in answer_sets if one.model == check.model and one.temperature]
+    identical = sum(len({*one.answers}) == 1 for one in sampled if len(one.answers) > 1)
+    return replace(check, questions=len(sampled), identical_questions=identical)

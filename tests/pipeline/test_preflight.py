@@ -1,0 +1,194 @@
+"""What is found out before the first call that costs something: models that cannot be used, and servers that
+do not sample. The servers are on real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+from command import run, written
+from fault_server import Action, Call, FaultServer, answers, chat, choice, status, unused_port
+from served import forget
+
+from selfreflect.pipeline.preflight import PROBE
+from selfreflect.records import SamplingCheck
+from selfreflect.store.run import Run
+
+SAYS = "seems to ignore temperature"
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.save(tmp_path_factory.mktemp("judge"), "llama", max_position_embeddings=400)
+
+
+@pytest.fixture(autouse=True)
+def no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget(monkeypatch)
+
+
+@pytest.fixture
+def server() -> Iterator[FaultServer]:
+    with FaultServer() as started:
+        yield started
+
+
+def command(tmp_path: Path, server: FaultServer, judge: Path | str, *more: object) -> list[Any]:
+    questions = written(tmp_path / "q.txt", "What first?\nWho is it?\nWhich pot?\n")
+    sizes = "--num-answers 2 --max-new-tokens 5 --strategies basic --device cpu"
+    return [
+        *("run", "--questions", questions, "--out", tmp_path / "r", "--model", "openai:m"),
+        *("--base-url", server.url, "--judge", judge, *sizes.split(), *more),
+    ]
+
+
+def is_probe(call: Call) -> bool:
+    return call.body["messages"][-1]["content"] == PROBE
+
+
+def fixed(call: Call) -> Action:
+    """Greedy: one text for one message, whatever the temperature and the seed."""
+    text = f"About {len(call.body['messages'][-1]['content'])}."
+    return chat(*[choice(text)] * call.n)
+
+
+def check_of(tmp_path: Path) -> dict[str, Any]:
+    check: dict[str, Any] = Run.load(tmp_path / "r").manifest.checks["answers"]
+    return check
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("./nosuchdir", "'./nosuchdir' is not a directory with a model"),
+        ("openai:gpt-4o", "'openai:gpt-4o' cannot be a judge"),
+        ("empty", "has no config.json"),
+        ("vllm+http:m", "connection failed"),
+    ],
+)
+def test_an_impossible_judge_is_found_before_the_server_is_asked(
+    name: str, message: str, server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    more = ["--judge-url", f"http://127.0.0.1:{unused_port()}/v1"] if name.startswith("vllm") else []
+    name = str(tmp_path / name) if name == "empty" else name
+    refused = run(*command(tmp_path, server, name, *more))
+    assert refused.code == 2
+    assert message in refused.said
+    assert server.calls == []
+
+
+def test_a_judge_without_a_tokenizer_is_found_before_the_server_is_asked(
+    judge: Path, server: FaultServer, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for file in judge.iterdir():
+        if not file.name.startswith("tokenizer"):
+            (broken / file.name).symlink_to(file)
+    assert run(*command(tmp_path, server, broken)).code == 2
+    assert server.calls == []
+
+
+def test_a_cache_that_cannot_be_made_is_found_before_the_server_is_asked(
+    judge: Path, server: FaultServer, tmp_path: Path
+) -> None:
+    refused = run(*command(tmp_path, server, judge, "--cache", written(tmp_path / "file", "x") / "cache"))
+    assert refused.code == 2
+    assert "--cache" in refused.said
+    assert server.calls == []
+
+
+@pytest.mark.parametrize(("code", "part"), [(401, "does not accept the key"), (404, "no such model")])
+def test_a_server_that_refuses_is_found_with_one_call(
+    code: int, part: str, judge: Path, server: FaultServer, tmp_path: Path
+) -> None:
+    server.script = lambda call: status(code, "no")
+    refused = run(*command(tmp_path, server, judge))
+    assert refused.code == 2
+    assert part in refused.said
+    assert all(is_probe(call) for call in server.calls)
+
+
+def test_a_server_that_does_not_sample_is_reported_loudly_once_and_in_the_report(
+    judge: Path, server: FaultServer, tmp_path: Path
+) -> None:
+    server.script = fixed
+    done = run(*command(tmp_path, server, judge))
+    assert done.code == 0, done.stderr
+    assert done.stderr.count(SAYS) == 1
+    assert done.stderr.index(SAYS) < done.stderr.index("answers: 3 to do")
+    check = check_of(tmp_path)
+    assert (check["model"], check["base_url"]) == ("openai:m", server.url)
+    assert (check["replies"], check["identical_questions"], check["questions"]) == ("identical", 3, 3)
+    shown = " ".join(run("report", tmp_path / "r", "--output", tmp_path / "r.md").stdout.split())
+    assert "WARNING" in shown
+    assert SAYS in shown
+    assert "in 3 of 3 questions" in shown
+    assert SAYS in (tmp_path / "r.md").read_text()
+    asked = len(server.calls)
+    again = run(*command(tmp_path, server, judge))
+    assert SAYS not in again.stderr
+    assert len(server.calls) == asked, "a finished run asks no server"
+
+
+def test_a_server_that_samples_is_left_in_peace(judge: Path, server: FaultServer, tmp_path: Path) -> None:
+    done = run(*command(tmp_path, server, judge))
+    assert done.code == 0, done.stderr
+    assert SAYS not in done.stderr
+    assert "WARNING" not in run("report", tmp_path / "r").stdout
+    assert check_of(tmp_path)["replies"] == "differ"
+    assert sum(map(is_probe, server.calls)) == 1
+
+
+def test_a_sure_model_that_samples_is_not_blamed(judge: Path, server: FaultServer, tmp_path: Path) -> None:
+    """The same short answer to every sample is right for many questions."""
+    server.script = lambda call: answers() if is_probe(call) else fixed(call)
+    done = run(*command(tmp_path, server, judge))
+    assert SAYS not in done.stderr
+    assert check_of(tmp_path)["identical_questions"] == 3
+    assert "WARNING" not in run("report", tmp_path / "r").stdout
+
+
+def test_equal_answers_are_reported_where_the_words_showed_nothing(
+    judge: Path, server: FaultServer, tmp_path: Path
+) -> None:
+    server.script = lambda call: chat(choice(" ")) if is_probe(call) else fixed(call)
+    done = run(*command(tmp_path, server, judge))
+    assert done.stderr.count(SAYS) == 1
+    assert "in 3 of 3 questions all of its answers are one text" in done.said
+
+
+def test_at_temperature_0_equal_texts_are_right(judge: Path, server: FaultServer, tmp_path: Path) -> None:
+    server.script = fixed
+    done = run(*command(tmp_path, server, judge, "--temperature", 0))
+    assert SAYS not in done.stderr
+    assert "WARNING" not in run("report", tmp_path / "r").stdout
+
+
+@pytest.mark.parametrize(
+    ("replies", "questions", "identical", "suspect"),
+    [
+        ("identical", 0, 0, True),
+        ("identical", 1, 1, True),
+        ("identical", 10, 2, False),
+        ("unknown", 0, 0, False),
+        ("unknown", 2, 2, False),
+        ("unknown", 10, 9, True),
+        ("differ", 10, 10, False),
+    ],
+)
+def test_when_a_server_is_suspect(replies: Any, questions: int, identical: int, suspect: bool) -> None:
+    check = SamplingCheck(
+        model="m",
+        temperature=1.0,
+        top_p=1.0,
+        replies=replies,
+        questions=questions,
+        identical_questions=identical,
+    )
+    assert check.is_suspect is suspect

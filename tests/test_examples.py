@@ -1,0 +1,54 @@
+"""The examples run as they are, and the notebook holds what it writes."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+WRITTEN = {
+    "own_samples": ["3 x Radishes.", r"both: score 0\.\d+, tells -?\d+% of what", "other: score"],
+    "own_function": [r"10 answers\)", "x 'Ankara.', ", "basic: 'Probably Ankara, perhaps Istanbul.'"],
+    "data_frame": ["topic .* recovered", "geography", "garden"],
+}
+
+
+def test_every_example_is_run() -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == WRITTEN.keys()
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_an_example_runs_as_it_is(name, tmp_path, monkeypatch, capsys) -> None:
+    if name == "data_frame":
+        pytest.importorskip("pandas")
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    written = capsys.readouterr().out
+    for pattern in WRITTEN[name]:
+        assert re.search(pattern, written), written
+    assert list(tmp_path.iterdir()) == []
+
+
+def outputs(notebook) -> list[list[str]]:
+    """What each cell wrote, without its numbers, which differ in their last digits between machines."""
+    cells = []
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            texts = [output.get("text") or output["data"]["text/plain"] for output in cell.outputs]
+            cells.append([re.sub(r"-?[\d.]+|nothing: ", "#", text) for text in texts])
+    return cells
+
+
+def test_the_notebook_holds_what_it_writes(tmp_path) -> None:
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    notebook = nbformat.read(EXAMPLES / "reflect.ipynb", as_version=4)
+    stored = outputs(notebook)
+    where = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(notebook, timeout=200, kernel_name="python3", resources=where).execute()
+    assert outputs(notebook) == stored
+    assert all(cell for cell in stored)

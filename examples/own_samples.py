@@ -6,7 +6,7 @@ samples = [
     "Radishes.",
     "Radishes grow quickly.",
     "Lettuce is easy.",
-    "Radishes!",
+    "Radishes.",
     "Plant lettuce.",
     "radishes",
 ]

@@ -37,7 +37,8 @@ def outputs(notebook) -> list[list[str]]:
     cells = []
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            texts = [output.get("text") or output["data"]["text/plain"] for output in cell.outputs]
+            kept = [output for output in cell.outputs if output.get("name") != "stderr"]
+            texts = [output.get("text") or output["data"]["text/plain"] for output in kept]
             cells.append([re.sub(r"-?[\d.]+|nothing: ", "#", text) for text in texts])
     return cells
 

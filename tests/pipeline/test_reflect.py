@@ -160,6 +160,18 @@ def test_a_data_frame_in_is_a_data_frame_out(judge) -> None:
     assert rows[0].metadata == {"topic": "garden"}
 
 
+def test_rows_have_the_columns_of_files_and_need_no_answers(judge) -> None:
+    rows = [{"prompt": QUESTION, "response": text, "note": "a", "summary_mine": "Peas."} for text in SAMPLES]
+    [result] = reflect(rows, judge=judge)
+    assert result.answers == tuple(SAMPLES)
+    assert list(result.scores) == ["mine"]
+    [drawn] = reflect([{"question": QUESTION, "topic": 3}], generate=plants, judge=judge, num_answers=1)
+    assert len(drawn.answers) == 2
+    assert drawn.metadata == {"topic": 3}
+    with pytest.raises(DataError, match="row 1: an answer distribution needs at least 2 answers"):
+        reflect([{"question": QUESTION, "answer": "Radishes."}], judge=judge)
+
+
 def test_the_same_question_twice_keeps_both(judge) -> None:
     results = reflect(
         [QUESTION, QUESTION], samples=[SAMPLES, ["Peas."] * 4], summaries=["Peas.", "Peas."], judge=judge
@@ -240,3 +252,10 @@ def test_no_wrong_argument_ends_in_an_error_from_inside(argument, value) -> None
     arguments = {"questions": QUESTION, "samples": SAMPLES, "judge": "no/such/judge", argument: value}
     with suppress(SelfReflectError):
         reflect_each(**arguments)
+
+
+@given(column=st.sampled_from(["question", "context", "samples", "answer", "summary", "id"]), value=ANYTHING)
+def test_no_wrong_cell_ends_in_an_error_from_inside(column, value) -> None:
+    row = {"question": QUESTION, "samples": SAMPLES, column: value}
+    with suppress(SelfReflectError):
+        reflect_each([row], judge="no/such/judge")

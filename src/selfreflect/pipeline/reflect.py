@@ -65,8 +65,8 @@ def reflect(
 
     Args:
         questions: a text; a list of texts or of rows (dicts); or a pandas data frame. Rows and frames have
-            columns ``question``, ``context``, ``samples`` and ``summary``, as far as there are any; others
-            travel along.
+            columns as files of items have: ``question``, ``context``, ``samples``, ``summary``, …; others
+            travel along. With one answer per row, rows of a question are joined.
         samples: a list of texts; for a list of questions, a list of them for each.
         summaries: a text, a list of texts, or texts by name; for a list of questions, one of these for each.
         generate: your function from a conversation to texts, see :mod:`selfreflect.models.function`.
@@ -198,7 +198,7 @@ class _Draft:
             information=information,
             controls=self.controls,
         )
-        return Reflection(records, self.case.metadata)
+        return Reflection(records)
 
 
 class _Reflector:

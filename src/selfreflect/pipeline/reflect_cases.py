@@ -3,17 +3,15 @@ any."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from selfreflect.errors import DataError, excerpt
 from selfreflect.metric.inputs import checked_question, checked_text, checked_texts, named_texts
 from selfreflect.records import AnswerSet, Question, Summary, halves
-from selfreflect.sources.files import Row, RowIds, listed
-
-SAMPLES = ("samples", "answers", "responses")
-SUMMARIES = ("summaries", "summary")
+from selfreflect.sources.files import Row, RowIds
+from selfreflect.sources.item_rows import item_rows
 
 
 @dataclass(frozen=True)
@@ -27,8 +25,6 @@ class Case:
     """None if they are still to be drawn."""
     summaries: tuple[Summary, ...]
     """The user's own."""
-    metadata: Mapping[str, Any]
-    """Further columns."""
 
 
 def make_cases(questions: Any, samples: Any, summaries: Any, context: Any) -> list[Case]:
@@ -58,7 +54,7 @@ def make_cases(questions: Any, samples: Any, summaries: Any, context: Any) -> li
         return [_case(f"question {n + 1}", fields, ids) for n, fields in enumerate(_by_question(columns))]
     if not (samples is None and summaries is None and context == ""):
         raise DataError("with rows or a data frame, samples, summaries and contexts are columns of it")
-    return [_row_case(f"row {number}", row, ids) for number, row in enumerate(rows, start=1)]
+    return _row_cases(rows, ids)
 
 
 def is_frame(value: object) -> bool:
@@ -80,28 +76,37 @@ def _by_question(columns: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _cell(value: Any) -> Any:
     """A cell of a data frame as a plain value; None for a missing one."""
-    if not isinstance(value, list | tuple | Mapping | str) and hasattr(value, "tolist"):
+    if isinstance(value, Mapping):
+        return {str(name): text for name, text in value.items()}
+    if isinstance(value, tuple):
+        return list(value)
+    if not isinstance(value, list | str) and hasattr(value, "tolist"):
         value = value.tolist()
     return None if isinstance(value, float) and value != value else value
 
 
-def _row_case(where: str, row: Any, ids: RowIds) -> Case:
-    if not isinstance(row, Mapping):
-        raise DataError(f"{where} must be a dict, as the others are, not {type(row).__name__} {excerpt(row)}")
-    row = {str(name): _cell(cell) for name, cell in row.items()}
-    fields = {"question": row.get("question"), "context": row.get("context")}
-    for name, known in (("samples", SAMPLES), ("summaries", SUMMARIES)):
-        present = [column for column in known if row.get(column) is not None]
-        if len(present) > 1:
-            raise DataError(f"{where}: keep one of the columns {listed(present)}")
-        fields[name] = row[present[0]] if present else None
-    used = {"question", "context", *SAMPLES, *SUMMARIES}
-    others = {column: value for column, value in row.items() if column not in used}
-    metadata = {name: value for name, value in others.items() if isinstance(value, str | int | float | bool)}
-    return _case(where, fields, ids, metadata)
+def _row_cases(rows: Sequence[Any], ids: RowIds) -> list[Case]:
+    """Rows as in a file of items, except that they need no answers."""
+    parsed = []
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, Mapping):
+            kind = type(row).__name__
+            raise DataError(f"row {number} must be a dict, as the others are, not {kind} {excerpt(row)}")
+        fields = {str(name): _cell(cell) for name, cell in row.items()}
+        parsed.append(Row("the data", f"row {number}", fields))
+    cases = []
+    for item in item_rows(parsed, {}, cells=False, need_answers=False):
+        id_ = ids.take(item.row, item.question, item.context, item.id_column)
+        first, second = item.halves
+        if second and not first:
+            raise item.row.error("an answer distribution needs at least 2 answers, and here is 1")
+        question = Question(id=id_, text=item.question, context=item.context, metadata=item.metadata)
+        answers = (first, second) if first else None
+        cases.append(_records(item.row.where, question, answers, item.named_summaries))
+    return cases
 
 
-def _case(where: str, fields: Mapping[str, Any], ids: RowIds, metadata: Any = None) -> Case:
+def _case(where: str, fields: Mapping[str, Any], ids: RowIds) -> Case:
     try:
         text = checked_question(fields["question"])
         context = checked_text(fields["context"] or "", "context")
@@ -111,13 +116,18 @@ def _case(where: str, fields: Mapping[str, Any], ids: RowIds, metadata: Any = No
     except (DataError, ValueError) as error:
         raise DataError(f"{where}: {error}") from None
     id_ = ids.take(Row("the questions", where, {}), text, context)
-    answers = None
-    if texts is not None:
-        answers = AnswerSet(question_id=id_, masked_out=texts[0], conditioning=texts[1])
-    return Case(
-        where=where,
-        question=Question(id=id_, text=text, context=context),
-        answers=answers,
-        summaries=tuple(Summary(question_id=id_, name=name, text=text) for name, text in summaries.items()),
-        metadata=metadata or {},
-    )
+    return _records(where, Question(id=id_, text=text, context=context), texts, summaries)
+
+
+def _records(
+    where: str,
+    question: Question,
+    answers: tuple[tuple[str, ...], tuple[str, ...]] | None,
+    summaries: Mapping[str, str],
+) -> Case:
+    own = [Summary(question_id=question.id, name=name, text=text) for name, text in summaries.items()]
+    if answers is None:
+        return Case(where, question, None, tuple(own))
+    first, second = answers
+    answer_set = AnswerSet(question_id=question.id, masked_out=first, conditioning=second)
+    return Case(where, question, answer_set, tuple(own))

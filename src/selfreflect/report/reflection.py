@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import msgspec
 
 from selfreflect.errors import MissingExtraError
 from selfreflect.grouping import group_indices
-from selfreflect.records import AnswerSet, Controls, Failure, Information, Question, Score
+from selfreflect.records import AnswerSet, Controls, Failure, Information, Question, Scalar, Score
 from selfreflect.render.text import one_line, printable
 from selfreflect.report.overview import question_table
 from selfreflect.report.run_records import RunRecords
@@ -43,11 +43,9 @@ class Reflection:
 
     Attributes:
         records: all of it as the records of a run with one question, from which reports can be made.
-        metadata: further columns of your data.
     """
 
     records: RunRecords
-    metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def _question(self) -> Question:
@@ -62,6 +60,11 @@ class Reflection:
     def context(self) -> str:
         """What the model read with the question."""
         return self._question.context
+
+    @property
+    def metadata(self) -> dict[str, Scalar]:
+        """Further columns of your data."""
+        return self._question.metadata
 
     @property
     def answer_set(self) -> AnswerSet | None:

@@ -82,12 +82,15 @@ class ItemRow:
                 self.varying.add(name)
 
 
-def item_rows(rows: Sequence[Row], assigned: Mapping[str, str], *, cells: bool) -> list[ItemRow]:
+def item_rows(
+    rows: Sequence[Row], assigned: Mapping[str, str], *, cells: bool, need_answers: bool = True
+) -> list[ItemRow]:
     """Join rows to questions, in the order in which each first occurs.
 
     Args:
         assigned: columns that the user names, by role.
         cells: whether every value is text, as in CSV, so that a list stands in a cell as JSON.
+        need_answers: whether a row without a column of answers is refused.
 
     Raises:
         DataError: a row is malformed, or the answers to a question come from several models.
@@ -98,7 +101,7 @@ def item_rows(rows: Sequence[Row], assigned: Mapping[str, str], *, cells: bool) 
     items: list[ItemRow] = []
     by_question: dict[tuple[str, str], ItemRow] = {}
     for row in rows:
-        item = _item_row(row, columns_of(tuple(row.fields)), cells)
+        item = _item_row(row, columns_of(tuple(row.fields)), cells, need_answers)
         key = (item.question, item.context)
         if item.one_answer and key in by_question:
             by_question[key].add(item)
@@ -129,7 +132,7 @@ def _check_assigned(rows: Sequence[Row], assigned: Mapping[str, str]) -> None:
             )
 
 
-def _item_row(row: Row, columns: ItemColumns, cells: bool) -> ItemRow:
+def _item_row(row: Row, columns: ItemColumns, cells: bool, need_answers: bool) -> ItemRow:
     if not columns.question:
         raise row.error(
             f"the field 'question' is missing (it can be called {', '.join(QUESTION_COLUMNS[1:])}, too); its "
@@ -138,7 +141,8 @@ def _item_row(row: Row, columns: ItemColumns, cells: bool) -> ItemRow:
     item = ItemRow(row, columns, row.text(columns.question))
     item.context = row.optional_text(columns.context) if columns.context else ""
     item.id_column = columns.id
-    _read_answers(item, cells)
+    if need_answers or columns.answers or columns.halves:
+        _read_answers(item, cells)
     item.summaries = {name: [text] for name, text in _summaries(row, columns, cells).items()}
     item.order = _order(row, columns.order, cells)
     numbers = [name for name, _ in columns.named_summaries if not _is_summary(row.fields[name])]

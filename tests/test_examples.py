@@ -43,6 +43,7 @@ def outputs(notebook) -> list[list[str]]:
     return cells
 
 
+@pytest.mark.slow
 def test_the_notebook_holds_what_it_writes(tmp_path) -> None:
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")

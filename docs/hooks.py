@@ -28,9 +28,6 @@ COMMANDS_TEXT = """\
 
 Every command of `selfreflect` with its options, as `--help` shows them. Results go to stdout, progress and
 messages to stderr; `--json` prints JSON lines.
-
-Exit codes: 0 done; 1 done, with failures recorded; 2 bad usage or input, or a server that does not answer;
-130 interrupted.
 """
 SETTINGS_TEXT = """\
 # Settings
@@ -85,8 +82,8 @@ def on_post_template(output: str, template_name: str, config: Any) -> str:
 
 def commands() -> str:
     """Every command with its options, as ``--help`` has them."""
-    lines = [COMMANDS_TEXT]
     group = typer.main.get_command(application())
+    lines = [COMMANDS_TEXT, " ".join((group.epilog or "").split()), ""]
     for name in COMMANDS:
         lines += _command(name, group.commands[name])  # type: ignore[attr-defined]
     return "\n".join(lines)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -433,6 +433,20 @@ def question_id(text: str, context: str = "") -> str:
         second = hashlib.sha256(context.encode("utf-8", "surrogatepass"))
         digest = hashlib.sha256(digest.digest() + second.digest())
     return "q-" + digest.hexdigest()[:12]
+
+
+def metadata_headings(questions: Iterable[Question], taken: Iterable[str]) -> dict[str, str]:
+    """Name a table's columns of the questions' metadata: as it is called, or ``metadata.NAME`` if the table
+    has such a column."""
+    headings: dict[str, str] = {}
+    used = set(taken)
+    for name in {name: None for question in questions for name in question.metadata}:
+        heading = name
+        while heading in used:
+            heading = f"metadata.{heading}"
+        used.add(heading)
+        headings[name] = heading
+    return headings
 
 
 def halves(samples: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from selfreflect.report.comparison import Contender
 
 JUDGE = option("--judge NAME", "Only scores by this judge, where several have scored a run. [default: all]")
+BY = option(
+    "--by COLUMN",
+    "Break the results down by a column of the question file, such as topic, or by kind.",
+)
 THRESHOLD = 3
 """Exit status if a condition of --fail-if holds; 1 means recorded failures, and 2 an error."""
 LARGE_PAGE = 3_000_000
@@ -61,6 +65,7 @@ def report_command(
         "--question TEXT", "Show this question in full: its text, a part that only it has, or its id."
     ),
     judge: str | None = JUDGE,
+    by: str | None = BY,
     log: o.Tracker | None = option(
         "--log",
         "Log means with intervals and the settings of each run to Weights & Biases or MLflow, as their "
@@ -87,6 +92,8 @@ def report_command(
     first = [of_run[0] for of_run in by_run]
     for run in records:
         show_results(run, json)
+        if by is not None:
+            _show_breakdown(run, by, json)
         if question is not None and not json:
             print_question(run, question, answers=20)
     if not json:
@@ -99,7 +106,7 @@ def report_command(
             write_page(path, first, baseline, groups, list(dict.fromkeys(leave_out)))
             say(f"Open {path} in a browser.")
         else:
-            write_file(path, _markdown(by_run) if path.suffix == ".md" else _csv(records))
+            write_file(path, _markdown(by_run, by) if path.suffix == ".md" else _csv(records))
     if figures is not None:
         from selfreflect.report.figures import paper_figures
 
@@ -112,6 +119,16 @@ def report_command(
 
         for run in records:
             say(one_line(f"logged {run.label}: {log_run(log, run)}"))
+
+
+def _show_breakdown(run: RunRecords, by: str, json: bool) -> None:
+    from selfreflect.report.breakdown import breakdown, breakdown_lines
+
+    if not json:
+        print_table(breakdown(run, by))
+        return
+    for line in breakdown_lines(run, by):
+        emit(line)
 
 
 def _load_records(paths: Sequence[Path], judge: str | None, *, detail: bool) -> list[list[RunRecords]]:
@@ -176,9 +193,10 @@ def write_page(
     )
 
 
-def _markdown(by_run: Sequence[Sequence[RunRecords]]) -> str:
+def _markdown(by_run: Sequence[Sequence[RunRecords]], by: str | None) -> str:
     from selfreflect.render.table import to_markdown
     from selfreflect.render.text import markdown_text
+    from selfreflect.report.breakdown import breakdown
     from selfreflect.report.headline import headline
     from selfreflect.report.overview import failure_table, overview
     from selfreflect.report.paste_curve import paste_table, run_curve
@@ -189,6 +207,8 @@ def _markdown(by_run: Sequence[Sequence[RunRecords]]) -> str:
         label = f"**{markdown_text(run.label)}.** " if len(records) > 1 else ""
         tables.append(f"{label}{markdown_text(headline(run))}\n")
         tables.append(to_markdown(overview(run)))
+        if by is not None:
+            tables.append(to_markdown(breakdown(run, by)))
         placed = run_curve(run)
         if placed is not None:
             tables.append(to_markdown(paste_table(*placed)))
@@ -211,6 +231,7 @@ def compare_command(
         "--baseline STRATEGY", "Strategy of the first run to compare with. [default: its first]"
     ),
     judge: str | None = JUDGE,
+    by: str | None = BY,
     fail_if: list[str] = option(
         "--fail-if CONDITION", "Exit with 3 if this holds, such as 'worse > 0'. Can be repeated.", []
     ),
@@ -255,6 +276,8 @@ def compare_command(
                 print_table(table)
         for threshold in thresholds:
             breaches += threshold.breaches(lines)
+        if by is not None:
+            _compare_by(base, others, by, json)
     if not json:
         for table in _judge_tables(by_run):
             print_table(table)
@@ -263,6 +286,19 @@ def compare_command(
         say(one_line(breach))
     if breaches:
         raise typer.Exit(THRESHOLD)
+
+
+def _compare_by(base: Contender, others: Sequence[Contender], by: str, json: bool) -> None:
+    """Show the differences for each value of a column."""
+    from selfreflect.report.breakdown import comparisons_by, divided_contenders
+
+    if not json:
+        for table in comparisons_by(base, others, by):
+            print_table(table)
+        return
+    for value, (part, sides) in divided_contenders(base, others, by).items():
+        for side in sides:
+            emit({"by": by, "value": value, **_line(part, side)})
 
 
 def _same_judge(by_run: Sequence[Sequence[RunRecords]], judge: str) -> list[RunRecords]:

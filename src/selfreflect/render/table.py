@@ -82,7 +82,7 @@ def to_csv(table: Table) -> str:
     apostrophe; numbers are unchanged."""
     buffer = io.StringIO(newline="")
     writer = csv.writer(buffer, lineterminator="\r\n")
-    writer.writerow([column.heading for column in table.columns])
+    writer.writerow([spreadsheet_text(column.heading) for column in table.columns])
     for row in table.rows:
         writer.writerow([spreadsheet_text(cell) if isinstance(cell, str) else cell for cell in row])
     return buffer.getvalue()

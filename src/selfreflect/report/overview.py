@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from statistics import median
 
-from selfreflect.records import STAGES, FailureKind, NothingToTell, Score
+from selfreflect.records import STAGES, FailureKind, NothingToTell, Score, metadata_headings
 from selfreflect.render.table import Approximate, Cell, Column, Table
 from selfreflect.render.text import one_line
 from selfreflect.report.measures import (
@@ -416,12 +416,17 @@ def failure_table(run: RunRecords) -> Table:
 
 
 def question_table(run: RunRecords) -> Table:
-    """Tabulate every question and strategy; ``failure`` says why a score is missing."""
+    """Tabulate every question and strategy; ``failure`` says why a score is missing. The questions' metadata
+    follow in columns of their own."""
+    taken = [*(column.heading for column in QUESTION_COLUMNS), "run"]  # joined tables have that, too
+    headings = metadata_headings(run.questions.values(), taken)
     rows: list[tuple[Cell, ...]] = []
     for question in run.questions.values():
         cells = (question.id, question.text, question.kind)
-        rows += [(*cells, *_outcome_cells(outcome)) for outcome in run.outcomes(question.id)]
-    return Table("Questions", QUESTION_COLUMNS, tuple(rows))
+        values = [question.metadata.get(name) for name in headings]
+        rows += [(*cells, *_outcome_cells(outcome), *values) for outcome in run.outcomes(question.id)]
+    columns = (*QUESTION_COLUMNS, *map(Column, headings.values()))
+    return Table("Questions", columns, tuple(rows))
 
 
 def _outcome_cells(outcome: SummaryOutcome) -> tuple[Cell, ...]:

@@ -39,6 +39,7 @@ from selfreflect.records import (
     Summary,
     dump_line,
     from_plain,
+    metadata_headings,
 )
 from selfreflect.store.journal import Journal, lock, open_regular, parse_line, store_errors
 from selfreflect.text import without_credentials
@@ -356,7 +357,7 @@ class Run:
     def to_pandas(self) -> pd.DataFrame:
         """One row per scoring, question and strategy: its measures, or the failure that prevented its score.
 
-        Missing numbers are ``pandas.NA``.
+        Columns that came with the questions follow. Missing numbers are ``pandas.NA``.
 
         Raises:
             MissingExtraError: pandas is not installed.
@@ -371,7 +372,11 @@ class Run:
             self.select_scoring(name)
             rows += [(*row, name) for row in self._rows()]
         self.select_scoring(selected)
-        frame = pd.DataFrame(rows, columns=_COLUMNS.split(), dtype=object)
+        headings = metadata_headings(self.questions.values(), _COLUMNS.split())
+        for at, row in enumerate(rows):
+            values = self.questions[row[0]].metadata
+            rows[at] = (*row, *(values.get(name) for name in headings))
+        frame = pd.DataFrame(rows, columns=[*_COLUMNS.split(), *headings.values()], dtype=object)
         numbers = ("score", "stderr", "bits", "bits_available", "recovered")
         return frame.astype({**dict.fromkeys(numbers, "Float64"), "token_tasks": "Int64"})
 

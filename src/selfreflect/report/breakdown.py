@@ -1,0 +1,120 @@
+"""Results by the values of a column that travels with the questions, such as a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from selfreflect.errors import DataError, excerpt, nearest
+from selfreflect.records import Question, dump_line
+from selfreflect.render.table import Cell, Column, Table
+from selfreflect.render.text import one_line
+from selfreflect.report.comparison import Contender, columns, comparisons
+from selfreflect.report.measures import INFORMATION, run_measures
+from selfreflect.report.overview import METHOD, strategy_results
+from selfreflect.report.run_records import RunRecords
+
+MAX_VALUES = 20
+"""Values that get rows of their own, the most frequent ones; the others share theirs."""
+
+MISSING = "(none)"
+
+
+def by_value(run: RunRecords, name: str) -> dict[str, RunRecords]:
+    """Divide a run by a column's value, the most frequent one first; ``kind`` is a column, too.
+
+    Raises:
+        DataError: no question has the column.
+    """
+    groups: dict[str, dict[str, Question]] = {}
+    for id_, question in run.questions.items():
+        groups.setdefault(_value(question, name), {})[id_] = question
+    if groups.keys() <= {MISSING}:
+        known = list({key: None for question in run.questions.values() for key in question.metadata})
+        if any(question.kind for question in run.questions.values()):
+            known.append("kind")
+        listed = ", ".join(map(excerpt, known[:20])) or "none"
+        raise DataError(
+            f"no question of {excerpt(run.label)} has a column {excerpt(name)}.{nearest(name, known)} "
+            f"Columns that came with the questions: {listed}"
+        )
+    ordered = sorted(groups, key=lambda value: -len(groups[value]))
+    shown = ordered if len(ordered) <= MAX_VALUES else ordered[: MAX_VALUES - 1]
+    divided = {value: replace(run, questions=groups[value]) for value in shown}
+    rest = ordered[len(shown) :]
+    if rest:
+        questions = {id_: one for value in rest for id_, one in groups[value].items()}
+        divided[f"({len(rest)} other values)"] = replace(run, questions=questions)
+    return divided
+
+
+def _value(question: Question, name: str) -> str:
+    value = question.metadata.get(name)
+    if value is None and name == "kind":
+        value = question.kind or None
+    if value is None:
+        return MISSING
+    return value if isinstance(value, str) else dump_line(value)
+
+
+def breakdown(run: RunRecords, name: str) -> Table:
+    """Tabulate what each strategy's mean is for each value of a column, with its interval and n."""
+    measures = run_measures(run)
+    headings = [Column(one_line(name, 40)), Column("strategy")]
+    for measure in measures:
+        headings += [Column(heading, measure.form) for heading in (measure.mean, measure.low, measure.high)]
+    headings += [Column("n", "d"), Column("questions", "d")]
+    rows: list[tuple[Cell, ...]] = []
+    for value, part in by_value(run, name).items():
+        for result in strategy_results(part):
+            cells: list[Cell] = [one_line(value, 60), result.strategy]
+            for measure in measures:
+                estimate = result.estimate(measure)
+                cells += [estimate.mean, estimate.low, estimate.high]
+            rows.append((*cells, result.estimate(measures[-1]).n, len(part.questions)))
+    title = f"By {one_line(name, 40)}" + (f" ({run.label})" if run.label else "")
+    return Table(title, tuple(headings), tuple(rows), (METHOD,))
+
+
+def breakdown_lines(run: RunRecords, name: str) -> list[dict[str, Any]]:
+    """The rows of :func:`breakdown` as JSON."""
+    lines = []
+    for value, part in by_value(run, name).items():
+        for result in strategy_results(part):
+            line: dict[str, Any] = {"run": run.label, "by": name, "value": value, "strategy": result.strategy}
+            score, told = result.score, result.estimate(INFORMATION)
+            line |= {"score": score.mean, "low": score.low, "high": score.high, "n": score.n}
+            if run.information:
+                line |= {"recovered": told.mean, "recovered_low": told.low, "recovered_high": told.high}
+                line["recovered_n"] = told.n
+            lines.append({**line, "questions": len(part.questions)})
+    return lines
+
+
+def divided_contenders(
+    base: Contender, others: Sequence[Contender], name: str
+) -> dict[str, tuple[Contender, list[Contender]]]:
+    """The sides of a comparison for each value that the column has in the baseline's run."""
+    divided = {}
+    for value, part in by_value(base.run, name).items():
+        sides = []
+        for other in others:
+            common = {id_: other.run.questions[id_] for id_ in part.questions if id_ in other.run.questions}
+            sides.append(Contender(replace(other.run, questions=common), other.strategy))
+        divided[value] = (Contender(part, base.strategy), sides)
+    return divided
+
+
+def comparisons_by(base: Contender, others: Sequence[Contender], name: str) -> list[Table]:
+    """Tabulate the differences from the baseline for each value of a column, one table per measure."""
+    rows: dict[str, list[tuple[Cell, ...]]] = {}
+    tables: dict[str, Table] = {}
+    for value, (part, sides) in divided_contenders(base, others, name).items():
+        for table, measure in comparisons(part, sides):
+            title = f"By {one_line(name, 40)}: {table.title}"
+            rows.setdefault(title, []).extend((one_line(value, 60), *row) for row in table.rows)
+            headings = (Column(one_line(name, 40)), *columns(measure))
+            note = f"{table.notes[-1].partition(', not adjusted')[0]}, not adjusted for multiple comparisons"
+            tables[title] = Table(title, headings, (), (note,))
+    return [replace(table, rows=tuple(rows[title])) for title, table in tables.items()]

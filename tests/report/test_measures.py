@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from measured import AVAILABLE, controls, information, measured_run
+from msgspec.structs import replace as replace_struct
 
 from selfreflect.cli.show import show_results
 from selfreflect.records import Failure, dump_line
@@ -85,17 +86,23 @@ def test_questions_without_a_share_are_counted_with_the_reason_and_a_way_out():
 
 
 def test_a_control_that_beats_a_strategy_is_named():
-    records = measured_run({"greedy": [5.0, 5.0], "basic": [1.0, 1.0]})
+    records = measured_run({"greedy": [5.0] * 6, "basic": [1.0] * 6})
     loud = {id_: controls(id_, question=4.0) for id_ in records.questions}
     table = overview(replace(records, controls=loud))
     assert note(table, "CONTROL AHEAD") == [
         "CONTROL AHEAD: question repeated tells more than basic (40% against 10%)"
     ]
     assert note(overview(records), "CONTROL AHEAD") == []
+    blind = {id_: replace_struct(one, reader="blind") for id_, one in loud.items()}
+    assert note(overview(replace(records, controls=blind)), "CONTROL AHEAD") == []  # as is to be expected
 
 
-def test_an_empty_summary_with_the_better_score_is_named():
+def test_an_empty_summary_with_the_better_score_is_named_and_whether_that_is_clear():
     table = overview(measured_run({"greedy": [5.0]}, scores={"greedy": [0.09]}))
+    assert note(table, "control ahead") == [
+        "control ahead, but not clearly: empty is lower (better) than greedy (0.0860 against 0.0900)"
+    ]
+    table = overview(measured_run({"greedy": [5.0] * 6}, scores={"greedy": [0.09] * 6}))
     assert note(table, "CONTROL AHEAD") == [
         "CONTROL AHEAD: empty is lower (better) than greedy (0.0860 against 0.0900)"
     ]

@@ -56,3 +56,22 @@ def test_a_strategy_is_compared_with_pasting_on_its_own_questions():
     curve, points = run_curve(run)
     assert curve.bits == [0, 7.5, 15]
     assert paste_table(curve, points).notes[0] == before[0]
+
+
+def test_questions_of_two_readers_are_not_averaged():
+    run = informed_run()
+    controls = run.controls["q0"]
+    for number, reader in ((1, "blind"), (2, "informed")):
+        loud = [replace(one, bits=None if one.bits is None else 9 * one.bits) for one in controls.controls]
+        texts = tuple(loud) if reader == "blind" else controls.controls
+        id_ = f"q{number}"
+        run.questions[id_] = replace(run.questions["q0"], id=id_)
+        run.controls[id_] = replace(controls, question_id=id_, controls=texts, reader=reader)
+        for name in run.strategies:
+            run.information[id_, name] = replace(run.information["q0", name], question_id=id_)
+    curve, points = run_curve(run)
+    assert curve.bits == [0, 5, 10]
+    assert {point.bits.total for point in points} == {2}
+    assert paste_table(curve, points).notes[-1] == (
+        "words and bits are of the 2 questions with the informed reader only"
+    )

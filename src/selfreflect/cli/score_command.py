@@ -54,7 +54,8 @@ def score_command(
     "answers" as a list (or samples, responses, generations), answer_1, answer_2, …, or one "answer" per row,
     and "summary" (or summary_NAME, or "summaries": {name: text}). `selfreflect convert FILE` shows how a file
     is understood. --out DIR scores a run directory and stores the results there; after an interruption, run
-    the same command to resume.
+    the same command to resume. Another --judge, or other settings of scores, add scores beside those that are
+    there, and `report` shows them side by side. Without --judge, the first judge goes on.
 
     With --budget, --se or --race, a random part of the masked words is scored: the same words for all
     summaries of a question, so that their differences stay sharp. Such scores are estimates. They are marked

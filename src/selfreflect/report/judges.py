@@ -68,7 +68,7 @@ def same_order(first: Numbers, second: Numbers) -> Estimate:
 
 def _agreement_sentence(judge: str, other: str, share: Estimate) -> str:
     if share.mean is None:
-        return f"{judge} and {other} have no two summaries of one question in common"
+        return f"there are no two summaries of one question that both {judge} and {other} tell apart"
     on = f"{share.n} question{'' if share.n == 1 else 's'}"
     if share.n < FEWEST_CORRELATED:
         few = f"too few to tell whether {judge} and {other} agree"

@@ -28,7 +28,7 @@ from selfreflect.report.sentences import (
     pasted_answers,
     sampling_warning,
 )
-from selfreflect.stats import Estimate
+from selfreflect.stats import Estimate, clear_sign
 
 CONTROL = "control: "
 """In front of the name of a control, where tables list it below strategies."""
@@ -366,31 +366,44 @@ def _information_notes(run: RunRecords, results: Sequence[StrategyResult]) -> li
 
 
 def control_notes(run: RunRecords, controls: Sequence[ControlValues]) -> list[str]:
-    """Name every control that does better than a strategy on the same questions, other than raw answers."""
+    """Name every control that does better than a strategy on the same questions, and whether that is clear;
+    other than raw answers."""
     notes = []
     for control in controls:
         if control.name.endswith(" pasted"):
             continue
         for measure in run_measures(run):
-            behind = [_behind(measure, control, run, name) for name in run.strategies]
-            if any(behind):
-                text = measure.higher_text if measure.higher_is_better else measure.lower_text
-                notes.append(f"CONTROL AHEAD: {control.name} {text} {', '.join(filter(None, behind))}")
+            behind: dict[bool, list[str]] = {True: [], False: []}
+            for name in run.strategies:
+                means, is_clear = _behind(measure, control, run, name)
+                if means:
+                    behind[is_clear].append(means)
+            text = measure.higher_text if measure.higher_is_better else measure.lower_text
+            for is_clear, strategies in behind.items():
+                if strategies:
+                    prefix = "CONTROL AHEAD" if is_clear else "control ahead, but not clearly"
+                    notes.append(f"{prefix}: {control.name} {text} {', '.join(strategies)}")
     return notes
 
 
-def _behind(measure: Measure, control: ControlValues, run: RunRecords, strategy: str) -> str:
-    """Name a strategy that the control outdoes, with both means; else empty."""
+def _behind(measure: Measure, control: ControlValues, run: RunRecords, strategy: str) -> tuple[str, bool]:
+    """Name a strategy that the control outdoes, with both means, else empty; and whether that is clear."""
     theirs = control.by_measure[measure.mean]
     own = measure.of_strategy(run, strategy)
     ids = theirs.values.keys() & own.values.keys()
+    if measure is INFORMATION and control.name == "question repeated":
+        # to a judge that does not see the question, repeating it tells much
+        ids = {id_ for id_ in ids if run.controls[id_].reader == "informed"}
     mean, strategy_mean = theirs.mean(ids), own.mean(ids)
     if mean is None or strategy_mean is None:
-        return ""
+        return "", False
     shown, strategy_shown = format(mean, measure.form), format(strategy_mean, measure.form)
     if shown == strategy_shown or (mean > strategy_mean) != measure.higher_is_better:
-        return ""
-    return f"{strategy} ({shown} against {strategy_shown})"
+        return "", False
+    paired = measure.pair(own, theirs, ids)
+    return f"{strategy} ({shown} against {strategy_shown})", clear_sign(
+        paired.difference, paired.p_value
+    ) != 0
 
 
 def failure_table(run: RunRecords) -> Table:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 import numpy as np
@@ -25,6 +26,8 @@ class PasteCurve:
     answers: Sequence[float]
     words: Sequence[float]
     bits: Sequence[float]
+    left_out: str = ""
+    """Which questions a mean curve leaves out, in words."""
 
     def at(self, words: float) -> float:
         """The bits in as many words; those of all answers if they have fewer."""
@@ -84,7 +87,8 @@ def run_curve(run: RunRecords) -> tuple[PasteCurve, list[StrategyPoint]] | None:
     """Average the paste curves of a run's questions, and place its strategies beside the mean curve.
 
     Only questions count where the answers tell the judge something, and where as many answers were pasted as
-    anywhere. None if there is no such question.
+    anywhere. If the judge saw some questions and not others, the smaller number is left out: a blind judge is
+    told more by the same text. None if there is no such question.
     """
     curves = {}
     for id_ in run.questions:
@@ -95,6 +99,12 @@ def run_curve(run: RunRecords) -> tuple[PasteCurve, list[StrategyPoint]] | None:
     longest = {id_: curve for id_, curve in curves.items() if len(curve.answers) == most}
     if most == 1:
         return None
+    left_out = ""
+    readers = Counter(run.controls[id_].reader for id_ in longest)
+    [(reader, count), *_] = readers.most_common()
+    if count < len(longest):
+        longest = {id_: curve for id_, curve in longest.items() if run.controls[id_].reader == reader}
+        left_out = f"words and bits are of the {count} questions with the {reader} reader only"
     points = []
     for name in run.strategies:
         words = []
@@ -110,7 +120,7 @@ def run_curve(run: RunRecords) -> tuple[PasteCurve, list[StrategyPoint]] | None:
         if bits:
             estimate = mean_interval(bits, len(longest))
             points.append(StrategyPoint(name, fmean(words), estimate, mean_curve(own)))
-    return mean_curve(list(longest.values())), points
+    return replace(mean_curve(list(longest.values())), left_out=left_out), points
 
 
 def _question_curve(controls: Controls) -> PasteCurve:
@@ -148,4 +158,6 @@ def paste_table(curve: PasteCurve, points: Sequence[StrategyPoint]) -> Table:
         if answers:
             name = f"control: {answers:g} answer{'' if answers == 1 else 's'} pasted"
             rows.append((name, words, told, None, None, None))
+    if curve.left_out:
+        notes.append(curve.left_out)
     return Table("Bits per answer, against words", PASTE_COLUMNS, tuple(rows), tuple(notes))

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-PAGES = "idea curious engineer researcher runs data python trust validate scale"
+PAGES = "idea curious engineer researcher runs data python trust validate uncertainty scale"
 DOCUMENTS = ("README.md", *(f"docs/{page}.md" for page in PAGES.split()))
 """In the order in which one reads them: later pages use the files of earlier ones."""
 _BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

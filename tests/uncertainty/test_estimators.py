@@ -150,7 +150,7 @@ def test_the_ends_of_the_scale(size: int) -> None:
     for name, (sure, unsure) in ends.items():
         assert of(name, agreeing) == pytest.approx(sure, abs=1e-9), name
         assert of(name, disagreeing) == pytest.approx(unsure, abs=1e-9), name
-    assert of("ecc", agreeing) == pytest.approx(0, abs=1e-6)
+    assert of("ecc", agreeing) == 0
 
 
 def test_the_graph_of_two_groups() -> None:
@@ -244,3 +244,14 @@ def test_every_estimator_says_what_it_is() -> None:
         assert not info.is_probability or (info.low, info.high) == (0, 1)
     with pytest.raises(ConfigError, match="Did you mean 'entropy'"):
         choose_estimators(["entropi"])
+
+
+@pytest.mark.parametrize("name", ["entropy", "entropy_mm", "eigv", "deg", "ecc"])
+def test_the_same_classes_in_another_order_are_a_tie(name: str) -> None:
+    rng = np.random.default_rng(0)
+    answers = ["a"] * 2 + ["b"] * 4 + ["c"] * 6 + ["d"] * 2
+    values = set()
+    for _ in range(30):
+        shuffled = [answers[place] for place in rng.permutation(len(answers))]
+        values.add(of(name, question(shuffled)))
+    assert len(values) == 1

@@ -281,12 +281,16 @@ def choose_estimators(names: Sequence[str]) -> dict[str, Estimator]:
 
 
 def estimate(estimator: Estimator, one: Samples) -> float | NoValue:
-    """The estimator's value for a question, or why it has none."""
+    """The estimator's value for a question, to 12 digits, or why it has none.
+
+    Unrounded, questions with the same classes in another order would differ by the last bits, and ties would
+    be broken at random.
+    """
     question = one.question
     if estimator.needs == "confidence":
         if question.confidence is None:
             return NoValue("no_confidence", "the record has no confidence")
-        return estimator.compute(one)
+        return question.confidence
     if estimator.needs in ("logprobs", "tokens") and question.logprobs is None:
         return NoValue("no_logprobs", "the record has no log-probabilities")
     if estimator.needs == "tokens" and question.tokens is None:
@@ -294,4 +298,4 @@ def estimate(estimator: Estimator, one: Samples) -> float | NoValue:
     number = len(question.answers)
     if number < estimator.fewest:
         return NoValue("too_few_samples", f"{number} samples, but {estimator.fewest} are needed")
-    return estimator.compute(one)
+    return float(f"{estimator.compute(one):.12g}")

@@ -34,10 +34,18 @@ class LengthAudit:
     """Partial rank correlation: what is left of the one above at equal length."""
 
     @property
+    def confounded(self) -> bool:
+        """Whether score and correctness both clearly depend on length."""
+        one, other = self.score_with_length, self.correct_with_length
+        if one is None or other is None:
+            return False
+        return min(abs(one), abs(other)) >= _CLEAR / math.sqrt(self.n - 1)
+
+    @property
     def warning(self) -> str:
         """A sentence if score and correctness both clearly depend on length, else empty."""
         one, other = self.score_with_length, self.correct_with_length
-        if one is None or other is None or min(abs(one), abs(other)) < _CLEAR / math.sqrt(self.n - 1):
+        if not self.confounded or one is None or other is None:
             return ""
         effect = "flatters" if one * other > 0 else "harms"
         return (

@@ -70,7 +70,8 @@ def eccentricity(similarities: Floats, below: float = 0.9) -> float:
     et al. 2024)."""
     values, vectors = np.linalg.eigh(_laplacian(similarities))
     embedded = vectors[:, values < below]
-    return float(np.linalg.norm(embedded - embedded.mean(0)))
+    # rounded, because what is 0 exactly comes out as one of many numbers near 1e-16
+    return round(float(np.linalg.norm(embedded - embedded.mean(0))), 10) + 0.0
 
 
 def _laplacian(similarities: Floats) -> Floats:

@@ -84,12 +84,23 @@ def prediction_table(predictions: Sequence[Prediction], accuracy: float) -> Tabl
     for reason in dict.fromkeys(m.undefined for one in predictions for m in one.measures.values()):
         if reason:
             notes.append(f"Undefined (–): {reason}.")
-    warned = [one for one in predictions if one.audit and one.audit.warning]
-    for one in warned:
-        assert one.audit
-        notes.append(f"{one.estimator}: {one.audit.warning}")
+    notes += _length_notes(predictions)
     title = f"Predicting correctness ({first.correctness}): accuracy {accuracy:.3f}"
     return Table(title, tuple(columns), tuple(rows), tuple(notes))
+
+
+def _length_notes(predictions: Sequence[Prediction]) -> list[str]:
+    """One sentence for all estimators that depend on length like correctness does."""
+    confounded = [one for one in predictions if one.audit and one.audit.confounded]
+    if not confounded:
+        return []
+    names = ", ".join(one.estimator for one in confounded)
+    audit = confounded[0].audit
+    return [
+        "Warning: correctness depends on the length of answers (rank correlation "
+        f"{audit.correct_with_length if audit else 0:+.2f}), and so do {names}. Part of their success or "
+        "failure may be length alone: see partial rho."
+    ]
 
 
 def _cells(measurement: Measurement | None) -> tuple[Cell, Cell]:

@@ -57,6 +57,7 @@ def test_what_is_no_judge_is_refused(value):
 
 
 def test_a_judge_can_be_given_by_its_name(metric):
+    assert repr(metric) == f"SelfReflect(Judge({metric.judge.name!r}), temperature=5)"
     scores = SelfReflect(metric.judge.name).score("What?", answers=ANSWERS, summaries="Radishes.")
     assert scores["summary"].judge == metric.judge.name
 

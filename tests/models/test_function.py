@@ -179,6 +179,7 @@ def test_a_run_draws_from_a_function_and_records_it(workdir: Path) -> None:
     ("name", "message"),
     [
         ("selfreflect_nothing:f", "model 'selfreflect_nothing:f': cannot import 'selfreflect_nothing'"),
+        ("opnai:gpt", "cannot import 'opnai': .* Did you mean 'openai'?"),
         ("selfreflect_gen:f", "model 'selfreflect_gen:f': 'selfreflect_gen' has no function 'f'"),
         ("selfreflect_gen:__name__", "'__name__' is not a function but 'selfreflect_gen'"),
     ],

@@ -120,6 +120,9 @@ class SelfReflect:
         if cache is not None:
             self.cache = ReferenceCache(Path(cache), judge_key(judge, self.engine.head), warn=warn)
 
+    def __repr__(self) -> str:
+        return f"SelfReflect({self.judge!r}, temperature={self.temperature:g})"
+
     def score(
         self,
         question: str,

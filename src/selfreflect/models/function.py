@@ -25,10 +25,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from selfreflect.errors import ConfigError, excerpt
+from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.models.base import Completion, Refusal, Reply, Request
 from selfreflect.models.reasoning import UnclosedReasoningError, split_reasoning
-from selfreflect.models.spec import ModelSpec
+from selfreflect.models.spec import PREFIXES, ModelSpec
 from selfreflect.plugins import error_text, load_function
 
 TextFunction: TypeAlias = Callable[..., "str | Sequence[str]"]
@@ -57,7 +57,11 @@ class FunctionGenerator:
     @classmethod
     def load(cls, spec: ModelSpec, progress: Callable[[str], None] | None = None) -> FunctionGenerator:
         """Import the function ``module:function``. Raises ConfigError if there is none."""
-        return cls(load_function(spec.name, "model"), spec.name)
+        try:
+            return cls(load_function(spec.name, "model"), spec.name)
+        except ConfigError as error:
+            prefix = spec.name.partition(":")[0]
+            raise ConfigError(f"{error}.{nearest(prefix, list(PREFIXES))}") from error
 
     def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
         """One reply or refusal per request, in order."""

@@ -69,6 +69,9 @@ class Judge:
             raise JudgeError(str(error)) from error
         return judge
 
+    def __repr__(self) -> str:
+        return f"Judge({self.name!r})"
+
     @property
     def name(self) -> str:
         return self.lm.name

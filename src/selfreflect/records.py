@@ -9,9 +9,10 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from selfreflect.grouping import group_indices
 from selfreflect.render.display import html_table, one_liner, shaded_words
@@ -44,6 +45,14 @@ class _RecordType(msgspec.StructMeta):
     def __dir__(self) -> list[str]:
         """Leave out what every struct has: ``help()`` would consist of it."""
         return [name for name in super().__dir__() if not name.startswith("_")]
+
+
+# Ranges are checked when records are read and written, because a run directory may come from anybody.
+Count: TypeAlias = Annotated[int, Meta(ge=0)]
+Share: TypeAlias = Annotated[float, Meta(ge=0, le=1 + 1e-6)]
+"""A share, probability or distance, with room for rounding."""
+Number: TypeAlias = Annotated[float, Meta(ge=-1e9, le=1e9)]
+Positive: TypeAlias = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, metaclass=_RecordType):
@@ -113,13 +122,13 @@ class AnswerSet(_Shown, frozen=True, kw_only=True):
     conditioning: tuple[str, ...]
     model: str = ""
     revision: str = ""
-    temperature: float | None = None
-    top_p: float | None = None
-    max_new_tokens: int | None = None
+    temperature: Positive | None = None
+    top_p: Share | None = None
+    max_new_tokens: Count | None = None
     seed: int | None = None
-    truncated: int = 0
-    refused: int = 0
-    tokens: int = 0
+    truncated: Count = 0
+    refused: Count = 0
+    tokens: Count = 0
 
     @property
     def answers(self) -> tuple[str, ...]:
@@ -171,9 +180,9 @@ class Summary(Record, frozen=True, kw_only=True):
     model: str = ""
     revision: str = ""
     seed: int | None = None
-    tokens: int = 0
+    tokens: Count = 0
     """Tokens generated, over all steps and samples of the strategy."""
-    calls: int = 0
+    calls: Count = 0
     """Completions sampled, over all steps."""
 
 
@@ -182,24 +191,24 @@ class Guess(msgspec.Struct, frozen=True, array_like=True):
     as a list of these five values, because there are many of them."""
 
     token: str
-    summary: float
+    summary: Share
     """After the summary, at temperature 1."""
-    summary_flat: float
+    summary_flat: Share
     """After the summary, at the judge's temperature, which distances are measured at."""
-    reference: float
+    reference: Share
     """After the conditioning answers, at temperature 1."""
-    reference_flat: float
+    reference_flat: Share
 
 
 class WordDistance(Record, frozen=True, kw_only=True, omit_defaults=True):
     """How far apart the judge's two predictions of one masked word are."""
 
-    answer: int
+    answer: Count
     """Index into the masked-out answers."""
-    word: int
+    word: Count
     """Index into ``answer.split()``."""
     text: str
-    distances: tuple[float, ...]
+    distances: tuple[Share, ...]
     """Total variation in [0, 1] for each judge token of the word; 0 is best."""
     guesses: tuple[tuple[Guess, ...], ...] = ()
     """Likely tokens for each judge token, if kept; the highest probability in either context comes first."""
@@ -216,12 +225,12 @@ class WordDistance(Record, frozen=True, kw_only=True, omit_defaults=True):
 class Sampled(Record, frozen=True, kw_only=True):
     """How a score was estimated from a random subset of the masked words, if a limit was set."""
 
-    words_scored: int
-    words_total: int
-    tokens_scored: int
+    words_scored: Annotated[int, Meta(ge=1)]
+    words_total: Annotated[int, Meta(ge=1)]
+    tokens_scored: Annotated[int, Meta(ge=1)]
     """Token tasks in the scored words."""
-    tokens_total: int
-    stderr: float | None
+    tokens_total: Annotated[int, Meta(ge=1)]
+    stderr: Positive | None
     """Against the exact score, due to the choice of words alone. None if only one word was scored."""
     stopped: Literal["budget", "standard_error", "race", "paired"]
     """The limit that was reached; ``"paired"`` is the number of words in the question's earlier scores."""
@@ -251,9 +260,9 @@ class WordBits(msgspec.Struct, frozen=True, array_like=True):
     """How many bits a judge is told about one word of a held-out answer. Stored as a list of these values."""
 
     text: str
-    told: float
+    told: Number
     """By the summary."""
-    available: float
+    available: Number
     """By the conditioning answers."""
 
 
@@ -276,10 +285,10 @@ class Information(_Shown, frozen=True, kw_only=True):
     question_id: str
     summary: str
     reader: Reader
-    bits: float | None
-    bits_available: float | None
-    recovered: float | None
-    interval: tuple[float, float] | None = None
+    bits: Number | None
+    bits_available: Number | None
+    recovered: Number | None
+    interval: tuple[Number, Number] | None = None
     undefined: NothingToTell | None = None
     why: str = ""
     answers: tuple[tuple[WordBits, ...], ...] = ()
@@ -305,13 +314,13 @@ class Control(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     name: Literal["empty", "question", "nonsense", "pasted"]
     """``"question"`` repeats the question; ``"pasted"`` joins conditioning answers."""
-    answers: int = 0
+    answers: Count = 0
     """How many answers are pasted."""
-    words: int
+    words: Count
     """Length of the text."""
-    bits: float | None = None
+    bits: Number | None = None
     """Told by the text, mean per held-out answer; None if not measured."""
-    score: float | None = None
+    score: Share | None = None
     """SelfReflect score; only of the empty text and of all conditioning answers, the anchors of scores."""
 
 
@@ -322,9 +331,9 @@ class Controls(Record, frozen=True, kw_only=True):
     controls: tuple[Control, ...]
     reader: Reader | None = None
     """None if bits were not measured."""
-    temperature: float | None = None
+    temperature: Positive | None = None
     """The judge's, at which scores were measured; None if they were not."""
-    bits_available: float | None = None
+    bits_available: Number | None = None
     """Told by all conditioning answers, mean per held-out answer."""
     judge: str = ""
     judge_revision: str = ""
@@ -376,15 +385,15 @@ class Score(_Shown, frozen=True, kw_only=True):
 
     question_id: str
     summary: str
-    value: float
-    stderr: float | None
-    token_tasks: int
+    value: Share
+    stderr: Positive | None
+    token_tasks: Count
     judge: str
     judge_revision: str = ""
     judge_dtype: str = ""
-    temperature: float = 5.0
+    temperature: Positive = 5.0
     compat: str = ""
-    answer_means: tuple[float | None, ...] = ()
+    answer_means: tuple[Share | None, ...] = ()
     words: tuple[WordDistance, ...] = ()
     warnings: tuple[str, ...] = ()
     estimate: Sampled | None = None

@@ -41,7 +41,7 @@ def records(number: int, text: str = "yes", answers: int = 1) -> list[Record]:
         Score(
             question_id=id_,
             summary="greedy",
-            value=0.01 * number,
+            value=0.001 * number,
             stderr=None,
             token_tasks=answers,
             judge="judge",

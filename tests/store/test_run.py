@@ -844,3 +844,25 @@ def test_any_record_survives_the_disk(records: list[Record]) -> None:
         assert contents(Run.load(directory)) == written
         missing = {(r.question_id, r.name) for r in records if isinstance(r, Failure)} & set(run.summaries)
         assert len(written) == len(records) - len(missing)
+
+
+@pytest.mark.parametrize(
+    ("file", "field", "value"),
+    [
+        ("scores.jsonl", "value", 1e308),
+        ("scores.jsonl", "value", -1),
+        ("scores.jsonl", "stderr", -0.1),
+        ("scores.jsonl", "token_tasks", -1),
+        ("scores.jsonl", "answer_means", [2]),
+        ("answers.jsonl", "tokens", -5),
+        ("summaries.jsonl", "calls", -5),
+    ],
+)
+def test_values_out_of_range_name_file_line_and_field(
+    full: Path, file: str, field: str, value: object
+) -> None:
+    path = full / file
+    first, *others = path.read_text().splitlines(keepends=True)
+    path.write_text(json.dumps({**json.loads(first), field: value}) + "\n" + "".join(others))
+    with pytest.raises(StoreError, match=rf"{file}, line 1: Expected .*{field}"):
+        contents(Run.load(full))

@@ -329,7 +329,7 @@ class SelfReflect:
         return Score(
             question_id=prompts.question.id,
             summary=summary.name,
-            value=outcome.value,
+            value=min(outcome.value, 1.0),  # a mean of ones may be rounded up
             stderr=outcome.stderr,
             token_tasks=sum(len(word.distances) for word in outcome.words),
             judge=self.judge.name,

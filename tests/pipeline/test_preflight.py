@@ -13,6 +13,7 @@ from command import run, written
 from fault_server import Action, Call, FaultServer, answers, chat, choice, status, unused_port
 from served import forget
 
+from selfreflect.cli.costs import _is_own
 from selfreflect.pipeline.preflight import PROBE
 from selfreflect.records import SamplingCheck
 from selfreflect.store.run import Run
@@ -126,7 +127,6 @@ def test_a_server_that_does_not_sample_is_reported_loudly_once_and_in_the_report
     assert (check["model"], check["base_url"]) == ("openai:m", server.url)
     assert (check["replies"], check["identical_questions"], check["questions"]) == ("identical", 3, 3)
     shown = " ".join(run("report", tmp_path / "r", "--output", tmp_path / "r.md").stdout.split())
-    assert "WARNING" in shown
     assert SAYS in shown
     assert "in 3 of 3 questions" in shown
     assert SAYS in (tmp_path / "r.md").read_text()
@@ -140,7 +140,7 @@ def test_a_server_that_samples_is_left_in_peace(judge: Path, server: FaultServer
     done = run(*command(tmp_path, server, judge))
     assert done.code == 0, done.stderr
     assert SAYS not in done.stderr
-    assert "WARNING" not in run("report", tmp_path / "r").stdout
+    assert SAYS not in " ".join(run("report", tmp_path / "r").stdout.split())
     assert check_of(tmp_path)["replies"] == "differ"
     assert sum(map(is_probe, server.calls)) == 1
 
@@ -151,7 +151,7 @@ def test_a_sure_model_that_samples_is_not_blamed(judge: Path, server: FaultServe
     done = run(*command(tmp_path, server, judge))
     assert SAYS not in done.stderr
     assert check_of(tmp_path)["identical_questions"] == 3
-    assert "WARNING" not in run("report", tmp_path / "r").stdout
+    assert SAYS not in " ".join(run("report", tmp_path / "r").stdout.split())
 
 
 def test_equal_answers_are_reported_where_the_words_showed_nothing(
@@ -167,7 +167,7 @@ def test_at_temperature_0_equal_texts_are_right(judge: Path, server: FaultServer
     server.script = fixed
     done = run(*command(tmp_path, server, judge, "--temperature", 0))
     assert SAYS not in done.stderr
-    assert "WARNING" not in run("report", tmp_path / "r").stdout
+    assert SAYS not in " ".join(run("report", tmp_path / "r").stdout.split())
 
 
 @pytest.mark.parametrize(
@@ -192,3 +192,63 @@ def test_when_a_server_is_suspect(replies: Any, questions: int, identical: int, 
         identical_questions=identical,
     )
     assert check.is_suspect is suspect
+
+
+# --- what a run takes
+
+
+def long_run(tmp_path: Path, server: FaultServer, judge: Path, *more: object) -> list[Any]:
+    return command(tmp_path, server, judge, "--num-answers", 40, "--measures", "information", *more)
+
+
+@pytest.mark.parametrize(("reply", "starts"), [("n\n", False), ("y\n", True)])
+def test_a_long_run_shows_its_costs_and_asks_at_a_terminal(
+    reply: str,
+    starts: bool,
+    judge: Path,
+    server: FaultServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("selfreflect.cli.stages.can_ask", lambda: True)
+    asked = run(*long_run(tmp_path, server, judge), stdin=reply)
+    assert "What is left to do" in asked.stderr
+    assert "its 243 completions" in asked.said
+    assert asked.code == (0 if starts else 130), asked.stderr
+    assert (len(server.calls) > 1) is starts
+    assert bool(Run.load(tmp_path / "r").answers) is starts
+
+
+@pytest.mark.parametrize("more", [[], ["--yes"]])
+def test_without_a_terminal_or_with_yes_nobody_is_asked(
+    more: list[str], judge: Path, server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("selfreflect.cli.stages.can_ask", lambda: bool(more))
+    done = run(*long_run(tmp_path, server, judge, "--json", *more))
+    assert done.code == 0, done.stderr
+    assert "What is left to do" in done.stderr
+    assert all("score" in line for line in done.json)
+
+
+def test_a_run_that_costs_money_says_so(judge: Path, server: FaultServer, tmp_path: Path) -> None:
+    prices = written(
+        tmp_path / "p.toml", '[prices."openai:m"]\ninput_per_million = 1.0\noutput_per_million = 2.0\n'
+    )
+    done = run(*command(tmp_path, server, judge, "--config", prices))
+    assert "this run costs money" in done.said
+    assert "money" in done.stderr
+
+
+def test_a_short_run_is_not_announced(judge: Path, server: FaultServer, tmp_path: Path) -> None:
+    assert "What is left" not in run(*command(tmp_path, server, judge)).stderr
+
+
+@pytest.mark.parametrize(
+    ("host", "own"),
+    [
+        *(("127.0.0.1", True), ("::1", True), ("10.1.2.3", True), ("localhost", True), ("gpu-box", True)),
+        *(("api.openai.com", False), ("8.8.8.8", False)),
+    ],
+)
+def test_which_servers_may_charge(host: str, own: bool) -> None:
+    assert _is_own(host) is own

@@ -81,9 +81,9 @@ def exit_with(failures: int) -> None:
         raise typer.Exit(1)
 
 
-def print_table(table: Table) -> None:
-    for part in to_rich(table, stdout.width):
-        stdout.print(part)
+def print_table(table: Table, console: Console = stdout) -> None:
+    for part in to_rich(table, console.width):
+        console.print(part)
 
 
 def context_line(question: Question) -> Text:

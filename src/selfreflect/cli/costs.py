@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-from selfreflect.cli.console import emit, print_table, say
+from selfreflect.cli.console import emit, print_table, say, stderr
+from selfreflect.models.openai.endpoint import endpoint
+from selfreflect.models.spec import kind_of
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.render.text import one_line
 
 if TYPE_CHECKING:
+    from selfreflect.config import Config
     from selfreflect.pipeline.dry_run import Amount, DryRun
 
 AMOUNTS = {
@@ -25,6 +30,69 @@ AMOUNTS = {
 
 def show_costs(dry_run: DryRun, json: bool) -> None:
     """Print the costs of a dry run."""
+    stages, total = _sum_up(dry_run)
+    if json:
+        emit({"dry_run": stages, "total": total, "notes": dry_run.notes})
+        return
+    print_table(_table(stages, total))
+    for note in dry_run.notes:
+        say(one_line(note))
+    say("dry run: nothing was written, and no server was asked.")
+
+
+LONG_SECONDS = 180
+MANY_COMPLETIONS = 200
+"""From how many on a run whose time is not known is announced."""
+
+
+def announce_costs(dry_run: DryRun, config: Config) -> bool:
+    """Print the costs of a run on stderr if it may take more than some minutes, or money; return whether."""
+    reasons = _reasons(dry_run, config)
+    if not reasons:
+        return False
+    print_table(_table(*_sum_up(dry_run)), stderr)
+    say("; ".join(reasons))
+    return True
+
+
+def _reasons(dry_run: DryRun, config: Config) -> list[str]:
+    """Why somebody should look before the run starts."""
+    _, total = _sum_up(dry_run)
+    completions = sum(cost.amounts["completions"].most or 0 for cost in dry_run.costs)
+    reasons = []
+    if "money" in total and total["money"]["most"] != 0:
+        reasons.append("this run costs money")
+    elif hosts := _paid_hosts(dry_run, config):
+        reasons.append(f"{' and '.join(hosts)} may charge for this run")
+    seconds = total["seconds"]["expected"]
+    if seconds is not None and seconds >= LONG_SECONDS:
+        reasons.append(f"it takes about {seconds / 60:.0f} minutes")
+    if seconds is None and completions >= MANY_COMPLETIONS:
+        reasons.append(f"how long its {completions:,.0f} completions take is not known yet")
+    return reasons
+
+
+def _paid_hosts(dry_run: DryRun, config: Config) -> list[str]:
+    """The servers to be asked that are not in a network of one's own, and whose prices are not known."""
+    hosts: dict[str, None] = {}
+    for cost in dry_run.costs:
+        if cost.stage in ("answers", "summaries") and cost.to_do and "money" not in cost.amounts:
+            section = getattr(config, cost.stage)
+            if kind_of(section.model) == "openai":
+                hosts[urlsplit(endpoint(section.base_url).url).hostname or ""] = None
+    return [host for host in hosts if not _is_own(host)]
+
+
+def _is_own(host: str) -> bool:
+    """Whether a host is this machine, or has an address or a name of a private network."""
+    try:
+        return ip_address(host).is_private
+    except ValueError:
+        return host == "localhost" or "." not in host or host.endswith((".local", ".internal", ".lan"))
+
+
+def _sum_up(dry_run: DryRun) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """What each stage takes, and time and money of all of them, rounded."""
     stages: list[dict[str, Any]] = []
     totals: dict[str, Amount] = {}
     for cost in dry_run.costs:
@@ -34,14 +102,7 @@ def show_costs(dry_run: DryRun, json: bool) -> None:
                 totals[name] = totals[name] + amount if name in totals else amount
         line = {"stage": cost.stage, "model": cost.model, "to_do": cost.to_do, **_rounded(cost.amounts)}
         stages.append(line)
-    total = _rounded(totals)
-    if json:
-        emit({"dry_run": stages, "total": total, "notes": dry_run.notes})
-        return
-    print_table(_table(stages, total))
-    for note in dry_run.notes:
-        say(one_line(note))
-    say("dry run: nothing was written, and no server was asked.")
+    return stages, _rounded(totals)
 
 
 def _rounded(amounts: dict[str, Amount]) -> dict[str, dict[str, float | None]]:

@@ -69,7 +69,13 @@ AddQuestions = Annotated[
     ),
 ]
 Yes = Annotated[
-    bool, option("--yes", "Do not ask. Without a terminal, only --fresh asks, and needs this.", ...)
+    bool,
+    option(
+        "--yes",
+        "Do not ask before a run that takes more than some minutes or costs money, nor before --fresh moves "
+        "records. Without a terminal nothing is asked; then --fresh needs this, and costs are only shown.",
+        ...,
+    ),
 ]
 NumItems = Annotated[int | None, option("--limit N", "Take only the first N items.", ...)]
 NumAnswers = Annotated[int | None, option("--num-answers N", "Use the first N answers of each half.", ...)]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
 from msgspec.structs import replace
 from rich.text import Text
 
@@ -28,11 +29,11 @@ from selfreflect.cli.settings import GENERATING, JUDGING, Overrides, option, tak
 from selfreflect.config import Config
 from selfreflect.errors import ConfigError
 from selfreflect.pipeline.experiment import Experiment, open_experiment
-from selfreflect.pipeline.options import ExecutionOptions
+from selfreflect.pipeline.options import ExecutionOptions, Quiet
 from selfreflect.pipeline.questions import NO_QUESTIONS
 from selfreflect.pipeline.records import run_records
 from selfreflect.pipeline.settings import settings_of
-from selfreflect.pipeline.todo import run_strategies, strategies_to_continue
+from selfreflect.pipeline.todo import run_strategies, stages_with_work, strategies_to_continue
 from selfreflect.records import STAGES, Question, Stage
 from selfreflect.render.text import one_line
 from selfreflect.report.run_records import RunRecords
@@ -189,7 +190,7 @@ def run_stages(
         from selfreflect.pipeline.dry_run import dry_run_directory
 
         costs = dry_run_directory(out, config, intent.binding(stages), options, Watcher(), fresh=intent.fresh)
-        _fill(costs, stages, config, intent)
+        _work(costs, stages, _begin(costs, stages, config, intent))
         show_costs(costs, json)
         return
     records = fill_run(out, config, stages, options, intent)
@@ -232,11 +233,19 @@ def fill_run(
     ) as experiment:
         if question is not None:
             experiment.run.append(question)
-        _fill(experiment, stages, config, intent)
+        strategies = _begin(experiment, stages, config, intent)
+        experiment.check(stages, strategies)
+        work = stages_with_work(experiment.run, stages, strategies, config.scores)
+        if question is None and {"answers", "summaries"} & {*work}:
+            _agree_to_costs(path, config, work, strategies, options, intent)
+        _work(experiment, stages, strategies)
         return run_records(experiment.run)
 
 
-def _fill(experiment: Experiment | DryRun, stages: Sequence[Stage], config: Config, intent: Intent) -> None:
+def _begin(
+    experiment: Experiment | DryRun, stages: Sequence[Stage], config: Config, intent: Intent
+) -> Sequence[str]:
+    """Store the questions, and return the strategies to work on."""
     if "questions" in stages:
         experiment.questions(asked=intent.names_source, add=intent.add_questions)
     strategies: Sequence[str] = config.summaries.strategies
@@ -244,7 +253,10 @@ def _fill(experiment: Experiment | DryRun, stages: Sequence[Stage], config: Conf
         strategies = _strategies(experiment.run, stages, strategies, intent)
         check_strategies(strategies)
         experiment.plan(strategies)
-    experiment.check(stages, strategies)
+    return strategies
+
+
+def _work(experiment: Experiment | DryRun, stages: Sequence[Stage], strategies: Sequence[str]) -> None:
     if "answers" in stages:
         experiment.answers()
     if "summaries" in stages:
@@ -269,6 +281,27 @@ def check_strategies(strategies: Sequence[str]) -> None:
     """Refuse strategies that do not exist, before anything costly begins."""
     for name in strategies:
         load_strategy(name)
+
+
+def _agree_to_costs(
+    path: Path,
+    config: Config,
+    work: Sequence[Stage],
+    strategies: Sequence[str],
+    options: ExecutionOptions,
+    intent: Intent,
+) -> None:
+    """Show what the stages take, and ask at a terminal, if that is more than some minutes or costs money."""
+    from selfreflect.cli.costs import announce_costs
+    from selfreflect.pipeline.dry_run import dry_run_directory
+
+    # strategies of one's own are code, which placeholders for replies might surprise
+    bundled = [name for name in strategies if ":" not in name]
+    costs = dry_run_directory(path, config, intent.binding(work), options, Quiet(), load_models=False)
+    _work(costs, [stage for stage in work if stage != "scores" or bundled or costs.run.summaries], bundled)
+    if announce_costs(costs, config) and can_ask() and not intent.yes and not agree("Start?"):
+        say("Nothing was started. The same command asks again; with --yes it does not.")
+        raise typer.Exit(130)
 
 
 def _agree_to_start_over(path: Path, yes: bool) -> None:

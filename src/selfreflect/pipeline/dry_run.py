@@ -108,10 +108,12 @@ def dry_run_directory(
     progress: Progress,
     *,
     fresh: bool = False,
+    load_models: bool = True,
 ) -> DryRun:
     """Look at the run directory at ``path``, if there is one, and change nothing there.
 
-    The arguments are those of :func:`~selfreflect.pipeline.experiment.open_experiment`.
+    The arguments are those of :func:`~selfreflect.pipeline.experiment.open_experiment`. Without
+    ``load_models``, judge tokens are not known, and prompts of local models are estimated.
 
     Raises:
         StoreError: the directory was made with other settings, or holds something else.
@@ -125,7 +127,7 @@ def dry_run_directory(
     if is_resumed and "scores" in stages:
         select_scoring(run, config)
     check_settings(run.manifest, stage_settings(config, stages, prompts), path)
-    return DryRun(run, config, prompts, options, progress)
+    return DryRun(run, config, prompts, options, progress, load_models=load_models)
 
 
 def dry_run_items(
@@ -147,13 +149,21 @@ class DryRun:
     """
 
     def __init__(
-        self, run: Run, config: Config, prompts: Prompts, options: ExecutionOptions, progress: Progress
+        self,
+        run: Run,
+        config: Config,
+        prompts: Prompts,
+        options: ExecutionOptions,
+        progress: Progress,
+        *,
+        load_models: bool = True,
     ) -> None:
         self.costs: list[StageCost] = []
         self.notes: list[str] = []
         self.run = run
         self._config = config
         self._prompts = prompts
+        self._load_models = load_models
         self._options = options
         self._models = ConfiguredModels(config, options, progress)
 
@@ -165,9 +175,6 @@ class DryRun:
 
     def plan(self, strategies: Sequence[str]) -> None:
         """Nothing is remembered."""
-
-    def check(self, stages: Sequence[Stage], strategies: Sequence[str]) -> None:
-        """No server is asked."""
 
     def answers(self) -> None:
         """Count what the missing answers take."""
@@ -189,6 +196,8 @@ class DryRun:
         self.costs.append(StageCost("scores", self._config.scores.judge, to_do, amounts))
 
     def _judge_tokens(self, tasks: Sequence[StageTask]) -> Amount:
+        if not self._load_models:
+            return UNKNOWN
         if kind_of(self._config.scores.judge) == "vllm+http":
             self._note("judge tokens are not known, since no server is asked; count them with a local judge")
             return UNKNOWN
@@ -218,7 +227,7 @@ class DryRun:
         """Run a stage with placeholders for replies."""
         spec = StageSpec(stage, self._config, self._prompts, self._options, tuple(strategies))
         chat = None
-        if tasks and spec.kind == "local":
+        if tasks and spec.kind == "local" and self._load_models:
             generator = cast("HFGenerator", self._models.generator(stage))
             check_model(self.run.manifest, stage, generator.facts, self.run.path)
             chat = generator.chat

@@ -9,7 +9,7 @@ from selfreflect.report.comparison import Contender, compare
 from selfreflect.report.measures import INFORMATION, Measure, control_values, run_measures
 from selfreflect.report.overview import StrategyResult, main_measure, sorted_results
 from selfreflect.report.run_records import RunRecords
-from selfreflect.report.sentences import pasted_answers, percent, share_sentence
+from selfreflect.report.sentences import pasted_answers, percent, sampling_warning, share_sentence
 from selfreflect.stats import FEWEST_TESTED
 from selfreflect.text import counted
 
@@ -129,10 +129,11 @@ def _control_cautions(
 
 def _answer_cautions(run: RunRecords) -> list[str]:
     sets = [run.answers[id_] for id_ in run.questions if id_ in run.answers]
-    total = sum(len(answers.answers) for answers in sets)
+    each = 2 * run.manifest.get("config", {}).get("answers", {}).get("num_answers", 0)
+    total = sum(len(answers.answers) or each for answers in sets)  # whose texts may not be loaded
     cut = sum(answers.truncated for answers in sets)
     sentences = []
-    if cut > CUT_OFF * total:
+    if total and cut > CUT_OFF * total:
         limits = {answers.max_new_tokens for answers in sets if answers.truncated}
         limit = f" after {limits.pop()} tokens" if len(limits) == 1 and None not in limits else ""
         sentences.append(
@@ -141,7 +142,8 @@ def _answer_cautions(run: RunRecords) -> list[str]:
         )
     sampled = [answers for answers in sets if answers.temperature and len(answers.answers) > 2]
     equal = sum(len(set(answers.answers)) == 1 for answers in sampled)
-    if equal >= _REPEATED and 2 * equal >= len(sampled):
+    sentences += [f"Beware: {sampling_warning(check)}" for check in run.sampling if check.is_suspect]
+    if not run.sampling and equal >= _REPEATED and 2 * equal >= len(sampled):
         sentences.append(
             f"All answers to {equal} of {counted(len(sampled), 'question')} are the same text although they "
             "were sampled: does the model's server ignore the temperature, or cache replies?"

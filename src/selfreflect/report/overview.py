@@ -26,7 +26,6 @@ from selfreflect.report.sentences import (
     OTHER_READER,
     answers_text,
     pasted_answers,
-    sampling_warning,
 )
 from selfreflect.stats import Estimate, clear_sign
 
@@ -234,8 +233,7 @@ def overview(run: RunRecords) -> Table:
     title = "; ".join(measure.title for measure in measures)
     if run.label:
         title += f" ({run.label})"
-    notes = [f"WARNING: {sampling_warning(check)}" for check in run.sampling if check.is_suspect]
-    notes += _overview_notes(run, results, measures, uneven)
+    notes = _overview_notes(run, results, measures, uneven)
     if different and not uneven:
         notes.append(
             "the strategies were scored on different questions, none in common: do not compare their means"

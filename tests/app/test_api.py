@@ -18,9 +18,9 @@ import pytest
 import tiny
 from app_server import ANSWERS, Client, by_first_letter, process, serving
 from command import run
+from fault_server import FaultServer
 from synthetic import informed_run, save
 
-from selfreflect.app import routes as app_meaning
 from selfreflect.app.jobs import WAITING, Job
 from selfreflect.app.routes import Meaning
 from selfreflect.app.schemas import AskBody, ScoreBody
@@ -63,7 +63,7 @@ def test_a_question_becomes_answers_summaries_scores_and_a_run(client: Client, r
     events = client.events(job)
     assert [number for number, _, _ in events] == list(range(1, len(events) + 1))
     kinds = [kind for _, kind, _ in events]
-    shown = [kind for kind in dict.fromkeys(kinds) if kind not in ("note", "stage", "status")]
+    shown = [kind for kind in dict.fromkeys(kinds) if kind not in ("note", "stage", "status", "advance")]
     assert shown == ["begun", "answers", "summary", "score", "information", "end"]
     drawn = [text for _, kind, data in events if kind == "answers" for text in data["texts"]]
     assert kinds.count("answers") == 2
@@ -400,7 +400,7 @@ def test_without_its_extra_meaning_is_not_offered_and_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert Meaning().installed
-    monkeypatch.setattr(app_meaning, "_NEEDED", ("not_there",))
+    monkeypatch.setattr(embedding, "_NEEDED", ("not_there",))
     monkeypatch.setattr(embedding, "_CARRIER", "not_there")
     with serving(tmp_path, work=lambda job: None, meaning=Meaning()) as client:
         assert client.get("/api/options").json()["meaning"] is False
@@ -430,8 +430,45 @@ def test_what_may_be_asked_for_is_said_and_described(client: Client) -> None:
     options = client.get("/api/options").json()
     assert [one["name"] for one in options["models"]] == ["model", "smollm2"]
     assert "sample_and_summarize" in options["strategies"]
+    assert options["about"].keys() == set(options["strategies"])
+    assert len(options["defaults"]["strategies"]) >= 2
+    assert options["server"] is None
     api = client.get("/api/openapi.json").json()
     assert {"/api/ask", "/api/score", "/api/runs", "/api/jobs/{id}/events"} <= api["paths"].keys()
+
+
+def test_a_server_that_the_app_was_started_with_answers_and_no_other(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SELFREFLECT_API_KEY", "sk-very-secret")
+    with FaultServer() as server, serving(tmp_path, model=model, base_url=server.url) as client:
+        assert client.get("/api/options").json()["server"] == server.url
+        body = {"model": "openai:any", "judge": "model", "temperature": 0.3, "top_p": 0.8}
+        job = client.finished(client.ask(**body, measures=["selfreflect"]))
+        assert job["status"] == "done", job
+        assert {(call.body["temperature"], call.body["top_p"]) for call in server.calls} >= {(0.3, 0.8)}
+        assert all(call.headers["authorization"] == "Bearer sk-very-secret" for call in server.calls)
+        exported = client.get(f"/api/runs/{job['run']}/export").text
+        assert "answer " in exported
+        assert "sk-very-secret" not in exported
+        sent = {"question": "?", "judge": "model", "model": "openai:any", "base_url": "http://127.0.0.1:9/v1"}
+        assert client.post("/api/ask", json=sent).status_code == 422  # nobody else chooses an address
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [path for path in files if b"sk-very-secret" in path.read_bytes()]
+
+
+def test_models_of_servers_are_refused_unless_the_app_was_started_for_them(client: Client) -> None:
+    refused = client.post("/api/ask", json={"question": "?", "judge": "model", "model": "openai:gpt-4o"})
+    assert refused.status_code == 422
+    assert "when you start the app" in refused.json()["error"]["message"]
+
+
+def test_a_run_says_which_stage_it_lacks(client: Client) -> None:
+    done = client.finished(client.ask(measures=["selfreflect"]))
+    failed = client.finished(client.ask(model="nobody/no-such-model", judge="model"))
+    assert (done["status"], failed["status"]) == ("done", "failed")
+    lacks = {run["id"]: run["lacks"] for run in client.get("/api/runs").json()["runs"]}
+    assert (lacks[done["run"]], lacks[failed["run"]]) == (None, "answers")
 
 
 # --- as a process of its own

@@ -325,12 +325,7 @@ def test_answers_are_grouped_by_spelling_or_by_meaning(page: Any, client: Client
     groups = shown.locator(".groups .what")
     shown.goto(f"{client.url}/#run={run}")
     shown.wait_for_selector("button.word")
-    assert groups.all_inner_texts() == [
-        "Lettuce.",
-        "Radishes, quickly.",
-        "Tomatoes and basil.",
-        "radishes quickly",
-    ]
+    assert groups.all_inner_texts() == ANSWERS  # in the order in which they were drawn
     shown.get_by_role("radio", name="meaning").check()
     shown.wait_for_selector(".groups li:has-text('2 spellings')")
     assert groups.all_inner_texts() == ["Radishes, quickly.", "Lettuce.", "Tomatoes and basil."]
@@ -403,7 +398,7 @@ def test_the_real_embedding_groups_what_means_the_same(chromium: Any, tmp_path: 
 def test_without_the_extra_the_page_says_what_to_install(
     chromium: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("selfreflect.app.routes._NEEDED", ("not_there",))
+    monkeypatch.setattr("selfreflect.models.embedder._NEEDED", ("not_there",))
     write_run(tmp_path / "one")
     with (
         serving(tmp_path, work=lambda job: None, meaning=Meaning()) as client,
@@ -445,12 +440,34 @@ def test_all_runs_can_be_reached(chromium: Any, tmp_path: Path) -> None:
         clean(watched)
 
 
+def test_a_failed_question_says_why_at_the_top_and_is_marked_in_the_list(
+    chromium: Any, client: Client
+) -> None:
+    with browser.watched(chromium, client.url) as watched:
+        opened(watched, client)
+        shown = watched.page
+        shown.fill("#question", "Who answers?")
+        shown.fill("#model", "nobody/no-such-model")
+        shown.click("button.primary")
+        box = shown.locator("#main .problem").first
+        box.wait_for()
+        assert "Could not load the model 'nobody/no-such-model'. Check its name" in box.inner_text()
+        assert "transformers" not in box.inner_text()  # one click away
+        shown.locator(".tag.lacks", has_text="failed: no answers").first.wait_for()
+        assert box.evaluate("box => box.getBoundingClientRect().top >= 0")
+        assert shown.locator(".question .exports").count() == 0
+        box.locator("summary").click()
+        assert box.locator("details").inner_text() != ""
+        assert watched.serious() == []
+
+
 def test_problems_are_said_where_they_arise(chromium: Any, client: Client) -> None:
     with browser.watched(chromium, client.url) as watched:
         opened(watched, client)
         shown = watched.page
         shown.fill("#question", "What?")
-        shown.uncheck("input[value=sample_and_summarize]")
+        for name in ("greedy", "sample_and_summarize"):
+            shown.uncheck(f"input[value={name}]")
         shown.click("button.primary")
         assert "at least one strategy" in shown.inner_text("#form-problem")
         shown.check("input[value=greedy]")

@@ -204,12 +204,14 @@ def test_a_token_is_needed_for_data_but_not_for_the_page_that_sends_it(locked: C
 
 
 def test_the_log_has_no_queries_and_no_tokens(client: Client, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level("INFO", logger="selfreflect.app"):
+    with caplog.at_level("DEBUG", logger="selfreflect.app"):
         client.get(f"/api/runs?limit=3&secret={TOKEN}", headers={"Authorization": f"Bearer {TOKEN}"})
         client.get("/nothing%0aGET /forged")
     assert "GET /api/runs 200" in caplog.messages
     assert TOKEN not in caplog.text
     assert r"GET /nothing GET /forged 404" in caplog.messages
+    quiet = [record.message for record in caplog.records if record.levelname == "DEBUG"]
+    assert quiet == ["GET /api/runs 200"]  # what the page fetches by itself does not fill the terminal
 
 
 def test_requests_that_are_not_http_do_no_harm(client: Client) -> None:

@@ -69,7 +69,7 @@ def test_where_the_judge_knows_the_answers_no_number_is_given_but_ways_out():
     )
     assert informed == (
         "The judge already knows these answers: it learns nothing from eight sampled answers, so no summary "
-        "can tell it anything. Use another judge, a context that only the model reads, or --reader blind."
+        "can tell it anything. Use another judge, a context that only the model reads, or the blind reader."
     )
     assert blind.endswith("Use another judge, or a context that only the model reads.")
 
@@ -78,7 +78,7 @@ def test_too_few_answers_are_said_to_be_too_few():
     text = information_sentence(information(None, None, undefined="unclear"), 1)
     assert text == (
         "Too few answers (one sampled answer), or too different ones, to say what a summary tells of them. "
-        "Draw more (--num-answers) or shorter ones (--max-new-tokens)."
+        "Draw more answers, or shorter ones."
     )
 
 

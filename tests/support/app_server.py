@@ -106,10 +106,11 @@ def serving(
     token: str | None = None,
     host: str = "127.0.0.1",
     meaning: Meaning | None = None,
+    base_url: str | None = None,
 ) -> Iterator[Client]:
     """A server in a thread. ``work`` replaces what a job does; what means the same is, without ``meaning``,
     what begins alike."""
-    models = ModelChoices([str(model)] if model else [])
+    models = ModelChoices([str(model)] if model else [], base_url)
     library = Library(root)
     queue = JobQueue(work or JobRunner(library, models, ExecutionOptions(device="cpu")))
     bound = listen(host, 0)

@@ -163,7 +163,9 @@ def _finishing(scope: Scope, send: Send) -> Send:
         if message["type"] == "http.response.start":
             MutableHeaders(scope=message).update(HEADERS)
             path = one_line(scope["path"])[:200]
-            log.info("%s %s %d", scope["method"], path, message["status"])
+            # what the page fetches by itself would fill the terminal
+            level = logging.DEBUG if scope["method"] == "GET" and message["status"] < 400 else logging.INFO
+            log.log(level, "%s %s %d", scope["method"], path, message["status"])
         await send(message)
 
     return finish

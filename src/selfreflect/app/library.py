@@ -113,6 +113,7 @@ class Library:
             entry.problem = without_paths(str(error))
             return entry
         facts = [fact for fact in manifest.models.values() if isinstance(fact, dict)]
+        entry.lacks = _first_missing(directory)
         models = dict.fromkeys(without_paths(str(fact.get("name", ""))) for fact in facts)
         entry.models = list(models)
         return entry
@@ -201,6 +202,15 @@ def _first_and_count(directory: RunDirectory) -> tuple[str | None, int | None]:
         while block := file.read(1 << 20):
             count += block.count(b"\n")
     return first, count
+
+
+def _first_missing(directory: RunDirectory) -> str | None:
+    """The first stage of which a run has no record."""
+    filled = {name for name, status in directory.files.items() if status.st_size}
+    for stage in ("answers", "summaries"):
+        if f"{stage}.jsonl" not in filled:
+            return stage
+    return None if filled & {"scores.jsonl", "information.jsonl"} else "scores"
 
 
 def _question_text(line: bytes) -> str | None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from inspect import getdoc
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request
@@ -136,6 +137,8 @@ def options(services: Shared) -> OptionsAnswer:
         version=__version__,
         models=choices,
         strategies=list(STRATEGIES),
+        about={name: (getdoc(function) or "").partition("\n")[0] for name, function in STRATEGIES.items()},
+        server=services.models.server,
         meaning=services.meaning.installed,
         defaults=AskBody(question="?", model=models[0], judge=models[0], brief=True),
         limits={
@@ -290,6 +293,7 @@ def question(id: Id, index: Index, services: Shared) -> dict[str, Any]:
     answers = records.answers.get(question.id)
     controls = records.controls.get(question.id)
     view: dict[str, Any] = question_view(question, answers, outcomes, controls=controls, guesses=False)
+    view["groups"].sort(key=lambda group: (-len(group), min(group)))  # as while the answers arrived
     view["problems"] = []
     for failure in records.failures:
         if failure.question_id == question.id and not failure.name:

@@ -50,10 +50,14 @@ class AskBody(RequestBody):
         list[Annotated[str, StringConstraints(max_length=100)]],
         Field(min_length=1, max_length=MAX_SUMMARIES),
         AfterValidator(_unique),
-    ] = ["sample_and_summarize"]
+    ] = ["greedy", "sample_and_summarize"]
     num_answers: int = Field(
         default=10, ge=1, le=MAX_ANSWERS, description="Answers per half; twice as many are drawn."
     )
+    temperature: float | None = Field(
+        default=None, ge=0, le=100, description="Of the answers; by default what suits the model."
+    )
+    top_p: float | None = Field(default=None, gt=0, le=1)
     brief: bool = Field(default=False, description="Ask for answers of a few words, with the demo's prompts.")
     seed: int = Field(default=0, ge=0, lt=2**53)
 
@@ -110,6 +114,10 @@ class OptionsAnswer(BaseModel):
     version: str
     models: list[ModelChoice]
     strategies: list[str]
+    about: dict[str, str] = Field(description="What each strategy does, in a sentence.")
+    server: str | None = Field(
+        description="Address of the server for models openai:NAME; null if the app allows none."
+    )
     meaning: bool = Field(
         description="Whether answers can be grouped by meaning, which needs the extra embed."
     )
@@ -125,6 +133,7 @@ class RunEntry(BaseModel):
     questions: int | None = Field(description="Their number, unless there are too many.")
     models: list[str]
     problem: str | None = Field(description="Why the run cannot be opened.")
+    lacks: str | None = Field(default=None, description="The first stage without any record.")
 
 
 class RunsAnswer(BaseModel):

@@ -22,6 +22,7 @@ from selfreflect.errors import ConfigError, excerpt
 from selfreflect.grouping import normal_form
 from selfreflect.models.base import Refusal, Reply, Request
 from selfreflect.models.judge import Judge
+from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.pipeline.experiment import Experiment, open_experiment
 from selfreflect.pipeline.models import ConfiguredModels, ModelProvider, StageGenerator
 from selfreflect.pipeline.options import ExecutionOptions, Work
@@ -47,13 +48,21 @@ BATCH = 8
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 
 
+def is_served(name: str) -> bool:
+    """Whether a name is that of a model on a server."""
+    return name.startswith("openai:")
+
+
 class ModelChoices:
     """The models that clients may use: smollm2, those named when the app was started, and names on the hub.
 
-    A client never names a directory. Directories named at the start are offered by their last part.
+    A client never names a directory. Directories named at the start are offered by their last part. A client
+    never names an address either: models of a server, ``openai:NAME``, are asked for at ``base_url``, any of
+    them if it is set, else only those named at the start. The key comes from the environment.
     """
 
-    def __init__(self, names: Sequence[str] = ()) -> None:
+    def __init__(self, names: Sequence[str] = (), base_url: str | None = None) -> None:
+        self.base_url = base_url
         self._names = {"smollm2": "smollm2"}
         for name in names:
             shown = Path(name).resolve().name if Path(name).is_dir() else name
@@ -64,14 +73,26 @@ class ModelChoices:
         """Names for a list of choices; those named at the start come first."""
         return [*list(self._names)[1:], "smollm2"]
 
+    @property
+    def server(self) -> str | None:
+        """The address of the server, without credentials; None if no model of a server may be used."""
+        if self.base_url is None and not any(map(is_served, self._names)):
+            return None
+        return endpoint(self.base_url).url
+
     def resolve(self, name: str) -> str:
         """The name to load.
 
         Raises:
             ConfigError: ``name`` is neither offered nor the name of a model on the hub.
         """
-        if name in self._names:
-            return self._names[name]
+        if name in self._names or (self.base_url is not None and is_served(name)):
+            return self._names.get(name, name)
+        if is_served(name):
+            raise ConfigError(
+                f"{excerpt(name)} is a model of a server. Allow it when you start the app: "
+                f"selfreflect app --model openai:NAME, and --base-url URL if the server is not OpenAI's"
+            )
         if not _HUB_NAME.fullmatch(name) or ".." in name or Path(name).exists():
             raise ConfigError(
                 f"unknown model {excerpt(name)}. Choose one of {', '.join(self.offered)}, or a hub name such "
@@ -118,10 +139,14 @@ class JobRunner:
         sections: dict[str, dict[str, Any]] = {"scores": scores}
         if isinstance(body, AskBody):
             model = self._choices.resolve(body.model)
-            common = {"model": model, "seed": body.seed}
+            common: dict[str, Any] = {"model": model, "seed": body.seed}
+            if is_served(model):
+                common["base_url"] = self._choices.base_url
+            chosen = {"temperature": body.temperature, "top_p": body.top_p}
             sections["answers"] = {
                 **common,
                 **sampling_of(model),
+                **{name: value for name, value in chosen.items() if value is not None},
                 "num_answers": body.num_answers,
                 "max_new_tokens": ANSWER_TOKENS,
             }
@@ -182,6 +207,8 @@ class JobProgress:
 
     def __init__(self, job: Job) -> None:
         self.job = job
+        self._done = 0
+        """Of the current stage."""
         self._groups: dict[str, int] = {}
         self._shown: set[tuple[str, str]] = set()
         self.hooks = ExitStack()
@@ -198,6 +225,7 @@ class JobProgress:
     def stage(self, name: str, total: int) -> Iterator[JobProgress]:
         try:
             self.job.check()
+            self._done = 0
             self.job.events.add("stage", name=name, total=total)
             yield self
         finally:
@@ -206,6 +234,8 @@ class JobProgress:
     def advance(self, count: int = 1, failed: int = 0) -> None:
         self.job.check()
         self.show_records()
+        self._done += count
+        self.job.events.add("advance", done=self._done)
 
     def add(self, work: Work) -> None:
         """Answers are shown themselves."""

@@ -23,7 +23,13 @@ def app_command(
         "--root DIR", "Directory of runs: new ones are stored and earlier ones shown.", Path("runs")
     ),
     model: list[str] = option(
-        "--model NAME", "Offer this model too: a hub name or a local directory. Can be repeated.", []
+        "--model NAME",
+        "Offer this model too: a hub name, a local directory, or a model of a server as openai:NAME, with "
+        "the key in the environment. Can be repeated.",
+        [],
+    ),
+    base_url: str | None = option(
+        "--base-url URL", "Let people use any model of this server, as openai:NAME. [default: none]"
     ),
     host: str = option(
         "--host ADDRESS", "Listen on this address; others than localhost need --allow-remote.", "127.0.0.1"
@@ -54,7 +60,7 @@ def app_command(
     make_folder(root)
     socket = listen(host, port)
     address = url(host, socket.getsockname()[1], token)
-    models, options = ModelChoices(model), overrides.execution
+    models, options = ModelChoices(model, base_url), overrides.execution
     try:
         # the socket listens already, so that the page can be opened before the server answers
         say(f"selfreflect is at {address}\nRuns are kept in {root}. Stop with Ctrl-C.")

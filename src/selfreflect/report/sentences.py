@@ -6,7 +6,7 @@ from selfreflect.records import Control, Controls, Information, Reader, Sampling
 
 _NUMBERS = "no one two three four five six seven eight nine ten eleven twelve".split()
 
-OTHER_READER = "another judge, a context that only the model reads, or --reader blind"
+OTHER_READER = "another judge, a context that only the model reads, or the blind reader"
 """What to use where the judge already knows the answers."""
 OTHER_JUDGE = "another judge, or a context that only the model reads"
 """The same where the judge does not see the question anyway."""
@@ -57,7 +57,7 @@ def information_sentence(information: Information, answers: int | None, subject:
     if information.undefined == "unclear":
         return (
             f"Too few answers ({sampled}), or too different ones, to say what a summary tells of them. "
-            "Draw more (--num-answers) or shorter ones (--max-new-tokens)."
+            "Draw more answers, or shorter ones."
         )
     return f"What {subject[:1].lower()}{subject[1:]} tells was not measured: {information.why.rstrip('.')}."
 

@@ -4,7 +4,7 @@ import { ApiError, download, follow, get, post, takeToken } from "./client.js";
 import { save } from "./csv.js";
 import { cut, element, label, prose, visible } from "./dom.js";
 import { groupingChoice } from "./grouping.js";
-import { liveView, Progress } from "./live.js";
+import { liveView, problemBox, Progress, spoken } from "./live.js";
 import { shareText } from "./bits.js";
 import { questionPanel, scoreText } from "./question.js";
 import { groupsCsv, wordsCsv } from "./rows.js";
@@ -40,13 +40,13 @@ const announce = (text) => (byId("announcements").textContent = text);
 
 function problem(error) {
   const hint = error.kind === "token" ? " The app printed it when it started." : "";
-  return element("p", { class: "problem", role: "alert" }, prose(`${error.message}${hint}`));
+  return problemBox(`${error.message}${hint}`);
 }
 
 // --- the form
 
 async function fillForm() {
-  const { models, strategies, defaults, limits } = await options();
+  const { models, strategies, about, server, defaults, limits } = await options();
   byId("models").append(...models.map((model) => element("option", { value: model.name, label: model.note || model.name })));
   byId("model").value = defaults.model;
   byId("judge").value = defaults.judge;
@@ -59,11 +59,30 @@ async function fillForm() {
         "label",
         { class: "check" },
         element("input", { type: "checkbox", name: "strategy", value: name, checked: defaults.strategies.includes(name) }),
-        name,
+        element("span", {}, name, element("span", { class: "small quiet about" }, about[name] ?? "")),
       ),
     ),
   );
+  const hint = byId("server-hint");
+  hint.hidden = server === null;
+  hint.textContent = `openai:NAME is a model of the server at ${visible(server ?? "")}. Its key comes from the environment of the app’s process: it is never typed here, sent to this page or stored.`;
+  showEstimate();
 }
+
+/** Seconds of the last question with this model and judge, and the work that it took. Kept in this browser. */
+const timesKey = () => `selfreflect-time ${byId("model").value.trim()} ${byId("judge").value.trim()}`;
+const workOf = (strategies) => Number(byId("num-answers").value) * (1 + strategies);
+
+function showEstimate() {
+  const [seconds, work] = JSON.parse(localStorage.getItem(timesKey()) ?? "[0, 0]");
+  byId("estimate").textContent =
+    work > 0 ? `About ${spoken((seconds * workOf(checked("strategy").length)) / work)}, as measured last time.` : "How long it takes is known after the first question.";
+}
+
+/** The question that this page asked last. */
+let timed = null;
+
+const optionalNumber = (id) => (byId(id).value === "" ? null : Number(byId(id).value));
 
 const checked = (name) => [...document.querySelectorAll(`input[name=${name}]:checked`)].map((box) => box.value);
 
@@ -85,11 +104,14 @@ async function ask(event) {
     measures,
     reader: byId("reader").value,
     num_answers: Number(byId("num-answers").value),
+    temperature: optionalNumber("temperature"),
+    top_p: optionalNumber("top-p"),
     brief: byId("brief").checked,
     seed: Number(byId("seed").value),
   };
   try {
     const job = await post("/api/ask", body);
+    timed = { id: job.id, key: timesKey(), work: workOf(strategies.length), start: performance.now() };
     location.hash = `job=${job.id}&of=${2 * body.num_answers}`;
   } catch (error) {
     message.textContent = visible(error.message);
@@ -127,6 +149,11 @@ async function showJob(id, wanted, signal) {
     const change = progress.heard(kind, data);
     if (change !== null) announce(change);
     if (kind === "begun" || kind === "end") refreshLists();
+    if (kind === "status" && data.status === "running" && timed?.id === id) timed.start = performance.now();
+    if (kind === "end" && data.status === "done" && timed?.id === id) {
+      localStorage.setItem(timed.key, JSON.stringify([(performance.now() - timed.start) / 1000, timed.work]));
+      showEstimate();
+    }
     if (kind === "answers" && choice.chosen === "meaning") regroup();
     redraw();
   };
@@ -169,7 +196,7 @@ async function showEnd(progress, live, signal) {
   }
   const ended = progress.ended.status === "done" ? [] : [element("p", { class: "line" }, progress.line)];
   const problems = progress.ended.error ? [problem(progress.ended.error)] : [];
-  result.replaceChildren(questionView(run, 0, view, null, (await options()).meaning), ...ended, ...problems);
+  result.replaceChildren(...problems, ...ended, questionView(run, 0, view, null, (await options()).meaning));
 }
 
 // --- one run
@@ -190,9 +217,8 @@ function questionView(run, index, view, back, meaning) {
     { class: "question", "data-run": run },
     back,
     element("h2", {}, label(view.text, 500)),
-    view.problems.map((text) => element("p", { class: "problem" }, prose(text))),
-    panel,
-    exports(run, view),
+    view.problems.map(problemBox),
+    ...(view.answers.length === 0 ? [element("p", { class: "quiet" }, "There are no answers, so there is nothing to show.")] : [panel, exports(run, view)]),
   );
 }
 
@@ -306,7 +332,8 @@ let shownRuns = RUNS_PAGE;
 async function refreshLists() {
   try {
     const [list, queue] = await Promise.all([runsTo(shownRuns), get("/api/jobs")]);
-    const entries = list.runs.map(runEntry);
+    const current = new Set(queue.jobs.filter((job) => job.status === "running").map((job) => job.run));
+    const entries = list.runs.map((run) => runEntry(run, current));
     byId("runs").replaceChildren(...(entries.length > 0 ? entries : [element("li", { class: "quiet" }, "None yet.")]));
     byId("more-runs").hidden = !list.more;
     showQueue(queue.jobs.filter((job) => job.status === "running" || job.status === "waiting"));
@@ -327,13 +354,17 @@ async function runsTo(count) {
   return { runs: [...runs.values()], more };
 }
 
-function runEntry(run) {
+const LACKS = { answers: "failed: no answers", summaries: "no summaries", scores: "not scored" };
+
+function runEntry(run, current) {
   const when = new Date(run.changed * 1000).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
   const what = run.problem === null ? `${when} · ${run.name}` : `${run.name} cannot be opened: ${run.problem}`;
   const title = label(run.question ?? run.name, 120);
+  const lacks = run.problem === null && run.lacks !== null && !current.has(run.id);
+  const mark = lacks ? [" ", element("span", { class: "tag lacks" }, LACKS[run.lacks])] : [];
   const many = run.questions > 1 ? element("span", { class: "quiet" }, ` and ${run.questions - 1} more`) : null;
   const link = run.problem === null ? element("a", { href: `#run=${run.id}` }, title, many) : element("span", {}, title);
-  return element("li", {}, link, element("p", { class: "facts" }, cut(visible(what), 300)));
+  return element("li", {}, link, mark, element("p", { class: "facts" }, cut(visible(what), 300)));
 }
 
 function showQueue(jobs) {
@@ -376,6 +407,7 @@ function examples() {
 takeToken();
 examples();
 byId("ask").addEventListener("submit", ask);
+byId("ask").addEventListener("change", showEstimate);
 for (const box of ["question", "context"]) {
   byId(box).addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) byId("ask").requestSubmit();
@@ -389,7 +421,8 @@ window.addEventListener("hashchange", () => {
   takeToken();
   route();
   byId("main").focus({ preventScroll: true });
-  if (byId("main").getBoundingClientRect().top > innerHeight / 2) byId("main").scrollIntoView();
+  const { top } = byId("main").getBoundingClientRect();
+  if (top < 0 || top > innerHeight / 2) byId("main").scrollIntoView();
 });
 fillForm().catch((error) => byId("form-problem").append(error instanceof ApiError ? problem(error) : visible(`${error}`)));
 refreshLists();

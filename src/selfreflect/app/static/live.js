@@ -22,7 +22,7 @@ export class Progress {
   }
 
   heard(kind, data) {
-    const taken = { begun: this.begun, status: this.status, note: this.note, stage: this.stage, answers: this.drawn, summary: this.summary };
+    const taken = { advance: this.advanced, begun: this.begun, status: this.status, note: this.note, stage: this.stage, answers: this.drawn, summary: this.summary };
     const rest = { score: this.score, information: this.informed, failure: this.failure, end: this.end };
     return { ...taken, ...rest }[kind]?.call(this, data) ?? null;
   }
@@ -46,7 +46,21 @@ export class Progress {
   stage(data) {
     this.line = STAGES[data.name] ?? data.name;
     this.current = data.name;
+    this.total = data.total;
+    this.done = 0;
+    this.since = performance.now();
     return this.line;
+  }
+
+  advanced(data) {
+    this.done = data.done;
+  }
+
+  /** Seconds left of the current stage; null while nobody can say. */
+  get left() {
+    const [done, all] = this.current === "answers" ? [this.answers.length, this.wanted] : [this.done, this.total];
+    if (!done || !all || done >= all || this.ended !== null) return null;
+    return ((performance.now() - this.since) / 1000 / done) * (all - done);
   }
 
   drawn(data) {
@@ -89,10 +103,22 @@ export class Progress {
   /** The shape of a finished question, without distances; grouped by spelling until groups by meaning arrive. */
   get view() {
     const spelt = this.groups.filter((group) => group !== undefined);
-    const groups = (this.meaning === null ? spelt : joinedGroups(this.meaning.groups, spelt, this.answers.length)).sort((a, b) => b.length - a.length);
+    const groups = (this.meaning === null ? spelt : joinedGroups(this.meaning.groups, spelt, this.answers.length)).sort((a, b) => b.length - a.length || a[0] - b[0]);
     const summaries = [...this.summaries.values()];
     return { id: "", text: this.question, kind: "", context: "", answers: this.answers, masked: 0, groups, words: [], summaries, controls: [] };
   }
+}
+
+/** Say a number of seconds in words. */
+export const spoken = (seconds) => (seconds < 90 ? `${Math.max(1, Math.round(seconds))} s` : `${Math.round(seconds / 60)} min`);
+
+/** An error, at first in one sentence; the rest of what a library or server said is one click away. */
+export function problemBox(message) {
+  const loading = /^(could not load [^:]*):\s*(.*)$/su.exec(message);
+  const long = /^(.{20,200}?[.!?])\s+(.{80,})$/su.exec(message);
+  const [said, rest] = loading ? [`Could${loading[1].slice(5)}. Check its name, and whether it is on this machine or the network.`, loading[2]] : long ? [long[1], long[2]] : [message, ""];
+  const more = rest === "" ? null : element("details", {}, element("summary", {}, "details"), prose(rest));
+  return element("div", { class: "problem", role: "alert" }, prose(said), more);
 }
 
 const blank = (name) => ({
@@ -114,13 +140,13 @@ export function liveView(progress, stop, grouping) {
   const bars = element("div", {});
   const groups = element("section", { hidden: true }, element("h3", {}, "Sampled answers"), grouping, bars);
   const cards = element("section", { "aria-label": "Summaries" });
-  const parts = element("div", { class: "two-parts" }, groups, cards);
-  const root = element("div", { class: "live" }, heading, element("div", { class: "status" }, line, bar, button), newest, problems, parts);
+  const parts = element("div", { class: "two-parts" }, cards, groups);
+  const root = element("div", { class: "live" }, heading, problems, element("div", { class: "status" }, line, bar, button), newest, parts);
   const drawn = { answers: -1, meaning: null, summaries: "" };
 
   const update = () => {
     heading.replaceChildren(label(progress.question, 500));
-    line.textContent = progress.line;
+    line.textContent = progress.left === null ? progress.line : `${progress.line}, about ${spoken(progress.left)} left in this step`;
     showBar(bar, progress);
     button.hidden = progress.ended !== null;
     const view = progress.view;
@@ -149,12 +175,15 @@ function showBar(bar, progress) {
   if (progress.current === "answers" && progress.wanted) {
     bar.max = progress.wanted;
     bar.value = progress.answers.length;
+  } else if (progress.total) {
+    bar.max = progress.total;
+    bar.value = progress.done;
   } else bar.removeAttribute("value");
 }
 
 export function problemLines(progress) {
-  const lines = progress.problems.map((text) => element("p", { class: "problem" }, prose(text)));
+  const lines = progress.problems.map(problemBox);
   const error = progress.ended?.error;
-  if (error) lines.push(element("p", { class: "problem" }, prose(error.message)));
+  if (error) lines.push(problemBox(error.message));
   return lines;
 }

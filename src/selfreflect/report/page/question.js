@@ -140,7 +140,7 @@ export function questionPanel(view, options = {}) {
     words.replaceChildren(...summaries.map((summary) => maskedAnswers(view, summary, options, state.shows)));
   };
   const panel = element("div", { class: "question-panel" }, contextBox(view));
-  panel.append(element("div", { class: "two-parts" }, groups, element("section", {}, summaryCards(view))), controlTable(view, scoreText));
+  panel.append(element("div", { class: "two-parts" }, element("section", {}, summaryCards(view)), groups), controlTable(view, scoreText));
   panel.regroup = (groups) => {
     view.groups = groups;
     redraw();

@@ -84,6 +84,14 @@ def test_only_confidences_and_labels(tmp_path: Path) -> None:
     assert predictions[0]["audit"]["n"] == 10
 
 
+def test_a_stated_confidence_is_compared_with_the_samples(tmp_path: Path) -> None:
+    rows = [{"id": str(n), "answers": ["a"] * n + ["b"] * (4 - n), "confidence": 1} for n in (2, 3, 4)]
+    path = written(tmp_path / "a.json", rows)
+    (line,) = [line for line in run("uncertainty", path, "--json").json if "cmfg" in line]
+    assert line == {"cmfg": pytest.approx((0.5 + 0.75 + 1) / 3), "n": 3}
+    assert "cMFG 0.750 on 3 questions" in " ".join(run("uncertainty", path).stdout.split())
+
+
 def test_log_probabilities_bring_their_estimators(tmp_path: Path) -> None:
     rows = [{**question, "logprobs": [[-0.5, -1.0] for _ in question["answers"]]} for question in QUESTIONS]
     of_questions, _ = lines(written(tmp_path / "a.json", rows))
@@ -183,6 +191,7 @@ def test_a_run_directory_without_answers(tmp_path: Path) -> None:
         ({"correct": 0.5}, ["record 2", "'correct' must be true, false, 1 or 0"]),
         ({"logprobs": [[-1.0]]}, ["record 2", "1 entries for 4 answers"]),
         ({"logprobs": [[-1.0]] * 3 + [[0.5]]}, ["record 2", "holds '0.5'"]),
+        ({"logprobs": [[-1.0]] * 3 + [[-(10**400)]]}, ["record 2", "a number up to 0"]),
         ({"logprobs": [[-1.0]] * 3 + [[]]}, ["record 2", "entry 4", "must be a list"]),
         ({"logprobs": [[-1.0]] * 3 + [[-0.1] * 90]}, ["record 2", "another tokenizer"]),
         ({"tokens": [["Pa", "ris"]] * 2 + [["Lyon"], ["X"]]}, ["record 2", "do not spell it"]),
@@ -213,6 +222,7 @@ def test_a_not_a_number_in_parquet_is_refused(tmp_path: Path) -> None:
         (["--measures", "f1"], "no measure 'f1'"),
         (["--similarity", "cosine"], "no similarity 'cosine'"),
         (["--sizes", "5,many"], "'many' is not a number"),
+        (["--sizes", "9" * 5000], "is not a number of answers"),
         (["--sizes", "99"], "no question has 99 answers"),
         (["--num-answers", "99"], "no question has 99 answers"),
     ],

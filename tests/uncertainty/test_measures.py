@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.uncertainty.calibration import brier_parts, ece, smooth_ece
 from selfreflect.uncertainty.measures import MEASURES, faithfulness, measure, measure_all
-from selfreflect.uncertainty.selective import risk_curve
 from selfreflect.uncertainty.tally import Tally
 
 COLUMNS = "accuracy ece_10_left ece_10_right ece_exact brier constant auroc length aurc".split()
@@ -141,6 +140,8 @@ def test_identities(answers: list[tuple[float, bool]]) -> None:
     scores, correct = zip(*answers, strict=True)
     tally = Tally.of(scores, correct)
     parts = brier_parts(tally)
+    assert value("brier_reliability", scores, correct) == pytest.approx(parts.reliability)
+    assert value("brier_resolution", scores, correct) == pytest.approx(parts.resolution)
     assert value("brier", scores, correct) == pytest.approx(
         parts.reliability - parts.resolution + parts.uncertainty
     )
@@ -154,9 +155,6 @@ def test_identities(answers: list[tuple[float, bool]]) -> None:
         assert value("prr", correct, correct) == pytest.approx(1)
         assert value("prr", [0.5] * len(answers), correct) == 0
     assert value("e_aurc", correct, correct) == pytest.approx(0, abs=1e-12)
-    curve = risk_curve(tally)
-    assert curve.coverage[-1] == pytest.approx(1)
-    assert curve.risk[-1] == pytest.approx(1 - accuracy)
 
 
 @given(answered)

@@ -202,7 +202,7 @@ def _with_answers(questions: Sequence[AnsweredQuestion], number: int) -> list[An
 
 
 def _number(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
+    if not (text.isdecimal() and len(text) < 10) or int(text) < 1:
         raise ConfigError(f"--sizes: {text!r} is not a number of answers, such as 5,10,20")
     return int(text)
 
@@ -232,6 +232,9 @@ def _emit(assessment: Assessment, results: dict[str, list[Prediction]]) -> None:
                 "correct": {name: labels[index] for name, labels in assessment.labels.items()},
             }
         )
+    if assessment.stated_faithfulness is not None:
+        value, count = assessment.stated_faithfulness
+        emit({"cmfg": value, "n": count})
     for rows in results.values():
         for row in rows:
             line: dict[str, Any] = {"classes": assessment.method.rule.name, **asdict(row)}

@@ -16,7 +16,7 @@ from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.estimators import ESTIMATORS, NoValue, Samples, choose_estimators, estimate
 from selfreflect.uncertainty.length_audit import LengthAudit, audit_length
-from selfreflect.uncertainty.measures import MEASURES, Measurement, measure_all
+from selfreflect.uncertainty.measures import MEASURES, Measurement, faithfulness, measure_all
 from selfreflect.uncertainty.question import AnsweredQuestion
 from selfreflect.uncertainty.recalibrate import FOLDS, cross_fit
 from selfreflect.uncertainty.similarity import SIMILARITIES, make_similarity, prepare, words
@@ -90,6 +90,20 @@ class Assessment:
             counted = None if answer is None else float(len(words(answer)))
             lengths.append(counted if question.length is None else question.length)
         return lengths
+
+    @cached_property
+    def stated_faithfulness(self) -> tuple[float, int] | None:
+        """cMFG of stated confidences against the modal share, and the number of questions with both; None
+        without any."""
+        pairs = []
+        for one in self.samples:
+            stated, share = (estimate(ESTIMATORS[name], one) for name in ("stated", "modal_share"))
+            if not isinstance(stated, NoValue) and not isinstance(share, NoValue):
+                pairs.append((stated, share))
+        if not pairs:
+            return None
+        stated_column, shares = zip(*pairs, strict=True)
+        return faithfulness(stated_column, shares), len(pairs)
 
     def missing(self, estimator: str) -> dict[str, int]:
         """How many questions lack a value, by reason."""

@@ -88,6 +88,17 @@ MEASURES = {
         calibration.smooth_ece, "calibration error, smoothed with a kernel", probability=True
     ),
     "brier": OutcomeMeasure(calibration.brier, "mean squared error of the confidence", probability=True),
+    "brier_reliability": OutcomeMeasure(
+        lambda tally: calibration.brier_parts(tally).reliability,
+        "part of the Brier score that calibration can remove",
+        probability=True,
+    ),
+    "brier_resolution": OutcomeMeasure(
+        lambda tally: calibration.brier_parts(tally).resolution,
+        "how far the accuracy at each confidence is from the overall one",
+        higher_is_better=True,
+        probability=True,
+    ),
     "log_loss": OutcomeMeasure(
         calibration.log_loss,
         f"negative log-likelihood in nats, confidences clipped at {calibration.CLIP:g}",

@@ -19,6 +19,8 @@ from selfreflect.uncertainty.question import AnsweredQuestion, TokenLogprobs
 _EXTRA_TOKENS = 2
 """Tokens without text, such as the end of a text, that an answer may have."""
 
+_LARGEST = 1e300
+
 
 def read_answered_questions(source: str | Path, gold: str = "gold") -> list[AnsweredQuestion]:
     """Read a .json, .jsonl, .csv or .parquet file, or standard input for ``"-"``.
@@ -66,7 +68,7 @@ def _list(row: Row, name: str, single: bool = False) -> list[Any]:
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
             parsed = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             if not single:
                 raise row.error(f"the field {excerpt(name)} is not a JSON list") from None
         else:
@@ -144,8 +146,9 @@ def _logprobs(
         if not isinstance(logprobs, list) or not logprobs:
             raise row.error(f"{what} must be a list with the log-probability of each token")
         for value in logprobs:
+            # an integer may be too large for a float, so it is compared before it is converted
             good = isinstance(value, int | float) and not isinstance(value, bool)
-            if not good or not math.isfinite(value) or value > 0:
+            if not good or not -_LARGEST <= value <= 0:
                 raise row.error(f"{what} holds {excerpt(value)}; a log-probability is a number up to 0")
         size = len(answer.encode("utf-8", "replace")) + _EXTRA_TOKENS
         if len(logprobs) > size or (tokens and len(tokens[number - 1]) != len(logprobs)):

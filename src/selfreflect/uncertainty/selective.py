@@ -6,26 +6,10 @@ area by a tenth. Every function takes a :class:`Tally` and returns one value for
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from selfreflect.stats import Floats
 from selfreflect.uncertainty.tally import Tally
-
-
-class RiskCurve(NamedTuple):
-    """Risk at the coverages at which no equal scores are separated; shapes (..., G)."""
-
-    coverage: Floats
-    risk: Floats
-
-
-def risk_curve(tally: Tally) -> RiskCurve:
-    """Share of wrong answers among the most confident ones."""
-    accepted = tally.counts[..., ::-1].cumsum(-1)
-    errors = tally.wrong[..., ::-1].cumsum(-1)
-    return RiskCurve(accepted / tally.n, errors / np.maximum(accepted, 1))
 
 
 def aurc(tally: Tally) -> Floats:

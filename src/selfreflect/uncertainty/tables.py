@@ -51,6 +51,12 @@ def _notes(assessment: Assessment) -> list[str]:
         f"{assessment.method.rule.name}. Similarity of eigv, deg, ecc and SAR: "
         f"{assessment.method.similarity}."
     ]
+    if assessment.stated_faithfulness is not None:
+        value, count = assessment.stated_faithfulness
+        notes.append(
+            f"cMFG {value:.3f} on {count} questions: how well the stated confidence follows the modal share; "
+            "1 is best, about 0.5 is always saying the same."
+        )
     for name in assessment.values:
         for reason, count in assessment.missing(name).items():
             notes.append(f"{name}: no value for {count} questions: {reason}.")

@@ -1,25 +1,31 @@
 """``selfreflect import`` and ``selfreflect export``: files or other run directories into a run directory, and
-a run directory into the layout of the published tool."""
+a run directory into files for other programs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 
 from msgspec import to_builtins
 
+from selfreflect.atomic import write_bytes
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import exit_with, say, say_next_step
+from selfreflect.cli.console import exit_with, make_folder, say, say_next_step
 from selfreflect.cli.items import say_notes
 from selfreflect.cli.settings import argument, option
 from selfreflect.config import Config
-from selfreflect.errors import ConfigError, excerpt
-from selfreflect.records import AnswerSet, Question, Score, Summary
-from selfreflect.sources.items import read_item_file
+from selfreflect.errors import ConfigError, DataError, excerpt
+from selfreflect.pipeline.records import records_by_judge, run_items
+from selfreflect.records import AnswerSet, Question, Score, Summary, dump_line
+from selfreflect.sources.items import read_item_file, to_plain
 from selfreflect.sources.published import read_published, write_published
 from selfreflect.store.merge import merge_runs
 from selfreflect.store.run import Run
 from selfreflect.text import counted
+
+Format = StrEnum("Format", ["published", "datasets", "items"])
+"""What a run is exported as."""
 
 
 def import_command(
@@ -108,19 +114,52 @@ def _join(runs: Sequence[Path], out: Path, leave_out: Sequence[str]) -> None:
 
 def export_command(
     run: Path = argument("RUN", "Run directory.", ...),
-    output: Path = option(
-        "--output DIR", "Directory for questions.json, test_answers.json, summaries.json.", ...
+    output: Path = option("--output DIR", "Directory for the files.", ...),
+    format: Format = option(
+        "--format",
+        "What to write: published (questions.json, test_answers.json and summaries.json of the published "
+        "tool), datasets (parquet files with a card, for datasets.load_dataset; needs the datasets extra), "
+        "or items (items.jsonl, for score --items).",
+        "published",
     ),
     suffix: str = option(
-        "--suffix TEXT", "Append this to names of summaries, as the published tool does.", "_summary"
+        "--suffix TEXT",
+        "With --format published: append this to names of summaries, as the published tool does.",
+        "_summary",
     ),
     overwrite: bool = option("--overwrite", "Replace existing files.", False),
 ) -> None:
-    """Write a run in the layout of the published tool.
+    """Write a run for other programs.
 
-    Its scorer reads questions.json, test_answers.json and summaries.json.
+    The scorer of the published tool reads questions.json, test_answers.json and summaries.json. A data set
+    has the parts answers and summaries, with the results of every judge.
     """
     stored = Run.load(run)
+    if format is Format.published:
+        _export_published(stored, output, suffix, overwrite)
+        return
+    if format is Format.items:
+        lines = [dump_line(to_plain(item)) + "\n" for item in run_items(stored)]
+        files = {"items.jsonl": "".join(lines).encode()}
+    else:
+        from selfreflect.report.dataset import dataset_files
+
+        name = run.resolve().name
+        files = dataset_files(records_by_judge(stored, name), name)
+    paths = {output / name: data for name, data in files.items()}
+    existing = [str(path) for path in paths if path.exists()]
+    if existing and not overwrite:
+        raise DataError(f"already there: {', '.join(existing)}. Use another directory, or --overwrite")
+    for path, data in paths.items():
+        make_folder(path.parent)
+        try:
+            write_bytes(path, data)
+        except OSError as error:
+            raise DataError(f"{path}: cannot be written: {error.strerror}") from error
+    say(f"wrote {output}: {', '.join(files)}")
+
+
+def _export_published(stored: Run, output: Path, suffix: str, overwrite: bool) -> None:
     left_out = write_published(
         stored.questions.values(),
         stored.answers.values(),

@@ -1,0 +1,87 @@
+"""A run as files for other programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from command import run, written
+
+from selfreflect.records import AnswerSet, Question, Score, Summary
+from selfreflect.store.run import Run
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    with Run.open(tmp_path / "run [x](y)", {}) as stored:
+        for number in range(2):
+            values = {"topic": "garden", "score": number} if number else {"topic": "\ud800"}
+            stored.append(Question(id=f"q{number}", text="Why?" * (number + 1), metadata=values))
+            halves = {"masked_out": ("a", "b"), "conditioning": ("c",)}
+            stored.append(AnswerSet(question_id=f"q{number}", model="m", **halves))
+            stored.append(Summary(question_id=f"q{number}", name="mine", text="<b>s</b>"))
+        stored.append(
+            Score(question_id="q0", summary="mine", value=0.5, stderr=None, token_tasks=3, judge="j")
+        )
+    return tmp_path / "run [x](y)"
+
+
+def test_a_data_set_loads_with_datasets(directory: Path, tmp_path: Path) -> None:
+    from datasets import load_dataset
+
+    out = tmp_path / "set"
+    outcome = run("export", directory, "--format", "datasets", "--output", out)
+    assert outcome.code == 0, outcome.stderr
+    options = {"split": "train", "cache_dir": str(tmp_path / "cache")}
+    summaries = load_dataset(str(out), "summaries", **options)
+    assert summaries["score"] == [0.5, None]
+    assert summaries["question"] == ["Why?", "Why?Why?"]
+    assert summaries["summary"] == ["<b>s</b>"] * 2
+    assert summaries["topic"] == ["\\ud800", "garden"]
+    assert summaries["metadata.score"] == [None, 1]
+    answers = load_dataset(str(out), "answers", **options)
+    assert answers["masked_out"] == [["a", "b"]] * 2
+    assert answers["score"] == [None, 1]
+    card = (out / "README.md").read_text(encoding="utf-8")
+    assert "2 questions, 2 answer sets, 2 summaries" in card
+    assert "Judge: j" in card
+    assert "[x](y)" not in card
+    again = run("export", directory, "--format", "datasets", "--output", out)
+    assert (again.code, "already there" in again.said) == (2, True)
+
+
+def test_exported_answers_and_items_are_items_again(directory: Path, tmp_path: Path) -> None:
+    for format in ("datasets", "items"):
+        assert run("export", directory, "--format", format, "--output", tmp_path / format).code == 0
+    items = tmp_path / "items" / "items.jsonl"
+    assert json.loads(items.read_text(encoding="utf-8").splitlines()[1])["metadata"] == {
+        "topic": "garden",
+        "score": 1,
+    }
+    for number, path in enumerate((items, tmp_path / "datasets" / "data" / "answers.parquet")):
+        out = tmp_path / str(number)
+        assert run("import", "--items", path, "--out", out).code == 0
+        stored = Run.load(out)
+        assert {key: one.answers for key, one in stored.answers.items()} == dict.fromkeys(
+            ("q0", "q1"), ("a", "b", "c")
+        )
+
+
+def test_a_run_with_nothing_yet_has_typed_columns(tmp_path: Path) -> None:
+    written(tmp_path / "q.txt", "Why?\n")
+    assert run("questions", "--questions", tmp_path / "q.txt", "--out", tmp_path / "r").code == 0
+    assert run("export", tmp_path / "r", "--format", "datasets", "--output", tmp_path / "d").code == 0
+    schema = pq.read_schema(tmp_path / "d" / "data" / "summaries.parquet")
+    assert (str(schema.field("score").type), str(schema.field("summary").type)) == ("double", "string")
+
+
+def test_a_data_set_without_pyarrow_names_the_extra(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    outcome = run("export", directory, "--format", "datasets", "--output", tmp_path / "d")
+    assert (outcome.code, "selfreflect[datasets]" in outcome.said) == (2, True)
+    assert not (tmp_path / "d").exists()

@@ -179,8 +179,10 @@ def _write_manifest(
         limit = source["total"] if source["limit"] is None else source["limit"]
         source |= {"part": "", "count": min(limit, source["total"])}
     if run.scoring:
-        own = {"config": settings, "models": models, "wall_time": times}
-        run.update_manifest(**{name: {"scores": section["scores"]} for name, section in own.items()})
+        own = {"config": settings, "models": models, "finished": finished, "wall_time": times}
+        run.update_manifest(
+            **{name: {"scores": section["scores"]} for name, section in own.items() if "scores" in section}
+        )
         return None
     run.update_manifest(
         models=models,

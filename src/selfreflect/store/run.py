@@ -249,7 +249,7 @@ class Run:
             return manifest
         own = self._manifests[self.scoring]
         sections = {}
-        for name in ("config", "models", "wall_time"):
+        for name in ("config", "models", "finished", "wall_time"):
             section = dict(getattr(manifest, name))
             section.pop("scores", None)
             sections[name] = section | getattr(own, name)

@@ -94,7 +94,7 @@ def new_questions(
     changes = compare_questions(run, question_set.questions)
     if changes.new or changes.gone or changes.edited:
         raise StoreError(
-            f"{excerpt(settings['source'], 200)} does not hold the questions of {run.path} any more: "
+            f"{excerpt(settings['source'], 200)} no longer holds the questions of {run.path}: "
             f"{changes.describe()}\nNothing was changed. Leave out --questions to go on with the questions "
             "in the directory, or pass --add-questions to take in new ones as well, or start over with "
             "another --out or with --fresh."

@@ -53,6 +53,18 @@ def test_no_time_is_told_from_the_few_sequences_that_end_first(monkeypatch: pyte
     assert stage.details() == ["64 tokens", "64 tokens/s"]
 
 
+def test_a_last_sequence_that_takes_long_is_not_always_about_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    stage = StageProgress(1)
+    stage.add(Work(units=1, asked=20))
+    clock.now = 20.0
+    stage.add(Work(tokens=400, ended=20))
+    stage.add(Work(asked=1))
+    assert stage.seconds_left() == pytest.approx(1)
+    clock.now = 60.0
+    assert stage.seconds_left() == pytest.approx(40)
+
+
 def test_stages_without_sequences_go_by_their_units(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     stage = StageProgress(4)
@@ -87,7 +99,16 @@ def test_whatever_is_reported_the_share_and_the_time_are_possible(
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.2, "0 s"), (99.4, "99 s"), (99.6, "2 min"), (3570, "1 h 0 min"), (12000, "3 h 20 min")],
+    [
+        (0.2, "0 s"),
+        (59, "59 s"),
+        (59.7, "1 min"),
+        (84, "1 min 20 s"),
+        (594, "9 min 50 s"),
+        (596, "10 min"),
+        (3580, "1 h 0 min"),
+        (12000, "3 h 20 min"),
+    ],
 )
 def test_a_duration(seconds: float, text: str) -> None:
     assert duration(seconds) == text

@@ -21,9 +21,12 @@ FEWEST_ENDED = 8
 
 
 def duration(seconds: float) -> str:
-    """A time for people: ``45 s``, ``12 min`` or ``3 h 20 min``."""
-    if seconds < 99.5:
+    """A time for people: ``45 s``, ``1 min 30 s``, ``12 min`` or ``3 h 20 min``."""
+    if seconds < 59.5:
         return f"{seconds:.0f} s"
+    if seconds < 595:
+        tens = round(seconds / 10) * 10
+        return f"{tens // 60} min {tens % 60} s" if tens % 60 else f"{tens // 60} min"
     hours, minutes = divmod(round(seconds / 60), 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
@@ -38,19 +41,22 @@ class StageProgress:
         self.work = Work()
         self.note = ""
         """What was said last, unless something was done since."""
-        self._start = monotonic()
+        self._start = self._last_end = monotonic()
         self._first_work: float | None = None
 
     def advance(self, count: int = 1, failed: int = 0) -> None:
         self.done += count
         self.failed += failed
         self.note = ""
+        self._last_end = monotonic()
 
     def add(self, work: Work) -> None:
         """Count work, from the first of which on the time is measured: loading a model is none."""
         if self._first_work is None:
             self._first_work = monotonic()
         self.work += work
+        if work.ended:
+            self._last_end = monotonic()
         if work.ended or work.tokens:
             self.note = ""
 
@@ -67,12 +73,16 @@ class StageProgress:
         return min(1.0, work.ended / (work.asked * (1 + not_begun)))
 
     def seconds_left(self) -> float | None:
-        """What remains will go at the speed so far; None before that can be told."""
+        """What remains will go at the speed so far; None before that can be told.
+
+        The last sequences may be the longest, or read the longest prompts. So nothing is expected to end
+        sooner than in the time for which nothing has ended by now.
+        """
         fraction = self.fraction
         if not fraction or 0 < self.work.ended < min(FEWEST_ENDED, self.work.asked):
             return None
         since = self._start if self._first_work is None else self._first_work
-        return (monotonic() - since) * (1 - fraction) / fraction
+        return max((monotonic() - since) * (1 - fraction) / fraction, monotonic() - self._last_end)
 
     @property
     def counts(self) -> str:

@@ -3,6 +3,9 @@ secret, and it quotes text from files or models with :func:`excerpt`."""
 
 from __future__ import annotations
 
+import re
+from importlib.metadata import PackageNotFoundError, requires
+
 
 class SelfReflectError(Exception):
     """Base class. The command line prints the message without a traceback and exits with 2."""
@@ -32,9 +35,35 @@ class MissingExtraError(SelfReflectError):
     """An optional package is needed; the message names the extra that installs it."""
 
     def __init__(self, purpose: str, extra: str) -> None:
+        packages = " ".join(f"'{package}'" for package in requirements(extra))
         super().__init__(
-            f"{purpose} needs an optional package. Install it with: pip install 'selfreflect[{extra}]'"
+            f"{purpose} needs an optional package. Install it with: pip install '.[{extra}]' in a clone of "
+            f"selfreflect, or anywhere with: pip install {packages}"
         )
+
+
+def requirements(extra: str = "") -> list[str]:
+    """What this package needs, or one of its extras does, as pip takes it: ``["matplotlib>=3.10"]``."""
+    try:
+        lines = requires("selfreflect") or []
+    except PackageNotFoundError:  # run from a folder
+        return []
+    packages = []
+    for line in lines:
+        package, _, marker = line.partition(";")
+        match = re.search(r"extra *== *['\"]([\w-]+)", marker)
+        if (match[1] if match else "") == extra:
+            packages.append(package.strip())
+    return packages
+
+
+def missing_package(error: ModuleNotFoundError) -> str | None:
+    """A sentence on a package that this one needs and that is not installed; None for any other module."""
+    name = (error.name or "").partition(".")[0]
+    for requirement in requirements():
+        if name and re.match(rf"{re.escape(name)}(?![\w-])", requirement):
+            return f"the package {name} is not installed. Install it with: pip install '{requirement}'"
+    return None
 
 
 def excerpt(text: object, limit: int = 60) -> str:

@@ -407,7 +407,7 @@ def test_without_its_extra_meaning_is_not_offered_and_says_what_to_install(
         job = client.ask(model="smollm2")
         answer = client.get(f"/api/jobs/{job}/groups")
         assert (answer.status_code, answer.json()["error"]["kind"]) == (422, "missingextra")
-        assert "pip install 'selfreflect[embed]'" in answer.json()["error"]["message"]
+        assert "pip install '.[embed]'" in answer.json()["error"]["message"]
 
 
 def test_half_a_surrogate_pair_is_taken_as_it_is_or_refused(client: Client) -> None:
@@ -559,4 +559,4 @@ def test_without_its_packages_the_command_says_what_to_install(
     monkeypatch.delitem(sys.modules, "selfreflect.app.server", raising=False)
     outcome = run("app", "--root", tmp_path)
     assert outcome.code == 2
-    assert "pip install 'selfreflect[app]'" in outcome.said
+    assert "pip install '.[app]'" in outcome.said

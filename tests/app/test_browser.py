@@ -407,7 +407,7 @@ def test_without_the_extra_the_page_says_what_to_install(
         opened(watched, client)
         watched.page.click("#runs a")
         watched.page.wait_for_selector("button.word")
-        assert "pip install 'selfreflect[embed]'" in watched.page.inner_text(".question-panel")
+        assert "pip install '.[embed]'" in watched.page.inner_text(".question-panel")
         assert watched.page.get_by_role("radio", name="meaning").count() == 0
         clean(watched)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -130,16 +129,6 @@ def test_people_get_tables_and_curves_are_written(model: Path, tmp_path: Path) -
         *(("answers", "1"), ("answers", "2"), ("words", "2"), ("summaries", "1"), ("words", "3"))
     ]  # 1500 words of context do not fit the judge
     assert "<svg" in (out / "scaling.svg").read_text(encoding="utf-8")
-
-
-def test_without_matplotlib_the_numbers_are_written(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    outcome = bench(model, [ITEM], tmp_path, "--only", "c", "--output", tmp_path / "out")
-    assert outcome.code == 0
-    assert "pip install 'selfreflect[plots]'" in outcome.said
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["bench.json", "scaling.csv"]
 
 
 @pytest.mark.parametrize("only", ["c", "b,a", " c , a "])

@@ -54,13 +54,13 @@ def test_no_answers_alike_answers_and_odd_ones_are_grouped_too(grouping, answers
 
 def test_without_the_extra_it_is_named(monkeypatch):
     monkeypatch.setattr(embedding, "_CARRIER", "not_there")
-    with pytest.raises(MissingExtraError, match=r"selfreflect\[embed\]"):
+    with pytest.raises(MissingExtraError, match=r"\.\[embed\]"):
         MeaningGroups()
 
 
 def test_an_extra_that_cannot_be_imported_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    with pytest.raises(MissingExtraError, match=r"selfreflect\[embed\]"):
+    with pytest.raises(MissingExtraError, match=r"\.\[embed\]"):
         MeaningGroups()
 
 

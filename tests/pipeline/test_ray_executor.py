@@ -165,10 +165,7 @@ def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.syspath_prepend(tmp_path)  # which the driver's process inherits
     refused = answers(tmp_path, "--executor", "ray")
     assert refused.code == 2
-    assert (
-        "--executor ray needs an optional package. Install it with: pip install 'selfreflect[ray]'"
-        in refused.said
-    )
+    assert "--executor ray needs an optional package. Install it with: pip install '.[ray]'" in refused.said
 
 
 def test_an_error_of_ray_itself_is_one_line_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,7 @@ def test_without_the_package_the_extra_is_named(
     monkeypatch.setitem(sys.modules, tracker, None)
     refused = run("report", finished, "--log", tracker)
     assert refused.code == 2
-    assert f"selfreflect[{tracker}]" in refused.said
+    assert f".[{tracker}]" in refused.said
 
 
 def test_names_of_strategies_make_safe_and_different_names(finished: Path) -> None:

@@ -312,7 +312,7 @@ def test_parquet_with_text_that_is_none(tmp_path):
 
 def test_parquet_without_pyarrow_names_the_extra(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingExtraError, match=r"selfreflect\[parquet\]"):
+    with pytest.raises(MissingExtraError, match=r"\.\[parquet\]"):
         read_rows(save(tmp_path, "q.parquet", b"PAR1"))
 
 

@@ -355,7 +355,7 @@ def test_corrupt_data_set(tmp_path):
 
 def test_without_datasets_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(MissingExtraError, match=r"selfreflect\[datasets\]"):
+    with pytest.raises(MissingExtraError, match=r"\.\[datasets\]"):
         load_questions("mmlu")
 
 

@@ -135,7 +135,7 @@ def test_logs_that_hold_no_items(samples: dict[str, Any], problem: str) -> None:
 
 def test_a_compressed_log_without_pyarrow_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    with pytest.raises(MissingExtraError, match=r"selfreflect\[parquet\]"):
+    with pytest.raises(MissingExtraError, match=r"\.\[parquet\]"):
         read_item_file(LOGS / "kitchen.eval")
 
 

@@ -745,7 +745,7 @@ try:
 except MissingExtraError as error:
     print(error)
 """
-        assert "pip install 'selfreflect[pandas]'" in run_python(code, full).stdout
+        assert "pip install '.[pandas]'" in run_python(code, full).stdout
 
 
 def test_later_controls_replace_earlier_ones(tmp_path):

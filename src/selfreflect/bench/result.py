@@ -208,9 +208,6 @@ def agreement(result: Result) -> str:
 def draw_scaling(result: Result, folder: Path) -> list[Path]:
     """Write ``scaling.svg`` and ``scaling.png``. Both axes are logarithmic, so proportional growth is a line
     of slope one.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
     """
     paths = [folder / "scaling.svg", folder / "scaling.png"]
     machine = result.machine

@@ -19,7 +19,7 @@ import typer
 
 from selfreflect.cli.console import say
 from selfreflect.cli.settings import Command
-from selfreflect.errors import SelfReflectError
+from selfreflect.errors import SelfReflectError, missing_package
 from selfreflect.models.local.threads import set_library_defaults
 
 P = ParamSpec("P")
@@ -137,6 +137,12 @@ def _guarded(command: Callable[P, T]) -> Callable[P, T]:
             raise typer.Exit(2) from None
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
+        except ModuleNotFoundError as error:
+            sentence = missing_package(error)
+            if sentence is None:
+                _exit_with_bug(error)
+            say(f"error: {sentence}")
+            raise typer.Exit(2) from None
         except Exception as error:
             _exit_with_bug(error)
 

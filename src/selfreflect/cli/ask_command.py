@@ -19,7 +19,7 @@ from selfreflect.cli.settings import Overrides, argument, option, takes
 from selfreflect.cli.show import grouped_answers, print_question, show_results
 from selfreflect.cli.stages import Intent, check_strategies, fill_run
 from selfreflect.config import load_config, sampling_of
-from selfreflect.errors import DataError, MissingExtraError
+from selfreflect.errors import DataError
 from selfreflect.pipeline.models import ConfiguredModels, load_measures
 from selfreflect.pipeline.options import ExecutionOptions
 from selfreflect.records import STAGES, Controls, Information, Question, question_id
@@ -152,11 +152,7 @@ def demo_command(
     _tell("\nOne of the questions in full:")
     print_question(records, SHOWN)
     page = out / "report.html"
-    try:
-        write_page(page, [records], None, "spelling", [])
-    except MissingExtraError as error:
-        say(f"no report page: {error}")
-        return
+    write_page(page, [records], None, "spelling", [])
     path = printable(str(page))
     stdout.print(Text("\nAll ten questions, with every word in colour:"))
     stdout.print(Text(f"open {path} in a browser."), soft_wrap=True)  # a path to be copied

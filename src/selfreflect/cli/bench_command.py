@@ -13,7 +13,7 @@ from selfreflect.cli.console import emit, make_folder, print_table, say, write_f
 from selfreflect.cli.items import load_items
 from selfreflect.cli.progress import Watcher
 from selfreflect.cli.settings import Overrides, option, takes
-from selfreflect.errors import ConfigError, MissingExtraError
+from selfreflect.errors import ConfigError
 from selfreflect.models.spec import kind_of
 from selfreflect.pipeline.models import ConfiguredModels
 from selfreflect.records import dump_line
@@ -81,7 +81,7 @@ def bench_command(
 
         judge = random_judge(
             random_model,
-            device=options.device,  # type: ignore[arg-type]  # ExecutionOptions has checked it
+            device=options.device,
             dtype=config.scores.dtype,  # type: ignore[arg-type]  # load_config has checked it
         )
     from selfreflect.bench.measure import Bench
@@ -137,12 +137,7 @@ def _write(result: Result, folder: Path) -> None:
     if not result.scaling:
         return
     write_file(folder / "scaling.csv", to_csv(scaling_table(result)))
-    try:
-        paths = draw_scaling(result, folder)
-    except MissingExtraError as error:
-        say(f"no picture: {error}")
-    else:
-        say("wrote " + ", ".join(map(str, paths)))
+    say("wrote " + ", ".join(map(str, draw_scaling(result, folder))))
 
 
 def _write_json(result: Result, folder: Path) -> None:

@@ -17,7 +17,7 @@ from selfreflect.cli.console import emit, print_table, say, stdout
 from selfreflect.cli.progress import Watcher
 from selfreflect.cli.settings import Overrides
 from selfreflect.config import ScoresConfig
-from selfreflect.errors import ConfigError, MissingExtraError
+from selfreflect.errors import ConfigError
 from selfreflect.models.base import Generator
 from selfreflect.pipeline.models import ConfiguredModels
 from selfreflect.render.text import printable
@@ -134,7 +134,7 @@ def _say_left_out(names: Sequence[str] | None, metrics: Sequence[MetricInfo], mo
         if info in metrics or not groups & {"all", f"{info.group}s"}:
             continue
         needs_model = "generator" in info.needs and models.generator is None
-        need = "--model NAME" if needs_model else "pip install 'selfreflect[embed,validate]'"
+        need = "--model NAME" if needs_model else "pip install '.[embed,validate]'"
         left_out.setdefault(need, []).append(info.name)
     for need, missing in left_out.items():
         say(f"left out, because they need {need}: {', '.join(missing)}")
@@ -153,10 +153,7 @@ def _show(finding: Finding, json: bool) -> None:
 
 
 def _keep(finding: Finding, made_with: dict[str, Any], out: Path) -> None:
-    """Write the finding; without matplotlib all but its plots."""
+    """Write the finding with its tables and plots."""
     folder = write(finding, made_with, out)
-    try:
-        draw(finding, folder)
-    except MissingExtraError as error:
-        say(f"no plots: {error}")
+    draw(finding, folder)
     say(f"The finding with its tables and plots is in {folder}")

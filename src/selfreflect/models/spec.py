@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from selfreflect.errors import ConfigError, excerpt
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from selfreflect.models.openai.generator import OpenAIGenerator
     from selfreflect.models.vllm.engine import VLLMGenerator
 
-Device = Literal["auto", "cuda", "mps", "cpu"]
+Device: TypeAlias = str
+"""``auto``, ``cuda``, ``cuda:1`` for one of several GPUs, ``mps`` or ``cpu``."""
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 Compat = Literal["", "published"]
 

@@ -104,7 +104,7 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True):
     device: Annotated[
         str,
         Flag(
-            "--device auto|cuda|mps|cpu",
+            "--device auto|cuda|cuda:N|mps|cpu",
             "Where local models run. All visible GPUs (CUDA_VISIBLE_DEVICES) fill a run directory together, "
             "each with a copy of the model.",
         ),

@@ -324,7 +324,7 @@ def place_actors(spec: StageSpec, machines: Sequence[Mapping[str, float]]) -> Pl
     gpu_counts = [machine.get("GPU", 0) for machine in machines]
     gpus = settings.gpus
     if gpus is None:
-        uses_gpu = loads_model and any(gpu_counts) and spec.options.device in ("auto", "cuda")
+        uses_gpu = loads_model and any(gpu_counts) and spec.options.device.startswith(("auto", "cuda"))
         gpus = 1.0 if uses_gpu else 0.0
     cpus = settings.cpus
     if cpus is None:
@@ -346,8 +346,10 @@ def place_actors(spec: StageSpec, machines: Sequence[Mapping[str, float]]) -> Pl
 
 
 def _check_gpus(spec: StageSpec, section: str, gpus: float, loads_model: bool) -> None:
-    if loads_model and not gpus and spec.options.device == "cuda":
-        raise ConfigError(f"{section}: with --device cuda an actor needs a GPU, and gpus is 0")
+    if loads_model and not gpus and spec.options.device.startswith("cuda"):
+        raise ConfigError(
+            f"{section}: with --device {spec.options.device} an actor needs a GPU, and gpus is 0"
+        )
     spread = spec.kind == "local" and spec.options.device_map is not None
     if spread and gpus < 2:
         raise ConfigError(

@@ -12,7 +12,6 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from xml.etree import ElementTree
 
-from selfreflect.errors import MissingExtraError
 from selfreflect.render.text import one_line
 
 if TYPE_CHECKING:
@@ -123,16 +122,10 @@ def short_name(strategy: str, label: str = "", limit: int = 32) -> str:
 
 @contextmanager
 def drawing(name: str, style: Style, height: float) -> Iterator[Figure]:
-    """Open an empty figure in our style, ``height`` inches tall. Its SVG depends only on what is drawn.
+    """Open an empty figure in our style, ``height`` inches tall. Its SVG depends only on what is drawn."""
+    import matplotlib
+    from matplotlib.figure import Figure
 
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtraError("Drawing figures", "plots") from None
     settings = {
         **_LOOK,
         "font.size": _SIZE[style],
@@ -155,11 +148,7 @@ def intervals_figure(
     mark: float | None = None,
     title: str = "",
 ) -> str:
-    """Draw a dot with its interval on each line, the first on top, and a line across them at ``mark``.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
+    """Draw a dot with its interval on each line, the first on top, and a line across them at ``mark``."""
     height = _SIZE[style] * (0.075 + 0.034 * max(1, len(intervals)))
     with drawing(name, style, height) as figure:
         axes = figure.subplots()
@@ -185,11 +174,7 @@ def intervals_figure(
 
 
 def plot_figure(name: str, plot: Plot) -> str:
-    """Draw a plot in the style of a paper.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
+    """Draw a plot in the style of a paper."""
     if plot.against is not None:
         rows = []
         for curve in plot.curves:

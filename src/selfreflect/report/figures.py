@@ -39,7 +39,6 @@ def paper_figures(runs: Sequence[RunRecords], baseline: str | None = None) -> di
 
     Raises:
         DataError: the first run has no strategy ``baseline``.
-        MissingExtraError: matplotlib is not installed.
     """
     overviews = {run.label: overview(run) for run in runs}
     files = {"means.svg": means_figure(overviews), "means.csv": to_csv(joined(overviews))}

@@ -84,7 +84,6 @@ def draw(finding: Finding, folder: Path) -> None:
     """Draw every plot as SVG.
 
     Raises:
-        MissingExtraError: matplotlib is not installed.
         StoreError: the system refuses.
     """
     for name, plot in zip(_file_names([plot.name for plot in finding.plots]), finding.plots, strict=True):

@@ -23,7 +23,7 @@ from selfreflect.models import smollm2 as demo
 from selfreflect.models.judge import Judge
 from selfreflect.models.local import loading
 from selfreflect.models.local.generator import HFGenerator
-from selfreflect.models.local.loading import CausalLM, load_causal_lm
+from selfreflect.models.local.loading import CausalLM, load_causal_lm, pick_device, pick_dtype
 from selfreflect.models.spec import ModelSpec
 
 REMOTE_MODEL = """
@@ -276,8 +276,18 @@ def test_a_device_that_is_not_there(path: str, device: str) -> None:
     assert "Use --device cpu" in message
 
 
+def test_one_of_several_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert pick_device("cuda:1") == "cuda:1"
+    assert pick_dtype("auto", "cuda:1") == torch.bfloat16
+    with pytest.raises(BackendError, match="the last GPU that torch sees is cuda:1"):
+        pick_device("cuda:2")
+
+
 def test_unknown_devices_and_precisions(path: str) -> None:
-    assert refusal(path, device="gpu") == "unknown device 'gpu'; there are auto, cuda, mps, cpu"
+    assert refusal(path, device="gpu") == "unknown device 'gpu'; there are auto, cuda, cuda:N, mps and cpu"
+    assert refusal(path, device="cuda:x").startswith("unknown device 'cuda:x'")
     assert (
         refusal(path, device="cpu", dtype="int4")
         == "unknown dtype 'int4'; there are auto, float32, bfloat16, float16"

@@ -538,5 +538,5 @@ def test_a_stream_that_is_dropped_leaves_no_thread_and_no_call_behind() -> None:
 
 def test_without_the_client_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openai", None)
-    with pytest.raises(SelfReflectError, match=r"selfreflect\[openai\]"):
+    with pytest.raises(SelfReflectError, match=r"\.\[openai\]"):
         OpenAIGenerator.load(ModelSpec("openai:m"))

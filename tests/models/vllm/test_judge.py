@@ -419,7 +419,7 @@ def test_a_run_whose_judge_goes_away_goes_on_at_another_address(
         (["--judge", "vllm+http:m", "--judge-url", "nowhere"], "must be an address"),
         (["--judge", "vllm+http:", "--judge-url", "http://localhost:1/v1"], "needs the name of a model"),
         (["--judge", "openai:gpt-4o"], "gives texts and no full logits"),
-        (["--judge", "vllm:smollm2"], "pip install 'selfreflect[vllm]'"),
+        (["--judge", "vllm:smollm2"], "pip install '.[vllm]'"),
     ],
 )
 def test_options_that_cannot_work(tmp_path: Path, options: list[str], said: str) -> None:
@@ -433,4 +433,4 @@ def test_a_generator_in_vllm_needs_its_extra(tmp_path: Path) -> None:
         "run", "--questions", "bundled", "--limit", 1, "--model", "vllm:smollm2", "--out", tmp_path / "run"
     )
     assert outcome.code == 2
-    assert "pip install 'selfreflect[vllm]'" in outcome.said
+    assert "pip install '.[vllm]'" in outcome.said

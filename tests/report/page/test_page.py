@@ -12,7 +12,6 @@ import os
 import random
 import re
 import string
-import sys
 from collections import Counter
 from html.parser import HTMLParser
 from xml.etree import ElementTree
@@ -26,7 +25,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from synthetic import informed_run, synthetic_run
 
-from selfreflect.errors import DataError, MissingExtraError
+from selfreflect.errors import DataError
 from selfreflect.grouping import spread
 from selfreflect.pipeline.records import run_records
 from selfreflect.prompts import load_prompts
@@ -406,12 +405,6 @@ def test_what_was_run_is_told_by_stage(small):
         "time": "61.2 s",
     }
     assert facts["packages"] == {"torch": "2"}
-
-
-def test_without_matplotlib_the_extra_is_named(small, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtraError, match=r"selfreflect\[plots\]"):
-        report_page([small], [{}])
 
 
 def test_paper_figures_come_with_their_rows(small):

@@ -164,14 +164,14 @@ def test_only_what_is_asked_for_is_computed(monkeypatch):
     cosine = Embedded(EMBEDDED[:1])
     monkeypatch.setitem(sys.modules, "ot", None)  # a single metric does not need what the other one does
     assert [value.metric for value in cosine.score(item(["hen", "hen"], "hen"))] == ["embedding_cosine"]
-    with pytest.raises(MissingExtraError, match=r"selfreflect\[validate\]"):
+    with pytest.raises(MissingExtraError, match=r"\.\[validate\]"):
         Embedded(EMBEDDED[1:])
 
 
 def test_without_the_model_its_extra_is_named_and_another_model_refused(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(embedding, "_CARRIER", "not_there")
-        with pytest.raises(MissingExtraError, match=r"selfreflect\[embed\]"):
+        with pytest.raises(MissingExtraError, match=r"\.\[embed\]"):
             Embedded(EMBEDDED)
     monkeypatch.setattr(embedding, "_WEIGHTS", "0" * 64)
     with pytest.raises(BackendError, match="is not the published model"):
@@ -241,7 +241,7 @@ def test_what_cannot_be_compared_is_undefined_for_a_reason():
 
 def test_without_the_extra_it_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "rouge_score.rouge_scorer", None)
-    with pytest.raises(MissingExtraError, match=r"selfreflect\[validate\]"):
+    with pytest.raises(MissingExtraError, match=r"\.\[validate\]"):
         Overlap(OVERLAP)
 
 

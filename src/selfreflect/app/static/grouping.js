@@ -11,7 +11,7 @@ let choices = 0;
  */
 export function groupingChoice(possible, change) {
   if (!possible) {
-    const how = element("code", {}, "pip install 'selfreflect[embed]'");
+    const how = element("code", {}, "pip install '.[embed]'");
     return { element: element("p", { class: "quiet" }, "Grouped by spelling. To group by meaning as well: ", how), chosen: "spelling" };
   }
   const name = `grouping-${(choices += 1)}`;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -197,7 +198,7 @@ def _load(source: ModelSource, last_change: int, device_map: Literal["auto"] | N
 
 def accumulate_in_float32(device: str) -> None:
     """Torch's default lets cuBLAS add up parts of a sum in half precision."""
-    if device == "cuda":
+    if device.startswith("cuda"):
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 
@@ -284,16 +285,22 @@ def _explanation(name: str, path: str, error: Exception) -> str:
 
 def pick_device(device: Device) -> str:
     """The device itself, and for ``auto`` the fastest there is. Raises BackendError if there is none such."""
-    if device not in get_args(Device):
-        raise BackendError(f"unknown device {excerpt(device)}; there are {', '.join(get_args(Device))}")
+    kind, _, index = device.partition(":")
+    if device not in ("auto", "cuda", "mps", "cpu") and not re.fullmatch(r"cuda:[0-9]{1,3}", device):
+        raise BackendError(f"unknown device {excerpt(device)}; there are auto, cuda, cuda:N, mps and cpu")
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     if device == "auto" and cuda:
         return "cuda"
     if device == "auto":
         return "mps" if mps else "cpu"
-    if device == "cuda" and not cuda:
+    if kind == "cuda" and not cuda:
         raise BackendError(
-            "device 'cuda': this torch sees no CUDA GPU. Use --device cpu, or install a CUDA build of torch."
+            f"device {device!r}: this torch sees no CUDA GPU. Use --device cpu, or install a CUDA build of "
+            "torch."
+        )
+    if index and int(index) >= torch.cuda.device_count():
+        raise BackendError(
+            f"device {device!r}: the last GPU that torch sees is cuda:{torch.cuda.device_count() - 1}."
         )
     if device == "mps" and not mps:
         raise BackendError("device 'mps': not available here. Use --device cpu.")
@@ -305,6 +312,6 @@ def pick_dtype(dtype: DType, device: str) -> torch.dtype:
     if dtype not in get_args(DType):
         raise BackendError(f"unknown dtype {excerpt(dtype)}; there are {', '.join(get_args(DType))}")
     if dtype == "auto":
-        return torch.bfloat16 if device == "cuda" else torch.float32
+        return torch.bfloat16 if device.startswith("cuda") else torch.float32
     torch_dtype: torch.dtype = getattr(torch, dtype)
     return torch_dtype

@@ -72,7 +72,6 @@ def report_page(
 
     Raises:
         DataError: the first run has no such strategy.
-        MissingExtraError: matplotlib is not installed.
     """
     headlines = [(run.label, headline(run)) for run in runs]
     overviews = {run.label: overview(run) for run in runs}

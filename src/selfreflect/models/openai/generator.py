@@ -65,18 +65,19 @@ class OpenAIGenerator:
         without the client.
         """
         server = endpoint(spec.base_url)
-        if server.lacks_key:
-            raise ConfigError(
-                f"{excerpt(spec.name)} needs a key. {server.key_advice}, or name another server with "
-                "--base-url."
-            )
-        return cls(
+        generator = cls(
             spec.bare_name,
             server,
             max_connections=spec.max_connections,
             timeout=spec.timeout,
             progress=progress,
         )
+        if server.lacks_key:
+            raise ConfigError(
+                f"{excerpt(spec.name)} needs a key. {server.key_advice}, or name another server with "
+                "--base-url."
+            )
+        return generator
 
     def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
         """One reply or refusal per request, in order.

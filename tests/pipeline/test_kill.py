@@ -178,7 +178,9 @@ def assert_equal(killed: Path, calm: Path) -> None:
     } == {}
     one, other = Run.load(killed), Run.load(calm)
     assert sorted(one.failures, key=repr) == sorted(other.failures, key=repr)
-    assert replace(one.manifest, wall_time={}) == replace(other.manifest, wall_time={})
+    assert replace(one.manifest, wall_time={}, finished={}) == replace(
+        other.manifest, wall_time={}, finished={}
+    )
 
 
 @pytest.fixture(scope="module")

@@ -58,7 +58,8 @@ RECORDS = ("run", "validation")
 ONLY_SCORES = "--dry-run --measures selfreflect --no-controls"
 CHEAP = {
     "questions": "questions --questions bundled --limit 4 --json",
-    "report": "report run --output report.md --output report.csv --output page.html --json",
+    # groups by meaning came later
+    "report": "report run --groups spelling --output report.md --output report.csv --output page.html --json",
     "compare": "compare run --baseline greedy --json",
     "answers": "answers --questions bundled --limit 3 --out run --device cpu --json",
     "summarize": "summarize --strategies greedy,basic --out run --device cpu --json",

@@ -325,6 +325,15 @@ def test_an_interval_around_zero_is_no_clear_difference():
     )
 
 
+def test_an_interval_that_contradicts_the_test_is_explained():
+    result = both([0.6] * 7, [0.5, 0.4, 0.3, 0.5, 0.4, 0.1, 0.7])
+    assert result.verdict == "unclear"
+    assert result.paired.difference.side_of(0) == -1
+    assert result.sentence.endswith(
+        "the interval leaves out 0, but with few questions it is too short, so p decides"
+    )
+
+
 def test_three_questions_are_too_few_and_no_interval_says_otherwise():
     """All three agree, yet three coins agree in a quarter of all cases."""
     result = both([0.5, 0.5, 0.5], [0.3, 0.4, 0.35])

@@ -103,7 +103,12 @@ class Comparison:
             )
         if not clear_sign(estimate, p_value):
             interval = f"{estimate.mean:{signed}} [{estimate.low:{signed}}, {estimate.high:{signed}}]"
-            return f"no clear difference between {other} and {baseline}: {interval} {on} (p = {p_value:.2g})"
+            unclear = (
+                f"no clear difference between {other} and {baseline}: {interval} {on} (p = {p_value:.2g})"
+            )
+            if estimate.side_of(0):
+                unclear += "; the interval leaves out 0, but with few questions it is too short, so p decides"
+            return unclear
         direction = self.measure.lower_text if estimate.mean < 0 else self.measure.higher_text
         low, high = sorted((abs(estimate.low), abs(estimate.high)))
         interval = f"{abs(estimate.mean):{size}} [{low:{size}}, {high:{size}}]"

@@ -13,7 +13,7 @@ from command import run, written
 from fault_server import Action, Call, FaultServer, answers, chat, choice, status, unused_port
 from served import forget
 
-from selfreflect.cli.costs import _is_own
+from selfreflect.cli.costs import is_own
 from selfreflect.pipeline.preflight import PROBE
 from selfreflect.records import SamplingCheck
 from selfreflect.store.run import Run
@@ -251,4 +251,4 @@ def test_a_short_run_is_not_announced(judge: Path, server: FaultServer, tmp_path
     ],
 )
 def test_which_servers_may_charge(host: str, own: bool) -> None:
-    assert _is_own(host) is own
+    assert is_own(host) is own

@@ -338,3 +338,41 @@ def test_an_older_directory_goes_on_sampling_as_it_did(finished: Path, tmp_path:
     assert load_config(None, {}, base).summaries.sample_temperature == 1.0
     assert load_config(None, {}, {"answers": base["answers"]}).summaries.sample_temperature == 0.5
     assert run("summarize", "--out", out).code == 0
+
+
+# --- a directory that anybody may have made
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "words"),
+    [
+        ("plan", {"strategies": ["basic", "r.own:f"]}, "--strategies 'basic,r.own:f'"),
+        ("answers", {"model": "r.own:f"}, "--model 'r.own:f'"),
+        (
+            "answers",
+            {"model": "openai:m", "base_url": "https://example.com/v1"},
+            "--base-url 'https://example.com/v1'",
+        ),
+    ],
+)
+def test_a_directory_runs_no_code_and_sends_nothing_elsewhere_of_its_own_accord(
+    section: str,
+    values: dict[str, object],
+    words: str,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = Path("r")
+    assert run(*small(model, out, written(Path("q.txt"), TEXTS[0]), strategies="basic")).code == 0
+    written(out / "own.py", "raise SystemExit('ran')\ndef f(task): yield\n")
+    manifest = json.loads((out / "manifest.json").read_text())
+    part = manifest if section == "plan" else manifest["config"]
+    part[section] |= values
+    written(out / "manifest.json", json.dumps(manifest))
+    for name in ("answers", "summaries", "scores"):
+        (out / f"{name}.jsonl").unlink()
+    refused = run("run", "--out", out)
+    assert words in refused.said
+    assert refused.code == 2

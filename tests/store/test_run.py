@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -32,7 +33,7 @@ from selfreflect.records import (
     WordDistance,
     dump_line,
 )
-from selfreflect.store.run import Run
+from selfreflect.store.run import Run, count_records
 
 CONFIG = {"questions": {"source": "bundled", "limit": 3}, "answers": {"model": "demo", "seed": 1}}
 FILES = ["questions.jsonl", "answers.jsonl", "summaries.jsonl", "scores.jsonl", "failures.jsonl"]
@@ -467,6 +468,45 @@ class TestDamage:
             assert victim.read_bytes() == content
             path.rmdir() if path.is_dir() else path.unlink()
             path.write_bytes(content)
+
+    @pytest.mark.parametrize("place", ["judges", "judges/other"])
+    def test_links_to_scorings_are_not_followed(self, full: Path, tmp_path: Path, place: str) -> None:
+        victim = tmp_path / "victim"
+        shutil.copytree(full, victim / "other")
+        before = contents(Run.load(victim / "other"))
+        (full / place).parent.mkdir(exist_ok=True)
+        (full / place).symlink_to(victim if place == "judges" else victim / "other")
+        for use in (
+            lambda: Run.load(full).scorings,
+            lambda: Run.load(full).select_scoring("new-1"),
+            lambda: count_records(full),
+            lambda: Run.open(full, CONFIG, fresh=True),
+        ):
+            with pytest.raises(StoreError, match="is a link"):
+                use()
+        assert contents(Run.load(victim / "other")) == before
+
+    def test_a_pipe_is_not_counted(self, full: Path) -> None:
+        (full / "scores.jsonl").unlink()
+        os.mkfifo(full / "scores.jsonl")
+        with pytest.raises(StoreError, match="is not a regular file"):
+            count_records(full)
+
+    @pytest.mark.parametrize(
+        ("section", "value"),
+        [
+            ("config", {"scores": {"judge": 5}}),
+            ("config", {"scores": [1]}),
+            ("checks", {"answers": {"model": 1}}),
+            ("plan", {"strategies": 5}),
+            ("prompts", {"answers": []}),
+        ],
+    )
+    def test_a_manifest_of_another_shape_is_said(self, full: Path, section: str, value: Any) -> None:
+        fields = json.loads((full / "manifest.json").read_text()) | {section: value}
+        (full / "manifest.json").write_text(json.dumps(fields))
+        with pytest.raises(StoreError, match=r"manifest\.json: .*Restore it"):
+            Run.load(full)
 
     @pytest.mark.parametrize(
         "tail",

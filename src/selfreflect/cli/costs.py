@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from selfreflect.cli.console import emit, print_table, say, stderr
 from selfreflect.models.openai.endpoint import endpoint
@@ -79,11 +78,11 @@ def _paid_hosts(dry_run: DryRun, config: Config) -> list[str]:
         if cost.stage in ("answers", "summaries") and cost.to_do and "money" not in cost.amounts:
             section = getattr(config, cost.stage)
             if kind_of(section.model) == "openai":
-                hosts[urlsplit(endpoint(section.base_url).url).hostname or ""] = None
-    return [host for host in hosts if not _is_own(host)]
+                hosts[endpoint(section.base_url).host] = None
+    return [host for host in hosts if not is_own(host)]
 
 
-def _is_own(host: str) -> bool:
+def is_own(host: str) -> bool:
     """Whether a host is this machine, or has an address or a name of a private network."""
     try:
         return ip_address(host).is_private

@@ -27,12 +27,15 @@ from selfreflect.cli.console import (
 from selfreflect.cli.progress import Watcher
 from selfreflect.cli.settings import GENERATING, JUDGING, Overrides, option, takes
 from selfreflect.config import Config
-from selfreflect.errors import ConfigError
+from selfreflect.errors import ConfigError, excerpt
+from selfreflect.models.openai.endpoint import endpoint
+from selfreflect.models.spec import kind_of
 from selfreflect.pipeline.experiment import Experiment, open_experiment
 from selfreflect.pipeline.options import ExecutionOptions, Quiet
 from selfreflect.pipeline.questions import NO_QUESTIONS
 from selfreflect.pipeline.records import run_records
 from selfreflect.pipeline.settings import settings_of
+from selfreflect.pipeline.stages import ModelStage
 from selfreflect.pipeline.todo import run_strategies, stages_with_work, strategies_to_continue
 from selfreflect.records import STAGES, Question, Stage
 from selfreflect.render.text import one_line
@@ -57,6 +60,8 @@ class Intent:
     """Whether strategies are named. If not, a directory keeps to its strategies."""
     add_questions: bool = False
     yes: bool = False
+    named: frozenset[str] | None = None
+    """Models and addresses of servers that the user names; None where no others can occur."""
 
     def binding(self, stages: Sequence[Stage]) -> list[Stage]:
         """The stages whose settings must be those of the directory."""
@@ -178,8 +183,11 @@ def run_stages(
     names_source = overrides.sets("questions", "source")
     if stages == STAGES and not names_source and not is_resumed:
         raise ConfigError(NO_QUESTIONS)
+    given = [overrides.given(stage) for stage in STAGES]
+    named = frozenset(str(one[key]) for one in given for key in ("model", "base_url") if key in one)
     intent = dataclasses.replace(
         intent,
+        named=named if is_resumed else None,
         names_source=names_source or not is_resumed,
         names_strategies=overrides.sets("summaries", "strategies") or not is_resumed,
     )
@@ -234,8 +242,9 @@ def fill_run(
         if question is not None:
             experiment.run.append(question)
         strategies = _begin(experiment, stages, config, intent)
-        experiment.check(stages, strategies)
         work = stages_with_work(experiment.run, stages, strategies, config.scores)
+        _check_named(path, work, config, intent)
+        experiment.check(stages, strategies)
         if question is None and {"answers", "summaries"} & {*work}:
             _agree_to_costs(path, config, work, strategies, options, intent)
         _work(experiment, stages, strategies)
@@ -272,9 +281,44 @@ def _strategies(
     by hand gets others from `summarize` alone."""
     if intent.names_strategies:
         return strategies
-    if run_strategies(run) or (run.summaries and len(stages) > 1):
-        return strategies_to_continue(run)
-    return strategies
+    if not run_strategies(run) and not (run.summaries and len(stages) > 1):
+        return strategies
+    names = strategies_to_continue(run)
+    if any(":" in name for name in names):
+        raise ConfigError(
+            f"{run.path} names a function of Python code as a strategy. If you know that code, run it with "
+            f"--strategies {excerpt(','.join(names))}"
+        )
+    return names
+
+
+def _check_named(path: Path, work: Sequence[ModelStage], config: Config, intent: Intent) -> None:
+    """Refuse to run code, or to ask a server elsewhere, only because a directory says so: anybody may have
+    made it.
+
+    Raises:
+        ConfigError: the user has not named the function or the address.
+    """
+    from selfreflect.cli.costs import is_own
+
+    if intent.named is None:
+        return
+    for stage in work:
+        section = getattr(config, stage)
+        model = section.judge if stage == "scores" else section.model
+        if kind_of(model) == "function" and model not in intent.named:
+            raise ConfigError(
+                f"{path} names a function of Python code as its model. If you know that code, run it with "
+                f"--model {excerpt(model)}"
+            )
+        if kind_of(model) in ("openai", "vllm+http") and section.base_url is not None:
+            server = endpoint(section.base_url)
+            flag = "--judge-url" if stage == "scores" else "--base-url"
+            if not (server.is_openai or is_own(server.host) or section.base_url in intent.named):
+                raise ConfigError(
+                    f"{path} names a server outside your network. If questions and key may go there, pass "
+                    f"{flag} {excerpt(server.url, 200)}"
+                )
 
 
 def check_strategies(strategies: Sequence[str]) -> None:

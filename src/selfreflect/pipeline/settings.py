@@ -150,6 +150,7 @@ def settings_of(path: Path, scores: Mapping[str, Any]) -> dict[str, dict[str, An
             break
     else:
         sections["scores"] = {}
+    sections.get("summaries", {}).pop("strategies", None)  # which a directory keeps elsewhere
     if "summaries" in sections:  # older directories drew at the paper's temperature whatever answers did
         sections["summaries"] = {"sample_temperature": 1.0, "sample_top_p": 1.0, **sections["summaries"]}
     if any(scores.get(key) is not None for key in LIMITS):

@@ -19,7 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from msgspec import field
+from msgspec import convert, field
 from msgspec.structs import replace
 
 from selfreflect.atomic import sync_directory, write_bytes
@@ -34,6 +34,7 @@ from selfreflect.records import (
     Question,
     R,
     Record,
+    SamplingCheck,
     Score,
     Stage,
     Summary,
@@ -102,17 +103,17 @@ class Manifest(Record, frozen=True, kw_only=True):
     models: dict[str, Any] = field(default_factory=dict)
     """Name, revision, dtype, … of each stage's model."""
     packages: dict[str, Any] = field(default_factory=dict)
-    prompts: dict[str, Any] = field(default_factory=dict)
+    prompts: dict[str, str] = field(default_factory=dict)
     """Hashes of the prompts, by stage."""
-    prompt_texts: dict[str, Any] = field(default_factory=dict)
+    prompt_texts: dict[str, dict[str, Any]] = field(default_factory=dict)
     """All prompts, by their hash."""
-    finished: dict[str, Any] = field(default_factory=dict)
+    finished: dict[str, str] = field(default_factory=dict)
     """When each stage last ended, in UTC."""
     sources: dict[str, Any] = field(default_factory=dict)
     """Where the questions came from, with the revision of the data set."""
-    checks: dict[str, Any] = field(default_factory=dict)
+    checks: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Of each stage with a server: whether that samples, a :class:`~selfreflect.records.SamplingCheck`."""
-    plan: dict[str, Any] = field(default_factory=dict)
+    plan: dict[str, list[str]] = field(default_factory=dict)
     """What the run was asked for: ``strategies``."""
     wall_time: dict[str, float] = field(default_factory=dict)
     """Seconds per stage, added up over all resumes."""
@@ -218,8 +219,7 @@ class Run:
     @property
     def scorings(self) -> list[str]:
         """Names of the scorings on disk: the first judge's is empty, and then those in ``judges/``."""
-        entries = sorted((self.path / _JUDGES).glob(f"*/{MANIFEST}"))
-        return ["", *(entry.parent.name for entry in entries)]
+        return ["", *(folder.name for folder in _scored_folders(self.path))]
 
     def select_scoring(self, name: str) -> None:
         """Give scores, information, controls, and the manifest's facts of them from another scoring.
@@ -231,6 +231,7 @@ class Run:
             StoreError: a file of it is damaged, or the disk refuses.
         """
         if name not in self._files:
+            _scoring_folders(self.path)
             folder = self._folder(name)
             with store_errors(folder):
                 exists = (folder / MANIFEST).exists()
@@ -457,8 +458,7 @@ def journals(
 
 def all_journals(path: Path, skip: Mapping[type[Record], Collection[str]]) -> Iterator[Journal[Any]]:
     """The record files of a run directory and of its further scorings, unread."""
-    folders = [path, *(file.parent for file in sorted((path / _JUDGES).glob(f"*/{MANIFEST}")))]
-    for folder in folders:
+    for folder in (path, *_scored_folders(path)):
         yield from journals(folder, skip).values()
 
 
@@ -467,7 +467,7 @@ def count_records(path: Path) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for file in _record_files(path):
         if file.name != MANIFEST:
-            with store_errors(file), file.open("rb") as lines:
+            with store_errors(file), os.fdopen(open_regular(file, os.O_RDONLY), "rb") as lines:
                 counts[file.stem] += sum(1 for _ in lines)
     return +counts
 
@@ -515,9 +515,27 @@ def _record_files(path: Path) -> list[Path]:
     """The record files in a run directory, and all files of its further scorings."""
     names = [name for name, _ in _LAYOUT.values()]
     files = [path / name for name in names]
-    for folder in (path / _JUDGES).glob("*"):
+    for folder in _scoring_folders(path):
         files += [folder / name for name in (MANIFEST, *names)]
     return [file for file in files if file.exists()]
+
+
+def _scoring_folders(path: Path) -> list[Path]:
+    """The folders in ``judges/``, finished or not.
+
+    Raises:
+        StoreError: one of them is a link, through which files elsewhere would be moved or written.
+    """
+    folders: list[Path] = []
+    for folder in (path / _JUDGES, *sorted((path / _JUDGES).glob("*"))):
+        if folder.is_symlink():
+            raise StoreError(f"{folder} is a link. Links in a run directory are not followed; remove it.")
+        folders.append(folder)
+    return folders[1:]
+
+
+def _scored_folders(path: Path) -> list[Path]:
+    return [folder for folder in _scoring_folders(path) if (folder / MANIFEST).exists()]
 
 
 def _manifest_fields(path: Path, kind: str = _FORMAT) -> dict[str, Any]:
@@ -546,11 +564,17 @@ def _read_manifest(path: Path, kind: str = _FORMAT) -> Manifest:
             f"{_START_OVER}"
         )
     try:
-        return from_plain(Manifest, fields)
+        manifest = from_plain(Manifest, fields)
+        for check in manifest.checks.values():
+            from_plain(SamplingCheck, check)
+        stages = {name: manifest.config[name] for name in STAGES if name in manifest.config}
+        settings = convert(stages, dict[str, dict[str, Any]])
+        convert(settings.get("scores", {}).get("judge", ""), str)
     except ValueError as error:
         raise StoreError(
             f"{path / MANIFEST}: {error}. Restore it, or use another directory. {_START_OVER}"
         ) from None
+    return manifest
 
 
 def merge_settings(

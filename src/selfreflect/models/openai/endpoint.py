@@ -33,9 +33,18 @@ class Endpoint:
     """Where this server's key belongs, for people whose key was refused or not sent."""
 
     @property
+    def host(self) -> str:
+        return urlsplit(self.url).hostname or ""
+
+    @property
+    def is_openai(self) -> bool:
+        """Whether this is OpenAI's own server."""
+        return _is_openai(self.url)
+
+    @property
     def lacks_key(self) -> bool:
         """Whether this is OpenAI's own server, which answers nobody without a key, and there is none."""
-        return not self.authorization and _is_openai(self.url)
+        return not self.authorization and self.is_openai
 
     def redacted(self, text: str) -> str:
         """``text`` without key and credentials, which a server may send back in an error."""

@@ -101,3 +101,18 @@ def test_convert_refuses(arguments: list[str], problem: str, tmp_path: Path) -> 
     outcome = run("convert", written(tmp_path / "mine.csv", LONG), *arguments)
     assert (outcome.code, outcome.stdout) == (2, "")
     assert problem in outcome.said
+
+
+def test_a_named_column_is_that_one_even_if_another_differs_only_in_case(tmp_path: Path) -> None:
+    rows = [{"text": "an id", "Text": "What should I plant?", "answers": ["Radishes.", "Lettuce."]}]
+    outcome = run("convert", written(tmp_path / "mine.json", rows), "--column", "question=Text")
+    assert outcome.code == 0, outcome.stderr
+    assert "\n  What should I plant?\n" in outcome.stdout
+    assert "\n  text: an id\n" in outcome.stdout
+
+
+def test_the_length_of_a_summary_is_not_shown_as_a_summary(tmp_path: Path) -> None:
+    rows = [{"question": "q", "answers": ["a", "b"], "summary": "text", "summary_length": 4}]
+    outcome = run("convert", written(tmp_path / "mine.json", rows))
+    assert outcome.code == 0, outcome.stderr
+    assert "summary_length travels with the question" in outcome.stdout

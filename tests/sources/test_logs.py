@@ -161,3 +161,15 @@ def test_a_damaged_archive_is_an_error_or_the_same_log(at: int, change: bytes) -
 def test_any_bytes_are_no_log_or_an_error(data: bytes) -> None:
     with pytest.raises(DataError):
         logs.read_log(Content("it", ".eval", data))
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_sample_is_an_error_with_every_compression(method: int) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", method) as archive:
+        archive.writestr("samples/1_epoch_1.json", str([number**3 for number in range(300)]))
+    data = bytearray(packed.getvalue())
+    start = 30 + len("samples/1_epoch_1.json") + 12
+    data[start : start + 30] = bytes(byte ^ 0x5A for byte in data[start : start + 30])
+    with pytest.raises(DataError, match=r"damaged|unpacked"):
+        logs.read_log(Content("it", ".eval", bytes(data)))

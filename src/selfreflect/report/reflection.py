@@ -13,7 +13,7 @@ from selfreflect.errors import MissingExtraError
 from selfreflect.grouping import group_indices
 from selfreflect.records import AnswerSet, Controls, Failure, Information, Question, Scalar, Score
 from selfreflect.render.text import one_line, printable
-from selfreflect.report.overview import question_table
+from selfreflect.report.overview import QUESTION_COLUMNS, question_table
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.sentences import information_sentence
 from selfreflect.report.words import MarkKind, mark
@@ -140,7 +140,9 @@ class Reflection:
         rows = [dict(zip(headings, row, strict=True)) for row in table.rows]
         if not rows:
             failure = next((f"{one.kind}: {one.message}" for one in self.failures), None)
-            rows = [{**dict.fromkeys(headings), "failure": failure}]
+            own, travelling = headings[: len(QUESTION_COLUMNS)], headings[len(QUESTION_COLUMNS) :]
+            values = zip(travelling, self.metadata.values(), strict=True)
+            rows = [{**dict.fromkeys(own), **dict(values), "failure": failure}]
         for row in rows:
             for name in ("question_id", "question", "kind", "estimated_from", "summary_words"):
                 row.pop(name)

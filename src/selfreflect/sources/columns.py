@@ -88,10 +88,10 @@ def item_columns(names: Iterable[str], assigned: Mapping[str, str]) -> ItemColum
 
     def take(role: str, known: Iterable[str]) -> str:
         if role in assigned:
-            known = [plain_name(assigned[role])]
+            return assigned[role] if free.pop(assigned[role], None) is not None else ""
         for candidate in known:
             for name, plain in free.items():
-                if plain == candidate and name not in set(assigned.values()) - {assigned.get(role)}:
+                if plain == candidate and name not in assigned.values():
                     del free[name]
                     return name
         return ""

@@ -262,6 +262,8 @@ def _column_roles(rows: Sequence[ItemRow]) -> dict[str, str]:
     for row in rows:
         for name in row.row.fields:
             role = row.columns.role(name)
+            if role.startswith("summary ") and name in row.metadata:
+                role = ""  # a number
             if name in varying:
                 role = "left out: differs between the answers to a question"
             elif not role:

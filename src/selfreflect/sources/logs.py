@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import lzma
 import re
 import struct
 import zipfile
@@ -29,6 +30,16 @@ MAX_MEMBER_BYTES = 200_000_000
 MAX_LOG_BYTES = 4_000_000_000
 """Of all samples, unpacked."""
 
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    NotImplementedError,
+    RuntimeError,
+    OSError,
+    ValueError,
+)
+"""What unpacking a damaged archive may raise."""
 _ZSTANDARD = 93
 """The compression method, which Python's zipfile may not know."""
 _INSPECT_JSON = re.compile(rb'\s*\{\s*"version"\s*:\s*\d+\s*,\s*"status"\s*:')
@@ -125,7 +136,7 @@ def _unpacked(content: Content, archive: zipfile.ZipFile, member: zipfile.ZipInf
         else:
             with archive.open(member) as stream:
                 data = stream.read(limit + 1)
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, OSError, ValueError) as error:
+    except _DAMAGE as error:
         raise DataError(f"{where} cannot be unpacked: {excerpt(str(error), 200)}") from None
     except (struct.error, EOFError):
         raise DataError(f"{where} cannot be unpacked: the file ends too early") from None

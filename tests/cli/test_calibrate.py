@@ -83,7 +83,7 @@ def test_labels_are_not_needed_to_apply(tmp_path: Path) -> None:
     (line,) = outcome.json
     assert line["correct"] is None
     assert 0 <= line["confidence"] <= 1
-    assert "1 questions get no confidence: the record has no confidence" in outcome.said
+    assert "1 question gets no confidence: the record has no confidence" in outcome.said
     assert "nothing to compare with" in calibrate(path, "--apply", saved).stdout
 
 
@@ -183,3 +183,23 @@ def test_cross_fitting_never_sees_the_answer_that_it_calibrates() -> None:
     assert leaked < 0.25 < honest
     with pytest.raises(DataError, match="too few for 5 folds"):
         cross_fit("isotonic", [0.1, 0.2], [0, 1])
+
+
+def test_the_questions_are_not_replaced_by_the_calibrator(tmp_path: Path) -> None:
+    path = written(tmp_path / "fit.json", rows(0))
+    before = path.read_bytes()
+    refused(calibrate(path, "--estimator", "stated", "--save", path), "would replace the questions")
+    assert path.read_bytes() == before
+
+
+def test_without_values_the_reason_is_said(tmp_path: Path) -> None:
+    outcome = calibrate(written(tmp_path / "fit.json", rows(0)))
+    refused(outcome, "no question has both a value of modal_share and a label", "0 samples")
+
+
+def test_a_temperature_for_what_is_no_probability_is_no_calibrator(tmp_path: Path) -> None:
+    saved = tmp_path / "cal.json"
+    fitted = written(tmp_path / "fit.json", rows(0))
+    calibrate(fitted, "--estimator", "stated", "--method", "temperature", "--save", saved)
+    saved.write_text(saved.read_text().replace('"stated"', '"entropy"'))
+    refused(calibrate(written(tmp_path / "new.json", rows(99)), "--apply", saved), "no temperature map")

@@ -246,3 +246,10 @@ def test_real_answers_of_a_13b_model() -> None:
     assert accuracy == pytest.approx(0.624)
     assert share["measures"]["auroc"]["value"] == pytest.approx(0.854, abs=5e-4)
     assert share["measures"]["brier"]["value"] == pytest.approx(0.168, abs=5e-4)
+
+
+def test_a_field_of_right_answers_that_is_nowhere_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.json", QUESTIONS)
+    refused(run("uncertainty", path, "--gold", "glod"), "no record has a right answer in a field 'glod'")
+    write_run(tmp_path / "run")
+    refused(run("uncertainty", tmp_path / "run", "--gold", "target"), "--gold names a field of a file")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, cast
 from selfreflect.cli import settings as o
 from selfreflect.cli.console import emit, print_table, say, write_file
 from selfreflect.cli.settings import argument, option
-from selfreflect.cli.uncertainty_command import ClassOrder, labelled, make_method, read_questions
+from selfreflect.cli.uncertainty_command import GOLD, ClassOrder, labelled, make_method, read_questions
 from selfreflect.errors import ConfigError, DataError
+from selfreflect.text import counted
 
 if TYPE_CHECKING:
     from selfreflect.stats import Floats
@@ -36,7 +38,7 @@ def calibrate_command(
     apply: Path | None = option(
         "--apply FILE", "Apply a saved calibrator, to questions that it was not fitted on."
     ),
-    gold: str = option("--gold FIELD", "Field of a file with the right answer or its spellings.", "gold"),
+    gold: str = option("--gold FIELD", "Field of a file with the right answer or its spellings.", GOLD),
     classes: str | None = option("--classes RULE", "As for `selfreflect uncertainty`. [default: exact]"),
     class_order: ClassOrder | None = option(
         "--class-order", "As for `selfreflect uncertainty`. [default: first]"
@@ -67,6 +69,8 @@ def calibrate_command(
     from selfreflect.uncertainty.calibrator_file import CalibratorFile, digests, write_calibrator
     from selfreflect.uncertainty.recalibrate import cross_fit, fit
 
+    if save is not None and source != "-" and save.exists() and save.samefile(source):
+        raise ConfigError(f"--save {save} would replace the questions; name another file")
     questions = read_questions(source, gold)
     order = class_order or ClassOrder.first
     setup = make_method(questions, classes or "exact", order, similarity or "jaccard", correctness)
@@ -74,10 +78,14 @@ def calibrate_command(
     assessment = Assessment(questions, [name], setup)
     label = _only_label(assessment)
     indices, scores, labels = assessment.labelled_scores(name, label)
+    _say_missing(assessment, name)
+    if not indices:
+        raise DataError(f"no question has both a value of {name} and a label: there is nothing to fit")
     if len(set(labels.tolist())) < 2:
+        all_are = "correct" if labels[0] else "wrong"
         raise DataError(
-            f"{len(labels)} questions have a value and a label, and not both correct and wrong answers among "
-            "them: there is nothing to fit"
+            f"all judged answers of the {counted(len(labels), 'question')} with a value of {name} and a "
+            f"label are {all_are}: there is nothing to fit"
         )
     by: CalibrationMethod = cast("CalibrationMethod", (method or CalibrateBy.isotonic).value)
     _show(assessment, name, label, indices, cross_fit(by, scores, labels), f"{by}, cross-fitted", json)
@@ -98,6 +106,7 @@ def calibrate_command(
             questions=digests(used),
         )
         write_file(save, write_calibrator(saved))
+        say(f"Use it on other questions: selfreflect calibrate FILE --apply {shlex.quote(str(save))}")
 
 
 def _apply(source: str, path: Path, gold: str, json: bool) -> None:
@@ -118,8 +127,7 @@ def _apply(source: str, path: Path, gold: str, json: bool) -> None:
         if not isinstance(value, NoValue):
             indices.append(index)
             scores.append(ESTIMATORS[saved.estimator].score(value))
-    for reason, count in assessment.missing(saved.estimator).items():
-        say(f"{count} questions get no confidence: {reason}.")
+    _say_missing(assessment, saved.estimator)
     confidences = saved.calibrator(scores)
     _show(assessment, saved.estimator, saved.correctness, indices, confidences, saved.method, json)
 
@@ -132,6 +140,12 @@ def _only_label(assessment: Assessment) -> str:
             "function with --correctness"
         )
     return names[0]
+
+
+def _say_missing(assessment: Assessment, estimator: str) -> None:
+    for reason, count in assessment.missing(estimator).items():
+        get = "gets" if count == 1 else "get"
+        say(f"{counted(count, 'question')} {get} no confidence: {reason}.")
 
 
 def _warn_of_other_samples(saved: CalibratorFile, sizes: set[int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from enum import StrEnum
@@ -11,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 from selfreflect.cli import settings as o
 from selfreflect.cli.console import emit, print_table, say
 from selfreflect.cli.settings import argument, option
-from selfreflect.errors import ConfigError, DataError
+from selfreflect.errors import ConfigError, DataError, excerpt
 
 if TYPE_CHECKING:
     from selfreflect.uncertainty.assess import Assessment, Method, Prediction
     from selfreflect.uncertainty.question import AnsweredQuestion
 
 ClassOrder = StrEnum("ClassOrder", ["first", "components"])
+GOLD = "gold"
+"""The field of a file with the right answer, unless --gold names another."""
 
 
 def name_list(text: str) -> list[str]:
@@ -32,7 +35,7 @@ def uncertainty_command(
         ...,
     ),
     estimators: str | None = option("--estimators A,B", "Estimators. [default: all that the data allow]"),
-    gold: str = option("--gold FIELD", "Field of a file with the right answer or its spellings.", "gold"),
+    gold: str = option("--gold FIELD", "Field of a file with the right answer or its spellings.", GOLD),
     classes: str = option(
         "--classes RULE",
         "What makes two answers the same: exact (but for case, punctuation and articles), numeric, jaccard, "
@@ -112,6 +115,8 @@ def uncertainty_command(
         print_table(tables.prediction_table(rows_of_name, sum(labels) / len(labels)))
     for name, rows in sized.items():
         print_table(tables.size_table(rows, name))
+    if results and source != "-" and gold == GOLD:
+        say(f"Calibrate one: selfreflect calibrate {shlex.quote(source)} --estimator {names[0]}")
 
 
 def read_questions(source: str, gold: str = "gold") -> list[AnsweredQuestion]:
@@ -120,7 +125,12 @@ def read_questions(source: str, gold: str = "gold") -> list[AnsweredQuestion]:
     from selfreflect.uncertainty.reading import read_answered_questions
 
     if source == "-" or not Path(source).is_dir():
-        return read_answered_questions(source, gold)
+        questions = read_answered_questions(source, gold)
+        if gold != GOLD and not any(question.gold for question in questions):
+            raise DataError(f"{excerpt(source)}: no record has a right answer in a field {excerpt(gold)}")
+        return questions
+    if gold != GOLD:
+        raise ConfigError("--gold names a field of a file; a run directory knows its right answers")
     from selfreflect.store.run import Run
 
     run = Run.load(Path(source))

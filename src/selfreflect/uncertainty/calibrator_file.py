@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from selfreflect.errors import DataError, excerpt
+from selfreflect.uncertainty.estimators import ESTIMATORS
 from selfreflect.uncertainty.question import AnsweredQuestion
 from selfreflect.uncertainty.recalibrate import CalibrationMethod, Calibrator
 
@@ -90,6 +91,9 @@ def _is_sound(saved: CalibratorFile) -> bool:
         return rising and len(saved.x) == len(saved.y) > 0 and saved.y[0] >= 0 and saved.y[-1] <= 1
     if saved.method == "platt":
         return len(saved.x) == 2 and not saved.y
+    estimator = ESTIMATORS.get(saved.estimator)  # an unknown one is refused by its name
+    if estimator is not None and not estimator.is_probability:
+        return False
     return len(saved.x) == 1 and saved.x[0] > 0 and not saved.y
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from selfreflect.errors import ConfigError, nearest
 from selfreflect.grouping import ordered_groups
 from selfreflect.stats import Floats
+from selfreflect.text import counted
 from selfreflect.uncertainty import likelihoods, samples
 from selfreflect.uncertainty.classes import ClassRule, Labels
 from selfreflect.uncertainty.question import AnsweredQuestion
@@ -297,5 +298,5 @@ def estimate(estimator: Estimator, one: Samples) -> float | NoValue:
         return NoValue("no_tokens", "the record has no tokens")
     number = len(question.answers)
     if number < estimator.fewest:
-        return NoValue("too_few_samples", f"{number} samples, but {estimator.fewest} are needed")
+        return NoValue("too_few_samples", f"{counted(number, 'sample')}, but {estimator.fewest} are needed")
     return float(f"{estimator.compute(one):.12g}")

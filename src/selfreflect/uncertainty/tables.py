@@ -9,6 +9,7 @@ import numpy as np
 
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.stats import Floats
+from selfreflect.text import counted
 from selfreflect.uncertainty.assess import Assessment, Prediction, SizedCalibration
 from selfreflect.uncertainty.estimators import ESTIMATORS, NoValue
 from selfreflect.uncertainty.measures import MEASURES, Measurement, measure_all
@@ -45,9 +46,9 @@ def value_table(assessment: Assessment) -> Table:
 
 def _notes(assessment: Assessment) -> list[str]:
     sizes = sorted({len(question.answers) for question in assessment.questions})
-    samples = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+    samples = counted(sizes[0], "sample") if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} samples"
     notes = [
-        f"{len(assessment.questions)} questions, {samples} samples each. Classes: "
+        f"{counted(len(assessment.questions), 'question')}, {samples} each. Classes: "
         f"{assessment.method.rule.name}. Similarity of eigv, deg, ecc and SAR: "
         f"{assessment.method.similarity}."
     ]
@@ -59,7 +60,7 @@ def _notes(assessment: Assessment) -> list[str]:
         )
     for name in assessment.values:
         for reason, count in assessment.missing(name).items():
-            notes.append(f"{name}: no value for {count} questions: {reason}.")
+            notes.append(f"{name}: no value for {counted(count, 'question')}: {reason}.")
     return notes
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from selfreflect.errors import DataError
 from selfreflect.uncertainty.measures import measure
-from selfreflect.uncertainty.recalibrate import cross_fit, fit
+from selfreflect.uncertainty.recalibrate import CalibrationMethod, cross_fit, fit
 
 
 def rows(start: int, count: int = 60) -> list[dict[str, Any]]:
@@ -203,3 +203,15 @@ def test_a_temperature_for_what_is_no_probability_is_no_calibrator(tmp_path: Pat
     calibrate(fitted, "--estimator", "stated", "--method", "temperature", "--save", saved)
     saved.write_text(saved.read_text().replace('"stated"', '"entropy"'))
     refused(calibrate(written(tmp_path / "new.json", rows(99)), "--apply", saved), "no temperature map")
+
+
+@pytest.mark.parametrize("method", ["isotonic", "platt", "temperature"])
+@pytest.mark.parametrize("confidence", [0.1, 0.5, 0.7])
+def test_equal_confidences_say_nothing_of_others(method: CalibrationMethod, confidence: float) -> None:
+    fitted = fit(method, [confidence] * 7, [0, 1, 0, 1, 0, 1, 0])
+    at_it, above = fitted([confidence, confidence + 0.1])
+    if method == "temperature":
+        assert 0.0 < at_it <= above < 1.0
+    else:
+        assert 0.4 < at_it < 0.5
+        assert above == pytest.approx(at_it)

@@ -37,7 +37,7 @@ _ANSWERS = {
 """Names of columns with answers: plural and singular. Any but the first is always a model's answer, while
 ``answer`` may be the reference answer."""
 _NUMBERED = re.compile(r"(.+?)_?(\d{1,6})")
-_SUMMARY = re.compile(r"summar(?:y|ies)[\s._-]+(.+)|(.+)[\s._-]summary", re.IGNORECASE)
+_SUMMARY = re.compile(r"summar(?:y|ies)[\s._-]++(.+)|(.+)[\s._-]summary", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

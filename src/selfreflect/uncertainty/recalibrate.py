@@ -104,7 +104,8 @@ def _fit_platt(values: Floats, labels: Floats) -> Calibrator:
         raise MissingExtraError("Platt calibration", "calibrate") from None
     right = labels.sum()
     targets = np.where(labels == 1, (right + 1) / (right + 2), 1 / (len(labels) - right + 2))
-    centre, scale = values.mean(), values.std() or 1.0
+    # rounding gives equal values a spread of about 1e-17, and dividing by it an arbitrary slope
+    centre, scale = values.mean(), values.std() if values.min() < values.max() else 1.0
     # a target between the classes is one example of each, by weight
     twice = np.concatenate([values, values])[:, None]
     classes = np.repeat([1, 0], len(values))
@@ -118,6 +119,8 @@ def _fit_platt(values: Floats, labels: Floats) -> Calibrator:
 def _best_inverse_temperature(logits: Floats, labels: Floats) -> float:
     """The minimum of the log loss, which is convex, by bisection of its derivative."""
     low, high = 1e-3, 1e3
+    if not logits.any():
+        return 1.0  # all confidences are 0.5, which any temperature keeps
     for _ in range(60):
         middle = (low * high) ** 0.5
         if (logits * (_sigmoid(middle * logits) - labels)).sum() > 0:

@@ -250,6 +250,14 @@ def test_real_answers_of_a_13b_model() -> None:
 
 def test_a_field_of_right_answers_that_is_nowhere_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "a.json", QUESTIONS)
-    refused(run("uncertainty", path, "--gold", "glod"), "no record has a right answer in a field 'glod'")
+    refused(run("uncertainty", path, "--gold", "glod"), "nothing has a right answer in a field 'glod'")
     write_run(tmp_path / "run")
-    refused(run("uncertainty", tmp_path / "run", "--gold", "target"), "--gold names a field of a file")
+    refused(run("uncertainty", tmp_path / "run", "--gold", "glod"), "right answer in a field 'glod'")
+
+
+def test_a_reference_answer_of_items_is_the_right_one_where_it_is_named(tmp_path: Path) -> None:
+    rows = [{"question": "Capital of France?", "answer": "Paris", "responses": ["Paris", "Lyon", "Paris"]}]
+    assert run("import", "--items", written(tmp_path / "a.json", rows), "--out", tmp_path / "run").code == 0
+    [line], predictions = lines(tmp_path / "run", "--gold", "answer", "--estimators", "modal_share")
+    assert line["correct"] == {"exact": True}
+    assert predictions[0]["n"] == 1

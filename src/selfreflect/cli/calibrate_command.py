@@ -38,7 +38,7 @@ def calibrate_command(
     apply: Path | None = option(
         "--apply FILE", "Apply a saved calibrator, to questions that it was not fitted on."
     ),
-    gold: str = option("--gold FIELD", "Field of a file with the right answer or its spellings.", GOLD),
+    gold: str = option("--gold FIELD", "Field with the right answer or its spellings.", GOLD),
     classes: str | None = option("--classes RULE", "As for `selfreflect uncertainty`. [default: exact]"),
     class_order: ClassOrder | None = option(
         "--class-order", "As for `selfreflect uncertainty`. [default: first]"

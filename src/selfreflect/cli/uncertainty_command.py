@@ -35,7 +35,7 @@ def uncertainty_command(
         ...,
     ),
     estimators: str | None = option("--estimators A,B", "Estimators. [default: all that the data allow]"),
-    gold: str = option("--gold FIELD", "Field of a file with the right answer or its spellings.", GOLD),
+    gold: str = option("--gold FIELD", "Field with the right answer or its spellings.", GOLD),
     classes: str = option(
         "--classes RULE",
         "What makes two answers the same: exact (but for case, punctuation and articles), numeric, jaccard, "
@@ -126,23 +126,24 @@ def read_questions(source: str, gold: str = "gold") -> list[AnsweredQuestion]:
 
     if source == "-" or not Path(source).is_dir():
         questions = read_answered_questions(source, gold)
-        if gold != GOLD and not any(question.gold for question in questions):
-            raise DataError(f"{excerpt(source)}: no record has a right answer in a field {excerpt(gold)}")
-        return questions
-    if gold != GOLD:
-        raise ConfigError("--gold names a field of a file; a run directory knows its right answers")
-    from selfreflect.store.run import Run
+    else:
+        from selfreflect.store.run import Run
 
-    run = Run.load(Path(source))
-    questions = []
-    for answers in run.answers.values():
-        question = run.questions.get(answers.question_id)
-        if question is not None and answers.answers:
-            questions.append(
-                AnsweredQuestion(question.id, question.text, answers.answers, tuple(question.gold))
+        questions = []
+        run = Run.load(Path(source))
+        for answers in run.answers.values():
+            question = run.questions.get(answers.question_id)
+            if question is None or not answers.answers:
+                continue
+            right = question.metadata.get(gold, question.gold if gold == GOLD else ())
+            texts = tuple(right) if isinstance(right, tuple) else (str(right),)
+            questions.append(AnsweredQuestion(question.id, question.text, answers.answers, texts))
+        if not questions:
+            raise DataError(
+                f"{source} holds no answers yet. Make some with: selfreflect answers --out {source}"
             )
-    if not questions:
-        raise DataError(f"{source} holds no answers yet. Make some with: selfreflect answers --out {source}")
+    if gold != GOLD and not any(question.gold for question in questions):
+        raise DataError(f"{excerpt(source)}: nothing has a right answer in a field {excerpt(gold)}")
     return questions
 
 
@@ -182,7 +183,10 @@ def labelled(assessment: Assessment) -> list[str]:
             what = "label" if name == "human" else "right answer"
             say(f"{name}: {len(labels) - count} of {len(labels)} questions have no {what} and are left out.")
     if not assessment.labels:
-        say("No right answers and no labels of correctness, so there is nothing to predict.")
+        say(
+            "No right answers and no labels of correctness, so there is nothing to predict. If the right "
+            "answers are in another field, name it with --gold."
+        )
     return names
 
 

@@ -216,7 +216,7 @@ def test_an_interrupted_run_shows_what_it_has(
     [
         ("", "is empty"),
         ([], "items.json"),
-        ([{**ITEM, "summaries": {}}], "'summaries' is empty"),
+        ([{**ITEM, "summaries": {}}], "holds answers and no summaries"),
         ([ITEM, {**ITEM, "id": "blank", "answers": ["", " ", "a", "b"]}], "item 'blank' cannot be timed"),
     ],
 )

@@ -180,7 +180,7 @@ def test_a_mistyped_name_does_not_stick_to_the_directory(
     [
         (["--limit", "0"], "--limit (questions.limit) must be at least 1, not 0"),
         (["--num-answers", "0"], "--num-answers (answers.num_answers) must be at least 1, not 0"),
-        (["--device", "gpu"], "--device must be auto, cuda, mps or cpu"),
+        (["--device", "gpu"], "--device must be auto, cuda, cuda:N, mps or cpu"),
         (["--batch-size", "0"], "--batch-size must be at least 1"),
         (
             ["--judge-dtype", "int8"],

@@ -107,7 +107,7 @@ def test_the_help_shows_each_default_once() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"device": "gpu"}, "--device must be auto, cuda, mps or cpu, not 'gpu'"),
+        ({"device": "gpu"}, "--device must be auto, cuda, cuda:N, mps or cpu, not 'gpu'"),
         ({"executor": "rai"}, "--executor must be local or ray, not 'rai'"),
         ({"device_map": "balanced"}, "--device-map must be auto, not 'balanced'"),
         ({"ray_address": "auto"}, "--ray-address needs --executor ray"),

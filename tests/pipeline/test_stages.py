@@ -64,7 +64,7 @@ def test_an_error_of_a_worker_keeps_its_class_its_message_and_what_was_done_befo
     missing = Outcome(error=("MissingExtraError", str(MissingExtraError("A model", "openai"))))
     with pytest.raises(
         MissingExtraError,
-        match=r"^A model needs an optional package. Install it with: pip install '\.\[openai\]'$",
+        match=r"^A model needs an optional package. Install it with: pip install '\.\[openai\]' in a clone",
     ):
         missing.raise_error()
     Outcome().raise_error()

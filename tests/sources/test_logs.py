@@ -150,11 +150,10 @@ def test_a_damaged_archive_is_an_error_or_the_same_log(at: int, change: bytes) -
     except (DataError, MissingExtraError):
         return
     assert log is not None
-    # what is not a sample, such as the header, may be damaged
-    assert {row.fields["question"]: tuple(row.fields["answers"]) for row in log.rows}.items() <= {
-        "Which is the longest river in Europe?": RIVER,
-        "What goes into a plain loaf of bread?": BREAD,
-    }.items()
+    # what is not a sample, such as the header or the name of an entry, may be damaged
+    whole = {"Which is the longest river in Europe?": RIVER, "What goes into a plain loaf of bread?": BREAD}
+    for row in log.rows:
+        assert set(row.fields["answers"]) <= set(whole[row.fields["question"]])
 
 
 @given(st.binary(max_size=300))

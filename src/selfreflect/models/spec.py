@@ -25,6 +25,7 @@ Device: TypeAlias = str
 """``auto``, ``cuda``, ``cuda:1`` for one of several GPUs, ``mps`` or ``cpu``."""
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 Compat = Literal["", "published"]
+DEVICES = re.compile(r"auto|cuda(:[0-9]{1,3})?|mps|cpu")
 
 Kind = Literal["local", "function", "openai", "vllm", "vllm+http"]
 PREFIXES: tuple[Kind, ...] = ("openai", "vllm", "vllm+http")

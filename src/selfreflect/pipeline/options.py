@@ -11,7 +11,8 @@ from typing import Annotated, Protocol
 import msgspec
 
 from selfreflect.config import POSITIVE, Flag, Range, check_values
-from selfreflect.errors import ConfigError
+from selfreflect.errors import ConfigError, excerpt
+from selfreflect.models.spec import DEVICES
 
 GUESSES = Range("from 0 to 100", lambda value: 0 <= value <= 100)
 SECONDS = Range("a number of seconds above 0", lambda value: 0 < value < math.inf)
@@ -158,5 +159,7 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_values(self)
+        if not DEVICES.fullmatch(self.device):
+            raise ConfigError(f"--device must be auto, cuda, cuda:N, mps or cpu, not {excerpt(self.device)}")
         if self.ray_address is not None and self.executor != "ray":
             raise ConfigError("--ray-address needs --executor ray")

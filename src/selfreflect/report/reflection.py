@@ -11,7 +11,16 @@ import msgspec
 
 from selfreflect.errors import MissingExtraError
 from selfreflect.grouping import group_indices
-from selfreflect.records import AnswerSet, Controls, Failure, Information, Question, Scalar, Score
+from selfreflect.records import (
+    AnswerSet,
+    Controls,
+    Failure,
+    Information,
+    Question,
+    Scalar,
+    Score,
+    metadata_headings,
+)
 from selfreflect.render.text import one_line, printable
 from selfreflect.report.overview import QUESTION_COLUMNS, question_table
 from selfreflect.report.run_records import RunRecords
@@ -134,15 +143,14 @@ class Reflection:
         return Reflections([self]).to_pandas()
 
     def _rows(self) -> list[dict[str, Any]]:
-        """One row per summary; a single one with the failure if there are no summaries."""
-        table = question_table(self.records)
-        headings = [column.heading for column in table.columns]
-        rows = [dict(zip(headings, row, strict=True)) for row in table.rows]
+        """One row per summary, without metadata; a single one with the failure if there are no summaries."""
+        headings = [column.heading for column in QUESTION_COLUMNS]
+        rows = []
+        for cells in question_table(self.records).rows:
+            rows.append(dict(zip(headings, cells, strict=False)))  # metadata come last
         if not rows:
             failure = next((f"{one.kind}: {one.message}" for one in self.failures), None)
-            own, travelling = headings[: len(QUESTION_COLUMNS)], headings[len(QUESTION_COLUMNS) :]
-            values = zip(travelling, self.metadata.values(), strict=True)
-            rows = [{**dict.fromkeys(own), **dict(values), "failure": failure}]
+            rows = [{**dict.fromkeys(headings), "failure": failure}]
         for row in rows:
             for name in ("question_id", "question", "kind", "estimated_from", "summary_words"):
                 row.pop(name)
@@ -210,13 +218,20 @@ class Reflections(list[Reflection]):
             import pandas as pd
         except ImportError:
             raise MissingExtraError("A data frame of results", "pandas") from None
+        taken = [
+            "question",
+            "context",
+            "answers",
+            "classes",
+            *(column.heading for column in QUESTION_COLUMNS),
+        ]
+        headings = metadata_headings((one._question for one in self), taken)
         rows = []
         for one in self:
-            counts = {"answers": len(one.answers), "classes": len(one.classes)}
-            rows += [
-                {**one.metadata, "question": one.question, "context": one.context, **counts, **row}
-                for row in one._rows()
-            ]
+            common: dict[str, Any] = {headings[name]: value for name, value in one.metadata.items()}
+            common |= {"question": one.question, "context": one.context}
+            common |= {"answers": len(one.answers), "classes": len(one.classes)}
+            rows += [{**common, **row} for row in one._rows()]
         return pd.DataFrame(rows)
 
     def __repr__(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from selfreflect.errors import BackendError, excerpt, nearest
 from selfreflect.models.local.device_map import check_placement, placement
 from selfreflect.models.local.threads import limit_threads, set_library_defaults
 from selfreflect.models.smollm2 import REVISION, model_directory
-from selfreflect.models.spec import LOCAL_NAMES, Device, DType, ModelSpec
+from selfreflect.models.spec import DEVICES, LOCAL_NAMES, Device, DType, ModelSpec
 
 EMBEDDED = "smollm2"
 """The alias of the embedded model."""
@@ -286,7 +285,7 @@ def _explanation(name: str, path: str, error: Exception) -> str:
 def pick_device(device: Device) -> str:
     """The device itself, and for ``auto`` the fastest there is. Raises BackendError if there is none such."""
     kind, _, index = device.partition(":")
-    if device not in ("auto", "cuda", "mps", "cpu") and not re.fullmatch(r"cuda:[0-9]{1,3}", device):
+    if not DEVICES.fullmatch(device):
         raise BackendError(f"unknown device {excerpt(device)}; there are auto, cuda, cuda:N, mps and cpu")
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     if device == "auto" and cuda:

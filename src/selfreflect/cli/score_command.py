@@ -209,7 +209,6 @@ def _show(label: str, items: Sequence[Item], results: Sequence[Measured]) -> Non
     )
     print_table(_item_table(records))
     show_results(records, json=False)
-    say("Add --json for every number of each question and summary.")
 
 
 def _item_table(records: RunRecords) -> Table:

@@ -13,6 +13,7 @@ from selfreflect.cli import settings as o
 from selfreflect.cli.console import emit, print_table, say
 from selfreflect.cli.settings import argument, option
 from selfreflect.errors import ConfigError, DataError, excerpt
+from selfreflect.text import counted
 
 if TYPE_CHECKING:
     from selfreflect.uncertainty.assess import Assessment, Method, Prediction
@@ -211,7 +212,8 @@ def _with_answers(questions: Sequence[AnsweredQuestion], number: int) -> list[An
     if not enough:
         raise DataError(f"no question has {number} answers")
     if len(enough) < len(questions):
-        say(f"{len(questions) - len(enough)} questions have fewer than {number} answers and are left out.")
+        few = counted(len(questions) - len(enough), "question")
+        say(f"{few} with fewer than {counted(number, 'answer')} left out.")
     return enough
 
 

@@ -95,9 +95,10 @@ def test_columns_appear_in_rows_and_frames_beside_ours(directory: Path) -> None:
 
 
 def test_an_unknown_column_names_those_there_are(directory: Path) -> None:
-    outcome = run("report", directory, "--by", "topik")
-    assert outcome.code == 2
-    assert "Did you mean 'topic'?" in outcome.said
+    for command in ("report", "compare"):
+        outcome = run(command, directory, "--by", "topik")
+        assert (outcome.code, outcome.stdout) == (2, ""), "it is said before the results, not below them"
+        assert "Did you mean 'topic'?" in outcome.said
     with pytest.raises(DataError, match="came with the questions: 'v'"):
         by_value(records(["x"]), "kind")
 

@@ -90,6 +90,7 @@ def report_command(
     by_run = _load_records(runs, judge, detail=has_page or question is not None)
     records = [one for of_run in by_run for one in of_run]
     first = [of_run[0] for of_run in by_run]
+    _check_column(records, by)
     for run in records:
         show_results(run, json)
         if by is not None:
@@ -119,6 +120,15 @@ def report_command(
 
         for run in records:
             say(one_line(f"logged {run.label}: {log_run(log, run)}"))
+
+
+def _check_column(records: Sequence[RunRecords], by: str | None) -> None:
+    """Refuse a column that a run does not have before anything is printed or written."""
+    from selfreflect.report.breakdown import by_value
+
+    if by is not None:
+        for run in records:
+            by_value(run, by)
 
 
 def _show_breakdown(run: RunRecords, by: str, json: bool) -> None:
@@ -264,6 +274,7 @@ def compare_command(
         raise DataError(
             f"{runs[0]} holds no summaries yet. Make some with: selfreflect summarize --out {runs[0]}"
         )
+    _check_column(by_run[0], by)
     breaches: list[str] = []
     for first in by_run[0]:
         base, *others = contenders([first, *_same_judge(by_run[1:], first.judge)], baseline)

@@ -61,7 +61,8 @@ class FunctionGenerator:
             return cls(load_function(spec.name, "model"), spec.name)
         except ConfigError as error:
             prefix = spec.name.partition(":")[0]
-            raise ConfigError(f"{error}.{nearest(prefix, list(PREFIXES))}") from error
+            hint = nearest(prefix, list(PREFIXES))
+            raise ConfigError(f"{error}.{hint}" if hint else str(error)) from error
 
     def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
         """One reply or refusal per request, in order."""
@@ -116,7 +117,7 @@ def _accepted_options(function: TextFunction, name: str) -> tuple[str, ...]:
     if not callable(function):
         raise ConfigError(f"a model function must be callable, not {excerpt(function)}")
     if inspect.iscoroutinefunction(function):
-        raise ConfigError(f"{what} is async. Give one that returns its text, for example by asyncio.run.")
+        raise ConfigError(f"{what} is async. Give one that returns its text, for example by asyncio.run")
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # written in C

@@ -398,6 +398,9 @@ SAMPLED_ALIKE = {
 }
 """Settings of the answers that strategies draw, and those of the answer distribution that they follow."""
 
+_MODEL = ("model", "revision", "base_url")
+"""Settings of the answers that say whose they are. Summaries without a model follow them."""
+
 
 def load_config(
     path: Path | None,
@@ -405,8 +408,8 @@ def load_config(
     base: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Config:
     """Merge the defaults, ``base`` (what a run directory was made with), the TOML file at ``path``, and
-    ``overrides``; the later one wins. Answers that strategies draw are sampled as the answer distribution is,
-    unless one of these says otherwise.
+    ``overrides``; the later one wins. Unless one of these says otherwise, summaries are by the model that
+    answers, and answers that strategies draw are sampled as the answer distribution is.
 
     Both mappings are section -> key -> value; an override of None leaves its key alone.
 
@@ -418,6 +421,9 @@ def load_config(
     for section in Config.__struct_fields__:
         options = {key: value for key, value in overrides.get(section, {}).items() if value is not None}
         merged[section] = {**(base or {}).get(section, {}), **file.get(section, {}), **options}
+    if "model" not in merged["summaries"]:  # a summary of one's own belief is by the model that answers
+        place = {key: merged["answers"][key] for key in _MODEL if key in merged["answers"]}
+        merged["summaries"] = {**place, **merged["summaries"]}
     for own, followed in SAMPLED_ALIKE.items():
         if followed in merged["answers"]:
             merged["summaries"].setdefault(own, merged["answers"][followed])

@@ -35,6 +35,8 @@ def test_every_key_is_in_the_template_and_has_a_value_that_works(tmp_path: Path)
     # addresses and revisions go with servers and with the hub, so they cannot all be set together
     for name, rows in sections().items():
         for row in rows:
+            if name == "summaries" and row.example == getattr(Config().summaries, row.key):
+                continue  # which follows the answers otherwise
             if row.default is None and row.key not in ("base_url", "revision") and "prices" not in name:
                 line = f"[{name}]\n{row.key} = {msgspec.json.encode(row.example).decode()}\n"
                 assert load_config(written(tmp_path / "one.toml", line), {}) != Config(), line

@@ -11,6 +11,7 @@ import pytest
 import tiny
 from command import Outcome, run, small, written
 
+from selfreflect.cli.console import can_ask
 from selfreflect.config import load_config
 from selfreflect.pipeline.questions import compare_questions
 from selfreflect.pipeline.settings import settings_of
@@ -300,6 +301,11 @@ def test_fresh_asks_at_a_terminal(
     assert bool(list(out.glob("backup-*"))) is not kept
 
 
+def test_a_closed_standard_input_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    assert not can_ask()
+
+
 def test_fresh_asks_nothing_where_nothing_could_be_lost(tmp_path: Path) -> None:
     file = written(tmp_path / "q.txt", lines(*TEXTS))
     assert stored(file, tmp_path / "r", "--fresh").code == 0
@@ -325,6 +331,19 @@ def test_strategies_sample_as_the_answers_were(model: Path, tmp_path: Path) -> N
     recorded = whole.manifest.config["summaries"]
     assert (recorded["sample_temperature"], recorded["sample_max_new_tokens"]) == (0.0, 6)
     assert "to do" not in run("summarize", "--out", out).stderr
+
+
+def test_summaries_are_by_the_model_that_answered_unless_another_is_named(
+    model: Path, tmp_path: Path
+) -> None:
+    file, out = written(tmp_path / "q.txt", TEXTS[0]), tmp_path / "r"
+    drawn = run("answers", "--questions", file, "--out", out, "--model", model, "--num-answers", 2)
+    assert drawn.code == 0, drawn.stderr
+    assert run("summarize", "--strategies", "greedy", "--out", out).code == 0
+    [summary] = Run.load(out).summaries.values()
+    assert summary.model == str(model)
+    config = load_config(None, {"summaries": {"model": "openai:m"}}, {"answers": {"model": "org/a"}})
+    assert (config.summaries.model, config.summaries.revision) == ("openai:m", None)
 
 
 def test_an_older_directory_goes_on_sampling_as_it_did(finished: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from selfreflect.config import Config, Flag, Placement, Price, notes_of
+from selfreflect.config import SAMPLED_ALIKE, Config, Flag, Placement, Price, notes_of
 from selfreflect.records import STAGES, Record
 
 SCHEMA_FILE = "selfreflect.schema.json"
@@ -47,11 +47,19 @@ def sections() -> dict[str, list[Row]]:
     tables: dict[str, list[Row]] = {}
     for stage in STAGES:
         tables[stage] = list(_rows(type(getattr(config, stage))))
+    tables["summaries"] = [_following(row) for row in tables["summaries"]]
     for name in config.ray.__struct_fields__:
         tables[f"ray.{name}"] = list(_rows(Placement))
     for model in PRICES:
         tables[f'prices."{model}"'] = list(_rows(Price))
     return tables
+
+
+def _following(row: Row) -> Row:
+    """A key of the summaries that follows one of the answers unless a file sets it."""
+    if row.key not in ("model", *SAMPLED_ALIKE):
+        return row
+    return row._replace(help=f"{row.help} Without it: as for answers.", default=None, example=row.default)
 
 
 def _rows(settings: type[msgspec.Struct]) -> Iterator[Row]:

@@ -65,7 +65,7 @@ def say_report(paths: Sequence[Path]) -> None:
 
 def can_ask() -> bool:
     """Whether somebody sits at a terminal."""
-    return sys.stdin.isatty() and stderr.is_terminal
+    return sys.stdin is not None and sys.stdin.isatty() and stderr.is_terminal  # None: closed, as by cron
 
 
 def agree(question: str) -> bool:

@@ -273,13 +273,18 @@ def test_fresh_wants_yes_and_moves_the_records_aside(finished: Path, model: Path
     out = shutil.copytree(finished, tmp_path / "r")
     before = bytes_of(out)
     command = small(model, out, finished.parent / "q.txt", strategies="greedy")
+    nowhere = run(*small(model, out, tmp_path / "no.txt", strategies="greedy"), "--fresh", "--yes")
+    assert "there is no such file" in nowhere.said
+    assert bytes_of(out) == before
     refused = run(*command, "--fresh")
     assert refused.code == 2
     assert f"{out} holds 2 questions, 2 answers, 2 summaries, 2 scores" in refused.said
     assert "--yes" in refused.said
     assert bytes_of(out) == before
-    assert run(*command, "--fresh", "--yes").code == 0
+    again = run(*command, "--fresh", "--yes")
+    assert again.code == 0
     [backup] = out.glob("backup-*")
+    assert f"{backup} keeps the earlier records" in again.stderr
     assert bytes_of(backup) == before
     assert {name for _, name in Run.load(out).summaries} == {"greedy"}
     assert {name for _, name in Run.load(backup).summaries} == {"basic"}

@@ -138,8 +138,8 @@ class Watcher:
         self._stage.note = line
         if stderr.is_terminal:
             stderr.print(Text(printable(line), style="dim"))
-        elif self._name:
-            say(f"{self._name}: {line}")
+        else:
+            say(f"{self._name}: {line}" if self._name else line)
 
     def warn(self, line: str) -> None:
         stderr.print(Text(f"warning: {printable(line)}", style="bold"), soft_wrap=True)

@@ -40,7 +40,7 @@ from selfreflect.pipeline.todo import run_strategies, stages_with_work, strategi
 from selfreflect.records import STAGES, Question, Stage
 from selfreflect.render.text import one_line
 from selfreflect.report.run_records import RunRecords
-from selfreflect.sources.questions import load_questions
+from selfreflect.sources.questions import is_file, load_questions
 from selfreflect.store.run import MANIFEST, Run, count_records
 from selfreflect.strategies import load_strategy
 from selfreflect.text import counted
@@ -235,6 +235,9 @@ def fill_run(
 ) -> RunRecords:
     """Run stages in a run directory, in order, with one more ``question`` if there is one."""
     if intent.fresh:
+        source = config.questions.source
+        if "questions" in stages and is_file(source) and source != "-":
+            load_questions(**config.section("questions"))  # a mistake in it leaves the records in place
         _agree_to_start_over(path, intent.yes)
     with open_experiment(
         path, config, intent.binding(stages), fresh=intent.fresh, options=options, progress=Watcher()

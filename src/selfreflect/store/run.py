@@ -134,7 +134,7 @@ class Run:
         self._resources = resources
         """Released by :meth:`close`; None while nothing may be written."""
         self.repairs: list[str] = []
-        """What was cut off when the run was opened for writing, in sentences."""
+        """What was cut off or moved aside when the run was opened for writing, in sentences."""
         self._skip = None if detail else _LONG_FIELDS
         self._manifests = {"": manifest}
         self._files = {"": journals(path, self._skip)}
@@ -162,14 +162,15 @@ class Run:
             path.mkdir(parents=True, exist_ok=True)
             check_run_directory(path)
             stack.callback(os.close, lock(path / _LOCK))
-            if fresh and backup:
-                _set_aside(path)
+            folder = _set_aside(path) if fresh and backup else None
             for file in _record_files(path) if fresh else ():
                 file.unlink()
             is_new = fresh or not (path / MANIFEST).exists()
             run = cls(path, Manifest() if is_new else _read_manifest(path), stack)
             merged = merge_settings(run.manifest.config, config, path)
             run._prepare("", stack)
+            if folder is not None:
+                run.repairs.append(f"{folder} keeps the earlier records")
             if is_new or merged != run.manifest.config:
                 run._write_manifest(replace(run.manifest, config=merged))
             run._resources = stack.pop_all()
@@ -472,11 +473,11 @@ def count_records(path: Path) -> dict[str, int]:
     return +counts
 
 
-def _set_aside(path: Path) -> None:
+def _set_aside(path: Path) -> Path | None:
     """Move all records, with a copy of their manifest, to a folder that opens as a run of its own."""
     files = _record_files(path)
     if not files:
-        return
+        return None
     folder = path / f"backup-{datetime.now():%Y%m%d-%H%M%S}"
     number = 1
     while folder.exists():
@@ -490,6 +491,7 @@ def _set_aside(path: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         file.rename(target)
         sync_directory(target.parent)
+    return folder
 
 
 def check_run_directory(path: Path) -> None:

@@ -351,6 +351,22 @@ def test_summaries_are_by_the_model_that_answered_unless_another_is_named(
     assert (config.summaries.model, config.summaries.revision) == ("openai:m", None)
 
 
+def test_a_run_that_stopped_before_its_first_result_goes_on_as_it_was_asked(
+    model: Path, tmp_path: Path
+) -> None:
+    questions = written(tmp_path / "q.txt", lines(*TEXTS))
+    out, whole = tmp_path / "stopped", tmp_path / "whole"
+    assert run(*small(model, out, questions), "--judge", tmp_path / "none").code == 2
+    assert not Run.load(out).answers
+    outcome = run("run", "--out", out, "--judge", model, "--device", "cpu")
+    assert outcome.code == 0, outcome.stderr
+    assert run(*small(model, whole, questions), "--device", "cpu").code == 0
+    stopped, calm = Run.load(out), Run.load(whole)
+    assert stopped.manifest.config == calm.manifest.config
+    assert stopped.answers == calm.answers
+    assert stopped.summaries == calm.summaries
+
+
 def test_an_older_directory_goes_on_sampling_as_it_did(finished: Path, tmp_path: Path) -> None:
     out = shutil.copytree(finished, tmp_path / "r")
     manifest = json.loads((out / "manifest.json").read_text())

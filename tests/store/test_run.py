@@ -292,7 +292,7 @@ class TestConfig:
         assert "questions.shuffle: (absent) -> true" in message
         assert "answers.seed: 1 -> 2" in message
         assert "answers.model" not in message
-        assert "Use another --out. To start over in this one: selfreflect run --fresh" in message
+        assert "Use another --out. To start over in this one, add --fresh" in message
         assert Run.load(full).manifest.config == CONFIG
         Run.open(full, CONFIG).close()  # the refused attempt left no lock behind
 

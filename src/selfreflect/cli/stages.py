@@ -264,7 +264,7 @@ def _begin(
     if "summaries" in stages:
         strategies = _strategies(experiment.run, stages, strategies, intent)
         check_strategies(strategies)
-        experiment.plan(strategies)
+    experiment.plan(stages, strategies if "summaries" in stages else ())
     return strategies
 
 

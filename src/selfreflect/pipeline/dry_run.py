@@ -173,7 +173,7 @@ class DryRun:
         if missing is not None:
             self.run.add_in_memory(missing.questions)
 
-    def plan(self, strategies: Sequence[str]) -> None:
+    def plan(self, stages: Sequence[Stage], strategies: Sequence[str]) -> None:
         """Nothing is remembered."""
 
     def answers(self) -> None:

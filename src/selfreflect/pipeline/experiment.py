@@ -49,7 +49,7 @@ from selfreflect.pipeline.todo import (
 from selfreflect.prompts import Prompts, load_prompts
 from selfreflect.records import Failure, SamplingCheck, Stage, from_plain
 from selfreflect.report.sentences import sampling_warning
-from selfreflect.store.run import Run
+from selfreflect.store.run import Run, plain_settings
 from selfreflect.strategies import load_strategy
 from selfreflect.strategies.driver import Named
 
@@ -161,11 +161,19 @@ class Experiment:
             if check.is_suspect and not earlier.is_suspect:  # which has been said
                 self._progress.warn(sampling_warning(check))
 
-    def plan(self, strategies: Sequence[str]) -> None:
-        """Remember strategies, so that the run can be continued without naming them again."""
+    def plan(self, stages: Sequence[Stage], strategies: Sequence[str]) -> None:
+        """Remember strategies, and the settings of stages that have no result yet, so that the run can be
+        continued without naming them again."""
         known = run_strategies(self.run)
         if not {*strategies} <= {*known}:
             self.run.update_manifest(plan={"strategies": list(dict.fromkeys([*known, *strategies]))})
+        manifest = self.run.manifest
+        begun = {"questions", *manifest.config}
+        ahead = [stage for stage in stages if stage not in begun]
+        settings = stage_settings(self._config, ahead, self._prompts)
+        asked = plain_settings({str(stage): section for stage, section in settings.items()})
+        if asked != {stage: manifest.asked.get(stage) for stage in asked}:
+            self.run.update_manifest(asked=asked)
 
     def summaries(self, strategies: Sequence[Named]) -> None:
         """Make the summaries that are missing, with every strategy.

@@ -128,7 +128,8 @@ def sampling_checks(manifest: Manifest) -> list[SamplingCheck]:
 
 
 def settings_of(path: Path, scores: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The settings that the run directory at ``path`` was made with, by section; empty without a directory.
+    """The settings that the run directory at ``path`` was made with, or asked for where a stage has no result
+    yet, by section; empty without a directory.
 
     Args:
         scores: what the user sets in that section. The other settings are those of the first scoring by the
@@ -140,12 +141,13 @@ def settings_of(path: Path, scores: Mapping[str, Any]) -> dict[str, dict[str, An
     if not (path / MANIFEST).exists():
         return {}
     run = Run.load(path)
-    sections = run.manifest.config
+    asked = run.manifest.asked
+    sections = {**asked, **run.manifest.config}
     for section in sections.values():
         section.pop("prompts", None)
     for name in run.scorings:
         run.select_scoring(name)
-        sections["scores"] = dict(run.manifest.config.get("scores", {}))
+        sections["scores"] = dict(run.manifest.config.get("scores", asked.get("scores", {})))
         if scores.get("judge") in (None, sections["scores"].get("judge")):
             break
     else:

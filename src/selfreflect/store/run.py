@@ -69,7 +69,7 @@ _LAYOUT: dict[type[Record], tuple[str, Callable[[Any], Any]]] = {
 }
 """File and key of each kind of record."""
 
-_START_OVER = "To start over in this one: selfreflect run --fresh --out DIR"
+_START_OVER = "To start over in this one, add --fresh to the whole command of a run"
 
 _REPLACEABLE = (Failure, Information, Controls)
 """A later one of these replaces an earlier one with the same key."""
@@ -115,6 +115,9 @@ class Manifest(Record, frozen=True, kw_only=True):
     """Of each stage with a server: whether that samples, a :class:`~selfreflect.records.SamplingCheck`."""
     plan: dict[str, list[str]] = field(default_factory=dict)
     """What the run was asked for: ``strategies``."""
+    asked: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Settings that stages without a result were last asked for. They bind nothing: a command that names
+    none takes these."""
     wall_time: dict[str, float] = field(default_factory=dict)
     """Seconds per stage, added up over all resumes."""
 

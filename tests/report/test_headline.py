@@ -47,6 +47,7 @@ def test_few_questions_are_not_compared():
     text = headline(run({"greedy": HIGH, "basic": LOW}, questions=3))
     assert "3 questions are too few to tell strategies apart: take at least 6" in text
     assert "difference" not in text
+    assert "interval" not in text
 
 
 def test_cut_off_answers_are_named_from_five_per_cent_on():

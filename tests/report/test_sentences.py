@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfreflect.records import Information
-from selfreflect.report.sentences import information_sentence, place, place_sentence, share_sentence
+from selfreflect.records import Control, Controls, Information
+from selfreflect.report.sentences import (
+    controls_caution,
+    information_sentence,
+    place,
+    place_sentence,
+    share_sentence,
+)
 
 SHARES = st.floats(-20, 20)
 
@@ -80,6 +86,21 @@ def test_too_few_answers_are_said_to_be_too_few():
         "Too few answers (one sampled answer), or too different ones, to say what a summary tells of them. "
         "Draw more answers, or shorter ones."
     )
+
+
+def test_texts_that_say_nothing_and_tell_as_much_are_a_caution():
+    def controls(reader, **bits):
+        some = tuple(Control(name=name, words=1, bits=value) for name, value in bits.items())
+        return Controls(question_id="q", controls=some, reader=reader, bits_available=10)
+
+    best = [information(bits=5.0), information(bits=2.0)]
+    assert controls_caution(controls("informed", empty=0.0, question=1.0, pasted=9.0), best) == ""
+    said = controls_caution(controls("blind", empty=-1.0, question=6.0), best)
+    assert "as much from the repeated question as from the best summary" in said
+    assert "does not see the question" in said
+    said = controls_caution(controls("informed", empty=5.0, nonsense=7.0), best)
+    assert "from nothing and nonsense as" in said
+    assert "does not see" not in said
 
 
 def test_a_score_between_its_anchors_has_a_place():

@@ -18,7 +18,12 @@ from selfreflect.report.headline import headline
 from selfreflect.report.overview import estimated_from, failure_table, overview, strategy_results
 from selfreflect.report.paste_curve import paste_table, run_curve
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
-from selfreflect.report.sentences import controls_place, controls_sentence, information_sentence
+from selfreflect.report.sentences import (
+    controls_caution,
+    controls_place,
+    controls_sentence,
+    information_sentence,
+)
 from selfreflect.report.words import MarkKind, mark
 from selfreflect.stats import CONFIDENCE
 from selfreflect.text import counted
@@ -143,6 +148,8 @@ def print_question(records: RunRecords, wanted: str, *, answers: int = 5) -> Non
         _print_summary(outcome, controls, conditioning, places)
     if controls is not None and measured:
         _print_dim(controls_sentence(controls))
+        if caution := controls_caution(controls, measured):
+            stdout.print(Text(caution))
 
 
 def _print_summary(

@@ -49,7 +49,10 @@ def _result_sentence(run: RunRecords, measure: Measure, best: StrategyResult, st
     estimate = best.estimate(measure)
     assert estimate.mean is not None
     on = f" on {counted(estimate.n, 'question')}"
-    interval = None if estimate.low is None or estimate.high is None else (estimate.low, estimate.high)
+    interval = None
+    # an interval from a handful of questions is far too short
+    if estimate.low is not None and estimate.high is not None and estimate.n >= FEWEST_TESTED:
+        interval = (estimate.low, estimate.high)
     complete = "" if strategies == len(run.strategies) else "complete "
     subject = best.strategy
     if strategies > 1:

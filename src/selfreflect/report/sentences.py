@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from selfreflect.records import Control, Controls, Information, Reader, SamplingCheck
 
 _NUMBERS = "no one two three four five six seven eight nine ten eleven twelve".split()
@@ -116,6 +118,25 @@ def controls_sentence(controls: Controls) -> str:
         if control.bits is not None and controls.bits_available is not None and controls.bits_available > 0:
             shares.append(f"{control_text(control, most)} {percent(control.bits / controls.bits_available)}")
     return f"controls: {', '.join(shares)}" if shares else ""
+
+
+def controls_caution(controls: Controls, measured: Sequence[Information]) -> str:
+    """Name texts that say nothing and yet tell as much as a question's best summary; empty without any."""
+    bits = [one.bits for one in measured if one.bits is not None]
+    texts = {"empty": "nothing", "question": "the repeated question", "nonsense": "nonsense"}
+    names = []
+    for control in controls.controls:
+        if control.name in texts and control.bits is not None and bits and control.bits >= max(bits):
+            names.append(texts[control.name])
+    if not names:
+        return ""
+    reason = ""
+    if controls.reader == "blind" and "the repeated question" in names:
+        reason = " It does not see the question, so it learns from every word that repeats it."
+    return (
+        f"Beware: this judge learns as much from {' and '.join(names)} as from the best summary.{reason} "
+        "A wrong summary in the right words looks good to it."
+    )
 
 
 def pasted_answers(controls: Controls) -> int:

@@ -259,3 +259,10 @@ def test_no_wrong_cell_ends_in_an_error_from_inside(column, value) -> None:
     row = {"question": QUESTION, "samples": SAMPLES, column: value}
     with suppress(SelfReflectError):
         reflect_each([row], judge="no/such/judge")
+
+
+def test_a_misspelt_argument_is_named_before_what_it_leaves_missing(judge) -> None:
+    with pytest.raises(ConfigError, match=r"unknown setting 'sampels'"):
+        reflect("When?", sampels=["Now.", "Then."], judge=judge)
+    with pytest.raises(ConfigError, match="Give a function as generate="):
+        reflect("When?", model=lambda messages: "Now.", judge=judge)

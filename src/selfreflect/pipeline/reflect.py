@@ -135,10 +135,10 @@ def reflect_each(
     named = _named(strategies, cases)
     if source is None and named:
         raise ConfigError("strategies need a model to ask: give generate=... or model=...")
+    config, options = _configured(settings, source, judge)
     for case in cases:
         if source is None and case.answers is None:
             raise ConfigError(f"{case.where} has no answers: give samples=..., generate=... or model=...")
-    config, options = _configured(settings, source, judge)
     spec = StageSpec("answers", config, load_prompts(options.prompts), options, named)
     configured = ConfiguredModels(config, options, Quiet())
     models: dict[ModelStage, Any] = {}
@@ -282,7 +282,8 @@ def _watched(results: Iterator[Reflection], total: int, shown: bool | None) -> I
 
 def _check_models(source: Any, judge: Any) -> None:
     if not (source is None or isinstance(source, str) or hasattr(source, "generate")):
-        raise ConfigError(f"a model must be a name or a loaded generator, not {excerpt(source)}")
+        advice = " Give a function as generate=..." if callable(source) else ""
+        raise ConfigError(f"a model must be a name or a loaded generator, not {excerpt(source)}.{advice}")
     if isinstance(judge, str):
         return
     from selfreflect.models.judge import Judge

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from selfreflect.cli import progress
 from selfreflect.cli.progress import StageProgress, Watcher, duration
-from selfreflect.pipeline.options import Work
+from selfreflect.pipeline.options import WorkDone
 
 
 class Clock:
@@ -30,11 +30,11 @@ def test_the_time_left_of_steady_work_is_right_from_the_first_question_on(
     for number in range(questions):
         if number % 8 == 0:
             begun = min(8, questions - number)
-            stage.add(Work(units=begun))
-            stage.add(Work(asked=10 * begun))
+            stage.add(WorkDone(units=begun))
+            stage.add(WorkDone(asked=10 * begun))
         for sequence in range(10):
             clock.now += 1
-            stage.add(Work(tokens=20, ended=1))
+            stage.add(WorkDone(tokens=20, ended=1))
             if sequence == 8:
                 assert stage.seconds_left() == pytest.approx(10 * (questions - number) - 9)
         stage.advance()
@@ -45,10 +45,10 @@ def test_the_time_left_of_steady_work_is_right_from_the_first_question_on(
 def test_no_time_is_told_from_the_few_sequences_that_end_first(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     stage = StageProgress(2)
-    stage.add(Work(units=2))
-    stage.add(Work(asked=100))
+    stage.add(WorkDone(units=2))
+    stage.add(WorkDone(asked=100))
     clock.now = 1.0
-    stage.add(Work(tokens=64, ended=1))
+    stage.add(WorkDone(tokens=64, ended=1))
     assert stage.seconds_left() is None
     assert stage.details() == ["64 tokens", "64 tokens/s"]
 
@@ -56,10 +56,10 @@ def test_no_time_is_told_from_the_few_sequences_that_end_first(monkeypatch: pyte
 def test_a_last_sequence_that_takes_long_is_not_always_about_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     stage = StageProgress(1)
-    stage.add(Work(units=1, asked=20))
+    stage.add(WorkDone(units=1, asked=20))
     clock.now = 20.0
-    stage.add(Work(tokens=400, ended=20))
-    stage.add(Work(asked=1))
+    stage.add(WorkDone(tokens=400, ended=20))
+    stage.add(WorkDone(asked=1))
     assert stage.seconds_left() == pytest.approx(1)
     clock.now = 60.0
     assert stage.seconds_left() == pytest.approx(40)
@@ -78,13 +78,13 @@ def test_stages_without_sequences_go_by_their_units(monkeypatch: pytest.MonkeyPa
 @given(
     st.integers(0, 5),
     st.lists(
-        st.builds(Work, st.integers(0, 3), st.integers(-4, 9), st.integers(0, 9), st.integers(0, 99)),
+        st.builds(WorkDone, st.integers(0, 3), st.integers(-4, 9), st.integers(0, 9), st.integers(0, 99)),
         max_size=9,
     ),
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=9),
 )
 def test_whatever_is_reported_the_share_and_the_time_are_possible(
-    total: int, works: list[Work], counts: list[tuple[int, int]]
+    total: int, works: list[WorkDone], counts: list[tuple[int, int]]
 ) -> None:
     stage = StageProgress(total)
     for work in works:

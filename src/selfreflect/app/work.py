@@ -25,7 +25,7 @@ from selfreflect.models.judge import Judge
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.pipeline.experiment import Experiment, open_experiment
 from selfreflect.pipeline.models import ConfiguredModels, ModelProvider, StageGenerator
-from selfreflect.pipeline.options import ExecutionOptions, Work
+from selfreflect.pipeline.options import ExecutionOptions, WorkDone
 from selfreflect.records import STAGES, Question, question_id
 from selfreflect.report.page.bits import information_view
 from selfreflect.sources.items import Item
@@ -237,7 +237,7 @@ class JobProgress:
         self._done += count
         self.job.events.add("advance", done=self._done)
 
-    def add(self, work: Work) -> None:
+    def add(self, work: WorkDone) -> None:
         """Answers are shown themselves."""
 
     def hook(self, model: Any) -> None:

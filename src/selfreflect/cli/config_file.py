@@ -27,7 +27,7 @@ PRICES = {
 }
 
 
-class Row(NamedTuple):
+class SettingRow(NamedTuple):
     """One key, as a reader sees it."""
 
     key: str
@@ -41,10 +41,10 @@ class Row(NamedTuple):
     """What the template shows if there is no default."""
 
 
-def sections() -> dict[str, list[Row]]:
+def sections() -> dict[str, list[SettingRow]]:
     """The rows of every section, by its name in the file."""
     config = Config()
-    tables: dict[str, list[Row]] = {}
+    tables: dict[str, list[SettingRow]] = {}
     for stage in STAGES:
         tables[stage] = list(_rows(type(getattr(config, stage))))
     tables["summaries"] = [_following(row) for row in tables["summaries"]]
@@ -55,14 +55,14 @@ def sections() -> dict[str, list[Row]]:
     return tables
 
 
-def _following(row: Row) -> Row:
+def _following(row: SettingRow) -> SettingRow:
     """A key of the summaries that follows one of the answers unless a file sets it."""
     if row.key not in ("model", *SAMPLED_ALIKE):
         return row
     return row._replace(help=f"{row.help} Without it: as for answers.", default=None, example=row.default)
 
 
-def _rows(settings: type[msgspec.Struct]) -> Iterator[Row]:
+def _rows(settings: type[msgspec.Struct]) -> Iterator[SettingRow]:
     fields = {field.name: field for field in msgspec.structs.fields(settings)}
     for key, note in notes_of(settings).items():
         default = None if fields[key].required else fields[key].default
@@ -70,7 +70,7 @@ def _rows(settings: type[msgspec.Struct]) -> Iterator[Row]:
         usage = ""
         if isinstance(note, Flag):
             usage = note.usage + (f", {note.negative}" if note.negative else "")
-        yield Row(key, usage, note.help, values, default, note.example)
+        yield SettingRow(key, usage, note.help, values, default, note.example)
 
 
 def template() -> str:

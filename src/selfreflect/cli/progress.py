@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
 from selfreflect.cli.console import say, stderr
-from selfreflect.pipeline.options import Work
+from selfreflect.pipeline.options import WorkDone
 from selfreflect.render.text import one_line, printable
 
 SECONDS_BETWEEN_LINES = 30
@@ -38,7 +38,7 @@ class StageProgress:
         self.total = total
         self.done = 0
         self.failed = 0
-        self.work = Work()
+        self.work = WorkDone()
         self.note = ""
         """What was said last, unless something was done since."""
         self._start = self._last_end = monotonic()
@@ -50,7 +50,7 @@ class StageProgress:
         self.note = ""
         self._last_end = monotonic()
 
-    def add(self, work: Work) -> None:
+    def add(self, work: WorkDone) -> None:
         """Count work, from the first of which on the time is measured: loading a model is none."""
         if self._first_work is None:
             self._first_work = monotonic()
@@ -144,7 +144,7 @@ class Watcher:
     def warn(self, line: str) -> None:
         stderr.print(Text(f"warning: {printable(line)}", style="bold"), soft_wrap=True)
 
-    def add(self, work: Work) -> None:
+    def add(self, work: WorkDone) -> None:
         self._stage.add(work)
         self._move_bar()
 

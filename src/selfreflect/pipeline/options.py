@@ -19,7 +19,7 @@ SECONDS = Range("a number of seconds above 0", lambda value: 0 < value < math.in
 
 
 @dataclass(frozen=True)
-class Work:
+class WorkDone:
     """What a stage has begun and done since the last report."""
 
     units: int = 0
@@ -30,8 +30,8 @@ class Work:
     """Sequences that have ended."""
     tokens: int = 0
 
-    def __add__(self, other: Work) -> Work:
-        return Work(
+    def __add__(self, other: WorkDone) -> WorkDone:
+        return WorkDone(
             self.units + other.units,
             self.asked + other.asked,
             self.ended + other.ended,
@@ -54,7 +54,7 @@ class Progress(Protocol):
 
     def stage(self, name: str, total: int) -> AbstractContextManager[Counter]: ...
 
-    def add(self, work: Work) -> None:
+    def add(self, work: WorkDone) -> None:
         """Called often: for a local model with every token."""
 
 
@@ -70,7 +70,7 @@ class Quiet:
     def stage(self, name: str, total: int) -> AbstractContextManager[Counter]:
         return nullcontext(self)
 
-    def add(self, work: Work) -> None:
+    def add(self, work: WorkDone) -> None:
         pass
 
     def advance(self, count: int = 1, failed: int = 0) -> None:

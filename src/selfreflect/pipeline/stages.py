@@ -20,7 +20,7 @@ from selfreflect.errors import SelfReflectError, rebuild_error
 from selfreflect.models.base import Generator, Sampling
 from selfreflect.models.spec import Kind, kind_of
 from selfreflect.pipeline.models import ConfiguredModels, load_measures, load_stage_model
-from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet, Work
+from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet, WorkDone
 from selfreflect.pipeline.watched import WatchedGenerator, watched_judge
 from selfreflect.prompts import Prompts
 from selfreflect.records import (
@@ -135,7 +135,7 @@ def _generate(
     work = _draw_answers if spec.stage == "answers" else _summarise
     for start in range(0, len(tasks), spec.batch_size):
         batch = tasks[start : start + spec.batch_size]
-        progress.add(Work(units=sum(task.size for task in batch)))
+        progress.add(WorkDone(units=sum(task.size for task in batch)))
         for result in work(spec, generator, batch):
             yield [result]
 
@@ -190,7 +190,7 @@ def _score(
     measures: Measures, judge: Judge, progress: Progress, tasks: Sequence[StageTask]
 ) -> Iterator[list[Result]]:
     for task in tasks:
-        progress.add(Work(units=task.size))
+        progress.add(WorkDone(units=task.size))
         with watched_judge(judge, progress):
             results = _measure(measures, task)
         yield results
@@ -227,7 +227,7 @@ class Outcome:
     """What a manifest says about the worker's model; None if it could not be loaded."""
     notes: Sequence[str] = ()
     """Lines for people."""
-    work: Work = field(default_factory=Work)
+    work: WorkDone = field(default_factory=WorkDone)
     """What was done elsewhere for this."""
     error: tuple[str, str] | None = None
     """Class and message of a SelfReflectError; not every exception can be pickled."""
@@ -281,7 +281,7 @@ class StageWorker:
         """All results of a batch, or those before an error."""
         results: list[Result] = []
         notes: list[str] = []
-        work = Work()
+        work = WorkDone()
         for outcome in self.outcomes(tasks):
             results += outcome.results
             notes += outcome.notes
@@ -294,15 +294,15 @@ class _Notes(Quiet):
 
     def __init__(self) -> None:
         self._lines: list[str] = []
-        self._sum = Work()
+        self._sum = WorkDone()
 
     def note(self, line: str) -> None:
         self._lines.append(line)
 
-    def add(self, work: Work) -> None:
+    def add(self, work: WorkDone) -> None:
         self._sum += work
 
-    def take(self) -> tuple[list[str], Work]:
+    def take(self) -> tuple[list[str], WorkDone]:
         taken = self._lines, self._sum
-        self._lines, self._sum = [], Work()
+        self._lines, self._sum = [], WorkDone()
         return taken

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from selfreflect.models.base import Refusal, Reply, Request, as_done
-from selfreflect.pipeline.options import Progress, Work
+from selfreflect.pipeline.options import Progress, WorkDone
 
 
 class WatchedGenerator:
@@ -32,16 +32,16 @@ class WatchedGenerator:
 
     def stream(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply | Refusal]]:
         """The results as they are done, each with the index of its request."""
-        self._progress.add(Work(asked=sum(request.n for request in requests)))
+        self._progress.add(WorkDone(asked=sum(request.n for request in requests)))
         for index, result in as_done(self._generator, requests):
             if isinstance(result, Refusal):
-                self._progress.add(Work(asked=-requests[index].n))
+                self._progress.add(WorkDone(asked=-requests[index].n))
             elif not self._counts_steps:
-                self._progress.add(Work(ended=requests[index].n, tokens=result.tokens))
+                self._progress.add(WorkDone(ended=requests[index].n, tokens=result.tokens))
             yield index, result
 
     def _count_step(self, tokens: int, ended: int) -> None:
-        self._progress.add(Work(ended=ended, tokens=tokens))
+        self._progress.add(WorkDone(ended=ended, tokens=tokens))
 
 
 @contextmanager
@@ -52,7 +52,7 @@ def watched_judge(judge: Any, progress: Progress) -> Iterator[None]:
         return
 
     def count(module: Any, inputs: tuple[Any, ...]) -> None:
-        progress.add(Work(tokens=inputs[0].numel()))
+        progress.add(WorkDone(tokens=inputs[0].numel()))
 
     handle = judge.lm.model.get_input_embeddings().register_forward_pre_hook(count)
     try:

@@ -55,25 +55,25 @@ class Log(NamedTuple):
     notes: list[str]
 
 
-class _Message(msgspec.Struct):
+class _LoggedMessage(msgspec.Struct):
     role: str
     content: str | list[dict[str, Any]] = ""
 
 
-class _Choice(msgspec.Struct):
-    message: _Message
+class _LoggedChoice(msgspec.Struct):
+    message: _LoggedMessage
     stop_reason: str = ""
 
 
 class _Output(msgspec.Struct):
-    choices: list[_Choice] = []
+    choices: list[_LoggedChoice] = []
 
 
 class _Sample(msgspec.Struct):
     """What is read of a sample of inspect_ai."""
 
     id: str | int
-    input: str | list[_Message]
+    input: str | list[_LoggedMessage]
     output: _Output = msgspec.field(default_factory=_Output)
     target: str | list[str] = ""
     metadata: dict[str, Any] = {}
@@ -202,8 +202,8 @@ def _inspect_fields(sample: _Sample) -> dict[str, Any]:
     """The row of a sample. Its question is the last message of the user; earlier messages are context."""
     messages = sample.input
     if isinstance(messages, str):
-        messages = [_Message("user", messages)]
-    *earlier, last = messages or [_Message("user")]
+        messages = [_LoggedMessage("user", messages)]
+    *earlier, last = messages or [_LoggedMessage("user")]
     values = {**sample.metadata, "target": sample.target, "sample_id": sample.id}
     return {
         "question": _text(last, sample),
@@ -213,7 +213,7 @@ def _inspect_fields(sample: _Sample) -> dict[str, Any]:
     }
 
 
-def _text(message: _Message, sample: _Sample) -> str:
+def _text(message: _LoggedMessage, sample: _Sample) -> str:
     """The text of a message without its reasoning."""
     parts = message.content
     if isinstance(parts, str):

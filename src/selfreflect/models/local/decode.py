@@ -43,7 +43,7 @@ class Draw:
         return len(self.tokens) < self.limit
 
 
-class Step(NamedTuple):
+class DecodeStep(NamedTuple):
     """One token for every sequence of a batch that has not ended."""
 
     tokens: int
@@ -52,7 +52,7 @@ class Step(NamedTuple):
 
 
 @torch.inference_mode()
-def decode(model: Any, draws: Sequence[Draw], stop_ids: frozenset[int], pad_id: int) -> Iterator[Step]:
+def decode(model: Any, draws: Sequence[Draw], stop_ids: frozenset[int], pad_id: int) -> Iterator[DecodeStep]:
     """Extend draws with the same sampling settings as one batch. Equal prompts are computed once."""
     device = input_device(model)
     prompts = sorted({draw.prompt for draw in draws})
@@ -87,7 +87,7 @@ def decode(model: Any, draws: Sequence[Draw], stop_ids: frozenset[int], pad_id: 
                 unfinished.append(i)
             else:
                 ended.append(active[i])
-        yield Step(len(active), ended)
+        yield DecodeStep(len(active), ended)
         if not unfinished:
             return
         if len(unfinished) < len(active):

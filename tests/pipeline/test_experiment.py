@@ -159,7 +159,7 @@ def test_other_settings_are_refused_and_shown(model: Path, questions: Path, tmp_
     before = times(tmp_path / "r")
     refused = run(*command, "--num-answers", 3, "--seed", 7)
     assert refused.code == 2
-    for part in ("answers.num_answers: 2 -> 3", "summaries.seed: 0 -> 7", "selfreflect run --fresh"):
+    for part in ("answers.num_answers: 2 -> 3", "summaries.seed: 0 -> 7", "add --fresh to the whole command"):
         assert part in refused.stderr
     assert times(tmp_path / "r") == before
     assert run(*command, "--num-answers", 3, "--fresh", "--yes").code == 0

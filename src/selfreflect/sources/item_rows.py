@@ -161,10 +161,16 @@ def _read_answers(item: ItemRow, cells: bool) -> None:
         first, second = (_texts(row, name, cells) for name in columns.halves)
         item.given_halves = (first, second)
         return
-    if columns.halves or not columns.answers:
+    if columns.halves:
         raise row.error(
-            f"give either both {MASKED_OUT[0]!r} and {CONDITIONING[0]!r}, or 'answers' alone (or 'samples', "
-            f"'responses', 'generations', or 'answer' with one per row); its fields are {listed(row.fields)}"
+            f"give either both {MASKED_OUT[0]!r} and {CONDITIONING[0]!r}, or 'answers' alone; its fields are "
+            f"{listed(row.fields)}"
+        )
+    if not columns.answers:
+        raise row.error(
+            f"no field holds the model's answers; its fields are {listed(row.fields)}. Call one 'answers' "
+            "('samples', 'responses' and 'generations' will do, too), or 'answer' with one per row, or name "
+            "it with: selfreflect convert FILE --column answer=NAME"
         )
     if len(columns.answers) > 1:
         item.answers = _numbered_answers(row, columns.answers)

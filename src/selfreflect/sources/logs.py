@@ -118,12 +118,23 @@ def _archived_samples(content: Content) -> Iterator[tuple[str, Any]]:
         ) from None
     if len(members) > MAX_MEMBERS:
         raise DataError(f"{content.name} holds {len(members)} files; at most {MAX_MEMBERS} are read")
+    for member in members:
+        _check_name(content, member)
     samples = [one for one in members if one.filename.startswith("samples/") and not one.is_dir()]
     if sum(one.file_size for one in samples) > MAX_LOG_BYTES:
         raise DataError(f"{content.name}: its samples are larger than {MAX_LOG_BYTES:,} bytes unpacked")
     for member in samples:
         where = excerpt(member.filename)
         yield where, _load(_unpacked(content, archive, member), f"{content.name}, {where}")
+
+
+def _check_name(content: Content, member: zipfile.ZipInfo) -> None:
+    """Compare the two names that an archive has of a file, lest a sample with a damaged one be left out."""
+    start = member.header_offset + 30
+    name = member.orig_filename.encode("utf-8" if member.flag_bits & 0x800 else "cp437")
+    length = int.from_bytes(content.data[start - 4 : start - 2], "little")
+    if content.data[start : start + length] != name:
+        raise DataError(f"{content.name} is damaged: its list of files does not agree with the files")
 
 
 def _unpacked(content: Content, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:

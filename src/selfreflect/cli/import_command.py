@@ -118,8 +118,8 @@ def export_command(
     format: Format = option(
         "--format",
         "What to write: published (questions.json, test_answers.json and summaries.json of the published "
-        "tool), datasets (parquet files with a card, for datasets.load_dataset; needs the datasets extra), "
-        "or items (items.jsonl, for score --items).",
+        "tool), datasets (a folder with a card, for datasets.load_dataset and load_from_disk; needs the "
+        "datasets extra), or items (items.jsonl, for score --items).",
         "published",
     ),
     suffix: str = option(
@@ -156,7 +156,8 @@ def export_command(
             write_bytes(path, data)
         except OSError as error:
             raise DataError(f"{path}: cannot be written: {error.strerror}") from error
-    say(f"wrote {output}: {', '.join(files)}")
+    parts = dict.fromkeys(name.partition("/")[0] for name in files)
+    say(f"wrote {output}: {', '.join(parts)}")
 
 
 def _export_published(stored: Run, output: Path, suffix: str, overwrite: bool) -> None:

@@ -1,9 +1,12 @@
-"""A run as a data set folder: two parquet files and a card, which ``datasets.load_dataset`` reads."""
+"""A run as a data set folder, with a card: two parquet files, for ``datasets.load_dataset`` and any other
+reader, and the same tables as Arrow, which ``datasets.load_from_disk`` maps into memory."""
 
 from __future__ import annotations
 
 import io
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from selfreflect.errors import MissingExtraError
@@ -45,6 +48,8 @@ from datasets import load_dataset
 summaries = load_dataset("path/of/this/folder", "summaries", split="train")
 answers = load_dataset("path/of/this/folder", "answers", split="train")
 ```
+
+Or both at once, without a copy in the cache: `datasets.load_from_disk("path/of/this/folder")["summaries"]`.
 """
 
 
@@ -55,8 +60,12 @@ def dataset_files(scorings: Sequence[RunRecords], title: str) -> dict[str, bytes
         scorings: the records of one run, once for each judge.
 
     Raises:
-        MissingExtraError: pyarrow is not installed.
+        MissingExtraError: datasets is not installed.
     """
+    try:
+        import datasets  # noqa: F401 (it brings pyarrow)
+    except ImportError:
+        raise MissingExtraError("writing a data set", "datasets") from None
     run = scorings[0]
     judges = sorted(
         {one.judge for one in run.scores.values()} | {one.judge for one in run.information.values()}
@@ -72,14 +81,38 @@ def dataset_files(scorings: Sequence[RunRecords], title: str) -> dict[str, bytes
         models=markdown_text(", ".join(models) or "of unknown origin"),
         judges=markdown_text("; ".join(dict.fromkeys(judges)) or "none yet"),
     )
-    return {
-        "README.md": card.encode("utf-8", "backslashreplace"),
-        "data/answers.parquet": _answers(run),
-        "data/summaries.parquet": _summaries(scorings),
-    }
+    tables = {"summaries": _summaries(scorings), "answers": _answers(run)}
+    files = {"README.md": card.encode("utf-8", "backslashreplace")}
+    files |= {f"data/{name}.parquet": _parquet(table) for name, table in tables.items()}
+    return files | _saved_to_disk(tables)
 
 
-def _answers(run: RunRecords) -> bytes:
+def _parquet(table: Any) -> bytes:
+    import pyarrow.parquet as pq
+
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer)
+    return buffer.getvalue()
+
+
+def _saved_to_disk(tables: Mapping[str, Any]) -> dict[str, bytes]:
+    """What ``DatasetDict.save_to_disk`` writes, by path in its folder."""
+    import datasets
+
+    parts = datasets.DatasetDict({name: datasets.Dataset(table) for name, table in tables.items()})
+    were_disabled = datasets.are_progress_bars_disabled()
+    with tempfile.TemporaryDirectory() as folder:
+        datasets.disable_progress_bars()
+        try:
+            parts.save_to_disk(folder)
+        finally:
+            if not were_disabled:
+                datasets.enable_progress_bars()
+        paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def _answers(run: RunRecords) -> Any:
     headings = metadata_headings(run.questions.values(), _ANSWER_COLUMNS)
     rows = []
     for question in run.questions.values():
@@ -91,10 +124,10 @@ def _answers(run: RunRecords) -> bytes:
         row |= {"masked_out": list(answers.masked_out), "conditioning": list(answers.conditioning)}
         rows.append(row | _values(question, headings))
     columns = [Column(name) for name in _ANSWER_COLUMNS]
-    return _parquet(columns, rows, list(headings.values()), lists=("gold", "masked_out", "conditioning"))
+    return _table(columns, rows, list(headings.values()), lists=("gold", "masked_out", "conditioning"))
 
 
-def _summaries(scorings: Sequence[RunRecords]) -> bytes:
+def _summaries(scorings: Sequence[RunRecords]) -> Any:
     columns = [*QUESTION_COLUMNS, Column("judge")]
     taken = [column.heading for column in columns]
     headings = metadata_headings(scorings[0].questions.values(), taken)
@@ -104,27 +137,30 @@ def _summaries(scorings: Sequence[RunRecords]) -> bytes:
             row: dict[str, Any] = dict(
                 zip(taken, cells, strict=False)
             )  # its metadata follow under our headings
-            row["judge"] = scoring.judge or None
+            row["judge"] = scoring.judge or _judge(scoring, row["question_id"], row["strategy"])
             rows.append(row | _values(scoring.questions[row["question_id"]], headings))
-    return _parquet(columns, rows, list(headings.values()))
+    return _table(columns, rows, list(headings.values()))
+
+
+def _judge(scoring: RunRecords, question: str, strategy: str) -> str | None:
+    """The judge that a summary was measured by."""
+    record = scoring.scores.get((question, strategy)) or scoring.information.get((question, strategy))
+    return record.judge if record else None
 
 
 def _values(question: Question, headings: Mapping[str, str]) -> dict[str, Scalar | None]:
     return {heading: question.metadata.get(name) for name, heading in headings.items()}
 
 
-def _parquet(
+def _table(
     columns: Sequence[Column],
     rows: Sequence[dict[str, Any]],
     untyped: Sequence[str],
     lists: Sequence[str] = (),
-) -> bytes:
-    """Rows as parquet; a column of metadata gets the narrowest type that holds all its values."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise MissingExtraError("writing a data set", "datasets") from None
+) -> Any:
+    """Rows as an Arrow table; a column of metadata gets the narrowest type that holds all its values."""
+    import pyarrow as pa
+
     types: dict[str, Any] = {}
     for column in columns:
         number = pa.int64() if column.form == "d" else pa.float64()
@@ -139,9 +175,7 @@ def _parquet(
         else:
             types[name] = pa.string()
     plain = [{name: _plain(row[name], types[name] == pa.string()) for name in types} for row in rows]
-    buffer = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(plain, schema=pa.schema(list(types.items()))), buffer)
-    return buffer.getvalue()
+    return pa.Table.from_pylist(plain, schema=pa.schema(list(types.items())))
 
 
 def _plain(cell: Cell | list[str], as_text: bool) -> Any:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,10 @@ for _name in (
 ):
     os.environ.pop(_name, None)
 os.umask(0o022)
+# Without caches each of the processes below would compile the package and rewrite the tests again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+gc.disable()  # while the tests are imported, which makes much and drops little
 if "PYTEST_XDIST_WORKER" in os.environ:  # workers whose threads share cores wait for each other all the time
     os.environ["OMP_NUM_THREADS"] = "1"
 
@@ -47,6 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Take what the imports have made out of every garbage collection to come."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

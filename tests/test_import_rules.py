@@ -7,6 +7,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
@@ -80,7 +81,7 @@ def dotted(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-MODULES = {dotted(path): ast.parse(path.read_text(encoding="utf-8")) for path in sorted(ROOT.rglob("*.py"))}
+PATHS = {dotted(path): path for path in sorted(ROOT.rglob("*.py"))}
 
 
 def _walk(node: ast.AST, inside: bool) -> Iterator[tuple[ast.AST, bool]]:
@@ -101,19 +102,22 @@ def _targets(node: ast.AST) -> list[str]:
         module = str(node.module)
         return [
             f"{module}.{alias.name}"
-            if f"{module}.{alias.name}".removeprefix("selfreflect.") in MODULES
+            if f"{module}.{alias.name}".removeprefix("selfreflect.") in PATHS
             else module
             for alias in node.names
         ]
     return []
 
 
-IMPORTS = [
-    Import(importer, target, inside)
-    for importer, tree in MODULES.items()
-    for node, inside in _walk(tree, False)
-    for target in _targets(node)
-]
+@cache
+def imports() -> list[Import]:
+    """Every import of the package."""
+    return [
+        Import(importer, target, inside)
+        for importer, path in PATHS.items()
+        for node, inside in _walk(ast.parse(path.read_text(encoding="utf-8")), False)
+        for target in _targets(node)
+    ]
 
 
 def under(module: str, *tops: str) -> bool:
@@ -124,7 +128,7 @@ def ours(importer: str) -> set[str]:
     """Modules of this package that ``importer``, or one below it, imports."""
     found = {
         one.target.removeprefix("selfreflect.")
-        for one in IMPORTS
+        for one in imports()
         if under(one.importer, importer) and under(one.target, "selfreflect")
     }
     return {target for target in found if not under(target, importer)}
@@ -137,9 +141,9 @@ def test_the_walk_sees_the_package() -> None:
         "metric.engine.engines",
         "models.local.generator",
         "report.overview",
-    } <= MODULES.keys()
+    } <= PATHS.keys()
     assert ours("answers") == {"models.base", "prompts", "records"}
-    assert Import("sources.files", "pyarrow", True) in IMPORTS
+    assert Import("sources.files", "pyarrow", True) in imports()
 
 
 def top(module: str) -> str:
@@ -147,15 +151,15 @@ def top(module: str) -> str:
 
 
 def test_every_package_has_a_place_in_the_layers() -> None:
-    assert {top(module) for module in MODULES if module} == {name for layer in LAYERS for name in layer}
+    assert {top(module) for module in PATHS if module} == {name for layer in LAYERS for name in layer}
 
 
 def test_lower_packages_never_import_higher_ones() -> None:
     height = {name: number for number, layer in enumerate(LAYERS) for name in layer}
     wrong = []
-    for one in IMPORTS:
+    for one in imports():
         target = one.target.removeprefix("selfreflect.")
-        if not (one.importer and target and target in MODULES) or top(target) == top(one.importer):
+        if not (one.importer and target and target in PATHS) or top(target) == top(one.importer):
             continue
         if height[top(target)] >= height[top(one.importer)]:
             wrong.append(f"{one.importer} imports {target}")
@@ -165,10 +169,10 @@ def test_lower_packages_never_import_higher_ones() -> None:
 def test_there_are_no_cycles_between_modules() -> None:
     """Imports inside functions count too: a cycle that works is still two modules that cannot be read one
     after the other."""
-    graph: dict[str, set[str]] = {module: set() for module in MODULES}
-    for one in IMPORTS:
+    graph: dict[str, set[str]] = {module: set() for module in PATHS}
+    for one in imports():
         target = one.target.removeprefix("selfreflect.")
-        if target in MODULES and target != one.importer:
+        if target in PATHS and target != one.importer:
             graph[one.importer].add(target)
     assert list(TopologicalSorter(graph).static_order())
 
@@ -202,13 +206,13 @@ def test_the_metric_takes_a_judge_and_never_a_generator() -> None:
 
 
 def test_torch_stays_where_tensors_are() -> None:
-    assert {one.importer for one in IMPORTS if under(one.target, "torch")} <= TORCH
+    assert {one.importer for one in imports() if under(one.target, "torch")} <= TORCH
 
 
 def test_nothing_imports_the_command_line() -> None:
     importers = {
         one.importer
-        for one in IMPORTS
+        for one in imports()
         if under(one.target, "selfreflect.cli") and not under(one.importer, "cli")
     }
     assert importers == {"__main__"}  # which is the command line
@@ -220,7 +224,7 @@ def test_reports_run_no_model() -> None:
 
 
 def importers_of(module: str) -> set[str]:
-    return {one.importer for one in IMPORTS if under(one.target, module)}
+    return {one.importer for one in imports() if under(one.target, module)}
 
 
 JOINING = (
@@ -260,11 +264,11 @@ def test_work_elsewhere_never_sees_the_run_directory(module: str) -> None:
 def test_the_web_stack_stays_in_the_app_which_only_its_command_loads() -> None:
     assert {
         one.importer
-        for one in IMPORTS
+        for one in imports()
         if under(one.target, "fastapi", "starlette", "uvicorn") and not under(one.importer, "app")
     } == set()
     loading = [
-        one for one in IMPORTS if under(one.target, "selfreflect.app") and not under(one.importer, "app")
+        one for one in imports() if under(one.target, "selfreflect.app") and not under(one.importer, "app")
     ]
     assert {one.importer for one in loading} == {"cli.app_command"}
     assert all(one.inside for one in loading)
@@ -272,7 +276,7 @@ def test_the_web_stack_stays_in_the_app_which_only_its_command_loads() -> None:
 
 @pytest.mark.parametrize("package", OPTIONAL)
 def test_optional_packages_are_imported_on_use(package: str) -> None:
-    found = [one for one in IMPORTS if under(one.target, package)]
+    found = [one for one in imports() if under(one.target, package)]
     assert found
     assert all(one.inside for one in found)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,42 @@ def test_convert_shows_what_it_understood_and_writes_it(tmp_path: Path) -> None:
     assert run("convert", path, "--output", output, "--overwrite").code == 0
 
 
+SPLIT = "frage,antworten,summary\nWhat first?,Radishes; Lettuce ;Radishes,Radishes.\n"
+
+
+def test_named_columns_and_several_answers_in_a_cell(judge: Path, tmp_path: Path) -> None:
+    path = written(tmp_path / "mine.csv", SPLIT)
+    named = ["--column", "question=frage", "--column", "answer=antworten"]
+    advice = run("score", "--items", path, "--judge", judge, *named)
+    assert (advice.code, "split it with: --split ';'" in advice.said) == (2, True), advice.said
+    options = [*named, "--split", ";"]
+    [line] = run("score", "--items", path, "--judge", judge, *options, "--json").json
+    listed = [
+        {"question": "What first?", "answers": ["Radishes", "Lettuce", "Radishes"], "summary": "Radishes."}
+    ]
+    [same] = run("score", "--items", written(tmp_path / "a.json", listed), "--judge", judge, "--json").json
+    assert line["score"] == same["score"]
+    assert run("import", "--items", path, *options, "--out", tmp_path / "r").code == 0
+    [answers] = Run.load(tmp_path / "r").answers.values()
+    assert answers.answers == ("Radishes", "Lettuce", "Radishes")
+    lines_in_cells = written(tmp_path / "lines.csv", 'question,answer\nWhat first?,"Radishes\nLettuce"\n')
+    assert "split it with: --split '\\n'" in run("convert", lines_in_cells).said
+    assert "2 conditioning" not in run("convert", lines_in_cells, "--split", "\\n").stdout
+    assert "answers per question: 2" in run("convert", lines_in_cells, "--split", "\\n").stdout
+
+
+def test_a_large_file_says_how_much_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("selfreflect.cli.progress.SECONDS_BETWEEN_READINGS", 0)
+    rows = "".join(f"What first in garden {number // 4}?,Radishes.\n" for number in range(20_000))
+    outcome = run("convert", written(tmp_path / "large.csv", "question,answer\n" + rows))
+    shares = re.findall(r"reading large.csv: (\d+)%, about \d+ s left", outcome.said)
+    assert len(shares) >= 6
+    assert list(map(int, shares)) == sorted(map(int, shares))
+    assert int(shares[0]) < 20
+    assert int(shares[-1]) == 100
+    assert "reading" not in run("convert", written(tmp_path / "small.csv", LONG)).said
+
+
 def test_answers_alone_are_imported_to_be_summarised(tmp_path: Path) -> None:
     rows = [{"question": "What first?", "samples": ["Radishes.", "", "Peas"], "topic": "garden"}]
     path = written(tmp_path / "mine.json", rows)
@@ -95,6 +132,12 @@ def test_what_a_file_holds_cannot_act_on_the_terminal(tmp_path: Path) -> None:
         (["--output", "x.csv"], "must end in .jsonl"),
         (["--column", "answer"], "write ROLE=NAME"),
         (["--column", "answer=none"], "there is no column 'none'"),
+        (
+            ["--column", "answer=topic", "--column", "answer=prompt"],
+            "two columns for answer: topic and prompt",
+        ),
+        (["--split", ""], "--split is empty"),
+        (["--split", "|"], "no text with answers holds '|'"),
     ],
 )
 def test_convert_refuses(arguments: list[str], problem: str, tmp_path: Path) -> None:

@@ -10,13 +10,13 @@ from rich.text import Text
 
 from selfreflect.cli import settings as o
 from selfreflect.cli.console import print_table, say, stdout, write_file
-from selfreflect.cli.items import say_notes
+from selfreflect.cli.items import load_item_file, say_notes
 from selfreflect.cli.settings import argument, option
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.records import dump_line
 from selfreflect.render.table import Column, Table
 from selfreflect.render.text import one_line, printable
-from selfreflect.sources.items import Item, ItemFile, read_item_file, to_plain
+from selfreflect.sources.items import Item, ItemFile, to_plain
 from selfreflect.text import counted
 
 
@@ -24,12 +24,8 @@ def convert_command(
     file: str = argument("FILE", "CSV, parquet, JSON, JSONL, a log of inspect_ai, or - for stdin.", ...),
     output: Path | None = option("--output FILE", "Write the items as JSONL."),
     overwrite: bool = option("--overwrite", "Replace an existing file.", False),
-    column: list[str] = option(
-        "--column ROLE=NAME",
-        "Name the column of the question, answer, summary, context or id, as in answer=text. Can be "
-        "repeated.",
-        [],
-    ),
+    column: o.ItemColumns = None,
+    split: o.Split = None,
     limit: o.NumItems = None,
     num_answers: o.NumAnswers = None,
 ) -> None:
@@ -45,7 +41,7 @@ def convert_command(
             raise ConfigError(f"--output {output}: the name must end in .jsonl")
         if output.exists() and not overwrite:
             raise DataError(f"{output} is already there. Use another name, or --overwrite")
-    items = read_item_file(file, limit=limit, num_answers=num_answers, columns=_assigned(column))
+    items = load_item_file(file, limit, num_answers, column, split)
     _show(items)
     if output is None:
         say("Write this as JSONL with: --output items.jsonl")
@@ -57,22 +53,12 @@ def convert_command(
         say(f"Let a model summarise the answers: selfreflect import --items {output} --out DIR")
 
 
-def _assigned(columns: list[str]) -> dict[str, str]:
-    assigned = {}
-    for pair in columns:
-        role, equals, name = pair.partition("=")
-        if not equals:
-            raise ConfigError(f"--column {pair}: write ROLE=NAME, as in --column answer=text")
-        assigned[role] = name
-    return assigned
-
-
 def _show(file: ItemFile) -> None:
     stdout.print(Text(f"{file.name}: {file.layout}\n"), soft_wrap=True)
     rows = [(one_line(name, 40), role) for name, role in file.columns.items()]
     print_table(Table("", (Column("column"), Column("is")), tuple(rows)))
     stdout.print(Text(f"\n{_counts(file.items)}"), soft_wrap=True)
-    say_notes(file)
+    say_notes(file.notes)
     _show_item(file.items[0])
 
 

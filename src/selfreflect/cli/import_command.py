@@ -12,13 +12,13 @@ from msgspec import to_builtins
 from selfreflect.atomic import write_bytes
 from selfreflect.cli import settings as o
 from selfreflect.cli.console import exit_with, make_folder, say, say_next_step
-from selfreflect.cli.items import say_notes
+from selfreflect.cli.items import load_item_file, say_notes
 from selfreflect.cli.settings import argument, option
 from selfreflect.config import Config
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.pipeline.records import records_by_judge, run_items
 from selfreflect.records import AnswerSet, Question, Score, Summary, dump_line
-from selfreflect.sources.items import read_item_file, to_plain
+from selfreflect.sources.items import to_plain
 from selfreflect.sources.published import read_published, write_published
 from selfreflect.store.merge import merge_runs
 from selfreflect.store.run import Run
@@ -43,6 +43,8 @@ def import_command(
     ),
     num_answers: o.NumAnswers = None,
     limit: o.NumItems = None,
+    column: o.ItemColumns = None,
+    split: o.Split = None,
     leave_out: list[o.Part] = option(
         "--leave-out PART",
         "Join run directories without guesses (what the judge expected) or words (the distance of each word, "
@@ -61,8 +63,8 @@ def import_command(
             "give either --items FILE, or some of --questions, --answers and --summaries, or run "
             "directories to join"
         )
-    if items is None and (num_answers, limit) != (None, None):
-        raise ConfigError("--num-answers and --limit belong to --items FILE")
+    if items is None and any((num_answers is not None, limit is not None, column, split)):
+        raise ConfigError("--num-answers, --limit, --column and --split belong to --items FILE")
     if leave_out and not runs:
         raise ConfigError("--leave-out belongs to run directories")
     if runs:
@@ -71,8 +73,8 @@ def import_command(
     if items is None:
         question_records, answer_sets, summary_records = read_published(*published)
     else:
-        file = read_item_file(items, limit=limit, num_answers=num_answers)
-        say_notes(file)
+        file = load_item_file(items, limit, num_answers, column, split)
+        say_notes(file.notes)
         records = file.items
         question_records = [item.question_record for item in records]
         answer_sets = [item.answer_set for item in records]

@@ -15,6 +15,7 @@ from selfreflect.pipeline.options import WorkDone
 from selfreflect.render.text import one_line, printable
 
 SECONDS_BETWEEN_LINES = 30
+SECONDS_BETWEEN_READINGS = 2
 
 FEWEST_ENDED = 8
 """Sequences that must have ended before they tell how long the others take: the first to end are short."""
@@ -105,6 +106,22 @@ class StageProgress:
         if left is not None and self.done + self.failed < self.total:
             parts.append(f"about {duration(left)} left")
         return parts
+
+
+class ReadingProgress:
+    """Says now and then how much of a file is read, if that takes long."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._start = self._said = monotonic()
+
+    def __call__(self, share: float) -> None:
+        now = monotonic()
+        if now - self._said < SECONDS_BETWEEN_READINGS or not share:
+            return
+        self._said = now
+        left = duration((now - self._start) * (1 - share) / share)
+        say(one_line(f"reading {self._name}: {share:.0%}, about {left} left"))
 
 
 class _Details(ProgressColumn):

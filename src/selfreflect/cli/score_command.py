@@ -10,7 +10,7 @@ from msgspec import to_builtins
 
 from selfreflect.cli import settings as o
 from selfreflect.cli.console import emit, exit_with, print_table, say
-from selfreflect.cli.items import load_items
+from selfreflect.cli.items import load_items, source_name
 from selfreflect.cli.progress import Watcher
 from selfreflect.cli.settings import JUDGING, Overrides, option, takes
 from selfreflect.errors import ConfigError
@@ -37,6 +37,8 @@ def score_command(
     out: Path | None = option("--out DIR", "Score the summaries of this run directory."),
     limit: o.NumItems = None,
     num_answers: o.NumAnswers = None,
+    column: o.ItemColumns = None,
+    split: o.Split = None,
     words: bool = option("--words", "With --json: add distance and bits of every masked word.", False),
     overrides: Overrides,
     dry_run: o.DryRun = False,
@@ -64,8 +66,8 @@ def score_command(
     if (items is None) == (out is None):
         raise ConfigError("give either --items FILE or --out DIR")
     if out is not None:
-        if limit is not None or num_answers is not None or words:
-            raise ConfigError("--limit, --num-answers and --words belong to --items FILE")
+        if any((limit is not None, num_answers is not None, column, split, words)):
+            raise ConfigError("--limit, --num-answers, --column, --split and --words belong to --items FILE")
         from selfreflect.cli.stages import Intent, run_stages
 
         run_stages(out, ["scores"], overrides, Intent(), dry_run=dry_run, json=json)
@@ -74,7 +76,7 @@ def score_command(
     config, options = overrides.config(), overrides.execution
     if options.executor != "local":
         raise ConfigError("--executor and --ray-address belong to --out DIR")
-    records = load_items(items, limit, num_answers)
+    records = load_items(items, limit, num_answers, column, split)
     watcher = Watcher()
     if dry_run:
         from selfreflect.cli.costs import show_costs
@@ -94,7 +96,7 @@ def score_command(
                     emit(line)
             counter.advance(len(item.summaries))
     if not json:
-        _show("standard input" if items == "-" else Path(items).name, records, results)
+        _show(source_name(items), records, results)
         say("The numbers of every summary: add --json, and --words for those of every word.")
     exit_with(sum(isinstance(result, Failure) for result in results))
 

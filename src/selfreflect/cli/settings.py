@@ -79,6 +79,23 @@ Yes = Annotated[
 ]
 NumItems = Annotated[int | None, option("--limit N", "Take only the first N items.", ...)]
 NumAnswers = Annotated[int | None, option("--num-answers N", "Use the first N answers of each half.", ...)]
+ItemColumns = Annotated[
+    list[str] | None,
+    option(
+        "--column ROLE=NAME",
+        "Name the column of the question, answer, summary, context or id, as in answer=text. Can be "
+        "repeated.",
+        ...,
+    ),
+]
+Split = Annotated[
+    str | None,
+    option(
+        "--split TEXT",
+        "What separates the answers where one text holds several, as in ';' (\\n is a line end).",
+        ...,
+    ),
+]
 Runs = Annotated[list[Path], argument("RUN...", "Run directories.", ...)]
 DryRun = Annotated[
     bool,

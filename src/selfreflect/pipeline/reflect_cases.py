@@ -11,7 +11,7 @@ from selfreflect.errors import DataError, excerpt
 from selfreflect.metric.inputs import checked_question, checked_text, checked_texts, named_texts
 from selfreflect.records import AnswerSet, Question, Summary, halves
 from selfreflect.sources.files import Row, RowIds
-from selfreflect.sources.item_rows import item_rows
+from selfreflect.sources.item_rows import Reading, item_rows
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def _row_cases(rows: Sequence[Any], ids: RowIds) -> list[Case]:
         fields = {str(name): _cell(cell) for name, cell in row.items()}
         parsed.append(Row("the data", f"row {number}", fields))
     cases = []
-    for item in item_rows(parsed, {}, cells=False, need_answers=False):
+    for item in item_rows(parsed, Reading(need_answers=False)):
         id_ = ids.take(item.row, item.question, item.context, item.id_column)
         first, second = item.halves
         if second and not first:

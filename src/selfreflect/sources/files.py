@@ -8,12 +8,14 @@ import io
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from selfreflect.errors import DataError, MissingExtraError, excerpt
 from selfreflect.records import question_id
+
+ROWS_BETWEEN_PROGRESS = 5000
 
 
 class Row(NamedTuple):
@@ -183,8 +185,11 @@ def _guess_suffix(data: bytes) -> str:
     return {b"[": ".json", b"{": ".jsonl"}.get(start, ".txt")
 
 
-def parse_rows(content: Content) -> list[Row]:
+def parse_rows(content: Content, progress: Callable[[float], None] | None = None) -> list[Row]:
     """Parse content into rows, at least one.
+
+    Args:
+        progress: called now and then with the share of the lines that is read.
 
     Raises:
         DataError: there are no records, or the content is not what its suffix says.
@@ -193,7 +198,12 @@ def parse_rows(content: Content) -> list[Row]:
     parse = PARSERS.get(content.suffix)
     if parse is None:
         raise DataError(f"{content.name} is in a format that cannot be used here ({content.suffix})")
-    rows = parse(content)
+    rows = []
+    lines = content.data.count(b"\n") + 1
+    for row in parse(content):
+        rows.append(row)
+        if progress and len(rows) % ROWS_BETWEEN_PROGRESS == 0:
+            progress(min(1.0, len(rows) / lines))
     if not rows:
         raise DataError(f"{content.name} holds no records")
     return rows
@@ -211,12 +221,10 @@ def _json_rows(content: Content) -> list[Row]:
     return _numbered_rows(content.name, values)
 
 
-def _jsonl_rows(content: Content) -> list[Row]:
-    rows = []
+def _jsonl_rows(content: Content) -> Iterator[Row]:
     for where, line in _lines(content):
         value = _parse_json(line, f"{content.name}, {where}", one_line=True)
-        rows.append(_row(content.name, where, value))
-    return rows
+        yield _row(content.name, where, value)
 
 
 def _txt_rows(content: Content) -> list[Row]:
@@ -231,11 +239,10 @@ def _delimiter(text: str) -> str:
     return max(",;\t", key=header.count)  # the first of equals: a comma
 
 
-def _csv_rows(content: Content) -> list[Row]:
+def _csv_rows(content: Content) -> Iterator[Row]:
     text = _decode(content)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=_delimiter(text))
     header: list[str] = []
-    rows = []
     line = 1
     try:
         for cells in reader:
@@ -259,10 +266,9 @@ def _csv_rows(content: Content) -> list[Row]:
             else:
                 fields = dict(zip(header, cells, strict=True))
                 fields.pop("", None)
-                rows.append(Row(content.name, where, fields))
+                yield Row(content.name, where, fields)
     except csv.Error as error:
         raise DataError(f"{content.name}, line {line}: not CSV: {error}") from None
-    return rows
 
 
 def _parquet_rows(content: Content) -> list[Row]:
@@ -280,7 +286,7 @@ def _parquet_rows(content: Content) -> list[Row]:
     return _numbered_rows(content.name, values)
 
 
-PARSERS: dict[str, Callable[[Content], list[Row]]] = {
+PARSERS: dict[str, Callable[[Content], Iterable[Row]]] = {
     ".json": _json_rows,
     ".jsonl": _jsonl_rows,
     ".csv": _csv_rows,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -22,19 +22,37 @@ from selfreflect.sources.columns import (
     item_columns,
     metadata,
 )
-from selfreflect.sources.files import Row, listed, type_name
+from selfreflect.sources.files import ROWS_BETWEEN_PROGRESS, Row, listed, type_name
 
 Texts = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How rows are understood, beyond the names of their columns."""
+
+    assigned: Mapping[str, str] = field(default_factory=dict)
+    """Columns that the user names, by role."""
+    cells: bool = False
+    """Whether every value is text, as in CSV, so that a list stands in a cell as JSON."""
+    separator: str = ""
+    """What separates the answers in a text that holds several."""
+    reserved: Collection[str] = ()
+    """Columns that the caller reads itself."""
+    need_question: bool = True
+    """Whether a row without a question is refused. Otherwise an id will do."""
+    need_answers: bool = True
+    """Whether a row without a column of answers is refused."""
 
 
 @dataclass
 class ItemRow:
     """One question, from one row or from several."""
 
-    row: Row
-    """The first."""
+    rows: list[Row]
     columns: ItemColumns
     question: str
+    """Empty only if none is needed."""
     context: str = ""
     id_column: str = ""
     """The column of its id, unless its rows differ in it."""
@@ -49,6 +67,11 @@ class ItemRow:
     """Whether the row holds one answer, so that others with the same question belong to it."""
     varying: set[str] = field(default_factory=set)
     """Columns in which its rows differ."""
+
+    @property
+    def row(self) -> Row:
+        """The first row."""
+        return self.rows[0]
 
     @property
     def halves(self) -> tuple[Texts, Texts]:
@@ -69,6 +92,7 @@ class ItemRow:
 
     def add(self, other: ItemRow) -> None:
         """Take over another row of the same question."""
+        self.rows += other.rows
         self.answers += other.answers
         for name, texts in other.summaries.items():
             mine = self.summaries.setdefault(name, [])
@@ -83,32 +107,40 @@ class ItemRow:
 
 
 def item_rows(
-    rows: Sequence[Row], assigned: Mapping[str, str], *, cells: bool, need_answers: bool = True
+    rows: Sequence[Row], reading: Reading, progress: Callable[[float], None] | None = None
 ) -> list[ItemRow]:
     """Join rows to questions, in the order in which each first occurs.
 
     Args:
-        assigned: columns that the user names, by role.
-        cells: whether every value is text, as in CSV, so that a list stands in a cell as JSON.
-        need_answers: whether a row without a column of answers is refused.
+        progress: called now and then with the share of the rows that is joined.
 
     Raises:
         DataError: a row is malformed, or the answers to a question come from several models.
-        ConfigError: a role is unknown, or no row has the column assigned to it.
+        ConfigError: a role is unknown, no row has its column, or no answer holds the separator.
     """
-    _check_assigned(rows, assigned)
-    columns_of = cache(lambda names: item_columns(names, assigned))
+    _check_assigned(rows, reading.assigned)
+
+    @cache
+    def columns_of(names: Texts) -> ItemColumns:
+        return item_columns([name for name in names if name not in reading.reserved], reading.assigned)
+
     items: list[ItemRow] = []
     by_question: dict[tuple[str, str], ItemRow] = {}
-    for row in rows:
-        item = _item_row(row, columns_of(tuple(row.fields)), cells, need_answers)
-        key = (item.question, item.context)
+    for number, row in enumerate(rows, start=1):
+        if progress and number % ROWS_BETWEEN_PROGRESS == 0:
+            progress(number / len(rows))
+        item = _item_row(row, columns_of(tuple(row.fields)), reading)
+        key = (item.question, item.context if item.question else _id(item))
         if item.one_answer and key in by_question:
             by_question[key].add(item)
             continue
         if item.one_answer:
             by_question[key] = item
         items.append(item)
+    if reading.separator and not any(_holds(item, reading.separator) for item in items):
+        raise ConfigError(
+            f"{rows[0].source}: no text with answers holds {reading.separator!r}, so it cannot be split"
+        )
     for item in items:
         if "model" in item.varying:
             raise item.row.error(
@@ -132,17 +164,33 @@ def _check_assigned(rows: Sequence[Row], assigned: Mapping[str, str]) -> None:
             )
 
 
-def _item_row(row: Row, columns: ItemColumns, cells: bool, need_answers: bool) -> ItemRow:
-    if not columns.question:
+def _id(item: ItemRow) -> str:
+    """The id that a row has of its own, or nothing."""
+    value = item.row.fields.get(item.id_column)
+    return "" if value is None else str(value).strip()
+
+
+def _holds(item: ItemRow, separator: str) -> bool:
+    """Whether a text with answers has a separator."""
+    names = (*item.columns.answers, *item.columns.halves)
+    return any(separator in value for name in names if isinstance(value := item.row.fields.get(name), str))
+
+
+def _item_row(row: Row, columns: ItemColumns, reading: Reading) -> ItemRow:
+    cells = reading.cells
+    if reading.need_question and not columns.question:
         raise row.error(
             f"the field 'question' is missing (it can be called {', '.join(QUESTION_COLUMNS[1:])}, too); its "
             f"fields are {listed(row.fields)}"
         )
-    item = ItemRow(row, columns, row.text(columns.question))
+    question = row.text if reading.need_question else row.optional_text
+    item = ItemRow([row], columns, question(columns.question))
     item.context = row.optional_text(columns.context) if columns.context else ""
     item.id_column = columns.id
-    if need_answers or columns.answers or columns.halves:
-        _read_answers(item, cells)
+    if not item.question and not _id(item):
+        raise row.error(f"give it a 'question' or an 'id'; its fields are {listed(row.fields)}")
+    if reading.need_answers or columns.answers or columns.halves:
+        _read_answers(item, reading)
     item.summaries = {name: [text] for name, text in _summaries(row, columns, cells).items()}
     item.order = _order(row, columns.order, cells)
     numbers = [name for name, _ in columns.named_summaries if not _is_summary(row.fields[name])]
@@ -150,15 +198,15 @@ def _item_row(row: Row, columns: ItemColumns, cells: bool, need_answers: bool) -
     return item
 
 
-def _read_answers(item: ItemRow, cells: bool) -> None:
+def _read_answers(item: ItemRow, reading: Reading) -> None:
     row, columns = item.row, item.columns
     if columns.rivals:
         raise row.error(
             f"{listed([*columns.answers, *columns.rivals])} could each hold the model's answers. Keep "
-            "one, or name it with: selfreflect convert FILE --column answer=NAME"
+            "one, or name it with --column answer=NAME, as in: selfreflect convert FILE --column answer=NAME"
         )
     if len(columns.halves) == 2 and not columns.answers:
-        first, second = (_texts(row, name, cells) for name in columns.halves)
+        first, second = (_texts(row, name, reading) for name in columns.halves)
         item.given_halves = (first, second)
         return
     if columns.halves:
@@ -170,18 +218,20 @@ def _read_answers(item: ItemRow, cells: bool) -> None:
         raise row.error(
             f"no field holds the model's answers; its fields are {listed(row.fields)}. Call one 'answers' "
             "('samples', 'responses' and 'generations' will do, too), or 'answer' with one per row, or name "
-            "it with: selfreflect convert FILE --column answer=NAME"
+            "it with --column answer=NAME, as in: selfreflect convert FILE --column answer=NAME"
         )
     if len(columns.answers) > 1:
         item.answers = _numbered_answers(row, columns.answers)
         return
     [name] = columns.answers
     value = row.fields[name]
-    if columns.plural and cells and not value.strip():
+    if columns.plural and reading.cells and not value.strip():
         value = None  # neither a list nor an answer
-    is_list = columns.plural and (not cells or str(value).lstrip()[:1] == "[")
+    is_list = columns.plural and (not reading.cells or str(value).lstrip()[:1] == "[")
+    if reading.separator and isinstance(value, str):
+        is_list = True
     item.one_answer = not is_list and (value is None or isinstance(value, str))
-    item.answers = [value] if item.one_answer else list(_texts(row, name, cells))
+    item.answers = [value] if item.one_answer else list(_texts(row, name, reading))
 
 
 def _numbered_answers(row: Row, names: Sequence[str]) -> list[str | None]:
@@ -197,15 +247,19 @@ def _numbered_answers(row: Row, names: Sequence[str]) -> list[str | None]:
     return answers
 
 
-def _texts(row: Row, name: str, cells: bool) -> Texts:
-    """A list of texts; in a ``cells`` file it is a text that holds one."""
+def _texts(row: Row, name: str, reading: Reading) -> Texts:
+    """A list of texts. A text can hold one: in a cell, or where answers are separated by something."""
     values = row.fields[name]
-    if cells and isinstance(values, str):
-        values = _list_in(values) if values.strip() else []
+    if reading.separator and isinstance(values, str) and values.lstrip()[:1] != "[":
+        parts = [part.strip() for part in values.split(reading.separator)]
+        return tuple(part for part in parts if part)
+    if reading.cells and isinstance(values, str):
+        values = list_in(values) if values.strip() else []
         if values is None:
             raise row.error(
                 f"the cell {excerpt(name)} must hold a list of texts as JSON, as in "
-                '["Radishes.", "Lettuce."]. If each row holds one answer, call the column \'answer\''
+                '["Radishes.", "Lettuce."]. If each row holds one answer, call the column \'answer\'; if '
+                "something separates several, name it with --split, as in --split ';'"
             )
     if values is None:
         return ()
@@ -219,7 +273,7 @@ def _texts(row: Row, name: str, cells: bool) -> Texts:
     return tuple(values)
 
 
-def _list_in(text: str) -> list[Any] | None:
+def list_in(text: str) -> list[Any] | None:
     """The list that a cell holds as JSON or, as data frames write it, in Python's notation."""
     for parse in (json.loads, ast.literal_eval):
         try:
@@ -260,7 +314,7 @@ def _summaries_in(row: Row, column: str, cells: bool) -> dict[str, str]:
         try:
             value = json.loads(value)
         except (ValueError, RecursionError):
-            value = _list_in(value) or value
+            value = list_in(value) or value
     if isinstance(value, str):
         value = {"summary": value} if value.strip() else None
     if isinstance(value, list):
@@ -284,7 +338,7 @@ def _summaries_in(row: Row, column: str, cells: bool) -> dict[str, str]:
 def _order(row: Row, column: str, cells: bool) -> tuple[Texts, ...]:
     value = row.fields.get(column)
     if cells and isinstance(value, str):
-        value = _list_in(value) if value.strip() else None
+        value = list_in(value) if value.strip() else None
     if value is None:
         return ()
     for chains in (value, [value]):

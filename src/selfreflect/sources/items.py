@@ -3,19 +3,20 @@ directory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.records import AnswerSet, Question, Record, Scalar, Summary, halves, question_id
 from selfreflect.sources.columns import CONDITIONING, MASKED_OUT
-from selfreflect.sources.files import PARSERS, RowIds, listed, parse_rows, read_content
-from selfreflect.sources.item_rows import ItemRow, item_rows
-from selfreflect.sources.logs import read_log
+from selfreflect.sources.files import RowIds, listed
+from selfreflect.sources.item_rows import ItemRow, Reading, item_rows
+from selfreflect.sources.row_files import read_row_file
 from selfreflect.text import counted
 
-SUFFIXES = tuple(suffix for suffix in (*PARSERS, ".eval") if suffix != ".txt")
+SEPARATORS = ("\n", ";", "|")
+"""What may separate answers in a text, so that a user is told how to split it."""
 
 
 class Item(Record, frozen=True, kw_only=True):
@@ -119,6 +120,8 @@ def read_item_file(
     limit: int | None = None,
     num_answers: int | None = None,
     columns: Mapping[str, str] | None = None,
+    separator: str = "",
+    progress: Callable[[float], None] | None = None,
 ) -> ItemFile:
     """Read questions with answers and maybe summaries from JSON, JSONL, CSV, parquet, a log of inspect_ai or
     samples of lm-eval, or from standard input (``"-"``).
@@ -131,6 +134,8 @@ def read_item_file(
         limit: keep only the first items. The whole file is checked nevertheless.
         num_answers: keep only the first answers of each half.
         columns: columns by role, one of :data:`~selfreflect.sources.columns.ROLES`, whose names say nothing.
+        separator: what separates the answers in a text that holds several, such as ``";"``.
+        progress: called now and then with the share that is read.
 
     Raises:
         DataError: the file or a record in it is malformed, or no question in it has two answers.
@@ -140,20 +145,18 @@ def read_item_file(
     for name, value in (("limit", limit), ("num_answers", num_answers)):
         if value is not None and value < 1:
             raise ConfigError(f"{name} must be at least 1, not {value}")
-    content = read_content(source, SUFFIXES)
-    if content.suffix == ".txt":
-        content = content._replace(suffix=".csv")  # from standard input, where CSV has no mark
-    log = read_log(content)
-    cells = content.suffix in (".csv", ".tsv")
-    rows = item_rows(log.rows if log else parse_rows(content), columns or {}, cells=cells)
+    file = read_row_file(source, progress and (lambda share: progress(share / 2)))
+    reading = Reading(columns or {}, cells=file.cells, separator=separator)
+    rows = item_rows(file.rows, reading, progress and (lambda share: progress(0.5 + share / 2)))
     ids = RowIds()
     items = [_item(row, ids, num_answers) for row in rows]
-    layout = log.layout if log else content.suffix.removeprefix(".").upper()
-    layout += ", one row per answer" if any(row.one_answer for row in rows) else ""
-    if not log and "answer" not in layout:
+    layout = file.layout
+    if any(row.one_answer for row in rows):
+        layout += ", one row per answer"
+    elif not file.is_log:
         layout += ", one row per question"
-    notes = [*(log.notes if log else ()), *_notes(rows, items, content.name)]
-    return ItemFile(content.name, layout, items[:limit], _column_roles(rows), notes)
+    notes = [*file.notes, *_notes(rows, items, file.name)]
+    return ItemFile(file.name, layout, items[:limit], _column_roles(rows), notes)
 
 
 def read_items(source: str | Path, *, limit: int | None = None, num_answers: int | None = None) -> list[Item]:
@@ -230,6 +233,7 @@ def _notes(rows: Sequence[ItemRow], items: Sequence[Item], name: str) -> list[st
         what = "the question has" if len(items) == 1 else "no question has more than one; the first has"
         raise DataError(
             f"{name}: an answer distribution needs at least 2 answers, one for each half; {what} {count}"
+            f"{split_hint(rows)}"
         )
     if few:
         notes.append(
@@ -253,6 +257,17 @@ def _notes(rows: Sequence[ItemRow], items: Sequence[Item], name: str) -> list[st
     if varying:
         notes.append(f"left out, because it differs between the answers to a question: {listed(varying)}")
     return notes
+
+
+def split_hint(rows: Sequence[ItemRow]) -> str:
+    """What to do if single answers seem to be several, in words; empty if they do not."""
+    texts = [row.answers[0] or "" for row in rows if row.one_answer and len(row.answers) == 1]
+    for separator in SEPARATORS:
+        divided = [text for text in texts if separator in text.strip()]
+        if divided and 2 * len(divided) >= len(rows):
+            option = repr(separator)
+            return f". If {excerpt(divided[0])} is several answers, split it with: --split {option}"
+    return ""
 
 
 def _column_roles(rows: Sequence[ItemRow]) -> dict[str, str]:

@@ -48,9 +48,10 @@ def score(number: int, name: str, value: float, judge: str = "tiny") -> Score:
     return Score(question_id=f"q{number}", summary=name, value=value, stderr=None, token_tasks=2, judge=judge)
 
 
-def also_scored_by(page: Path) -> str:
-    [value] = re.findall(r"<dt>also scored by</dt><dd>(.*?)</dd>", page.read_text())
-    return re.sub("<.*?>", "", value)
+def judges_of(page: Path) -> list[str]:
+    """The judges that a reader of the page can choose, the one that it begins with first."""
+    [menu] = re.findall(r'<select id="judge"[^>]*>(.*?)</select>', page.read_text())
+    return re.findall(r"<option[^>]*>(.*?)</option>", menu)
 
 
 def test_a_report_shows_each_judge_and_how_far_they_agree(two_judges: Path, tmp_path: Path) -> None:
@@ -71,7 +72,8 @@ def test_a_report_shows_each_judge_and_how_far_they_agree(two_judges: Path, tmp_
     assert run("report", two_judges, *output).code == 0
     assert agreement in markdown.read_text()
     assert csv.read_text().count("big") == 12
-    assert also_scored_by(page) == "org/big, budget 99"
+    assert judges_of(page) == ["tiny", "org/big, budget 99"]
+    assert agreement in re.sub(r"<.*?>", "", page.read_text())
 
 
 def test_one_judge_can_be_chosen(two_judges: Path, tmp_path: Path) -> None:
@@ -80,7 +82,7 @@ def test_one_judge_can_be_chosen(two_judges: Path, tmp_path: Path) -> None:
         assert [line["score"] for line in lines] == pytest.approx([0.1, 0.15])
     page = tmp_path / "r.html"
     assert run("report", two_judges, "--judge", "org/big", "--output", page).code == 0
-    assert also_scored_by(page) == "tiny"
+    assert judges_of(page) == ["org/big, budget 99", "tiny"]
     refused = run("report", two_judges, "--judge", "org/bug")
     assert refused.code == 2
     assert "has scores by tiny; org/big, budget 99, not by 'org/bug'" in refused.said
@@ -116,3 +118,17 @@ def test_a_run_with_one_judge_looks_as_it_did(tmp_path: Path) -> None:
     assert "judge by judge" not in said
     assert "by judge" not in said
     assert "(r)" in said
+    page = tmp_path / "r.html"
+    assert run("report", path, "--output", page).code == 0
+    assert 'id="judge"' not in page.read_text()
+    assert "Judges side by side" not in page.read_text()
+
+
+def test_a_page_of_runs_lists_a_judge_once_and_shows_what_else_a_run_has(
+    two_judges: Path, tmp_path: Path
+) -> None:
+    other, page = write_run(tmp_path / "s", count=6), tmp_path / "r.html"
+    assert run("report", two_judges, other, "--output", page).code == 0
+    assert judges_of(page) == ["tiny", "org/big, budget 99"]
+    assert run("report", other, two_judges, "--output", page).code == 0
+    assert judges_of(page) == ["unknown", "org/big, budget 99"]

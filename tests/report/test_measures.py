@@ -221,12 +221,10 @@ def test_results_end_with_what_the_words_are_worth(capsys):
 def test_the_page_compares_what_strategies_tell():
     pytest.importorskip("matplotlib")
     records = measured_run({"greedy": [5.0, 6.0], "basic": [3.0, 4.0]})
-    page = report_page([records], [{}])
+    page = report_page([[records]])
     assert "What each strategy tells" in page
     assert "basic against greedy: " in page
-    assert "What each strategy tells" not in report_page(
-        [replace(records, information={}, controls={})], [{}]
-    )
+    assert "What each strategy tells" not in report_page([[replace(records, information={}, controls={})]])
 
 
 def test_a_score_that_failed_where_bits_were_measured_hides_no_pending_work():

@@ -10,11 +10,19 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from selfreflect.cli import settings as o
-from selfreflect.cli.console import emit, make_folder, print_table, say, say_report, write_file
+from selfreflect.cli.console import (
+    emit,
+    make_folder,
+    print_table,
+    say,
+    say_next_step,
+    say_report,
+    write_file,
+)
 from selfreflect.cli.settings import option
 from selfreflect.cli.show import print_question, show_results
 from selfreflect.errors import ConfigError, DataError
-from selfreflect.pipeline.records import records_by_judge
+from selfreflect.pipeline.records import records_by_judge, scorings_by
 from selfreflect.records import Information, Score
 from selfreflect.render.text import one_line
 from selfreflect.report.measures import INFORMATION, SELFREFLECT, Measure
@@ -26,7 +34,6 @@ if TYPE_CHECKING:
     from selfreflect.render.table import Table
     from selfreflect.report.comparison import Contender
 
-JUDGE = option("--judge NAME", "Only scores by this judge, where several have scored a run. [default: all]")
 BY = option(
     "--by COLUMN",
     "Break the results down by a column of the question file, such as topic, or by kind.",
@@ -64,7 +71,11 @@ def report_command(
     question: str | None = option(
         "--question TEXT", "Show this question in full: its text, a part that only it has, or its id."
     ),
-    judge: str | None = JUDGE,
+    judge: str | None = option(
+        "--judge NAME",
+        "Only scores by this judge, where several have scored a run; on a page it is the first, and the "
+        "others can be chosen. [default: all]",
+    ),
     by: str | None = BY,
     log: o.Tracker | None = option(
         "--log",
@@ -77,49 +88,75 @@ def report_command(
 
     Gives mean score, interval, n and coverage for every strategy, and the reason of every failure. Needs no
     model. Where several judges have scored a run, tables show them one after the other and then side by side;
-    page and figures show the first, or --judge.
+    the page shows one of them and has a menu for the others; figures show the first, or --judge.
     """
+    _check_output(output, groups, leave_out)
+    has_page = any(path.suffix == ".html" for path in output)
+    whole = _load_records(runs, detail=has_page or question is not None)
+    by_run = _chosen(runs, whole, judge)
+    records = [one for of_run in by_run for one in of_run]
+    _check_column(records, by)
+    _show(records, by, question, json)
+    if not json:
+        for table in _judge_tables(by_run):
+            print_table(table)
+    if not (output or figures or json):
+        for path, of_run in zip(runs, by_run, strict=True):
+            if not any(one.scores or one.information for one in of_run):
+                say_next_step(path, of_run[0])
+                break
+        else:
+            say_report(runs)
+    for path in output:
+        if path.suffix == ".html":
+            pages = [_first(chosen, of_run) for chosen, of_run in zip(by_run, whole, strict=True)]
+            write_page(path, pages, baseline, groups, list(dict.fromkeys(leave_out)))
+            say(f"Open {path} in a browser.")
+        else:
+            write_file(path, _markdown(by_run, by) if path.suffix == ".md" else _csv(records))
+    if figures is not None:
+        _write_figures(figures, [of_run[0] for of_run in by_run], baseline)
+    if log is not None:
+        from selfreflect.report.trackers import log_run
+
+        for run in records:
+            say(one_line(f"logged {run.label}: {log_run(log, run)}"))
+
+
+def _check_output(output: Sequence[Path], groups: str | None, leave_out: Sequence[str]) -> None:
+    """Refuse files of an unknown kind, and options of a page that is not asked for."""
     for path in output:
         if path.suffix not in (".html", ".md", ".csv"):
             raise ConfigError(f"--output {path}: the name must end in .html, .md or .csv")
-    has_page = any(path.suffix == ".html" for path in output)
-    if groups is o.Groups.meaning and not has_page:
+    if any(path.suffix == ".html" for path in output):
+        return
+    if groups == o.Groups.meaning:
         raise ConfigError("--groups meaning changes only the page. Add --output FILE.html")
-    if leave_out and not has_page:
+    if leave_out:
         raise ConfigError("--leave-out changes only the page. Add --output FILE.html")
-    by_run = _load_records(runs, judge, detail=has_page or question is not None)
-    records = [one for of_run in by_run for one in of_run]
-    first = [of_run[0] for of_run in by_run]
-    _check_column(records, by)
+
+
+def _show(records: Sequence[RunRecords], by: str | None, question: str | None, json: bool) -> None:
     for run in records:
         show_results(run, json)
         if by is not None:
             _show_breakdown(run, by, json)
         if question is not None and not json:
             print_question(run, question, answers=20)
-    if not json:
-        for table in _judge_tables(by_run):
-            print_table(table)
-    if not (output or figures or json):
-        say_report(runs)
-    for path in output:
-        if path.suffix == ".html":
-            write_page(path, first, baseline, groups, list(dict.fromkeys(leave_out)))
-            say(f"Open {path} in a browser.")
-        else:
-            write_file(path, _markdown(by_run, by) if path.suffix == ".md" else _csv(records))
-    if figures is not None:
-        from selfreflect.report.figures import paper_figures
 
-        drawings = paper_figures(first, baseline)
-        make_folder(figures)
-        for name, text in drawings.items():
-            write_file(figures / name, text)
-    if log is not None:
-        from selfreflect.report.trackers import log_run
 
-        for run in records:
-            say(one_line(f"logged {run.label}: {log_run(log, run)}"))
+def _first(chosen: Sequence[RunRecords], of_run: Sequence[RunRecords]) -> list[RunRecords]:
+    """All scorings of a run, the chosen ones first."""
+    return [*chosen, *(one for one in of_run if all(one is not other for other in chosen))]
+
+
+def _write_figures(folder: Path, records: Sequence[RunRecords], baseline: str | None) -> None:
+    from selfreflect.report.figures import paper_figures
+
+    drawings = paper_figures(records, baseline)
+    make_folder(folder)
+    for name, text in drawings.items():
+        write_file(folder / name, text)
 
 
 def _check_column(records: Sequence[RunRecords], by: str | None) -> None:
@@ -141,8 +178,8 @@ def _show_breakdown(run: RunRecords, by: str, json: bool) -> None:
         emit(line)
 
 
-def _load_records(paths: Sequence[Path], judge: str | None, *, detail: bool) -> list[list[RunRecords]]:
-    """Load run directories, each once per judge or only by ``judge``.
+def _load_records(paths: Sequence[Path], *, detail: bool) -> list[list[RunRecords]]:
+    """Load run directories, each once per judge.
 
     They are labelled by their names, or by their paths if two names are the same.
     """
@@ -151,8 +188,15 @@ def _load_records(paths: Sequence[Path], judge: str | None, *, detail: bool) -> 
     for path in paths:
         label = str(path) if names[path.name] > 1 else None
         # tables need no detail: with it, a dozen large runs would not fit into memory
-        records.append(records_by_judge(Run.load(path, detail=detail), label, judge))
+        records.append(records_by_judge(Run.load(path, detail=detail), label))
     return records
+
+
+def _chosen(
+    paths: Sequence[Path], by_run: Sequence[Sequence[RunRecords]], judge: str | None
+) -> list[list[RunRecords]]:
+    """The scorings by ``judge``, or all."""
+    return [scorings_by(of_run, judge, path) for path, of_run in zip(paths, by_run, strict=True)]
 
 
 def _judge_tables(by_run: Sequence[Sequence[RunRecords]]) -> list[Table]:
@@ -164,35 +208,29 @@ def _judge_tables(by_run: Sequence[Sequence[RunRecords]]) -> list[Table]:
 
 def write_page(
     file: Path,
-    records: Sequence[RunRecords],
+    runs: Sequence[Sequence[RunRecords]],
     baseline: str | None,
     groups: str | None,
     left_out: Sequence[str],
 ) -> None:
-    """Write the page, and say how to make a large one smaller."""
+    """Write the page of runs, each with all its scorings, and say how to make a large one smaller."""
     from selfreflect.models.embedder import can_group_by_meaning
     from selfreflect.report.page.build import report_page
 
-    manifests = [run.manifest for run in records]
     groups = groups or ("meaning" if can_group_by_meaning() else "spelling")
     page = report_page(
-        records,
-        manifests,
-        baseline=baseline,
-        grouping=o.grouping(groups),
-        grouped=groups,
-        left_out=left_out,
+        runs, baseline=baseline, grouping=o.grouping(groups), grouped=groups, left_out=left_out
     )
     write_file(file, page)
     size = len(page.encode("utf-8"))
     if size <= LARGE_PAGE:
         return
-    kept = [run.without(left_out) for run in records]
+    kept = [scoring.without(left_out) for of_run in runs for scoring in of_run]
     measured: list[Score | Information] = []
     for run in kept:
         measured += [*run.scores.values(), *run.information.values()]
     ways = [f"--leave-out {part} ({PARTS[part]})" for part in removable_parts(measured)]
-    if len(records) > 1:
+    if len(runs) > 1:
         ways.append("fewer runs on one page")
     advice = "It holds the texts and scores of one run, and nothing can be left out."
     if ways:
@@ -240,7 +278,9 @@ def compare_command(
     baseline: str | None = option(
         "--baseline STRATEGY", "Strategy of the first run to compare with. [default: its first]"
     ),
-    judge: str | None = JUDGE,
+    judge: str | None = option(
+        "--judge NAME", "Only scores by this judge, where several have scored a run. [default: all]"
+    ),
     by: str | None = BY,
     fail_if: list[str] = option(
         "--fail-if CONDITION", "Exit with 3 if this holds, such as 'worse > 0'. Can be repeated.", []
@@ -269,7 +309,7 @@ def compare_command(
     from selfreflect.report.thresholds import parse_threshold
 
     thresholds = [parse_threshold(text) for text in fail_if]
-    by_run = _load_records(runs, judge, detail=False)
+    by_run = _chosen(runs, _load_records(runs, detail=False), judge)
     if not by_run[0][0].strategies:
         raise DataError(
             f"{runs[0]} holds no summaries yet. Make some with: selfreflect summarize --out {runs[0]}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from msgspec import to_builtins
 
@@ -41,32 +43,32 @@ def run_records(run: Run, label: str | None = None) -> RunRecords:
     )
 
 
-def records_by_judge(run: Run, label: str | None = None, judge: str | None = None) -> list[RunRecords]:
-    """What a report needs of each scoring of a run, labelled by its judge too if there are several.
-
-    Args:
-        judge: take only scorings by this judge, or the one that a report calls so.
-
-    Raises:
-        ConfigError: there is none.
-    """
+def records_by_judge(run: Run, label: str | None = None) -> list[RunRecords]:
+    """What a report needs of each scoring of a run, labelled by its judge too if there are several."""
     records = []
     for name in run.scorings:
         run.select_scoring(name)
         records.append(run_records(run, label))
-    judges = [one.judge for one in records]
-    if len(records) > 1:
-        for index, one in enumerate(records):
-            others = [*judges[:index], *judges[index + 1 :]]
-            records[index] = replace(one, label=f"{one.label}, judge {one.judge}", other_judges=others)
-    if judge is None:
+    if len(records) == 1:
         return records
+    return [replace(one, label=f"{one.label}, judge {one.judge}") for one in records]
+
+
+def scorings_by(records: Sequence[RunRecords], judge: str | None, path: Path) -> list[RunRecords]:
+    """Choose the scorings of a run by this judge, or the one that a report calls so; None means all.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if judge is None:
+        return list(records)
     chosen = [one for one in records if one.judge == judge]
     chosen = chosen or [one for one in records if one.judge.startswith(f"{judge}, ")]
     if not chosen:
+        judges = [one.judge for one in records]
         known = "; ".join(map(one_line, filter(None, judges))) or "nobody"
         raise ConfigError(
-            f"--judge: {run.path} has scores by {known}, not by {excerpt(judge)}.{nearest(judge, judges)}"
+            f"--judge: {path} has scores by {known}, not by {excerpt(judge)}.{nearest(judge, judges)}"
         )
     return chosen
 

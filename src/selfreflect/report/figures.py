@@ -64,10 +64,16 @@ def paper_figures(runs: Sequence[RunRecords], baseline: str | None = None) -> di
 
 
 def means_figure(
-    overviews: Mapping[str, Table], style: Style = "paper", measure: Measure = SELFREFLECT
+    overviews: Mapping[str, Table],
+    style: Style = "paper",
+    measure: Measure = SELFREFLECT,
+    *,
+    prefix: str = "",
 ) -> str:
-    """Draw the mean and interval of every strategy and control, from the overview of each run by its
-    label."""
+    """Draw the mean and interval of every strategy and control, from the overview of each run by its label.
+
+    ``prefix`` tells figures of one page apart.
+    """
     intervals = []
     for label, table in overviews.items():
         headings = [column.heading for column in table.columns]
@@ -82,8 +88,8 @@ def means_figure(
                 name += " (incomplete)"
             intervals.append(_interval(name, row[first : first + 3]))
     if measure is INFORMATION:
-        return intervals_figure("tells", intervals, measure.axis, style, mark=0)
-    return intervals_figure("means", intervals, measure.axis, style)
+        return intervals_figure(f"{prefix}tells", intervals, measure.axis, style, mark=0)
+    return intervals_figure(f"{prefix}means", intervals, measure.axis, style)
 
 
 def differences_figure(

@@ -14,6 +14,28 @@ Numbers = Mapping[str, Mapping[str, float]]
 """A measure by strategy and question id."""
 
 
+def page_judges(runs: Sequence[Sequence[RunRecords]]) -> dict[str, list[int]]:
+    """List the judges of all runs in their order, each with the place of its scoring in every run.
+
+    A run that a judge has not scored takes part with its first scoring, whose label says so.
+    """
+    judges: dict[str, list[int]] = {}
+    for name in [scoring.judge for of_run in runs for scoring in of_run]:
+        places = [_place(of_run, name) for of_run in runs]
+        if places not in judges.values():  # two runs with one judge each are shown once
+            judges[name] = places
+    return judges
+
+
+def _place(scorings: Sequence[RunRecords], judge: str) -> int:
+    return next((place for place, one in enumerate(scorings) if one.judge == judge), 0)
+
+
+def plain_label(run: RunRecords) -> str:
+    """Name a run without its judge."""
+    return run.label.removesuffix(f", judge {run.judge}")
+
+
 def judge_tables(runs: Sequence[RunRecords]) -> list[Table]:
     """Tabulate the strategies' means by each judge, for every measure that several judges have; the notes say
     how far each two agree.
@@ -45,7 +67,9 @@ def _judge_table(judged: Mapping[str, tuple[RunRecords, Numbers]], measure: Meas
     for (judge, (_, numbers)), (other, (_, others)) in combinations(judged.items(), 2):
         notes.append(_agreement_sentence(judge, other, same_order(numbers, others)))
     columns = (Column("strategy"), *(Column(judge, measure.form) for judge in judged))
-    return Table(f"{measure.title}; by judge", columns, tuple(rows), tuple(notes))
+    [run, *_] = [run for run, _ in judged.values()]
+    title = f"{measure.title}; by judge ({plain_label(run)})"
+    return Table(title, columns, tuple(rows), tuple(notes))
 
 
 def same_order(first: Numbers, second: Numbers) -> Estimate:

@@ -58,8 +58,6 @@ class RunRecords:
     """Checks of the servers that gave answers and summaries."""
     judge: str = ""
     """The judge whose scores these are, with settings that are not the defaults; empty if unknown."""
-    other_judges: Sequence[str] = ()
-    """Those who scored the run, too."""
     manifest: Mapping[str, Any] = field(default_factory=dict)
     """What the run was made with, as plain values."""
 

@@ -46,7 +46,8 @@ from selfreflect.records import (
 from selfreflect.render.plots import DOT
 from selfreflect.report.figures import paper_figures
 from selfreflect.report.length import length_audit, length_table, rank_correlation
-from selfreflect.report.page.build import COMPARED, prompt_texts, report_page, stage_facts
+from selfreflect.report.page.build import prompt_texts, report_page, stage_facts
+from selfreflect.report.page.judge_part import COMPARED
 from selfreflect.report.page.view import packed, question_view
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.store.run import Run
@@ -74,7 +75,7 @@ def small():
 
 @pytest.fixture(scope="module")
 def page(small):
-    return report_page([small], [{}])
+    return report_page([[small]])
 
 
 def view(words=(), *, masked_out=("Paris is big", "  "), conditioning=("Lyon",), **fields):
@@ -209,8 +210,42 @@ def test_the_page_holds_every_question(small, page):
     assert [row[0] for row in index["questions"]] == [question.text for question in small.questions.values()]
 
 
+def two_scorings(first="small judge", second="large judge"):
+    """The informed run as two judges scored it; the second likes the bad summary better."""
+    run = informed_run()
+    swapped = {"good": "bad", "bad": "good"}
+    scores = {key: replace(run.scores[key[0], swapped[key[1]]], summary=key[1]) for key in run.scores}
+    return [
+        dataclasses.replace(run, label=f"informed, judge {first}", judge=first),
+        dataclasses.replace(
+            run, label=f"informed, judge {second}", judge=second, scores=scores, information={}, controls={}
+        ),
+    ]
+
+
+def test_texts_are_stored_once_for_all_judges():
+    blocks = embedded(report_page([two_scorings()]))
+    assert blocks["index"]["judges"] == [[0], [1]]
+    [main], [run] = blocks["chunk-0-0"][:1], blocks["index"]["runs"]
+    assert {"words", "summaries", "controls"} == blocks["scoring-0-1-0"][0].keys() < main.keys()
+    other = blocks["scoring-0-1-0"][0]["summaries"]
+    assert [(one["name"], one["score"]) for one in other] == [("bad", 0.07), ("good", 0.09)]
+    assert not any("text" in one for one in other)
+    assert run["scorings"][0]["strategies"] == ["bad", "good"]  # its own order
+    assert {name for name in blocks["index"]["csv"] if "overview" in name} == {
+        "overview-0",
+        "judge-2-overview-0",
+    }
+
+
+@pytest.mark.parametrize("payload", [*filter(None, PAYLOADS)][::8], ids=lambda payload: repr(payload[:9]))
+def test_no_name_of_a_judge_becomes_markup(payload):
+    plain = tags(report_page([two_scorings("one", "two")]))
+    assert tags(report_page([two_scorings(payload, f"{payload}2")])) == plain
+
+
 def test_the_same_run_gives_the_same_page(small, page):
-    assert report_page([small], [{}]) == page
+    assert report_page([[small]]) == page
 
 
 def test_the_policy_names_the_only_script_and_style(page):
@@ -290,7 +325,7 @@ def hostile_page(payload):
         "config": {"answers": {payload: payload}},
         "packages": {payload: payload},
     }
-    return report_page([hostile_run(payload)], [manifest])
+    return report_page([[dataclasses.replace(hostile_run(payload), manifest=manifest)]])
 
 
 def tags(page):
@@ -353,7 +388,7 @@ def test_packed_data_mean_nothing_to_a_parser():
 
 def test_runs_stand_beside_each_other(small):
     other = synthetic_run(5, strategies=("greedy",), num_answers=3, label="second")
-    made = report_page([small, other], [{}, {}], baseline="basic")
+    made = report_page([[small], [other]], baseline="basic")
     assert [run["label"] for run in embedded(made)["index"]["runs"]] == ["synthetic", "second"]
     assert re.findall(r"<option value=\"differences-0\">([^<]*)", made) == ["basic (synthetic)"]
     assert {"overview-0", "overview-1", "failures-1", "length-1"} <= embedded(made)["index"]["csv"].keys()
@@ -364,8 +399,8 @@ def test_as_many_baselines_can_be_chosen_as_their_intervals_take_a_bounded_time(
     run = synthetic_run(2, strategies=names, num_answers=2)
     assert COMPARED >= 9 * 8 * 700  # nine strategies on 700 questions
     for compared, count in ((COMPARED, 9), (8 * 100 * 3, 3), (1, 1)):
-        monkeypatch.setattr("selfreflect.report.page.build.COMPARED", compared)
-        made = report_page([run], [{}], baseline="s4")
+        monkeypatch.setattr("selfreflect.report.page.judge_part.COMPARED", compared)
+        made = report_page([[run]], baseline="s4")
         assert (
             re.findall(r"<option value=\"differences-\d+\">([^<]*)", made)
             == ["s4", *(name for name in names if name != "s4")][:count]
@@ -375,13 +410,13 @@ def test_as_many_baselines_can_be_chosen_as_their_intervals_take_a_bounded_time(
 
 def test_an_unknown_baseline_is_refused(small):
     with pytest.raises(DataError, match=r"no strategy 'basics', only greedy, basic\. Did you mean 'basic'"):
-        report_page([small], [{}], baseline="basics")
+        report_page([[small]], baseline="basics")
 
 
 @pytest.mark.parametrize("strategies", [(), ("greedy",)])
 def test_unfinished_runs_have_a_page_too(strategies):
     empty = RunRecords("empty", strategies, {"q": Question(id="q", text="Why?")}, {}, {}, {}, ())
-    assert embedded(report_page([empty], [{}]))["chunk-0-0"][0]["answers"] == []
+    assert embedded(report_page([[empty]]))["chunk-0-0"][0]["answers"] == []
 
 
 def test_what_was_run_is_told_by_stage(small):
@@ -392,7 +427,10 @@ def test_what_was_run_is_told_by_stage(small):
         "packages": {"torch": "2"},
         "wall_time": {"answers": 61.25},
     }
-    facts = {title: dict(pairs) for title, pairs in stage_facts(small, manifest).items()}
+    facts = {
+        title: dict(pairs)
+        for title, pairs in stage_facts(dataclasses.replace(small, manifest=manifest)).items()
+    }
     assert facts["answers"] == {
         "model": "m",
         "seed": "7",
@@ -438,7 +476,7 @@ def test_every_point_of_the_length_figure_is_inside_its_panel(questions):
 
 def test_a_page_can_do_without_guesses_and_words():
     full, no_guesses, no_words = (
-        report_page([hostile_run("plain")], [{}], left_out=parts)
+        report_page([[hostile_run("plain")]], left_out=parts)
         for parts in ((), ("guesses",), ("words", "guesses"))
     )
     summaries = [embedded(page)["chunk-0-0"][0]["summaries"][0] for page in (full, no_guesses, no_words)]
@@ -618,14 +656,14 @@ def test_controls_have_no_shares_where_the_summaries_have_none():
 
 def test_packed_bits_take_one_character_each():
     run = informed_run()
-    basic = embedded(report_page([run], [{}]))["chunk-0-0"][0]["summaries"][0]
+    basic = embedded(report_page([[run]]))["chunk-0-0"][0]["summaries"][0]
     words = sum(len(answer.split()) for answer in run.answers["q0"].masked_out)
     lengths = {name: len(text) for name, text in basic["bits"].items()}
     assert lengths == dict.fromkeys(("marks", "told", "available"), words + 1)  # and one between the answers
 
 
 def test_the_index_holds_what_every_summary_tells():
-    [index] = embedded(report_page([informed_run()], [{}]))["index"]["runs"]
+    [index] = embedded(report_page([[informed_run()]]))["index"]["runs"]
     assert [row[5] for row in index["questions"]] == [[0.6, -0.1], [0.6, -0.1]]
 
 
@@ -638,7 +676,7 @@ def test_a_run_without_information_has_none_in_its_page(page):
 
 
 def test_the_paste_curve_is_drawn_where_answers_were_pasted(page):
-    made = report_page([informed_run()], [{}])
+    made = report_page([[informed_run()]])
     assert "good tells as much in 3 words as pasting 1.2 answers" in made
     assert "pasted-0" in embedded(made)["index"]["csv"]
     assert "What the words are worth" not in page
@@ -647,7 +685,7 @@ def test_the_paste_curve_is_drawn_where_answers_were_pasted(page):
 def test_a_run_without_scores_has_no_empty_figures(page):
     run = informed_run()
     run.scores.clear()
-    made = report_page([run], [{}])
+    made = report_page([[run]])
     for part in ("Mean score", "Length audit", "The SelfReflect score"):
         assert part not in made
         assert part in page or part == "The SelfReflect score"
@@ -661,7 +699,7 @@ def test_the_page_shows_prompts_in_full_and_the_day(small):
         "prompt_texts": {"hash": {"answers": {"user": "<b>Say: {question}"}, "basic": {"user": "unused"}}},
         "finished": {"answers": "2026-01-02T03:04:05+00:00"},
     }
-    page = report_page([small], [manifest])
+    page = report_page([[dataclasses.replace(small, manifest=manifest)]])
     assert "<pre><bdi>&lt;b&gt;Say: {question}</bdi></pre>" in page
     assert "unused" not in page
     assert "<dd><bdi>2026-01-02</bdi></dd>" in page

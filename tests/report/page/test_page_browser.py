@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import re
 import sys
@@ -13,6 +14,7 @@ import pytest
 from command import process
 from hostile import PAYLOADS, flat
 from hostile import shown as label
+from msgspec.structs import replace
 from synthetic import informed_run, save, synthetic_run
 
 from selfreflect.records import (
@@ -93,19 +95,20 @@ def chromium():
 
 @pytest.fixture(scope="module")
 def known_page():
-    return report_page([known_run()], [{}])
+    return report_page([[known_run()]])
 
 
 @pytest.fixture
 def opened(chromium, known_page, tmp_path):
-    """``opened(run)`` shows a run's report, ``opened()`` that of the known run. At the end the page must have
-    been quiet and have asked for nothing.
+    """``opened(run)`` shows a run's report, ``opened()`` that of the known run; a list is one run as several
+    judges scored it. At the end the page must have been quiet and have asked for nothing.
     """
     shown = []
 
     def show(run=None, width=1200, dark=False, hash_=""):
         path = tmp_path / "report.html"
-        path.write_text(known_page if run is None else report_page([run], [{}]), encoding="utf-8", newline="")
+        runs = [run if isinstance(run, list) else [run]]
+        path.write_text(known_page if run is None else report_page(runs), encoding="utf-8", newline="")
         context = b.watched(chromium, path.as_uri(), width=width, dark=dark)
         watched = context.__enter__()
         shown.append((context, watched))
@@ -253,6 +256,80 @@ def test_another_baseline_changes_plot_and_table(opened):
     )
 
 
+def two_judges(first="tiny", second="org/big, budget 99"):
+    """The informed run, and the same as another judge scored it: without bits, and with the bad summary
+    ahead."""
+    run = informed_run()
+    other = {("good", "bad")[name == "good"]: score.value for (_, name), score in run.scores.items()}
+    scores = {(id_, name): replace(score, value=other[name]) for (id_, name), score in run.scores.items()}
+    small = dataclasses.replace(run, label=f"informed, judge {first}", judge=first)
+    large = dataclasses.replace(small, label=f"informed, judge {second}", judge=second, scores=scores)
+    return [small, dataclasses.replace(large, information={}, controls={})]
+
+
+def test_another_judge_changes_figures_tables_and_questions(opened):
+    page = opened(two_judges()).page
+    menu = page.get_by_label("Judge", exact=True)
+    assert menu.locator("option").all_inner_texts() == ["tiny", "org/big, budget 99"]
+    means = page.locator("caption", has_text="SelfReflect score: 0 is perfect").locator("visible=true")
+    assert "(informed, judge tiny)" in means.first.inner_text()
+    for _ in range(10):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.id") == "judge":
+            break
+    page.keyboard.press("ArrowDown")
+    assert menu.input_value() == "1"
+    shown = page.locator("main").inner_text()
+    assert "judge tiny" not in shown.replace("tiny and org/big", "")
+    assert "(informed, judge org/big, budget 99)" in shown
+    assert "This judge read no pasted answers" in shown
+    assert page.locator(".list thead th").all_inner_texts() == ["question", "bad", "good", "difference"]
+    page.get_by_label("Difference from").locator("visible=true").select_option(label="bad")
+    captions = page.locator("caption", has_text="Difference in").locator("visible=true").all_inner_texts()
+    assert [caption.split(" from ")[1].split(" (")[0] for caption in captions] == ["bad"]
+    assert page.get_by_role("heading", name="Judges side by side").is_visible()
+    rows = downloaded(page, page.get_by_role("button", name="CSV of all questions"))
+    assert rows[1][0] == "informed, judge org/big, budget 99"
+    assert [row[rows[0].index("summary")] for row in rows[1:3]] == ["The bad one.", "The good one."]
+    page.locator(".list a").first.click()
+    page.wait_for_selector("button.word")
+    assert page.url.endswith("#j1r0q0")
+    assert page.locator(".card h4").all_inner_texts() == ["bad", "good"]
+    assert page.locator(".card .summary-text").all_inner_texts() == ["The bad one.", "The good one."]
+    menu.select_option(label="tiny")
+    page.locator(".card", has_text="60 %").wait_for()
+    assert page.url.endswith("#r0q0")
+    assert page.locator(".card h4").all_inner_texts() == ["good", "bad"]
+    page.get_by_role("link", name="all questions").click()
+    page.go_back()
+    page.goto(page.url.replace("#r0q0", "#j1r0q1"))
+    page.wait_for_selector("#browser [data-question='1']")
+    assert menu.input_value() == "1"
+
+
+def test_without_a_script_every_judge_is_shown(chromium, tmp_path):
+    path = tmp_path / "two.html"
+    path.write_text(report_page([two_judges()]), encoding="utf-8", newline="")
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(path.as_uri())
+    assert page.locator("caption", has_text="judge org/big, budget 99)").locator("visible=true").count() > 0
+    assert page.locator("#judge").is_hidden()
+    context.close()
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1200, False), (390, True)])
+def test_a_choice_of_judges_fits_and_axe_finds_nothing_serious(opened, width, dark):
+    name = "</option><img src=x onerror=alert(1)> " + "org/a-very-long-name-of-a-judge-" * 6
+    watched = opened(two_judges("tiny", name), width=width, dark=dark)
+    page = watched.page
+    for choice in ("1", "0"):
+        page.locator("#judge").select_option(choice)
+        assert watched.serious() == []
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.locator("main img").count() == 0
+
+
 def downloaded(page, button):
     with page.expect_download() as waiting:
         button.click()
@@ -299,7 +376,7 @@ def test_the_bars_of_the_answers_come_as_rows(opened):
 
 def test_what_is_left_out_of_a_page_is_said_to_be(chromium, tmp_path):
     path = tmp_path / "small.html"
-    path.write_text(report_page([known_run()], [{}], left_out=["guesses"]), encoding="utf-8", newline="")
+    path.write_text(report_page([[known_run()]], left_out=["guesses"]), encoding="utf-8", newline="")
     with b.watched(chromium, path.as_uri()) as watched:
         watched.page.goto(path.as_uri() + "#r0q0")
         watched.page.locator("button.word").first.click()

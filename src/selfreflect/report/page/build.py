@@ -6,7 +6,6 @@ import base64
 import hashlib
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
 
@@ -17,22 +16,12 @@ from selfreflect.grouping import group_indices
 from selfreflect.records import STAGES
 from selfreflect.render.table import Table, to_csv
 from selfreflect.render.text import printable
-from selfreflect.report.comparison import Contender, comparison, contenders
-from selfreflect.report.figures import differences_figure, length_figure, means_figure, paste_figure
-from selfreflect.report.headline import headline
-from selfreflect.report.length import length_audit, length_table, point_table
-from selfreflect.report.measures import INFORMATION, SELFREFLECT, Measure
-from selfreflect.report.overview import QUESTION_COLUMNS, failure_table, overview, sorted_strategies
+from selfreflect.report.judges import judge_tables, page_judges, plain_label
+from selfreflect.report.overview import QUESTION_COLUMNS, sorted_strategies
+from selfreflect.report.page.judge_part import judge_part
 from selfreflect.report.page.view import Grouping, packed, run_data
-from selfreflect.report.paste_curve import paste_table, run_curve
 from selfreflect.report.run_records import RunRecords
 from selfreflect.store.trim import PARTS
-
-COMPARED = 60_000
-"""Maximum number of scores in all differences together, which bounds the time and the size of the plots."""
-
-_LEAST = 100
-"""Scores that an interval counts for at least, because its resamples have a fixed cost."""
 
 _STYLES = ("style.css", "report.css")
 _SCRIPTS = ("dom.js", "bits.js", "question.js", "csv.js", "rows.js", "report.js")
@@ -41,21 +30,8 @@ _SECTIONS = ("sources", "config", "models", "prompts")
 _IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Panel:
-    """A figure with its table; ``name`` identifies both and their CSV."""
-
-    name: str
-    figure: Markup
-    table: Table
-    baseline: str = ""
-    information: Panel | None = None
-    """The same of usable information, if it was measured."""
-
-
 def report_page(
-    runs: Sequence[RunRecords],
-    manifests: Sequence[Mapping[str, Any]],
+    runs: Sequence[Sequence[RunRecords]],
     *,
     baseline: str | None = None,
     grouping: Grouping = group_indices,
@@ -65,7 +41,8 @@ def report_page(
     """Render the whole page as text that any UTF-8 file can hold.
 
     Args:
-        manifests: the manifest of each run as plain values.
+        runs: each run once for every judge that scored it. The page begins with the first judge of the first
+            run, and its reader can choose the others.
         baseline: strategy of the first run that the page compares with first; by default its first.
         grouped: what ``grouping`` goes by, for readers.
         left_out: :data:`~selfreflect.store.trim.PARTS` to leave out.
@@ -73,126 +50,53 @@ def report_page(
     Raises:
         DataError: the first run has no such strategy.
     """
-    headlines = [(run.label, headline(run)) for run in runs]
-    overviews = {run.label: overview(run) for run in runs}
-    differences, baselines = _differences(runs, baseline)
-    csv = {}
-    for panel in differences:
-        csv[panel.name] = to_csv(panel.table)
-        if panel.information is not None:
-            csv[panel.information.name] = to_csv(panel.information.table)
-    lengths = []
-    pasted = []
-    failures = []
+    judges = page_judges(runs)
+    parts = []
     facts = []
-    indices = []
-    chunks = []
-    for number, (run, manifest) in enumerate(zip(map(sorted_strategies, runs), manifests, strict=True)):
-        csv[f"overview-{number}"] = to_csv(overviews[run.label])
-        failure_rows = failure_table(run)
-        csv[f"failures-{number}"] = to_csv(failure_rows)
-        if failure_rows.rows:
-            failures.append((f"failures-{number}", failure_rows))
-        audits = length_audit(run)
-        length = f"length-{number}"
-        csv[length] = to_csv(point_table(audits))
-        lengths.append(Panel(length, _markup(length_figure(length, audits, "page")), length_table(audits)))
-        placed = run_curve(run)
-        if placed is not None:
-            name = f"pasted-{number}"
-            table = paste_table(*placed)
+    csv: dict[str, str] = {}
+    for number, places in enumerate(judges.values()):
+        records = [of_run[place] for of_run, place in zip(runs, places, strict=True)]
+        prefix = f"judge-{number + 1}-" if number else ""
+        part = judge_part(records, prefix, baseline, len(judges))
+        csv |= part.csv
+        parts.append(part)
+        facts.append([stage_facts(run) for run in records])
+    beside: list[tuple[str, Table]] = []
+    for of_run in runs:
+        for table in judge_tables(of_run):
+            name = f"judges-{len(beside)}"
             csv[name] = to_csv(table)
-            pasted.append(Panel(name, _markup(paste_figure(name, *placed, "page")), table, run.label))
-        facts.append(stage_facts(run, manifest))
-        index, run_chunks = run_data(run.without(left_out), grouping)
+            beside.append((name, table))
+    indices = []
+    blocks: dict[str, str] = {}
+    for number, of_run in enumerate(runs):
+        scorings = [sorted_strategies(scoring).without(left_out) for scoring in of_run]
+        index, (main, *others) = run_data(scorings, grouping)
         indices.append(index)
-        chunks.append(run_chunks)
-    columns = [column.heading for column in QUESTION_COLUMNS]
-    has_information = any(run.information for run in runs)
-    scored = not has_information or any(run.scores for run in runs)  # empty figures only if there is no other
+        blocks |= {f"chunk-{number}-{place}": chunk for place, chunk in enumerate(main)}
+        for scoring, chunks in enumerate(others, start=1):
+            blocks |= {f"scoring-{number}-{scoring}-{place}": one for place, one in enumerate(chunks)}
+    index = {
+        "runs": indices,
+        "judges": list(judges.values()),
+        "columns": [column.heading for column in QUESTION_COLUMNS],
+        "left_out": list(left_out),
+        "csv": csv,
+        "grouped": grouped,
+    }
     return _render(
-        runs=runs,
-        scored=scored,
-        means=_markup(means_figure(overviews, "page")),
-        tells=_markup(means_figure(overviews, "page", INFORMATION) if has_information else ""),
-        overviews=list(overviews.values()),
-        differences=differences,
-        baselines=baselines,
-        lengths=lengths,
-        pasted=pasted,
-        failures=failures,
+        title=", ".join(plain_label(of_run[0]) for of_run in runs),
+        judges=list(judges),
+        parts=parts,
+        scored=any(part.scored for part in parts),
+        pasted=any(part.pasted for part in parts),
+        several_runs=len(runs) > 1,
+        beside=beside,
         facts=facts,
-        prompts=[prompt_texts(manifest) for manifest in manifests],
-        headlines=headlines,
-        counts=_run_counts(runs, manifests),
+        prompts=[prompt_texts(of_run[0].manifest) for of_run in runs],
         left_out=[PARTS[name] for name in left_out],
-        index=packed(
-            {"runs": indices, "columns": columns, "left_out": list(left_out), "csv": csv, "grouped": grouped}
-        ),
-        chunks=chunks,
+        blocks={"index": packed(index), **blocks},
     )
-
-
-def _differences(runs: Sequence[RunRecords], baseline: str | None) -> tuple[list[Panel], int]:
-    """Differences from each baseline, the chosen one first, as far as time allows; and the number of possible
-    baselines."""
-    sides = contenders(runs, baseline)
-    if len(sides) < 2:
-        return [], len(sides)
-    several_runs = len({side.label for side in sides}) > 1
-    cost = (len(sides) - 1) * max(_LEAST, *(len(side.scores) for side in sides))
-    panels = []
-    for number, base in enumerate(sides[: max(1, COMPARED // cost)]):
-        label = f"{base.strategy} ({base.label})" if several_runs else base.strategy
-        others = [side for side in sides if side is not base]
-        information = None
-        if all(side.run.information for side in sides):
-            information = _difference(f"differences-tells-{number}", base, others, label, INFORMATION)
-        panel = _difference(f"differences-{number}", base, others, label, SELFREFLECT)
-        panels.append(replace(panel, information=information))
-    return panels, len(sides)
-
-
-def _difference(
-    name: str, base: Contender, others: Sequence[Contender], label: str, measure: Measure
-) -> Panel:
-    table = comparison(base, others, measure)
-    return Panel(name, _markup(differences_figure(name, table, "page", measure)), table, label)
-
-
-def _run_counts(runs: Sequence[RunRecords], manifests: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Names and values of the figures at the top of the page."""
-    questions: set[tuple[str, str]] = set()
-    judges: set[str] = set()
-    others: dict[str, None] = {}
-    answers = 0
-    scores = 0
-    measured = 0
-    for run in runs:
-        questions.update((id_, question.text) for id_, question in run.questions.items())
-        judges.update(score.judge for score in run.scores.values())
-        judges.update(information.judge for information in run.information.values())
-        others |= dict.fromkeys(run.other_judges)
-        answers += sum(len(run.answers[id_].answers) for id_ in run.questions if id_ in run.answers)
-        scores += sum(len(run.strategy_scores(name)) for name in run.strategies)
-        measured += sum(len(run.strategy_information(name)) for name in run.strategies)
-    days = sorted(str(time)[:10] for one in manifests for time in one.get("finished", {}).values())
-    figures = [
-        *([("date", days[-1])] if days else []),
-        ("questions", f"{len(questions):,}"),
-        ("sampled answers", f"{answers:,}"),
-        ("scores", f"{scores:,}") if scores or not measured else ("summaries measured", f"{measured:,}"),
-        ("judge", ", ".join(sorted(judges)) or "none"),
-    ]
-    if others:  # each has a page of its own, with --judge
-        figures.append(("also scored by", "; ".join(others)))
-    return figures
-
-
-def _markup(svg: str) -> Markup:
-    """Mark an SVG as safe: matplotlib escapes text, and :mod:`selfreflect.render.plots` serialises it again
-    from its parsed tree."""
-    return Markup(svg)
 
 
 def _render(**values: Any) -> str:
@@ -227,13 +131,14 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode('ascii')}"
 
 
-def stage_facts(run: RunRecords, manifest: Mapping[str, Any]) -> dict[str, list[tuple[str, str]]]:
+def stage_facts(run: RunRecords) -> dict[str, list[tuple[str, str]]]:
     """Name and value of what is known of each stage and of the packages.
 
     A value is listed once: the manifest's sections repeat each other in part.
     """
     facts: dict[str, list[tuple[str, str]]] = {}
     counts = _counts(run)
+    manifest = run.manifest
     for stage in STAGES:
         pairs: dict[tuple[str, str], str] = {}
         for section in _SECTIONS:

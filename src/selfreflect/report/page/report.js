@@ -1,4 +1,4 @@
-/** Run the report page: the list of questions, one question at a time, baselines and downloads. */
+/** Run the report page: the list of questions, one question at a time, judges, baselines and downloads. */
 
 import { cut, element, label, visible, wordsOf } from "./dom.js";
 import { shareText } from "./bits.js";
@@ -7,7 +7,9 @@ import { save, toCsv } from "./csv.js";
 import { groupsCsv, wordsCsv } from "./rows.js";
 
 const PAGE = 25;
-const HASH = /^#r(\d+)q(\d+)$/u;
+const HASH = /^#(?:j(\d+))?r(\d+)q(\d+)$/u;
+/** The address of a question; that of the first judge is as short as in a page of one. */
+const hashOf = (judge, run, place) => `#${judge > 0 ? `j${judge}` : ""}r${run}q${place}`;
 /** Decode a script block of this page: base64 of gzipped JSON. */
 async function unpacked(id) {
   const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), (character) => character.charCodeAt(0));
@@ -17,15 +19,25 @@ async function unpacked(id) {
 
 const chunks = new Map();
 
-function chunk(run, number) {
-  const id = `chunk-${run}-${number}`;
+function chunk(id) {
   if (!chunks.has(id)) chunks.set(id, unpacked(id));
   return chunks.get(id);
 }
 
-async function viewOf(index, run, place) {
+/** Give a question as one judge scored it. Texts are stored once, with the first scoring of its run. */
+async function viewOf(index, judge, run, place) {
   const size = index.runs[run].chunk;
-  const view = (await chunk(run, Math.floor(place / size)))[place % size];
+  const part = Math.floor(place / size);
+  const scoring = index.judges[judge][run];
+  const first = (await chunk(`chunk-${run}-${part}`))[place % size];
+  if (scoring === 0) return decoded(first);
+  const texts = new Map(first.summaries.map(({ name, text }) => [name, text]));
+  const { words, summaries, controls } = (await chunk(`scoring-${run}-${scoring}-${part}`))[place % size];
+  for (const summary of summaries) summary.text = texts.get(summary.name) ?? null;
+  return decoded({ ...first, words, summaries, controls });
+}
+
+function decoded(view) {
   for (const summary of view.summaries) {
     if (typeof summary.distances === "string") summary.distances = expanded(summary.distances, view.words);
     if (typeof summary.bits?.marks === "string") summary.bits = expandedBits(summary.bits);
@@ -85,23 +97,25 @@ function sortedRows(state) {
     .map(([, row]) => row);
 }
 
-function chooseRun(index, number) {
+/** What a judge says of a run: its label, its strategies, and scores, estimates and shares by question. */
+function scoringOf(index, judge, number) {
   const run = index.runs[number];
-  const rows = run.questions.map(([text, kind, spread, scores, estimates, shares], place) => ({
-    place,
-    text,
-    kind,
-    spread,
-    scores,
-    estimates,
-    shares,
-    searched: `${text} ${kind}`.toLocaleLowerCase(),
-  }));
+  const scoring = index.judges[judge][number];
+  if (scoring > 0) return run.scorings[scoring - 1];
+  return { label: run.label, strategies: run.strategies, questions: run.questions.map((row) => row.slice(3)) };
+}
+
+function chooseRun(index, judge, number) {
+  const run = scoringOf(index, judge, number);
+  const rows = index.runs[number].questions.map(([text, kind, spread], place) => {
+    const [scores, estimates, shares] = run.questions[place];
+    return { place, text, kind, spread, scores, estimates, shares, searched: `${text} ${kind}`.toLocaleLowerCase() };
+  });
   const some = (name) => rows.some((row) => row[name].some((value) => value !== null));
   const informed = some("shares");
   const scored = some("scores") || !informed;
   const spreads = new Set(rows.map((row) => row.spread)).size > 1; // the same number everywhere says nothing
-  return { index, number, run, rows, informed, scored, spreads, query: "", sort: "order", descending: false, a: 1, b: 0, page: 0 };
+  return { index, judge, number, run, rows, informed, scored, spreads, query: "", sort: "order", descending: false, a: 1, b: 0, page: 0 };
 }
 
 const option = (value, text, selected) => element("option", { value, selected }, cut(visible(text), 60));
@@ -124,7 +138,7 @@ function controls(state, redraw) {
   };
   const parts = [element("label", { class: "field" }, "Search", search)];
   if (state.index.runs.length > 1) {
-    const runs = state.index.runs.map((run, place) => [place, run.label]);
+    const runs = state.index.runs.map((_, place) => [place, scoringOf(state.index, state.judge, place).label]);
     parts.unshift(select("Run", runs, state.number, (number) => redraw.run(Number(number))));
   }
   parts.push(
@@ -186,7 +200,7 @@ function listRow(state, row, several) {
   const values = numbersOf(state, row);
   const defined = values.filter((value) => value !== null);
   const best = defined.length > 1 ? (state.informed ? Math.max : Math.min)(...defined) : null;
-  const link = element("a", { href: `#r${state.number}q${row.place}` }, label(row.text, 160));
+  const link = element("a", { href: hashOf(state.judge, state.number, row.place) }, label(row.text, 160));
   const kind = row.kind ? element("div", { class: "facts" }, label(row.kind, 60)) : null;
   const cells = [element("td", { role: "cell", dir: "auto" }, link, kind)];
   if (state.spreads) cells.push(number("spread", shown(row.spread, (value) => value.toFixed(1))));
@@ -212,7 +226,7 @@ function pager(state, count, redraw) {
   const first = count === 0 ? 0 : state.page * PAGE + 1;
   const range = `${first}–${Math.min(count, (state.page + 1) * PAGE)} of ${count.toLocaleString("en")}`;
   const all = element("button", { type: "button", class: "small" }, "CSV of all questions");
-  all.addEventListener("click", async () => save("questions.csv", toCsv(await allRows(state.index))));
+  all.addEventListener("click", async () => save("questions.csv", toCsv(await allRows(state.index, state.judge))));
   return element(
     "div",
     { class: "pager" },
@@ -223,16 +237,17 @@ function pager(state, count, redraw) {
   );
 }
 
-async function allRows(index) {
-  const several = index.runs.length > 1;
+async function allRows(index, judge) {
+  const several = index.runs.length > 1 || index.judges.length > 1;
   const rows = [several ? ["run", ...index.columns] : index.columns];
   for (const [number, run] of index.runs.entries()) {
+    const { label: name } = scoringOf(index, judge, number);
     for (let place = 0; place < run.questions.length; place += 1) {
-      const view = await viewOf(index, number, place);
+      const view = await viewOf(index, judge, number, place);
       for (const summary of view.summaries) {
         const cells = questionCells(view, summary);
-        const row = index.columns.map((name) => cells[name] ?? null);
-        rows.push(several ? [run.label, ...row] : row);
+        const row = index.columns.map((column) => cells[column] ?? null);
+        rows.push(several ? [name, ...row] : row);
       }
     }
   }
@@ -266,13 +281,14 @@ function questionCells(view, summary) {
 
 const leftOut = (index) => (index.left_out.includes("guesses") ? { unrecorded: () => ["This was left out of this page."] } : {});
 
-async function showQuestion(home, state, place) {
-  const view = await viewOf(state.index, state.number, place);
-  if (location.hash !== `#r${state.number}q${place}`) return; // the reader has moved on meanwhile
+async function showQuestion(home, state, place, moves = true) {
+  const hash = hashOf(state.judge, state.number, place);
+  const view = await viewOf(state.index, state.judge, state.number, place);
+  if (location.hash !== hash) return; // the reader has moved on meanwhile
   const order = sortedRows(state).map((row) => row.place);
   const at = order.indexOf(place);
   const step = (text, target) =>
-    target === undefined ? null : element("a", { href: `#r${state.number}q${target}` }, text);
+    target === undefined ? null : element("a", { href: hashOf(state.judge, state.number, target) }, text);
   const title = element("h3", { tabindex: -1, dir: "auto" }, label(view.text, 2000));
   const download = (text, name, rows) => element("button", { type: "button", class: "small", onclick: () => save(name, rows(view)) }, text);
   const way = element(
@@ -290,12 +306,14 @@ async function showQuestion(home, state, place) {
     panel,
     element("p", {}, download("CSV of the answers", "answers.csv", groupsCsv), " ", download("CSV of the words", "words.csv", wordsCsv)),
   );
+  if (!moves) return; // who changes the judge stays at its menu
   title.focus({ preventScroll: true });
   document.getElementById("questions").scrollIntoView();
 }
 
 function browse(home, index) {
-  let state = chooseRun(index, 0);
+  let state = chooseRun(index, 0, 0);
+  const menu = document.getElementById("judge");
   const list = element("div", {});
   const redraw = {
     list() {
@@ -315,38 +333,65 @@ function browse(home, index) {
       redraw.all();
     },
     run(number) {
-      state = chooseRun(index, number);
+      state = chooseRun(index, state.judge, number);
       redraw.all();
     },
   };
-  const route = () => {
+  /** Show another scoring, everywhere on the page; what was searched and how words are shown stays. */
+  const choose = (judge, run) => {
+    const { query, chosen, shows } = state;
+    state = Object.assign(chooseRun(index, judge, run), { query, chosen, shows });
+    if (menu) menu.value = String(judge);
+    for (const part of document.querySelectorAll("[data-judge]")) part.hidden = part.dataset.judge !== String(judge);
+  };
+  const target = () => {
     const match = HASH.exec(location.hash);
-    const [run, place] = match ? [Number(match[1]), Number(match[2])] : [-1, -1];
-    if (index.runs[run]?.questions[place] === undefined) {
+    if (!match) return null;
+    const [judge, run, place] = [Number(match[1] ?? 0), Number(match[2]), Number(match[3])];
+    return index.judges[judge] && index.runs[run]?.questions[place] !== undefined ? { judge, run, place } : null;
+  };
+  const route = () => {
+    const question = target();
+    if (question === null) {
       if (!list.isConnected) {
         redraw.all();
         [...home.querySelectorAll(".list a")].find((link) => link.hash === state.last)?.focus();
       }
       return;
     }
-    if (run !== state.number) state = chooseRun(index, run);
+    const { judge, run, place } = question;
+    if (judge !== state.judge || run !== state.number) choose(judge, run);
     state.last = location.hash;
     showQuestion(home, state, place);
   };
+  menu?.addEventListener("change", () => {
+    const judge = Number(menu.value);
+    const question = target();
+    choose(judge, state.number);
+    if (question === null) {
+      redraw.all();
+      return;
+    }
+    history.replaceState(null, "", hashOf(judge, question.run, question.place));
+    state.last = location.hash;
+    showQuestion(home, state, question.place, false);
+  });
   addEventListener("hashchange", route);
   redraw.all();
   route();
 }
 
-function chooseBaseline() {
-  const chosen = document.getElementById("baseline");
-  chosen?.addEventListener("change", () => {
-    for (const part of document.querySelectorAll("[data-baseline]")) part.hidden = part.dataset.baseline !== chosen.value;
-  });
+function chooseBaselines() {
+  for (const menu of document.querySelectorAll("select.baseline")) {
+    menu.addEventListener("change", () => {
+      const parts = menu.closest("[data-judge]").querySelectorAll("[data-baseline]");
+      for (const part of parts) part.hidden = part.dataset.baseline !== menu.value;
+    });
+  }
 }
 
 const index = await unpacked("index");
-chooseBaseline();
+chooseBaselines();
 for (const button of document.querySelectorAll("button[data-csv]")) {
   button.disabled = false;
   button.addEventListener("click", () => save(`${button.dataset.csv}.csv`, index.csv[button.dataset.csv]));

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import base64
 import gzip
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -35,40 +35,68 @@ def packed(value: Any) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-def run_data(run: RunRecords, grouping: Grouping) -> tuple[dict[str, Any], list[str]]:
-    """Make the index of a run, and its questions as packed chunks in the same order.
+def run_data(scorings: Sequence[RunRecords], grouping: Grouping) -> tuple[dict[str, Any], list[list[str]]]:
+    """Make the index of a run, and for each of its scorings the packed chunks of questions, in one order.
 
     The index holds ``label``, ``strategies``, and for each question ``[text, kind, spread, scores, estimates,
     shares]``, with a rounded score or None, an estimate flag, and the share of the bits told or None for each
-    strategy. The chunks hold the scores in full.
+    strategy. The chunks hold the scores in full. Both are of the first scoring. ``scorings`` in the index and
+    the further chunks hold only what other scorings have of their own.
     """
-    rows = []
+    main, *others = scorings
+    rows: list[tuple[Any, ...]] = []
     views = []
-    for id_, question in run.questions.items():
-        controls = run.controls.get(id_)
-        view = question_view(question, run.answers.get(id_), run.outcomes(id_), grouping, controls=controls)
-        scores = []
-        estimates = []
-        shares = []
-        for summary in view["summaries"]:
-            scores.append(None if summary["score"] is None else round(summary["score"], 6))
-            estimates.append(int(summary["estimate"] is not None))
-            share = summary["information"] and summary["information"]["recovered"]
-            shares.append(None if share is None else round(share, 4))
-            summary["distances"] = _compact(summary["distances"])
-            summary["bits"] = compact_bits(summary["bits"])
+    for id_, question in main.questions.items():
+        controls = main.controls.get(id_)
+        view = question_view(question, main.answers.get(id_), main.outcomes(id_), grouping, controls=controls)
         kinds = spread(view["groups"])
         kinds = kinds and round(kinds, 2)
-        rows.append((question.text[:_LIST_LENGTH], question.kind, kinds, scores, estimates, shares))
+        rows.append((question.text[:_LIST_LENGTH], question.kind, kinds, *_row(view)))
         views.append(view)
-    chunks = [packed(views[start : start + CHUNK]) for start in range(0, len(views), CHUNK)]
-    index = {
-        "label": run.label,
-        "strategies": list(run.strategies),
+    index: dict[str, Any] = {
+        "label": main.label,
+        "strategies": list(main.strategies),
         "chunk": CHUNK,
         "questions": rows,
+        "scorings": [],
     }
+    chunks = [_chunks(views)]
+    for scoring in others:
+        views = [_other_scoring(scoring, id_) for id_ in main.questions]
+        own = {"label": scoring.label, "strategies": list(scoring.strategies)}
+        index["scorings"].append({**own, "questions": [_row(view) for view in views]})
+        chunks.append(_chunks(views))
     return index, chunks
+
+
+def _other_scoring(run: RunRecords, id_: str) -> dict[str, Any]:
+    """Convert what a further scoring says of a question; ``report.js`` adds the texts of the first."""
+    view = _scoring_view(run.answers.get(id_), run.outcomes(id_), run.controls.get(id_))
+    for summary in view["summaries"]:
+        del summary["text"]
+    return view
+
+
+def _row(view: Mapping[str, Any]) -> tuple[list[float | None], list[int], list[float | None]]:
+    """The scores, estimate flags and shares of a question, for the index."""
+    scores = []
+    estimates = []
+    shares = []
+    for summary in view["summaries"]:
+        scores.append(None if summary["score"] is None else round(summary["score"], 6))
+        estimates.append(int(summary["estimate"] is not None))
+        share = summary["information"] and summary["information"]["recovered"]
+        shares.append(None if share is None else round(share, 4))
+    return scores, estimates, shares
+
+
+def _chunks(views: Sequence[dict[str, Any]]) -> list[str]:
+    """Pack questions, with their distances and bits as strings."""
+    for view in views:
+        for summary in view["summaries"]:
+            summary["distances"] = _compact(summary["distances"])
+            summary["bits"] = compact_bits(summary["bits"])
+    return [packed(views[start : start + CHUNK]) for start in range(0, len(views), CHUNK)]
 
 
 def _compact(distances: list[list[int | None]] | None) -> str | None:
@@ -96,6 +124,25 @@ def question_view(
     view only says whether there are any; :func:`guesses_view` converts them answer by answer.
     """
     texts = answers.answers if answers else ()
+    return {
+        "id": question.id,
+        "text": question.text,
+        "kind": question.kind,
+        "context": question.context,
+        "answers": texts,
+        "masked": len(answers.masked_out) if answers else 0,
+        "groups": grouping(texts),
+        **_scoring_view(answers, outcomes, controls, guesses),
+    }
+
+
+def _scoring_view(
+    answers: AnswerSet | None,
+    outcomes: Sequence[SummaryOutcome],
+    controls: Controls | None,
+    guesses: bool = True,
+) -> dict[str, Any]:
+    """Convert the part of a question's view that depends on the judge."""
     masked = [answer.split() for answer in answers.masked_out] if answers else []
     words_by_outcome = []
     places: list[set[int]] = [set() for _ in masked]
@@ -112,18 +159,7 @@ def question_view(
         view["bits"] = bits_view(outcome.information, masked)
         view["place"] = controls_place(outcome.score.value, controls) if outcome.score else None
         summaries.append(view)
-    return {
-        "id": question.id,
-        "text": question.text,
-        "kind": question.kind,
-        "context": question.context,
-        "answers": texts,
-        "masked": len(masked),
-        "groups": grouping(texts),
-        "words": words,
-        "summaries": summaries,
-        "controls": control_views(controls, outcomes),
-    }
+    return {"words": words, "summaries": summaries, "controls": control_views(controls, outcomes)}
 
 
 def guesses_view(score: Score, answers: AnswerSet, answer: int) -> dict[int, list[Any]]:

@@ -80,6 +80,13 @@ def test_files_have_their_types_whatever_the_machine_says(
         "",
         "10.0.0.1",
         "[::2]:80",
+        "[::1].evil.example",
+        "[::1",
+        "[::1]evil",
+        "[localhost]",
+        "127.0.0.1:80.evil.example",
+        "localhost:80@evil.example",
+        "::1",
     ],
 )
 @pytest.mark.parametrize("path", ["/", "/api/runs", "/static/app.js"])

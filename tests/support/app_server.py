@@ -17,6 +17,7 @@ import httpx2
 import uvicorn
 from command import COMMAND, environment
 
+from selfreflect.app.connections import server_config
 from selfreflect.app.guard import LOCAL, Access
 from selfreflect.app.jobs import Job, JobQueue
 from selfreflect.app.library import Library
@@ -116,15 +117,7 @@ def serving(
     bound = listen(host, 0)
     access = Access(LOCAL, token=token)
     services = Services(queue, library, models, meaning or Meaning(lambda: by_first_letter))
-    config = uvicorn.Config(
-        application(services, access),  # type: ignore[arg-type]
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        ws="none",
-        timeout_graceful_shutdown=1,
-    )
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(server_config(application(services, access)))
     thread = threading.Thread(target=server.run, args=([bound],), daemon=True)
     thread.start()
     client = Client(f"http://{host}:{bound.getsockname()[1]}", token)

@@ -8,6 +8,7 @@ A page of another site can make a browser send requests here, and can point its 
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 import re
@@ -25,6 +26,12 @@ from selfreflect.render.text import one_line, printable
 
 MAX_BODY = 1_000_000
 """Bytes of a request's body."""
+
+MAX_HEAD = 16_384
+"""Bytes of a request's line and headers."""
+
+BODY_SECONDS = 30.0
+"""Seconds that the body of a request may take."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -69,11 +76,15 @@ class Access:
         return scheme.lower() == "bearer" and same
 
 
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]]+))(?::[0-9]{0,5})?")
+"""A name, an IPv4 address or an IPv6 address in brackets, and a port."""
+
+
 def host_name(host: str) -> str:
-    """The name in a ``Host`` header, without the port and the brackets of an IPv6 address."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].lower()
+    """The name in a ``Host`` header, without the port and the brackets of an IPv6 address; empty if the header
+    is malformed."""
+    match = _HOST.fullmatch(host)
+    return (match[1] or match[2]).lower() if match else ""
 
 
 def _is_address(name: str) -> bool:
@@ -96,6 +107,9 @@ class Guard:
             raise RuntimeError(f"only HTTP is served, not {scope['type']}")
         send = _finishing(scope, send)
         refusal = self._check(scope["method"], scope["path"], Headers(scope=scope))
+        if _head_size(scope) > MAX_HEAD:
+            message = f"the head of a request may have at most {MAX_HEAD:,} bytes"
+            refusal = _refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too_large", message)
         if refusal is not None:
             await refusal(scope, receive, send)
         else:
@@ -116,6 +130,12 @@ class Guard:
             message = "send the body as application/json"
             return _refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "media_type", message)
         return None
+
+
+def _head_size(scope: Scope) -> int:
+    """Bytes of the address and the headers. The server bounds them only while they are incomplete."""
+    fields = sum(len(name) + len(value) for name, value in scope["headers"])
+    return len(scope["raw_path"]) + len(scope["query_string"]) + fields
 
 
 def _from_another_site(headers: Headers) -> bool:
@@ -140,12 +160,22 @@ def _refuse(status: HTTPStatus, kind: str, message: str) -> JSONResponse:
 
 
 def _limited(receive: Receive) -> Receive:
-    """Stop reading a body that is too large, whatever length it claims."""
+    """Stop reading a body that is too large, whatever length it claims, or that takes too long."""
     total = 0
+    over = False
+    until = asyncio.get_running_loop().time() + BODY_SECONDS
 
     async def receive_part() -> Message:
-        nonlocal total
-        message = await receive()
+        nonlocal total, over
+        if over:  # what is waited for now is the end of the connection
+            return await receive()
+        try:
+            async with asyncio.timeout_at(until):
+                message = await receive()
+        except TimeoutError:
+            detail = f"the body of a request may take at most {BODY_SECONDS:g} seconds"
+            raise HTTPException(408, detail, {"Connection": "close"}) from None
+        over = not message.get("more_body", False)
         total += len(message.get("body", b""))
         if total > MAX_BODY:
             detail = f"the body of a request may have at most {MAX_BODY:,} bytes"

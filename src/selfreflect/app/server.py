@@ -21,6 +21,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from selfreflect import __version__
+from selfreflect.app.connections import server_config
 from selfreflect.app.guard import LOCAL, Access, Guard, problem, without_paths
 from selfreflect.app.jobs import JobQueue, QueueFullError
 from selfreflect.app.library import Library, UnknownRunError
@@ -38,7 +39,6 @@ _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".
 another type."""
 
 
-_CONNECTIONS = 200
 _SHUTDOWN = 5.0
 """Seconds that the running job has to reach its next forward pass when the server stops."""
 
@@ -175,21 +175,8 @@ def serve(
     _log_to_stderr()
     library = Library(root)
     queue = JobQueue(JobRunner(library, models, options))
-    app: Any = application(Services(queue, library, models, Meaning()), allowed)
-    server = _Server(
-        uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,  # uvicorn's log contains queries
-            lifespan="off",
-            ws="none",
-            proxy_headers=False,
-            server_header=False,
-            limit_concurrency=_CONNECTIONS,
-            timeout_graceful_shutdown=1,
-        ),
-        queue,
-    )
+    app = application(Services(queue, library, models, Meaning()), allowed)
+    server = _Server(server_config(app), queue)
     try:
         server.run([bound])
     finally:

@@ -8,8 +8,10 @@ import json
 import os
 import signal
 import socket
+import stat
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -532,12 +534,41 @@ def test_other_machines_are_let_in_only_on_purpose_and_with_a_token(tmp_path: Pa
     refused = run("app", "--host", "0.0.0.0", "--root", tmp_path, "--port", 0)
     assert refused.code == 2
     assert "--allow-remote" in refused.said
+    assert "needs a token" in run("app", "--host", "0.0.0.0", "--allow-remote", "--no-token").said
     with process(tmp_path, "--host", "0.0.0.0", "--allow-remote") as (_, url):
         address, _, token = url.partition("/#token=")
         assert len(token) >= 32
         port = address.rpartition(":")[2]
         assert Client(f"http://127.0.0.1:{port}").get("/api/runs").status_code == 401
         assert Client(f"http://127.0.0.1:{port}", token).get("/api/runs").status_code == 200
+
+
+def test_other_users_of_this_machine_need_the_token_too_unless_nobody_does(tmp_path: Path) -> None:
+    """The browser is opened by a file that only its owner may read, because all can read its arguments."""
+    opened = tmp_path / "opened"
+    script = tmp_path / "browser"
+    script.write_text(f'#!/bin/sh\necho "$1" > {opened}.partial && mv {opened}.partial {opened}\n')
+    script.chmod(0o755)
+    with process(tmp_path / "runs", "--open", BROWSER=str(script)) as (app, url):
+        address, _, token = url.partition("/#token=")
+        assert len(token) >= 32
+        assert Client(address).get("/api/runs").status_code == 401
+        assert Client(url).get("/api/runs").status_code == 200
+        until = time.monotonic() + 30
+        while not opened.exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        starter = tmp_path / "runs" / "open-app.html"
+        assert opened.read_text().strip() == starter.as_uri()
+        assert url in starter.read_text()
+        assert stat.S_IMODE(starter.stat().st_mode) == 0o600
+        app.send_signal(signal.SIGINT)
+        assert app.wait(60) == 130
+        assert not starter.exists()
+        assert app.stderr is not None
+        assert token not in app.stderr.read()
+    with process(tmp_path / "runs", "--no-token", SELFREFLECT_APP_TOKEN="0123456789abcdef-mine") as (_, url):
+        assert "#" not in url
+        assert Client(url).get("/api/runs").status_code == 200
 
 
 def test_a_token_from_the_environment_is_used_and_must_be_a_good_one(

@@ -152,7 +152,7 @@ def test_the_context_box_is_sent_cleared_by_an_example_and_reached_with_the_keyb
 # by default a tiny model is asked in the browser, and test_api.py starts the command
 @pytest.mark.slow
 def test_the_command_starts_with_the_embedded_model_and_nothing_else(chromium: Any, tmp_path: Path) -> None:
-    with process(tmp_path / "runs") as (_, url), browser.watched(chromium, url) as watched:
+    with process(tmp_path / "runs") as (_, url), browser.watched(chromium, Client(url).url) as watched:
         shown = watched.page
         shown.goto(url)
         shown.wait_for_selector("input[name=strategy]")
@@ -510,6 +510,39 @@ def test_a_phone_needs_no_sideways_scrolling(chromium: Any, client: Client, dark
         clean(watched)
 
 
+def test_seven_tabs_follow_a_job_and_the_last_one_can_stop_it(chromium: Any, tmp_path: Path) -> None:
+    """A browser opens six connections to a server. If every tab held one, the seventh would load nothing."""
+    streams = 0
+
+    def work(job: Job) -> None:
+        job.events.add("begun", run="0" * 16, question=job.question)
+        while True:
+            job.check()
+            time.sleep(0.01)
+
+    def count(request: Any) -> None:
+        nonlocal streams
+        streams += request.url.endswith("/events")
+
+    with serving(tmp_path, work=work) as client, browser.watched(chromium, client.url) as watched:
+        job = client.ask("Something long?")
+        context = watched.page.context
+        context.on("request", count)
+        tabs = [watched.page, *(context.new_page() for _ in range(6))]
+        for tab in tabs:
+            tab.goto(f"{client.url}/#job={job}", timeout=10_000)
+            tab.wait_for_selector(".live h2:has-text('Something long?')", timeout=10_000)
+            tab.wait_for_selector(".live .line:has-text('Starting')")
+        started = time.monotonic()
+        tabs[-1].click(".live button:has-text('Stop')")
+        tabs[-1].wait_for_selector(".live .line:has-text('Stopped')")
+        assert time.monotonic() - started < 2
+        for tab in tabs:
+            tab.wait_for_selector(".live .line:has-text('Stopped')")
+        assert streams == 1
+        clean(watched)
+
+
 def test_a_token_comes_from_the_address_and_leaves_it(chromium: Any, tmp_path: Path) -> None:
     with (
         serving(tmp_path, work=lambda job: None, token="a-token-of-this-test") as locked,
@@ -520,9 +553,16 @@ def test_a_token_comes_from_the_address_and_leaves_it(chromium: Any, tmp_path: P
         watched.page.reload()
         watched.page.wait_for_selector("input[name=strategy]")
         clean(watched)
-        watched.page.evaluate("sessionStorage.clear()")
-        watched.page.reload()
-        watched.page.wait_for_selector("#form-problem:has-text('token is missing or wrong')")
+        other = watched.page.context.new_page()  # as a link that is opened in a tab of its own
+        other.goto(locked.url)
+        other.wait_for_selector("input[name=strategy]")
+        watched.page.evaluate("localStorage.clear()")
+        for malformed in ("%E0%A4%A", "%E2%82%AC", ""):
+            watched.page.goto(f"{locked.url}/#token={malformed}")
+            watched.page.reload()
+            watched.page.wait_for_selector("#form-problem:has-text('token is missing or wrong')")
+            assert "token" not in watched.page.url
+        assert not [text for text in watched.problems if "401" not in text]
 
 
 def hostile_name(number: int) -> str:

@@ -31,12 +31,13 @@ ANSWERS = ["Radishes, quickly.", "Lettuce.", "radishes quickly", "Tomatoes and b
 
 
 class Client:
-    """Talks to a server as the page does."""
+    """Talks to a server as the page does; its address may hold the token."""
 
-    def __init__(self, url: str, token: str | None = None) -> None:
-        self.url = url
+    def __init__(self, address: str, token: str | None = None) -> None:
+        self.url, _, in_address = address.partition("/#token=")
+        token = token or in_address
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self.http = httpx2.Client(base_url=url, headers=headers, timeout=60, trust_env=False)
+        self.http = httpx2.Client(base_url=self.url, headers=headers, timeout=60, trust_env=False)
 
     def get(self, path: str, **options: Any) -> httpx2.Response:
         return self.http.get(path, **options)

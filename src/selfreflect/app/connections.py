@@ -22,8 +22,8 @@ head."""
 
 
 class Connection(H11Protocol):
-    """Closes a connection that sends no whole head in time. When all connections are taken, a new one replaces
-    the one that has waited longest for its head."""
+    """Closes a connection that sends no whole head in time. When all connections are taken, a new one
+    replaces the one that has waited longest for its head."""
 
     _timer: asyncio.TimerHandle | None = None
     """Runs while no request is being answered."""

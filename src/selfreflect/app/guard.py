@@ -81,8 +81,8 @@ _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]]+))(?::[0-9]{0,5})?")
 
 
 def host_name(host: str) -> str:
-    """The name in a ``Host`` header, without the port and the brackets of an IPv6 address; empty if the header
-    is malformed."""
+    """The name in a ``Host`` header, without the port and the brackets of an IPv6 address; empty if the
+    header is malformed."""
     match = _HOST.fullmatch(host)
     return (match[1] or match[2]).lower() if match else ""
 

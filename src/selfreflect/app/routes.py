@@ -204,14 +204,18 @@ def cancel(id: Id, services: Shared) -> Any:
     "/jobs/{id}/events",
     responses={**_UNKNOWN, **_EVENT_STREAM},
     response_class=StreamingResponse,
-    summary="Follow a job by server-sent events; Last-Event-ID resumes after that event",
+    summary="Follow a job by server-sent events; Last-Event-ID resumes after that event, and wait=false "
+    "ends with the events so far",
 )
 async def events(
-    id: Id, services: Shared, last_event_id: Annotated[str | None, Header(max_length=20)] = None
+    id: Id,
+    services: Shared,
+    last_event_id: Annotated[str | None, Header(max_length=20)] = None,
+    wait: bool = True,
 ) -> StreamingResponse:
     number = last_event_id or ""
     after = int(number) if number.isascii() and number.isdigit() else 0
-    return StreamingResponse(_stream(_find_job(services, id), after), media_type="text/event-stream")
+    return StreamingResponse(_stream(_find_job(services, id), after, wait), media_type="text/event-stream")
 
 
 @job_routes.get("/jobs/{id}/groups", responses=_UNKNOWN, summary="Group the answers so far by meaning")
@@ -230,14 +234,15 @@ def _find_job(services: Services, id_: str) -> Job:
     return job
 
 
-async def _stream(job: Job, after: int) -> AsyncIterator[str]:
-    """Yield the job's events that follow number ``after``, until its last one."""
+async def _stream(job: Job, after: int, wait: bool) -> AsyncIterator[str]:
+    """Yield the job's events that follow number ``after``, until its last one or, unless ``wait``, its latest
+    one."""
     while True:
         over = job.over
         for number, kind, data in job.events.after(after):
             after = number
             yield f"id: {number}\nevent: {kind}\ndata: {data}\n\n"
-        if over:
+        if over or not wait:
             return
         await asyncio.sleep(_POLL)
 

@@ -5,15 +5,21 @@ from __future__ import annotations
 import os
 import secrets
 import webbrowser
+from html import escape
 from pathlib import Path
 
 import typer
 
+from selfreflect.atomic import write_bytes
 from selfreflect.cli.console import make_folder, say
 from selfreflect.cli.settings import Overrides, option, takes
 from selfreflect.errors import ConfigError, MissingExtraError
 
 TOKEN = "SELFREFLECT_APP_TOKEN"
+
+_STARTER = "open-app.html"
+"""A file in the directory of runs, which every browser can read: packaged ones see neither temporary nor
+hidden directories."""
 
 
 @takes(execution=("--device",))
@@ -42,10 +48,16 @@ def app_command(
         f"Let other machines in, with the token in ${TOKEN} or a new one that is printed.",
         False,
     ),
+    no_token: bool = option(
+        "--no-token", "Let every user and program of this machine in, without a token.", False
+    ),
     browser: bool = option("--open/--no-browser", "Open the page in a browser.", False),
     overrides: Overrides,
 ) -> None:
     """Serve a page in the browser for asking and scoring.
+
+    Open the address that is printed: it holds the token that the page needs. $SELFREFLECT_APP_TOKEN sets one
+    that stays the same.
 
     Type a question, watch answers, summaries and scores arrive, compare strategies, and look at earlier runs.
     """
@@ -56,7 +68,7 @@ def app_command(
         if (error.name or "").partition(".")[0] not in ("fastapi", "pydantic", "starlette", "uvicorn"):
             raise
         raise MissingExtraError("The app", "app") from None
-    token = _token(host, allow_remote)
+    token = _token(host, allow_remote, no_token)
     make_folder(root)
     socket = listen(host, port)
     address = url(host, socket.getsockname()[1], token)
@@ -65,27 +77,43 @@ def app_command(
         # the socket listens already, so that the page can be opened before the server answers
         say(f"selfreflect is at {address}\nRuns are kept in {root}. Stop with Ctrl-C.")
         if browser:
-            webbrowser.open(address)
+            _open_browser(address, root / _STARTER)
         serve(socket, root, models=models, options=options, allowed=access(host, token))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     finally:
+        if browser:
+            (root / _STARTER).unlink(missing_ok=True)
         say(f"Stopped. Finished work is in {root}.")
 
 
-def _token(host: str, allow_remote: bool) -> str | None:
-    """The token that requests need; None on this machine, unless the user sets one."""
+def _open_browser(address: str, starter: Path) -> None:
+    """Open a private file that leads to the address. Every user of the machine can read the arguments of the
+    browser's process, and the address holds the token."""
+    page = f'<!doctype html><meta http-equiv="refresh" content="0; url={escape(address)}">\n'
+    try:
+        write_bytes(starter, page.encode(), private=True, durable=False)
+    except OSError as error:
+        say(f"The browser is not opened, because {starter} cannot be written: {error.strerror}.")
+        return
+    webbrowser.open(starter.resolve().as_uri())
+
+
+def _token(host: str, allow_remote: bool, no_token: bool) -> str | None:
+    """The token that requests need; None only if the user does without, on this machine."""
     from selfreflect.app.guard import LOCAL
 
+    if host not in LOCAL and not allow_remote:
+        raise ConfigError(
+            f"--host {host} lets other machines use this one. Add --allow-remote to allow that."
+        )
+    if host not in LOCAL and no_token:
+        raise ConfigError(f"--host {host} needs a token. Leave out --no-token.")
+    if no_token:
+        return None
     token = os.environ.get(TOKEN, "")
     if token and (len(token) < 16 or not token.isascii() or not token.isprintable() or " " in token):
         raise ConfigError(
             f"${TOKEN} must have 16 or more ASCII characters and no blanks. Unset it to get a new one."
-        )
-    if host in LOCAL:
-        return token or None
-    if not allow_remote:
-        raise ConfigError(
-            f"--host {host} lets other machines use this one. Add --allow-remote to allow that."
         )
     return token or secrets.token_urlsafe(32)

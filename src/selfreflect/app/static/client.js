@@ -1,6 +1,9 @@
-/** Sends requests to the JSON API and follows its event streams. A token comes with the address and stays in this tab. */
+/** Sends requests to the JSON API and follows its event streams. A token comes with the address and stays in this browser, for other tabs. */
 
 const STORED = "selfreflect-token";
+
+/** Milliseconds between two requests for new events. */
+const POLL = 500;
 
 /** An error response, with its `kind` and `message`. */
 export class ApiError extends Error {
@@ -11,16 +14,16 @@ export class ApiError extends Error {
   }
 }
 
-/** Moves the token out of the address, so that it is not copied along. */
+/** Moves the token out of the address, so that it is not copied along. What cannot be a token is dropped. */
 export function takeToken() {
-  const match = /^#token=([^&]+)$/.exec(location.hash);
-  if (match === null) return;
-  sessionStorage.setItem(STORED, decodeURIComponent(match[1]));
+  const token = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (token === null) return;
+  if (/^[!-~]+$/.test(token)) localStorage.setItem(STORED, token);
   history.replaceState(null, "", location.pathname);
 }
 
 function headers(more = {}) {
-  const token = sessionStorage.getItem(STORED);
+  const token = localStorage.getItem(STORED);
   return token === null ? more : { ...more, Authorization: `Bearer ${token}` };
 }
 
@@ -57,19 +60,29 @@ export async function download(path, name) {
 /**
  * Calls `heard(kind, data)` for every event of a job until it ends. After a lost connection it calls `lost(message)` and resumes with the
  * next event.
+ *
+ * A browser opens six connections to a server, and a stream holds one as long as it lasts. So only one tab streams, the one that has the
+ * lock, and the others ask again and again. Without locks, as on addresses that a browser does not trust, all of them ask.
  */
-export async function follow(path, heard, lost, signal) {
+export function follow(path, heard, lost, signal) {
+  if (navigator.locks === undefined) return followBy(false, path, heard, lost, signal);
+  return navigator.locks.request("selfreflect-stream", { ifAvailable: true }, (lock) => followBy(lock !== null, path, heard, lost, signal));
+}
+
+async function followBy(streaming, path, heard, lost, signal) {
+  const address = streaming ? path : `${path}?wait=false`;
   let last = 0;
-  for (let pause = 500; ; pause = Math.min(2 * pause, 5000)) {
+  for (let pause = POLL; ; pause = Math.min(2 * pause, 5000)) {
     try {
-      const response = await fetched(path, { headers: headers({ "Last-Event-ID": `${last}` }), signal });
+      const response = await fetched(address, { headers: headers({ "Last-Event-ID": `${last}` }), signal });
+      if (!streaming) pause = POLL;
       for await (const event of eventsOf(response.body)) {
-        pause = 500;
+        pause = POLL;
         last = event.id;
         heard(event.kind, event.data);
         if (event.kind === "end") return;
       }
-      lost("The connection was closed. Trying again.");
+      if (streaming) lost("The connection was closed. Trying again.");
     } catch (error) {
       if (signal.aborted) return;
       if (error instanceof ApiError && error.status !== 0 && error.status !== 503) throw error;

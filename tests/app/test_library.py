@@ -156,6 +156,16 @@ def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(root: Path, client: 
         assert client.get(f"/api/runs/{entry['id']}").status_code == (200 if entry["name"] == "fine" else 422)
 
 
+def test_a_huge_manifest_is_not_read(root: Path, client: Client) -> None:
+    write_run(root / "fine")
+    with (write_run(root / "huge") / "manifest.json").open("ab") as file:
+        file.truncate(200_000_000)
+    entries = {run["name"]: run for run in client.get("/api/runs").json()["runs"]}
+    assert entries["fine"]["problem"] is None
+    assert "more than 10,000,000 bytes" in entries["huge"]["problem"]
+    assert client.get(f"/api/runs/{entries['huge']['id']}").status_code == 422
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_bytes_that_are_no_text_are_damage_that_is_explained(root: Path, client: Client, name: str) -> None:
     write_run(root / "fine")

@@ -32,7 +32,9 @@ from selfreflect.sources.files import (
 )
 from selfreflect.sources.hub import HUB_SETS, Columns, HubSet, find_hub_set, load_hub, revision_of
 
-_SHARD = re.compile(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})", re.ASCII)
+_SHARD = re.compile(r"([1-9][0-9]*)/([1-9][0-9]*)", re.ASCII)
+
+MAX_SHARDS = 999_999
 
 BUNDLED = "bundled"
 DEMO = "demo"
@@ -104,9 +106,12 @@ def parse_shard(text: str) -> Shard:
     """Parse ``"3/16"``.
 
     Raises:
-        ConfigError: malformed, or K is larger than N.
+        ConfigError: malformed, K is larger than N, or N than :data:`MAX_SHARDS`.
     """
     match = _SHARD.fullmatch(text)
+    # the length first: Python refuses to read a number of thousands of digits
+    if match and max(map(len, match.groups())) > len(str(MAX_SHARDS)):
+        raise ConfigError(f"questions are split into at most {MAX_SHARDS:,} shards, not {excerpt(match[2])}")
     if match:
         shard = Shard(int(match[1]), int(match[2]))
         if shard.number <= shard.of:

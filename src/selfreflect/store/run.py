@@ -49,6 +49,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MANIFEST = "manifest.json"
+
+MAX_MANIFEST = 10_000_000
+"""Bytes of a manifest that is read. One that this package wrote has some thousands."""
+
 _UNFINISHED = (".manifest.json.tmp", "manifest.json.*.partial")
 """Manifests that a killed process was writing; the first is what earlier versions left."""
 _LOCK = ".lock"
@@ -547,7 +551,10 @@ def _manifest_fields(path: Path, kind: str = _FORMAT) -> dict[str, Any]:
     """The manifest of ``path`` as plain JSON, written by any version of this package."""
     try:
         with os.fdopen(open_regular(path / MANIFEST, os.O_RDONLY), "rb") as file:
-            fields = parse_line(file.read())
+            text = file.read(MAX_MANIFEST + 1)
+        if len(text) > MAX_MANIFEST:
+            raise StoreError(f"{path / MANIFEST} has more than {MAX_MANIFEST:,} bytes. Restore it.")
+        fields = parse_line(text)
     except ValueError as error:
         raise StoreError(
             f"{path / MANIFEST} is damaged ({error}). Restore it, or use another directory."

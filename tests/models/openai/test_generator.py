@@ -223,6 +223,10 @@ FAULTS: dict[str, tuple[fault.Action, str]] = {
     "not an object": (fault.raw(b"[1]"), "not a chat completion"),
     "deep nesting": (fault.raw(b'{"usage": ' + b"[" * 100_000 + b"}"), "not a chat completion"),
     "not UTF-8": (fault.raw(b'{"choices": [{"message": {"content": "\xff"}}]}'), "not a chat completion"),
+    "half a character": (
+        fault.raw(rb'{"choices": [{"message": {"content": "x\ud83d'),
+        "not a chat completion",
+    ),
     "error object": (fault.ERROR_OBJECT, "HTTP 502 (4 tries): 'upstream is gone'"),
 }
 
@@ -275,6 +279,11 @@ def test_a_server_without_completions_is_asked_again() -> None:
         ),
         (fault.HTML, "backend", "'text/html'"),
         (fault.huge, "backend", "larger than 32 MB"),
+        (
+            fault.raw(rb'{"choices": [{"message": {"content": "x\ud83d y"}}]}'),
+            "backend",
+            "half of a character (a lone surrogate escape)",
+        ),
     ],
 )
 def test_what_another_try_would_only_repeat_is_not_tried_again(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, NamedTuple
@@ -193,6 +194,8 @@ def parse_response(data: bytes, count: int) -> ParsedResponse:
     try:
         body = msgspec.json.decode(data, type=_Body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        if "surrogate" in str(error) and _is_json(data):
+            raise APIError("the response holds half of a character (a lone surrogate escape)") from None
         raise APIError(f"the response is not a chat completion ({error})", retryable=True) from None
     if body.error:
         raise _embedded_error(body.error)
@@ -204,6 +207,15 @@ def parse_response(data: bytes, count: int) -> ParsedResponse:
     share, rest = divmod(_count(usage.get("completion_tokens")), len(choices))
     completions = [_parse(choice, share + (index < rest)) for index, choice in enumerate(choices)]
     return ParsedResponse(completions, _count(usage.get("prompt_tokens")))
+
+
+def _is_json(data: bytes) -> bool:
+    """Whether a body is whole: the standard library accepts lone surrogates, and msgspec does not."""
+    try:
+        json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def error_text(data: bytes) -> str:

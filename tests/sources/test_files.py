@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import random
 import re
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from selfreflect.errors import DataError, MissingExtraError
+from selfreflect.sources import parquet
 from selfreflect.sources.files import PARSERS, Content, Row, RowIds, parse_rows, read_content, read_text
 from selfreflect.sources.questions import load_questions
 
@@ -308,6 +310,45 @@ def test_parquet_with_text_that_is_none(tmp_path):
     pq.write_table(pa.table({"question": broken}), tmp_path / "q.parquet")
     with pytest.raises(DataError, match="not a readable parquet file"):
         read_rows(tmp_path / "q.parquet")
+
+
+def test_parquet_columns_of_one_name(tmp_path):
+    table = pa.table([pa.array(["Why?"]), pa.array(["How?"])], names=["question", "question"])
+    pq.write_table(table, tmp_path / "q.parquet")
+    with pytest.raises(DataError, match="2 columns of the name 'question'"):
+        read_rows(tmp_path / "q.parquet")
+
+
+BOMBS = {
+    "a text that is repeated": pa.table({"question": pa.array(["a" * 100_000] * 1000).dictionary_encode()}),
+    "a text that is long": pa.table({"question": ["a" * 10_000_000]}),
+    "a list of nothing": pa.table({"answers": pa.array([[None] * 1_000_000])}),
+}
+
+
+@pytest.mark.parametrize("arrow_schema", [True, False])
+@pytest.mark.parametrize("name", BOMBS)
+def test_parquet_that_unfolds_to_much_more_than_it_is(monkeypatch, name, arrow_schema):
+    monkeypatch.setattr(parquet, "MAX_UNFOLDED", 5_000_000)
+    stream = io.BytesIO()
+    pq.write_table(BOMBS[name], stream, compression="zstd", store_schema=arrow_schema)
+    assert len(stream.getvalue()) < 10_000
+    with pytest.raises(DataError, match="more than 5,000,000 bytes of rows"):
+        parsed(".parquet", stream.getvalue())
+
+
+def test_parquet_that_is_large_itself_may_unfold_to_more(monkeypatch):
+    monkeypatch.setattr(parquet, "MAX_UNFOLDED", 100)
+    texts = [random.Random(number).randbytes(40).hex() for number in range(3000)]
+    stream = io.BytesIO()
+    pq.write_table(pa.table({"question": texts}), stream)
+    assert [row.fields["question"] for row in parsed(".parquet", stream.getvalue())] == texts
+
+
+def test_csv_cells_may_be_as_long_as_texts_in_json(tmp_path):
+    path = save(tmp_path, "q.csv", f"question,answer\n{'w ' * 1_000_000},b\n")
+    [row] = read_rows(path)
+    assert row.fields == {"question": "w " * 1_000_000, "answer": "b"}
 
 
 def test_parquet_without_pyarrow_names_the_extra(monkeypatch, tmp_path):

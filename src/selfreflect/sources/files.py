@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from selfreflect.errors import DataError, MissingExtraError, excerpt
 from selfreflect.records import question_id
+from selfreflect.sources.parquet import parquet_rows
 
 ROWS_BETWEEN_PROGRESS = 5000
 
@@ -241,6 +242,8 @@ def _delimiter(text: str) -> str:
 
 def _csv_rows(content: Content) -> Iterator[Row]:
     text = _decode(content)
+    # a cell may be as long as any text; the limit is of the process, so it is never lowered
+    csv.field_size_limit(max(len(text), csv.field_size_limit()))
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=_delimiter(text))
     header: list[str] = []
     line = 1
@@ -278,7 +281,8 @@ def _parquet_rows(content: Content) -> list[Row]:
     except ImportError:
         raise MissingExtraError("reading parquet files", "parquet") from None
     try:
-        values = pq.ParquetFile(io.BytesIO(content.data)).read().to_pylist()
+        file = pq.ParquetFile(io.BytesIO(content.data))
+        values = parquet_rows(content.name, len(content.data), file)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(
             f"{content.name} is not a readable parquet file: {excerpt(str(error), 200)}"

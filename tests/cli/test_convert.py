@@ -86,7 +86,6 @@ def test_named_columns_and_several_answers_in_a_cell(judge: Path, tmp_path: Path
     assert answers.answers == ("Radishes", "Lettuce", "Radishes")
     lines_in_cells = written(tmp_path / "lines.csv", 'question,answer\nWhat first?,"Radishes\nLettuce"\n')
     assert "split it with: --split '\\n'" in run("convert", lines_in_cells).said
-    assert "2 conditioning" not in run("convert", lines_in_cells, "--split", "\\n").stdout
     assert "answers per question: 2" in run("convert", lines_in_cells, "--split", "\\n").stdout
 
 

@@ -6,12 +6,24 @@ import shlex
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from selfreflect.cli import settings as o
+from selfreflect.cli.answered import (
+    CORRECTNESS,
+    GOLD,
+    Classes,
+    ClassOrder,
+    Gold,
+    Order,
+    Similarity,
+    labelled,
+    make_method,
+    order_name,
+    read_questions,
+)
 from selfreflect.cli.console import emit, print_table, say, write_file
 from selfreflect.cli.settings import argument, option
-from selfreflect.cli.uncertainty_command import GOLD, ClassOrder, labelled, make_method, read_questions
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.text import counted
 
@@ -38,19 +50,12 @@ def calibrate_command(
     apply: Path | None = option(
         "--apply FILE", "Apply a saved calibrator, to questions that it was not fitted on."
     ),
-    gold: str = option("--gold FIELD", "Field with the right answer or its spellings.", GOLD),
-    classes: str | None = option("--classes RULE", "As for `selfreflect uncertainty`. [default: exact]"),
-    class_order: ClassOrder | None = option(
-        "--class-order", "As for `selfreflect uncertainty`. [default: first]"
-    ),
-    similarity: str | None = option(
-        "--similarity NAME", "As for `selfreflect uncertainty`. [default: jaccard]"
-    ),
-    correctness: str | None = option(
-        "--correctness NAME",
-        "What counts as correct, as for `selfreflect uncertainty`. [default: human where labelled, else "
-        "exact]",
-    ),
+    gold: Gold = GOLD,
+    column: o.ItemColumns = None,
+    classes: Classes = None,
+    class_order: Order = None,
+    similarity: Similarity = None,
+    correctness: str | None = option("--correctness NAME", CORRECTNESS),
     json: o.Json = False,
 ) -> None:
     """Calibrate an estimator: confidences that agree with the share of correct answers.
@@ -59,63 +64,83 @@ def calibrate_command(
     map fitted on the other four fifths of the questions. --save fits on all questions; --apply uses such a
     file on other ones and refuses questions that it was fitted on. --json prints each question's confidence.
     """
-    chosen = (estimator, method, save, classes, class_order, similarity, correctness)
     if apply is not None:
+        chosen = (estimator, method, save, classes, class_order, similarity, correctness)
         if any(value is not None for value in chosen):
-            raise ConfigError("--apply takes everything but --gold from the saved calibrator")
-        _apply(source, apply, gold, json)
+            raise ConfigError("--apply takes everything but --gold and --column from the saved calibrator")
+        _apply(source, apply, gold, column, json)
         return
     from selfreflect.uncertainty.assess import Assessment
-    from selfreflect.uncertainty.calibrator_file import CalibratorFile, digests, write_calibrator
-    from selfreflect.uncertainty.recalibrate import cross_fit, fit
+    from selfreflect.uncertainty.calibrator_file import write_calibrator
+    from selfreflect.uncertainty.recalibrate import cross_fit
 
     if save is not None and source != "-" and save.exists() and save.samefile(source):
         raise ConfigError(f"--save {save} would replace the questions; name another file")
-    questions = read_questions(source, gold)
-    order = class_order or ClassOrder.first
-    setup = make_method(questions, classes or "exact", order, similarity or "jaccard", correctness)
+    questions = read_questions(source, gold, column)
+    setup = make_method(questions, classes, class_order, similarity, correctness)
     name = estimator or "modal_share"
     assessment = Assessment(questions, [name], setup)
     label = _only_label(assessment)
     indices, scores, labels = assessment.labelled_scores(name, label)
     _say_missing(assessment, name)
-    if not indices:
-        raise DataError(f"no question has both a value of {name} and a label: there is nothing to fit")
-    if len(set(labels.tolist())) < 2:
-        all_are = "correct" if labels[0] else "wrong"
-        raise DataError(
-            f"all judged answers of the {counted(len(labels), 'question')} with a value of {name} and a "
-            f"label are {all_are}: there is nothing to fit"
-        )
-    by: CalibrationMethod = cast("CalibrationMethod", (method or CalibrateBy.isotonic).value)
-    _show(assessment, name, label, indices, cross_fit(by, scores, labels), f"{by}, cross-fitted", json)
+    _require_both_labels(labels, name)
+    by = (method or CalibrateBy.isotonic).value
+    fitted_by = cast("CalibrationMethod", by)
+    _show(assessment, name, label, indices, cross_fit(fitted_by, scores, labels), f"{by}, cross-fitted", json)
     if save is not None:
-        fitted = fit(by, scores, labels)
-        used = [questions[index] for index in indices]
-        saved = CalibratorFile(
-            estimator=name,
-            classes=classes or "exact",
-            class_order="first" if order is ClassOrder.first else "components",
-            similarity=setup.similarity,
-            correctness=label,
-            method=by,
-            x=fitted.x,
-            y=fitted.y,
-            n=len(used),
-            samples=tuple(sorted({len(question.answers) for question in used})),
-            questions=digests(used),
-        )
+        saved = _fitted(assessment, name, label, fitted_by, classes or "exact", order_name(class_order))
         write_file(save, write_calibrator(saved))
         say(f"Use it on other questions: selfreflect calibrate FILE --apply {shlex.quote(str(save))}")
 
 
-def _apply(source: str, path: Path, gold: str, json: bool) -> None:
+def _require_both_labels(labels: Floats, estimator: str) -> None:
+    if not len(labels):
+        raise DataError(f"no question has both a value of {estimator} and a label: there is nothing to fit")
+    if len(set(labels.tolist())) < 2:
+        all_are = "correct" if labels[0] else "wrong"
+        raise DataError(
+            f"all judged answers of the {counted(len(labels), 'question')} with a value of {estimator} and a "
+            f"label are {all_are}: there is nothing to fit"
+        )
+
+
+def _fitted(
+    assessment: Assessment,
+    estimator: str,
+    correctness: str,
+    method: CalibrationMethod,
+    classes: str,
+    class_order: Literal["first", "components"],
+) -> CalibratorFile:
+    """A calibrator that is fitted on all questions with a value and a label."""
+    from selfreflect.uncertainty.calibrator_file import CalibratorFile, digests
+    from selfreflect.uncertainty.recalibrate import fit
+
+    indices, scores, labels = assessment.labelled_scores(estimator, correctness)
+    fitted = fit(method, scores, labels)
+    used = [assessment.questions[index] for index in indices]
+    return CalibratorFile(
+        estimator=estimator,
+        classes=classes,
+        class_order=class_order,
+        similarity=assessment.method.similarity,
+        correctness=correctness,
+        method=method,
+        x=fitted.x,
+        y=fitted.y,
+        n=len(used),
+        samples=tuple(sorted({len(question.answers) for question in used})),
+        questions=digests(used),
+    )
+
+
+def _apply(source: str, path: Path, gold: str, column: Sequence[str] | None, json: bool) -> None:
     from selfreflect.uncertainty.assess import Assessment
     from selfreflect.uncertainty.calibrator_file import read_calibrator
     from selfreflect.uncertainty.estimators import ESTIMATORS, NoValue
 
     saved = read_calibrator(path)
-    questions = read_questions(source, gold)
+    questions = read_questions(source, gold, column)
     saved.refuse_overlap(questions)
     _warn_of_other_samples(saved, {len(question.answers) for question in questions})
     setup = make_method(

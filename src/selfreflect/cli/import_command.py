@@ -71,21 +71,29 @@ def import_command(
         _join(runs, out, leave_out)
         return
     if items is None:
-        question_records, answer_sets, summary_records = read_published(*published)
+        records = read_published(*published)
     else:
         file = load_item_file(items, limit, num_answers, column, split)
         say_notes(file.notes)
-        records = file.items
-        question_records = [item.question_record for item in records]
-        answer_sets = [item.answer_set for item in records]
-        summary_records = [summary for item in records for summary in item.summary_records]
+        records = (
+            [item.question_record for item in file.items],
+            [item.answer_set for item in file.items],
+            [summary for item in file.items for summary in item.summary_records],
+        )
+    _add(out, *records)
+
+
+def _add(
+    out: Path, questions: Sequence[Question], answers: Sequence[AnswerSet], summaries: Sequence[Summary]
+) -> None:
+    """Write the records that a run directory does not have yet."""
     with Run.open(out, {}) as run:
         for line in run.repairs:
             say(line)
-        run.append_all(record for record in question_records if record.id not in run.questions)
-        run.append_all(record for record in answer_sets if record.question_id not in run.answers)
+        run.append_all(record for record in questions if record.id not in run.questions)
+        run.append_all(record for record in answers if record.question_id not in run.answers)
         run.append_all(
-            record for record in summary_records if (record.question_id, record.name) not in run.summaries
+            record for record in summaries if (record.question_id, record.name) not in run.summaries
         )
         say(
             f"{out}: {counted(len(run.questions), 'question')}, {counted(len(run.answers), 'answer set')}, "

@@ -73,22 +73,27 @@ def score_command(
         run_stages(out, ["scores"], overrides, Intent(), dry_run=dry_run, json=json)
         return
     assert items is not None
-    config, options = overrides.config(), overrides.execution
-    if options.executor != "local":
+    if overrides.execution.executor != "local":
         raise ConfigError("--executor and --ray-address belong to --out DIR")
     records = load_items(items, limit, num_answers, column, split)
-    watcher = Watcher()
     if dry_run:
         from selfreflect.cli.costs import show_costs
         from selfreflect.pipeline.dry_run import dry_run_items
 
-        show_costs(dry_run_items(records, config, options, watcher), json)
+        show_costs(dry_run_items(records, overrides.config(), overrides.execution, Watcher()), json)
         return
+    _score(records, source_name(items), overrides, words=words, json=json)
+
+
+def _score(items: Sequence[Item], label: str, overrides: Overrides, *, words: bool, json: bool) -> None:
+    """Score items as they come, and exit."""
+    config, options = overrides.config(), overrides.execution
+    watcher = Watcher()
     judge = ConfiguredModels(config, options, watcher).judge()
     measures = load_measures(judge, config, options, watcher)
     results: list[Measured] = []
-    with watcher.stage("scores", sum(len(item.summaries) for item in records)) as counter:
-        for item in records:
+    with watcher.stage("scores", sum(len(item.summaries) for item in items)) as counter:
+        for item in items:
             of_item = measures.measure(item.question_record, item.answer_set, item.summary_records)
             results += of_item
             if json:
@@ -96,7 +101,7 @@ def score_command(
                     emit(line)
             counter.advance(len(item.summaries))
     if not json:
-        _show(source_name(items), records, results)
+        _show(label, items, results)
         say("The numbers of every summary: add --json, and --words for those of every word.")
     exit_with(sum(isinstance(result, Failure) for result in results))
 

@@ -3,60 +3,46 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from selfreflect.cli import settings as o
+from selfreflect.cli.answered import (
+    CORRECTNESS,
+    GOLD,
+    Classes,
+    Gold,
+    Order,
+    Similarity,
+    labelled,
+    make_method,
+    name_list,
+    read_questions,
+)
 from selfreflect.cli.console import emit, print_table, say
 from selfreflect.cli.settings import argument, option
-from selfreflect.errors import ConfigError, DataError, excerpt
+from selfreflect.errors import ConfigError, DataError
 from selfreflect.text import counted
 
 if TYPE_CHECKING:
-    from selfreflect.uncertainty.assess import Assessment, Method, Prediction
+    from selfreflect.uncertainty.assess import Assessment, Method, Prediction, SizedCalibration
     from selfreflect.uncertainty.question import AnsweredQuestion
-
-ClassOrder = StrEnum("ClassOrder", ["first", "components"])
-GOLD = "gold"
-"""The field of a file with the right answer, unless --gold names another."""
-
-
-def name_list(text: str) -> list[str]:
-    """The names of a list such as ``a,b``."""
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def uncertainty_command(
     source: str = argument(
         "RUN|FILE",
-        "Run directory, or JSON, JSONL, CSV or parquet file of questions with answers; - for stdin.",
+        "Run directory, or JSON, JSONL, CSV, parquet or log of questions with answers; - for stdin.",
         ...,
     ),
     estimators: str | None = option("--estimators A,B", "Estimators. [default: all that the data allow]"),
-    gold: str = option("--gold FIELD", "Field with the right answer or its spellings.", GOLD),
-    classes: str = option(
-        "--classes RULE",
-        "What makes two answers the same: exact (but for case, punctuation and articles), numeric, jaccard, "
-        "rouge or embedding; the last three take a threshold, as in jaccard:0.6.",
-        "exact",
-    ),
-    class_order: ClassOrder = option(
-        "--class-order",
-        "Where pairs match in a chain: an answer joins the first class whose first answer it matches, or "
-        "chains become one class (components).",
-        "first",
-    ),
-    similarity: str = option(
-        "--similarity NAME", "Of eigv, deg, ecc and SAR: jaccard, rouge or embedding.", "jaccard"
-    ),
-    correctness: str | None = option(
-        "--correctness A,B",
-        "What counts as correct: human (the field 'correct'), exact, numeric, squad_f1, rouge or embedding; "
-        "the last three take a threshold, as in rouge:0.5. [default: human where labelled, else exact]",
-    ),
+    gold: Gold = GOLD,
+    column: o.ItemColumns = None,
+    classes: Classes = None,
+    class_order: Order = None,
+    similarity: Similarity = None,
+    correctness: str | None = option("--correctness A,B", CORRECTNESS),
     measures: str | None = option(
         "--measures A,B",
         "Measures of prediction, or all. [default: auroc, aurc, prr, ece_10_left, smooth_ece, brier]",
@@ -74,121 +60,64 @@ def uncertainty_command(
     cross-fitted isotonic calibration (needs the calibrate extra). The answer that is judged is the record's
     'response', else the most common spelling of the largest class. Needs no model, except for embedding.
 
-    A record of a file has "answers", or a "confidence", and may have "id", "question", "gold", "logprobs"
-    (of each answer's tokens), "tokens", "aliases", "length" and "correct".
+    A file has questions and answers in any layout that `selfreflect convert` understands, or a "confidence"
+    for each question. It may have "gold", "logprobs" (of each answer's tokens), "tokens", "aliases", "length"
+    and "correct", too.
     """
-    from selfreflect.uncertainty import tables
-    from selfreflect.uncertainty.assess import (
-        MEASURED,
-        Assessment,
-        calibration_by_size,
-        predictions,
-        subsample,
-    )
-    from selfreflect.uncertainty.measures import MEASURES
+    from selfreflect.uncertainty.assess import Assessment, predictions
 
-    measure_names = list(MEASURED)
-    if measures is not None:
-        measure_names = list(MEASURES) if measures == "all" else name_list(measures)
-    questions = read_questions(source, gold)
+    measure_names = _measure_names(measures)
+    questions = read_questions(source, gold, column)
     if num_answers is not None:
         questions = _with_answers(questions, num_answers)
-        questions = [subsample(question, num_answers) for question in questions]
     method = make_method(questions, classes, class_order, similarity, correctness)
     names = name_list(estimators) if estimators else _available(questions)
     assessment = Assessment(questions, names, method)
     results = {name: predictions(assessment, name, measure_names) for name in labelled(assessment)}
-    sized = {}
-    if sizes is not None:
-        numbers = [_number(text) for text in name_list(sizes)]
-        for name in results:
-            if name != "human":  # a person judged one answer, not that of every subset
-                sized[name] = calibration_by_size(questions, numbers, method, name)
+    sized = _by_size(questions, sizes, method, results)
     if json:
-        _emit(assessment, results)
-        for name, rows in sized.items():
-            for row in rows:
-                emit({"correctness": name, "classes": method.rule.name, **asdict(row)})
+        _emit(assessment, results, sized)
         return
-    print_table(tables.value_table(assessment))
-    for name, rows_of_name in results.items():
-        labels = [label for label in assessment.labels[name] if label is not None]
-        print_table(tables.prediction_table(rows_of_name, sum(labels) / len(labels)))
-    for name, rows in sized.items():
-        print_table(tables.size_table(rows, name))
-    if results and source != "-" and gold == GOLD:
+    _print(assessment, results, sized)
+    if results and source != "-" and gold == GOLD and not column:
         say(f"Calibrate one: selfreflect calibrate {shlex.quote(source)} --estimator {names[0]}")
 
 
-def read_questions(source: str, gold: str = "gold") -> list[AnsweredQuestion]:
-    """Read the answered questions of a run directory or a file."""
-    from selfreflect.uncertainty.question import AnsweredQuestion
-    from selfreflect.uncertainty.reading import read_answered_questions
+def _measure_names(text: str | None) -> list[str]:
+    from selfreflect.uncertainty.assess import MEASURED
+    from selfreflect.uncertainty.measures import MEASURES
 
-    if source == "-" or not Path(source).is_dir():
-        questions = read_answered_questions(source, gold)
-    else:
-        from selfreflect.store.run import Run
-
-        questions = []
-        run = Run.load(Path(source))
-        for answers in run.answers.values():
-            question = run.questions.get(answers.question_id)
-            if question is None or not answers.answers:
-                continue
-            right = question.metadata.get(gold, question.gold if gold == GOLD else ())
-            texts = tuple(right) if isinstance(right, tuple) else (str(right),)
-            questions.append(AnsweredQuestion(question.id, question.text, answers.answers, texts))
-        if not questions:
-            raise DataError(
-                f"{source} holds no answers yet. Make some with: selfreflect answers --out {source}"
-            )
-    if gold != GOLD and not any(question.gold for question in questions):
-        raise DataError(f"{excerpt(source)}: nothing has a right answer in a field {excerpt(gold)}")
-    return questions
+    if text is None:
+        return list(MEASURED)
+    return list(MEASURES) if text == "all" else name_list(text)
 
 
-def make_method(
-    questions: Sequence[AnsweredQuestion],
-    classes: str,
-    class_order: ClassOrder,
-    similarity: str,
-    correctness: str | None,
-) -> Method:
-    """What classes, similarities and labels are made with. Without ``correctness`` people's labels count, or
-    else exact matches with right answers."""
-    from selfreflect.uncertainty.assess import Method
-    from selfreflect.uncertainty.classes import ClassRule
+def _by_size(
+    questions: Sequence[AnsweredQuestion], sizes: str | None, method: Method, labels: Iterable[str]
+) -> dict[str, list[SizedCalibration]]:
+    """Calibration with fewer answers, by kind of correctness."""
+    from selfreflect.uncertainty.assess import calibration_by_size
 
-    names = name_list(correctness) if correctness else []
-    if correctness is None:
-        if any(question.correct is not None for question in questions):
-            names.append("human")
-        elif any(question.gold for question in questions):
-            names.append("exact")
-    return Method(
-        ClassRule(classes, "first" if class_order is ClassOrder.first else "components"),
-        similarity,
-        tuple(names),
-    )
+    if sizes is None:
+        return {}
+    numbers = [_number(text) for text in name_list(sizes)]
+    # a person judged one answer, not that of every subset
+    return {name: calibration_by_size(questions, numbers, method, name) for name in labels if name != "human"}
 
 
-def labelled(assessment: Assessment) -> list[str]:
-    """The correctness functions that have labels. Says which lack them."""
-    names = []
-    for name, labels in assessment.labels.items():
-        count = sum(label is not None for label in labels)
-        if count:
-            names.append(name)
-        if count < len(labels):
-            what = "label" if name == "human" else "right answer"
-            say(f"{name}: {len(labels) - count} of {len(labels)} questions have no {what} and are left out.")
-    if not assessment.labels:
-        say(
-            "No right answers and no labels of correctness, so there is nothing to predict. If the right "
-            "answers are in another field, name it with --gold."
-        )
-    return names
+def _print(
+    assessment: Assessment,
+    results: Mapping[str, list[Prediction]],
+    sized: Mapping[str, list[SizedCalibration]],
+) -> None:
+    from selfreflect.uncertainty import tables
+
+    print_table(tables.value_table(assessment))
+    for name, rows in results.items():
+        labels = [label for label in assessment.labels[name] if label is not None]
+        print_table(tables.prediction_table(rows, sum(labels) / len(labels)))
+    for name, sizes in sized.items():
+        print_table(tables.size_table(sizes, name))
 
 
 def _available(questions: Sequence[AnsweredQuestion]) -> list[str]:
@@ -206,6 +135,8 @@ def _available(questions: Sequence[AnsweredQuestion]) -> list[str]:
 
 
 def _with_answers(questions: Sequence[AnsweredQuestion], number: int) -> list[AnsweredQuestion]:
+    from selfreflect.uncertainty.assess import subsample
+
     if number < 1:
         raise ConfigError(f"--num-answers must be at least 1, not {number}")
     enough = [question for question in questions if len(question.answers) >= number]
@@ -214,7 +145,7 @@ def _with_answers(questions: Sequence[AnsweredQuestion], number: int) -> list[An
     if len(enough) < len(questions):
         few = counted(len(questions) - len(enough), "question")
         say(f"{few} with fewer than {counted(number, 'answer')} left out.")
-    return enough
+    return [subsample(question, number) for question in enough]
 
 
 def _number(text: str) -> int:
@@ -223,9 +154,26 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def _emit(assessment: Assessment, results: dict[str, list[Prediction]]) -> None:
-    """A JSON line for each question, then one for each estimator and kind of correctness."""
-    from selfreflect.uncertainty.estimators import ESTIMATORS, NoValue
+def _emit(
+    assessment: Assessment,
+    results: Mapping[str, list[Prediction]],
+    sized: Mapping[str, list[SizedCalibration]],
+) -> None:
+    """A JSON line for each question, then one for each estimator, kind of correctness and size."""
+    _emit_questions(assessment)
+    if assessment.stated_faithfulness is not None:
+        value, count = assessment.stated_faithfulness
+        emit({"cmfg": value, "n": count})
+    for rows in results.values():
+        for row in rows:
+            emit(_prediction_line(assessment, row))
+    for name, sizes in sized.items():
+        for size in sizes:
+            emit({"correctness": name, "classes": assessment.method.rule.name, **asdict(size)})
+
+
+def _emit_questions(assessment: Assessment) -> None:
+    from selfreflect.uncertainty.estimators import NoValue
 
     for index, question in enumerate(assessment.questions):
         values: dict[str, float | None] = {}
@@ -248,21 +196,21 @@ def _emit(assessment: Assessment, results: dict[str, list[Prediction]]) -> None:
                 "correct": {name: labels[index] for name, labels in assessment.labels.items()},
             }
         )
-    if assessment.stated_faithfulness is not None:
-        value, count = assessment.stated_faithfulness
-        emit({"cmfg": value, "n": count})
-    for rows in results.values():
-        for row in rows:
-            line: dict[str, Any] = {"classes": assessment.method.rule.name, **asdict(row)}
-            if row.audit is not None:
-                line["audit"]["warning"] = row.audit.warning
-            info = ESTIMATORS.get(row.estimator)
-            if info is not None:
-                line["direction"] = "confidence" if info.confidence else "uncertainty"
-                line |= {
-                    "unit": info.unit,
-                    "variant": info.variant,
-                    "source": info.source,
-                    "needs": info.needs,
-                }
-            emit(line)
+
+
+def _prediction_line(assessment: Assessment, row: Prediction) -> dict[str, Any]:
+    from selfreflect.uncertainty.estimators import ESTIMATORS
+
+    line: dict[str, Any] = {"classes": assessment.method.rule.name, **asdict(row)}
+    if row.audit is not None:
+        line["audit"]["warning"] = row.audit.warning
+    info = ESTIMATORS.get(row.estimator)
+    if info is not None:
+        line["direction"] = "confidence" if info.confidence else "uncertainty"
+        line |= {
+            "unit": info.unit,
+            "variant": info.variant,
+            "source": info.source,
+            "needs": info.needs,
+        }
+    return line

@@ -179,16 +179,20 @@ def _holds(item: ItemRow, separator: str) -> bool:
 def _item_row(row: Row, columns: ItemColumns, reading: Reading) -> ItemRow:
     cells = reading.cells
     if reading.need_question and not columns.question:
+        hint = ". If one of them is the question, add --column question=NAME" if reading.need_answers else ""
         raise row.error(
             f"the field 'question' is missing (it can be called {', '.join(QUESTION_COLUMNS[1:])}, too); its "
-            f"fields are {listed(row.fields)}"
+            f"fields are {listed(row.fields)}{hint}"
         )
     question = row.text if reading.need_question else row.optional_text
     item = ItemRow([row], columns, question(columns.question))
     item.context = row.optional_text(columns.context) if columns.context else ""
     item.id_column = columns.id
     if not item.question and not _id(item):
-        raise row.error(f"give it a 'question' or an 'id'; its fields are {listed(row.fields)}")
+        raise row.error(
+            f"give it a 'question' or an 'id'; its fields are {listed(row.fields)}. If one of them is the "
+            "question, name it with --column question=NAME"
+        )
     if reading.need_answers or columns.answers or columns.halves:
         _read_answers(item, reading)
     item.summaries = {name: [text] for name, text in _summaries(row, columns, cells).items()}

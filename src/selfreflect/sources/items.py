@@ -230,10 +230,13 @@ def _notes(rows: Sequence[ItemRow], items: Sequence[Item], name: str) -> list[st
     few = [item for item in items if len(item.masked_out) + len(item.conditioning) < 2]
     if len(few) == len(items):
         count = len(few[0].masked_out) + len(few[0].conditioning)
+        hint = ""
+        if cell := separated_cell(rows):
+            hint = f". If {excerpt(cell.text)} is several answers, split it with: --split {cell.separator!r}"
         what = "the question has" if len(items) == 1 else "no question has more than one; the first has"
         raise DataError(
             f"{name}: an answer distribution needs at least 2 answers, one for each half; {what} {count}"
-            f"{split_hint(rows)}"
+            f"{hint}"
         )
     if few:
         notes.append(
@@ -259,15 +262,21 @@ def _notes(rows: Sequence[ItemRow], items: Sequence[Item], name: str) -> list[st
     return notes
 
 
-def split_hint(rows: Sequence[ItemRow]) -> str:
-    """What to do if single answers seem to be several, in words; empty if they do not."""
+class SeparatedCell(NamedTuple):
+    """A single answer that seems to be several."""
+
+    text: str
+    separator: str
+
+
+def separated_cell(rows: Sequence[ItemRow]) -> SeparatedCell | None:
+    """The first single answer with a separator, if at least half of the questions have such a one."""
     texts = [row.answers[0] or "" for row in rows if row.one_answer and len(row.answers) == 1]
     for separator in SEPARATORS:
         divided = [text for text in texts if separator in text.strip()]
         if divided and 2 * len(divided) >= len(rows):
-            option = repr(separator)
-            return f". If {excerpt(divided[0])} is several answers, split it with: --split {option}"
-    return ""
+            return SeparatedCell(divided[0], separator)
+    return None
 
 
 def _column_roles(rows: Sequence[ItemRow]) -> dict[str, str]:

@@ -1,20 +1,31 @@
 """Read questions with stored answers from a user's file.
 
-A record has ``answers`` (a list of texts), or a ``confidence``, and an ``id`` or a ``question``. It may have
-``gold``, ``aliases``, ``response``, ``logprobs``, ``tokens``, ``length`` and ``correct``. In CSV, lists are
-written as JSON.
+Questions and answers are read like items, in every layout: see :mod:`selfreflect.sources.item_rows`. A
+question needs answers or a ``confidence``, and a text or an id. It may have ``gold``, ``aliases``,
+``response``, ``logprobs``, ``tokens``, ``length`` and ``correct``, also in an object ``metadata``. In CSV,
+lists are written as JSON.
 """
 
 from __future__ import annotations
 
-import json
 import math
+import shlex
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from selfreflect.errors import excerpt
-from selfreflect.sources.files import Row, RowIds, listed, parse_rows, read_content, type_name
+from selfreflect.sources.columns import item_columns
+from selfreflect.sources.files import Row, RowIds, listed, type_name
+from selfreflect.sources.item_rows import ItemRow, Reading, item_rows, list_in
+from selfreflect.sources.items import separated_cell
+from selfreflect.sources.row_files import read_row_file
 from selfreflect.uncertainty.question import AnsweredQuestion, TokenLogprobs
+
+_OF_QUESTION = ("aliases", "confidence", "length", "correct")
+_OF_ANSWERS = ("logprobs", "tokens")
+_RESPONSE = "response"
+"""The judged answer, where the samples are in another column; else it is one of them."""
 
 _EXTRA_TOKENS = 2
 """Tokens without text, such as the end of a text, that an answer may have."""
@@ -22,38 +33,152 @@ _EXTRA_TOKENS = 2
 _LARGEST = 1e300
 
 
-def read_answered_questions(source: str | Path, gold: str = "gold") -> list[AnsweredQuestion]:
-    """Read a .json, .jsonl, .csv or .parquet file, or standard input for ``"-"``.
+class AnsweredFile(NamedTuple):
+    """The questions of a file."""
+
+    questions: list[AnsweredQuestion]
+    notes: list[str]
+    """What a user should know, one sentence each."""
+
+
+def read_answered_questions(
+    source: str | Path,
+    gold: str = "gold",
+    *,
+    columns: Mapping[str, str] | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> AnsweredFile:
+    """Read JSON, JSONL, CSV, parquet, a log of inspect_ai or lm-eval, or standard input (``"-"``).
 
     Args:
         gold: the field with the right answer, or a list of its spellings.
+        columns: columns by role, as in :func:`~selfreflect.sources.items.read_item_file`.
+        progress: called now and then with the share that is read.
 
     Raises:
         DataError: a record is malformed; the message names the file, the record and the field.
+        ConfigError: ``columns`` does not fit the file.
     """
+    file = read_row_file(source, progress)
+    assigned = columns or {}
+    reserved = _reserved(file.rows, gold, assigned)
+    reading = Reading(assigned, cells=file.cells, reserved=reserved, need_question=False, need_answers=False)
+    items = item_rows(file.rows, reading)
     ids = RowIds()
-    return [_question(row, ids, gold) for row in parse_rows(read_content(source))]
+    varying: set[str] = set()
+    rows = [_joined(item, gold, _RESPONSE in reserved, varying) for item in items]
+    for row in rows:
+        for name in varying:  # labels of only those questions whose answers share one would be a biased part
+            row.fields.pop(name, None)
+    questions = [_question(item, row, ids, gold) for item, row in zip(items, rows, strict=True)]
+    notes = _notes(items, questions, file.is_log)
+    if varying:
+        names = listed(sorted(varying))
+        notes.append(f"left out, because it differs between the answers to a question: {names}")
+    return AnsweredFile(questions, [*file.notes, *notes])
 
 
-def _question(row: Row, ids: RowIds, gold: str) -> AnsweredQuestion:
-    text = row.optional_text("question")
-    if not text and row.get("id") in (None, ""):
-        raise row.error("give it a 'question' or an 'id'")
-    answers = _texts(row, "answers")
+def _reserved(rows: list[Row], gold: str, assigned: Mapping[str, str]) -> set[str]:
+    """The columns that are no questions, answers or ids."""
+    names = list({name: None for row in rows for name in row.fields})
+    reserved = {gold, *_OF_QUESTION, *_OF_ANSWERS} - set(assigned.values())
+    others = [name for name in names if name not in reserved and name != _RESPONSE]
+    columns = item_columns(others, assigned)
+    reserved |= {columns.summaries, columns.order}
+    if _RESPONSE in assigned.values():
+        return reserved
+    texts = {repr(row.fields.get(columns.question)) for row in rows}
+    repeated = columns.question != "" and len(texts) < len(rows)
+    judged = "confidence" in names and (columns.id != "" or not repeated)
+    if columns.answers or columns.halves or judged:
+        reserved.add(_RESPONSE)
+    return reserved
+
+
+def _joined(item: ItemRow, gold: str, has_response: bool, varying: set[str]) -> Row:
+    """What the rows of a question say of it. ``varying`` gets the fields in which they differ.
+
+    Raises:
+        DataError: the rows give different right answers.
+    """
+    fields: dict[str, Any] = {}
+    for name in (gold, *_OF_QUESTION, *([_RESPONSE] if has_response else [])):
+        values = [value for row in item.rows if (value := _value(row, name)) not in (None, "")]
+        if any(repr(value) != repr(values[0]) for value in values):
+            if name == gold:
+                raise item.row.error(
+                    f"the rows of one question differ in the field {excerpt(gold)}, the right answer: "
+                    f"{excerpt(values[0])}, and others. Write several spellings as a list in each row"
+                )
+            varying.add(name)
+        elif values:
+            fields[name] = values[0]
+    for name in _OF_ANSWERS:
+        fields[name] = _of_each_answer(item, name) if item.one_answer else _value(item.row, name)
+    return Row(item.row.source, item.row.where, fields)
+
+
+def _of_each_answer(item: ItemRow, name: str) -> list[Any] | None:
+    """What each row says of its own answer; None if none says anything."""
+    values = []
+    for row, answer in zip(item.rows, item.answers, strict=True):
+        if answer is None:
+            continue
+        value = _value(row, name)
+        if isinstance(value, str):
+            value = list_in(value)
+        if isinstance(value, list) and len(value) == 1 and isinstance(value[0], list):
+            [value] = value
+        values.append(value)
+    return values if any(value is not None for value in values) else None
+
+
+def _value(row: Row, name: str) -> Any:
+    """A field, also one of the object ``metadata``, where `selfreflect convert` puts other columns."""
+    value = row.get(name)
+    return row.get(f"metadata.{name}") if value is None else value
+
+
+def _notes(items: list[ItemRow], questions: list[AnsweredQuestion], is_log: bool) -> list[str]:
+    notes = []
+    references = sorted({item.columns.reference for item in items} - {""})
+    if is_log and any(_value(item.row, "target") for item in items):
+        references.append("target")
+    if references and not any(question.gold for question in questions):
+        option = f"--gold {shlex.quote(references[0])}"
+        notes.append(f"{excerpt(references[0])} may hold the right answers; then add {option}")
+    cell = separated_cell(items)
+    if cell and not any(len(question.answers) > 1 for question in questions):
+        notes.append(
+            f"no question has more than one answer. If {excerpt(cell.text)} is several, make it a list "
+            f"with: selfreflect convert FILE --split {cell.separator!r} --output items.jsonl"
+        )
+    return notes
+
+
+def _question(item: ItemRow, row: Row, ids: RowIds, gold: str) -> AnsweredQuestion:
+    if item.given_halves:
+        answers = (*item.given_halves[0], *item.given_halves[1])
+    else:
+        answers = tuple(answer for answer in item.answers if answer is not None)
     confidence = _number(row, "confidence", 0, 1)
     if not answers and confidence is None:
-        raise row.error(f"give it 'answers' or a 'confidence'; its fields are {listed(row.fields)}")
+        raise row.error(
+            f"give it 'answers' or a 'confidence'; its fields are {listed(item.row.fields)}. If one of them "
+            "holds answers, name it with --column answer=NAME; selfreflect convert FILE shows how a file is "
+            "understood"
+        )
     aliases = _list(row, "aliases")
     if not all(isinstance(one, list) and all(isinstance(text, str) for text in one) for one in aliases):
         raise row.error("the field 'aliases' must be a list of lists of texts")
     tokens = _token_texts(row, answers)
     return AnsweredQuestion(
-        id=ids.take(row, text),
-        text=text,
+        id=ids.take(item.row, item.question, item.context, item.id_column),
+        text=item.question,
         answers=answers,
-        gold=tuple(one for one in _texts(row, gold, single=True) if one.strip()),
+        gold=_right_answers(row, gold),
         aliases=tuple(tuple(one) for one in aliases),
-        answer=row.optional_text("response") or None,
+        answer=row.optional_text(_RESPONSE) or None,
         logprobs=_logprobs(row, answers, tokens),
         tokens=tokens,
         confidence=confidence,
@@ -62,17 +187,29 @@ def _question(row: Row, ids: RowIds, gold: str) -> AnsweredQuestion:
     )
 
 
+def _right_answers(row: Row, name: str) -> tuple[str, ...]:
+    """The spellings of the right answer, which may be a number."""
+    values = _list(row, name, single=True)
+    texts = []
+    for number, one in enumerate(values, 1):
+        if isinstance(one, bool) or not isinstance(one, str | int | float):
+            raise row.error(
+                f"the field {excerpt(name)} must hold texts, but entry {number} is {type_name(one)}"
+            )
+        if str(one).strip():
+            texts.append(str(one))
+    return tuple(texts)
+
+
 def _list(row: Row, name: str, single: bool = False) -> list[Any]:
-    """A field that holds a list, or JSON of one; empty if missing. ``single`` allows one text."""
-    value = row.get(name)
+    """A field that holds a list, or a text with one; empty if missing. ``single`` allows one value."""
+    value = row.fields.get(name)
     if isinstance(value, str) and value.lstrip().startswith("["):
-        try:
-            parsed = json.loads(value)
-        except (ValueError, RecursionError):
-            if not single:
-                raise row.error(f"the field {excerpt(name)} is not a JSON list") from None
-        else:
+        parsed = list_in(value)
+        if parsed is not None:
             value = parsed
+        elif not single:
+            raise row.error(f"the field {excerpt(name)} is not a JSON list")
     if value is None or value == "":
         return []
     if single and not isinstance(value, list):
@@ -82,19 +219,9 @@ def _list(row: Row, name: str, single: bool = False) -> list[Any]:
     return value
 
 
-def _texts(row: Row, name: str, single: bool = False) -> tuple[str, ...]:
-    values = _list(row, name, single)
-    for number, value in enumerate(values, 1):
-        if not isinstance(value, str):
-            raise row.error(
-                f"the field {excerpt(name)} must hold texts, but entry {number} is {type_name(value)}"
-            )
-    return tuple(values)
-
-
 def _number(row: Row, name: str, low: float, high: float) -> float | None:
     """A number in a range; None if it is missing."""
-    value = row.get(name)
+    value = row.fields.get(name)
     if value is None or value == "":
         return None
     if isinstance(value, bool) or not isinstance(value, int | float | str):
@@ -110,7 +237,7 @@ def _number(row: Row, name: str, low: float, high: float) -> float | None:
 
 
 def _label(row: Row) -> bool | None:
-    value = row.get("correct")
+    value = row.fields.get("correct")
     if value is None or value == "":
         return None
     labels = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}

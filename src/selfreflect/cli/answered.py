@@ -1,0 +1,141 @@
+"""What ``selfreflect uncertainty`` and ``selfreflect calibrate`` share: options, and questions with stored
+answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from selfreflect.cli.console import say
+from selfreflect.cli.items import assigned_columns, say_notes, source_name
+from selfreflect.cli.progress import ReadingProgress
+from selfreflect.cli.settings import option
+from selfreflect.errors import ConfigError, DataError, excerpt
+
+if TYPE_CHECKING:
+    from selfreflect.uncertainty.assess import Assessment, Method
+    from selfreflect.uncertainty.question import AnsweredQuestion
+
+GOLD = "gold"
+"""The field of a file with the right answer, unless --gold names another."""
+ClassOrder = StrEnum("ClassOrder", ["first", "components"])
+
+Gold = Annotated[str, option("--gold FIELD", "Field with the right answer or its spellings.", ...)]
+Classes = Annotated[
+    str | None,
+    option(
+        "--classes RULE",
+        "What makes two answers the same: exact (but for case, punctuation and articles), numeric, jaccard, "
+        "rouge or embedding; the last three take a threshold, as in jaccard:0.6. [default: exact]",
+        ...,
+    ),
+]
+Order = Annotated[
+    ClassOrder | None,
+    option(
+        "--class-order",
+        "Where pairs match in a chain: an answer joins the first class whose first answer it matches, or "
+        "chains become one class (components). [default: first]",
+        ...,
+    ),
+]
+Similarity = Annotated[
+    str | None,
+    option(
+        "--similarity NAME",
+        "Of eigv, deg, ecc and SAR: jaccard, rouge or embedding. [default: jaccard]",
+        ...,
+    ),
+]
+CORRECTNESS = (
+    "What counts as correct: human (the field 'correct'), exact, numeric, squad_f1, rouge or embedding; "
+    "the last three take a threshold, as in rouge:0.5. [default: human where labelled, else exact]"
+)
+
+
+def read_questions(
+    source: str, gold: str = GOLD, column: Sequence[str] | None = None
+) -> list[AnsweredQuestion]:
+    """Read the answered questions of a run directory or a file."""
+    from selfreflect.uncertainty.question import AnsweredQuestion
+    from selfreflect.uncertainty.reading import read_answered_questions
+
+    columns = assigned_columns(column)
+    if source == "-" or not Path(source).is_dir():
+        progress = ReadingProgress(source_name(source))
+        file = read_answered_questions(source, gold, columns=columns, progress=progress)
+        questions = file.questions
+        say_notes(file.notes)
+    elif columns:
+        raise ConfigError("--column belongs to a file; the columns of a run directory are known")
+    else:
+        from selfreflect.store.run import Run
+
+        questions = []
+        run = Run.load(Path(source))
+        for answers in run.answers.values():
+            question = run.questions.get(answers.question_id)
+            if question is None or not answers.answers:
+                continue
+            right = question.metadata.get(gold, question.gold if gold == GOLD else ())
+            texts = tuple(right) if isinstance(right, tuple) else (str(right),)
+            questions.append(AnsweredQuestion(question.id, question.text, answers.answers, texts))
+        if not questions:
+            raise DataError(
+                f"{source} holds no answers yet. Make some with: selfreflect answers --out {source}"
+            )
+    if gold != GOLD and not any(question.gold for question in questions):
+        raise DataError(f"{excerpt(source)}: nothing has a right answer in a field {excerpt(gold)}")
+    return questions
+
+
+def make_method(
+    questions: Sequence[AnsweredQuestion],
+    classes: str | None,
+    class_order: ClassOrder | None,
+    similarity: str | None,
+    correctness: str | None,
+) -> Method:
+    """What classes, similarities and labels are made with. Without ``correctness`` people's labels count, or
+    else exact matches with right answers."""
+    from selfreflect.uncertainty.assess import Method
+    from selfreflect.uncertainty.classes import ClassRule
+
+    names = name_list(correctness) if correctness else []
+    if correctness is None:
+        if any(question.correct is not None for question in questions):
+            names.append("human")
+        elif any(question.gold for question in questions):
+            names.append("exact")
+    rule = ClassRule(classes or "exact", order_name(class_order))
+    return Method(rule, similarity or "jaccard", tuple(names))
+
+
+def order_name(order: ClassOrder | None) -> Literal["first", "components"]:
+    """The order of classes, by its name in Python."""
+    return "components" if order is ClassOrder.components else "first"
+
+
+def name_list(text: str) -> list[str]:
+    """The names of a list such as ``a,b``."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def labelled(assessment: Assessment) -> list[str]:
+    """The correctness functions that have labels. Says which lack them."""
+    names = []
+    for name, labels in assessment.labels.items():
+        count = sum(label is not None for label in labels)
+        if count:
+            names.append(name)
+        if count < len(labels):
+            what = "label" if name == "human" else "right answer"
+            say(f"{name}: {len(labels) - count} of {len(labels)} questions have no {what} and are left out.")
+    if not assessment.labels:
+        say(
+            "No right answers and no labels of correctness, so there is nothing to predict. If the right "
+            "answers are in another field, name it with --gold."
+        )
+    return names

@@ -1,0 +1,127 @@
+"""Files of stored answers as people have them: every layout that items have gives the same questions."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import piped, written
+
+from selfreflect.errors import ConfigError, DataError
+from selfreflect.sources.items import read_item_file, to_plain
+from selfreflect.uncertainty.question import AnsweredQuestion
+from selfreflect.uncertainty.reading import AnsweredFile, read_answered_questions
+
+SAMPLES = {"Capital of France?": ["Paris", "Lyon", "Paris"], "Capital of Turkey?": ["Ankara", "Izmir"]}
+GOLD = {"Capital of France?": "Paris", "Capital of Turkey?": "Ankara"}
+
+
+def read(rows: list[dict[str, Any]], **options: Any) -> AnsweredFile:
+    with piped(json.dumps(rows).encode()):
+        return read_answered_questions("-", **options)
+
+
+def table(path: Path, rows: list[dict[str, Any]]) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def known(questions: list[AnsweredQuestion]) -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+    return [(one.text, one.answers, one.gold) for one in questions]
+
+
+EVERY = [(text, tuple(answers), (GOLD[text],)) for text, answers in SAMPLES.items()]
+WIDE = [{"prompt": text, "samples": answers, "gold": GOLD[text]} for text, answers in SAMPLES.items()]
+LONG = [
+    {"query": text, "response": answer, "gold": GOLD[text]} for text in SAMPLES for answer in SAMPLES[text]
+]
+NUMBERED = [
+    {"question": text, "gold": GOLD[text], **{f"answer_{place}": one for place, one in enumerate(answers)}}
+    for text, answers in SAMPLES.items()
+]
+
+
+@pytest.mark.parametrize("rows", [WIDE, LONG, NUMBERED], ids=["wide", "long", "numbered"])
+def test_every_layout_gives_the_same_questions(rows: list[dict[str, Any]], tmp_path: Path) -> None:
+    assert known(read(rows).questions) == EVERY
+    names = {name: None for row in rows for name in row}
+    cells = []
+    for row in rows:
+        values = {name: row.get(name, "") for name in names}
+        cells.append({name: str(v) if isinstance(v, list) else v for name, v in values.items()})
+    assert known(read_answered_questions(table(tmp_path / "a.csv", cells)).questions) == EVERY
+
+
+def test_what_convert_writes_keeps_right_answers_and_labels(tmp_path: Path) -> None:
+    rows = [{**row, "confidence": 0.5, "correct": True} for row in WIDE]
+    items = read_item_file(written(tmp_path / "a.json", rows)).items
+    written_again = read([to_plain(item) for item in items]).questions
+    assert known(written_again) == EVERY
+    assert [(one.confidence, one.correct) for one in written_again] == [(0.5, True)] * 2
+
+
+def test_rows_of_single_answers_have_log_probabilities_of_their_own(tmp_path: Path) -> None:
+    rows = [{**row, "logprobs": [-0.1 * place]} for place, row in enumerate(LONG)]
+    for questions in (
+        read(rows).questions,
+        read_answered_questions(table(tmp_path / "a.csv", rows)).questions,
+    ):
+        assert [one.logprobs for one in questions] == [((0.0,), (-0.1,), (-0.2,)), ((-0.1 * 3,), (-0.4,))]
+    del rows[1]["logprobs"]
+    with pytest.raises(DataError, match="entry 2 of the field 'logprobs'"):
+        read(rows)
+
+
+def test_labels_of_single_answers_are_left_out_of_all_questions() -> None:
+    rows = [{**row, "correct": row["response"] == "Paris"} for row in LONG]
+    file = read(rows)
+    assert [one.correct for one in file.questions] == [None, None]
+    assert file.notes == ["left out, because it differs between the answers to a question: 'correct'"]
+    with pytest.raises(DataError, match="differ in the field 'gold', the right answer: 'Paris'"):
+        read([{**row, "gold": row["response"]} for row in LONG])
+
+
+def test_a_response_beside_samples_or_a_confidence_is_the_judged_answer() -> None:
+    [beside] = read([{"question": "q", "answers": ["a", "b"], "response": "c"}]).questions
+    assert (beside.answers, beside.answer) == (("a", "b"), "c")
+    [stated] = read([{"question": "q", "response": "c", "confidence": 0.3}]).questions
+    assert (stated.answers, stated.answer, stated.confidence) == ((), "c", 0.3)
+
+
+def test_rows_without_a_question_are_joined_by_their_id() -> None:
+    rows = [{"id": "x", "answer": "a"}, {"id": "y", "answer": "b"}, {"id": "x", "answer": "c"}]
+    assert [(one.id, one.answers) for one in read(rows).questions] == [("x", ("a", "c")), ("y", ("b",))]
+
+
+def test_a_right_answer_may_be_a_number_and_is_taken_only_where_it_is_named() -> None:
+    rows = [{"question": "6 * 7?", "answer": 42, "samples": ["42", "41"]}]
+    file = read(rows)
+    assert (file.questions[0].gold, file.notes) == (
+        (),
+        ["'answer' may hold the right answers; then add --gold answer"],
+    )
+    assert read(rows, gold="answer").questions[0].gold == ("42",)
+
+
+def test_columns_can_be_named_and_are_asked_for() -> None:
+    rows = [{"x": "q", "y": ["a", "b"]}]
+    [question] = read(rows, columns={"question": "x", "answer": "y"}).questions
+    assert (question.text, question.answers) == ("q", ("a", "b"))
+    with pytest.raises(DataError, match="name it with --column question=NAME"):
+        read(rows)
+    with pytest.raises(DataError, match=r"its fields are 'x', 'y'\. .* --column answer=NAME"):
+        read(rows, columns={"question": "x"})
+    with pytest.raises(ConfigError, match="there is no column 'z'"):
+        read(rows, columns={"answer": "z"})
+
+
+def test_several_answers_in_a_cell_are_noticed(tmp_path: Path) -> None:
+    path = table(tmp_path / "a.csv", [{"question": "q", "answers": "a; b; c"}])
+    [note] = read_answered_questions(path).notes
+    assert "selfreflect convert FILE --split ';'" in note

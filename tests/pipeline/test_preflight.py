@@ -13,7 +13,7 @@ from command import run, written
 from fault_server import Action, Call, FaultServer, answers, chat, choice, status, unused_port
 from served import forget
 
-from selfreflect.cli.costs import is_own
+from selfreflect.pipeline.costs import is_own
 from selfreflect.pipeline.preflight import PROBE
 from selfreflect.records import SamplingCheck
 from selfreflect.store.run import Run

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 from selfreflect.cli.console import emit, print_table, say, stderr
-from selfreflect.models.openai.endpoint import endpoint
-from selfreflect.models.spec import kind_of
+from selfreflect.pipeline.costs import AMOUNTS, reasons_to_ask, sum_up
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.render.text import one_line
 
 if TYPE_CHECKING:
     from selfreflect.config import Config
-    from selfreflect.pipeline.dry_run import Amount, DryRun
-
-AMOUNTS = {
-    "calls": ("calls", 0),
-    "completions": ("completions", 0),
-    "prompt_tokens": ("prompt tokens", 0),
-    "completion_tokens": ("completion tokens", 0),
-    "judge_tokens": ("judge tokens", 0),
-    "seconds": ("time", 2),
-    "money": ("money", 6),
-}
-"""Heading and digits of each amount of a stage's cost."""
+    from selfreflect.pipeline.dry_run import DryRun
 
 
 def show_costs(dry_run: DryRun, json: bool) -> None:
     """Print the costs of a dry run."""
-    stages, total = _sum_up(dry_run)
+    stages, total = sum_up(dry_run)
     if json:
         emit({"dry_run": stages, "total": total, "notes": dry_run.notes})
         return
@@ -39,80 +26,14 @@ def show_costs(dry_run: DryRun, json: bool) -> None:
     say("dry run: nothing was written, and no server was asked.")
 
 
-LONG_SECONDS = 180
-MANY_COMPLETIONS = 200
-"""From how many on a run whose time is not known is announced."""
-
-
 def announce_costs(dry_run: DryRun, config: Config) -> bool:
     """Print the costs of a run on stderr if it may take more than some minutes, or money; return whether."""
-    reasons = _reasons(dry_run, config)
+    reasons = reasons_to_ask(dry_run, config)
     if not reasons:
         return False
-    print_table(_table(*_sum_up(dry_run)), stderr)
+    print_table(_table(*sum_up(dry_run)), stderr)
     say("; ".join(reasons))
     return True
-
-
-def _reasons(dry_run: DryRun, config: Config) -> list[str]:
-    """Why somebody should look before the run starts."""
-    _, total = _sum_up(dry_run)
-    completions = sum(cost.amounts["completions"].most or 0 for cost in dry_run.costs)
-    reasons = []
-    if "money" in total and total["money"]["most"] != 0:
-        reasons.append("this run costs money")
-    elif hosts := _paid_hosts(dry_run, config):
-        reasons.append(f"{' and '.join(hosts)} may charge for this run")
-    seconds = total["seconds"]["expected"]
-    if seconds is not None and seconds >= LONG_SECONDS:
-        reasons.append(f"it takes about {seconds / 60:.0f} minutes")
-    if seconds is None and completions >= MANY_COMPLETIONS:
-        reasons.append(f"how long its {completions:,.0f} completions take is not known yet")
-    return reasons
-
-
-def _paid_hosts(dry_run: DryRun, config: Config) -> list[str]:
-    """The servers to be asked that are not in a network of one's own, and whose prices are not known."""
-    hosts: dict[str, None] = {}
-    for cost in dry_run.costs:
-        if cost.stage in ("answers", "summaries") and cost.to_do and "money" not in cost.amounts:
-            section = getattr(config, cost.stage)
-            if kind_of(section.model) == "openai":
-                hosts[endpoint(section.base_url).host] = None
-    return [host for host in hosts if not is_own(host)]
-
-
-def is_own(host: str) -> bool:
-    """Whether a host is this machine, or has an address or a name of a private network."""
-    try:
-        return ip_address(host).is_private
-    except ValueError:
-        return host == "localhost" or "." not in host or host.endswith((".local", ".internal", ".lan"))
-
-
-def _sum_up(dry_run: DryRun) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """What each stage takes, and time and money of all of them, rounded."""
-    stages: list[dict[str, Any]] = []
-    totals: dict[str, Amount] = {}
-    for cost in dry_run.costs:
-        for name in ("seconds", "money"):
-            if name in cost.amounts:
-                amount = cost.amounts[name]
-                totals[name] = totals[name] + amount if name in totals else amount
-        line = {"stage": cost.stage, "model": cost.model, "to_do": cost.to_do, **_rounded(cost.amounts)}
-        stages.append(line)
-    return stages, _rounded(totals)
-
-
-def _rounded(amounts: dict[str, Amount]) -> dict[str, dict[str, float | None]]:
-    rounded = {}
-    for name, amount in amounts.items():
-        digits = AMOUNTS[name][1] or None
-        rounded[name] = {
-            "expected": None if amount.expected is None else round(amount.expected, digits),
-            "most": None if amount.most is None else round(amount.most, digits),
-        }
-    return rounded
 
 
 def _table(stages: list[dict[str, Any]], total: dict[str, Any]) -> Table:

@@ -302,7 +302,7 @@ def _check_named(path: Path, work: Sequence[ModelStage], config: Config, intent:
     Raises:
         ConfigError: the user has not named the function or the address.
     """
-    from selfreflect.cli.costs import is_own
+    from selfreflect.pipeline.costs import is_own
 
     if intent.named is None:
         return

@@ -1,0 +1,94 @@
+"""What a dry run adds up to, and why somebody should look at it before the run starts."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
+
+from selfreflect.models.openai.endpoint import endpoint
+from selfreflect.models.spec import kind_of
+
+if TYPE_CHECKING:
+    from selfreflect.config import Config
+    from selfreflect.pipeline.dry_run import Amount, DryRun
+
+AMOUNTS = {
+    "calls": ("calls", 0),
+    "completions": ("completions", 0),
+    "prompt_tokens": ("prompt tokens", 0),
+    "completion_tokens": ("completion tokens", 0),
+    "judge_tokens": ("judge tokens", 0),
+    "seconds": ("time", 2),
+    "money": ("money", 6),
+}
+"""Heading and digits of each amount of a stage's cost."""
+
+LONG_SECONDS = 180
+MANY_COMPLETIONS = 200
+"""From how many on a run whose time is not known is announced."""
+
+
+def reasons_to_ask(dry_run: DryRun, config: Config) -> list[str]:
+    """Why somebody should look before the run starts."""
+    _, total = sum_up(dry_run)
+    completions = sum(cost.amounts["completions"].most or 0 for cost in dry_run.costs)
+    reasons = payments(dry_run, config)
+    seconds = total["seconds"]["expected"]
+    if seconds is not None and seconds >= LONG_SECONDS:
+        reasons.append(f"it takes about {seconds / 60:.0f} minutes")
+    if seconds is None and completions >= MANY_COMPLETIONS:
+        reasons.append(f"how long its {completions:,.0f} completions take is not known yet")
+    return reasons
+
+
+def payments(dry_run: DryRun, config: Config) -> list[str]:
+    """Say that a run costs money, or that a server may charge for it; empty if neither."""
+    _, total = sum_up(dry_run)
+    if "money" in total and total["money"]["most"] != 0:
+        return ["this run costs money"]
+    hosts = _paid_hosts(dry_run, config)
+    return [f"{' and '.join(hosts)} may charge for this run"] if hosts else []
+
+
+def _paid_hosts(dry_run: DryRun, config: Config) -> list[str]:
+    """The servers to be asked that are not in a network of one's own, and whose prices are not known."""
+    hosts: dict[str, None] = {}
+    for cost in dry_run.costs:
+        if cost.stage in ("answers", "summaries") and cost.to_do and "money" not in cost.amounts:
+            section = getattr(config, cost.stage)
+            if kind_of(section.model) == "openai":
+                hosts[endpoint(section.base_url).host] = None
+    return [host for host in hosts if not is_own(host)]
+
+
+def is_own(host: str) -> bool:
+    """Whether a host is this machine, or has an address or a name of a private network."""
+    try:
+        return ip_address(host).is_private
+    except ValueError:
+        return host == "localhost" or "." not in host or host.endswith((".local", ".internal", ".lan"))
+
+
+def sum_up(dry_run: DryRun) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """What each stage takes, and time and money of all of them, rounded."""
+    stages: list[dict[str, Any]] = []
+    totals: dict[str, Amount] = {}
+    for cost in dry_run.costs:
+        for name in ("seconds", "money"):
+            if name in cost.amounts:
+                amount = cost.amounts[name]
+                totals[name] = totals[name] + amount if name in totals else amount
+        line = {"stage": cost.stage, "model": cost.model, "to_do": cost.to_do, **_rounded(cost.amounts)}
+        stages.append(line)
+    return stages, _rounded(totals)
+
+
+def _rounded(amounts: dict[str, Amount]) -> dict[str, dict[str, float | None]]:
+    rounded = {}
+    for name, amount in amounts.items():
+        digits = AMOUNTS[name][1] or None
+        rounded[name] = {
+            "expected": None if amount.expected is None else round(amount.expected, digits),
+            "most": None if amount.most is None else round(amount.most, digits),
+        }
+    return rounded

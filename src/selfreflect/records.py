@@ -184,6 +184,8 @@ class Summary(Record, frozen=True, kw_only=True):
     """Tokens generated, over all steps and samples of the strategy."""
     calls: Count = 0
     """Completions sampled, over all steps."""
+    truncated: bool = False
+    """Whether the last step was one completion that the limit of tokens cut off."""
 
 
 class Guess(msgspec.Struct, frozen=True, array_like=True):

@@ -24,7 +24,7 @@ from fault_server import FaultServer
 from synthetic import informed_run, save
 
 from selfreflect.app.jobs import WAITING, Job
-from selfreflect.app.routes import Meaning
+from selfreflect.app.meaning import Meaning
 from selfreflect.app.schemas import AskBody, ScoreBody
 from selfreflect.app.work import GUESSES, guesses_for
 from selfreflect.errors import DataError

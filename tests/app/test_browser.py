@@ -22,7 +22,7 @@ from hostile import shown as label
 from synthetic import informed_run, save
 
 from selfreflect.app.jobs import Job
-from selfreflect.app.routes import Meaning
+from selfreflect.app.meaning import Meaning
 from selfreflect.records import (
     AnswerSet,
     Guess,
@@ -440,25 +440,39 @@ def test_all_runs_can_be_reached(chromium: Any, tmp_path: Path) -> None:
         clean(watched)
 
 
-def test_a_failed_question_says_why_at_the_top_and_is_marked_in_the_list(
-    chromium: Any, client: Client
+def test_a_model_that_is_not_there_is_said_above_the_form_before_anything_starts(
+    page: Any, client: Client
 ) -> None:
-    with browser.watched(chromium, client.url) as watched:
-        opened(watched, client)
-        shown = watched.page
-        shown.fill("#question", "Who answers?")
-        shown.fill("#model", "nobody/no-such-model")
-        shown.click("button.primary")
-        box = shown.locator("#main .problem").first
-        box.wait_for()
-        assert "Could not load the model 'nobody/no-such-model'. Check its name" in box.inner_text()
-        assert "transformers" not in box.inner_text()  # one click away
-        shown.locator(".tag.lacks", has_text="failed: no answers").first.wait_for()
-        assert box.evaluate("box => box.getBoundingClientRect().top >= 0")
-        assert shown.locator(".question .exports").count() == 0
-        box.locator("summary").click()
-        assert box.locator("details").inner_text() != ""
-        assert watched.serious() == []
+    shown = page.page
+    shown.fill("#question", "Who answers?")
+    shown.fill("#model", "nobody/no-such-model")
+    shown.click("#start")
+    box = shown.locator("#form-problem .problem").first
+    box.wait_for()
+    assert "Model: Could not load the model 'nobody/no-such-model'. Check its name" in box.inner_text()
+    assert "transformers" not in box.inner_text()  # one click away
+    assert box.evaluate("box => box.getBoundingClientRect().bottom") < shown.locator("#question").evaluate(
+        "field => field.getBoundingClientRect().top"
+    )
+    assert shown.get_attribute("#model", "aria-invalid") == "true"
+    assert "Who answers?" not in [job["question"] for job in client.get("/api/jobs").json()["jobs"]]
+    box.locator("summary").click()
+    assert box.locator("details").inner_text() != ""
+    assert page.serious() == []
+
+
+def test_a_failed_question_is_marked_in_the_list_and_has_nothing_to_export(page: Any, client: Client) -> None:
+    job = client.finished(client.ask("Who fails?", model="nobody/no-such-model", judge="model"))
+    shown = page.page
+    shown.goto(f"{client.url}/#job={job['id']}")
+    box = shown.locator("#main .problem").first
+    box.wait_for()
+    assert "Could not load the model 'nobody/no-such-model'. Check its name" in box.inner_text()
+    shown.reload()
+    entry = shown.locator("#runs > li", has_text="Who fails?")
+    entry.locator(".tag.lacks", has_text="failed: no answers").wait_for()
+    assert box.evaluate("box => box.getBoundingClientRect().top >= 0")
+    assert shown.locator(".question .exports").count() == 0
 
 
 def test_problems_are_said_where_they_arise(chromium: Any, client: Client) -> None:

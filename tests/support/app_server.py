@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,18 @@ import httpx2
 import uvicorn
 from command import COMMAND, environment
 
+from selfreflect.app.checks import Preflight
+from selfreflect.app.choices import ModelChoices
 from selfreflect.app.connections import server_config
 from selfreflect.app.guard import LOCAL, Access
 from selfreflect.app.jobs import Job, JobQueue
 from selfreflect.app.library import Library
-from selfreflect.app.routes import Meaning, Services
+from selfreflect.app.meaning import Meaning
+from selfreflect.app.routes import Services
 from selfreflect.app.server import application, listen
-from selfreflect.app.work import JobRunner, ModelChoices
+from selfreflect.app.speed import Pace, Speed
+from selfreflect.app.work import JobRunner
+from selfreflect.config import Config, Price
 from selfreflect.grouping import ordered_groups
 from selfreflect.pipeline.options import ExecutionOptions
 
@@ -109,15 +114,18 @@ def serving(
     host: str = "127.0.0.1",
     meaning: Meaning | None = None,
     base_url: str | None = None,
+    prices: Mapping[str, Price] | None = None,
+    timing: Callable[[Config, ExecutionOptions], list[Pace]] = lambda config, options: [],
 ) -> Iterator[Client]:
     """A server in a thread. ``work`` replaces what a job does; what means the same is, without ``meaning``,
-    what begins alike."""
-    models = ModelChoices([str(model)] if model else [], base_url)
-    library = Library(root)
-    queue = JobQueue(work or JobRunner(library, models, ExecutionOptions(device="cpu")))
+    what begins alike; without ``timing`` no model is timed."""
+    models = ModelChoices([str(model)] if model else [], base_url, prices)
+    library, options = Library(root), ExecutionOptions(device="cpu")
+    checks = Preflight(models, options, Speed(library, options, timing))
+    queue = JobQueue(work or JobRunner(library, models, options, checks))
     bound = listen(host, 0)
     access = Access(LOCAL, token=token)
-    services = Services(queue, library, models, meaning or Meaning(lambda: by_first_letter))
+    services = Services(queue, library, models, meaning or Meaning(lambda: by_first_letter), checks)
     server = uvicorn.Server(server_config(application(services, access)))
     thread = threading.Thread(target=server.run, args=([bound],), daemon=True)
     thread.start()

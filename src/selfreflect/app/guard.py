@@ -21,6 +21,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from selfreflect.app.words import in_app_words
 from selfreflect.errors import SelfReflectError
 from selfreflect.render.text import one_line, printable
 
@@ -242,9 +243,12 @@ def _shorten(match: re.Match[str]) -> str:
 
 
 def problem(error: BaseException) -> dict[str, str]:
-    """Describe an error as ``kind`` and ``message``; of an unexpected one, clients learn no details."""
+    """Describe an error by ``kind``, ``message`` and, if there are any, ``details``; an unexpected one by its
+    kind alone."""
     if isinstance(error, SelfReflectError):
         kind = type(error).__name__.removesuffix("Error").lower()
-        return {"kind": kind, "message": without_paths(str(error))}
+        message, details = in_app_words(str(error))
+        described = {"kind": kind, "message": without_paths(message)}
+        return {**described, "details": without_paths(details)} if details else described
     message = "Something went wrong. See the terminal in which the app was started."
     return {"kind": "internal", "message": message}

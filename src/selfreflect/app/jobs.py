@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from selfreflect.app.guard import problem
 from selfreflect.errors import SelfReflectError
 
-Kind = Literal["ask", "score"]
+Kind = Literal["ask", "score", "judge"]
 Status = Literal["waiting", "running", "done", "failed", "cancelled"]
 
 WAITING = 50

@@ -14,12 +14,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from selfreflect.app.guard import without_paths
 from selfreflect.app.schemas import RunEntry
 from selfreflect.errors import SelfReflectError, StoreError
 from selfreflect.pipeline.records import run_records
+from selfreflect.pipeline.settings import scoring_label
 from selfreflect.report.run_records import RunRecords
 from selfreflect.store.journal import store_errors
 from selfreflect.store.run import MANIFEST, Run
@@ -55,6 +56,12 @@ FILES = (
 )
 
 
+SCORED = ("scores.jsonl", "information.jsonl", "controls.jsonl", "failures.jsonl")
+"""Files of each further scoring."""
+
+_MAX_SCORINGS = 50
+
+
 class UnknownRunError(StoreError):
     """No run under the root has this id."""
 
@@ -68,7 +75,7 @@ class RunDirectory:
     """Its path below the root."""
     path: Path
     files: dict[str, os.stat_result]
-    """Those of ``FILES`` that exist."""
+    """Those of ``FILES`` that exist, and those of further scorings, by their paths below."""
 
     @property
     def changed(self) -> float:
@@ -79,6 +86,13 @@ class RunDirectory:
     def version(self) -> tuple[tuple[str, int, int], ...]:
         """Changes with the records."""
         return tuple((name, status.st_mtime_ns, status.st_size) for name, status in self.files.items())
+
+
+class OpenRun(NamedTuple):
+    records: RunRecords
+    """With the chosen scoring."""
+    judges: dict[str, str]
+    """The judge of each scoring, with settings that are not the defaults; empty where it is not known."""
 
 
 class Library:
@@ -118,25 +132,37 @@ class Library:
         entry.models = list(models)
         return entry
 
-    def records(self, id_: str) -> RunRecords:
-        """Read the records of a run, again only after it has changed.
+    def directory(self, id_: str) -> RunDirectory:
+        """Find a run.
 
         Raises:
             UnknownRunError: the listing has no run of this id.
-            StoreError: the run is damaged, too large for a page, or contains links or special files.
+            StoreError: the run contains links or special files.
         """
         for directory in self._search():
             if directory.id == id_:
-                break
-        else:
-            raise UnknownRunError("there is no run of that id; choose one from the list of runs")
-        _refuse_special_files(directory)
+                _refuse_special_files(directory)
+                return directory
+        raise UnknownRunError("there is no run of that id; choose one from the list of runs")
+
+    def records(self, id_: str, scoring: str = "") -> RunRecords:
+        """The records of a run with one of its scorings. Raises as :meth:`open`."""
+        return self.open(id_, scoring).records
+
+    def open(self, id_: str, scoring: str = "") -> OpenRun:
+        """Read a run, again only after it has changed.
+
+        Raises:
+            UnknownRunError: the listing has no run of this id, or the run no such scoring.
+            StoreError: the run is damaged, too large for a page, or contains links or special files.
+        """
+        directory = self.directory(id_)
         if sum(status.st_size for status in directory.files.values()) > _MAX_OPENED:
             raise StoreError(
                 f"run {directory.name!r} is too large to open here; make a page with: selfreflect report"
             )
         with self._lock:
-            return self._read(directory.path, directory.name, directory.version)
+            return self._read(directory.path, directory.name, scoring, directory.version)
 
     def _search(self) -> Iterator[RunDirectory]:
         """Find runs below the root. Links to directories are not followed, so nothing outside is found."""
@@ -165,10 +191,21 @@ class Library:
 
 def _files(path: Path) -> dict[str, os.stat_result]:
     """The files of a run that exist and are accessible, without following links."""
-    files = {}
-    for name in FILES:
+    names = list(FILES)
+    judges = path / "judges"
+    if judges.is_symlink():
+        names.append("judges")
+    else:
         with suppress(OSError):
-            files[name] = (path / name).lstat()
+            for folder in sorted(entry.name for entry in os.scandir(judges))[:_MAX_SCORINGS]:
+                names.append(f"judges/{folder}")
+                names += [f"judges/{folder}/{name}" for name in (MANIFEST, *SCORED)]
+    files = {}
+    for name in names:
+        with suppress(OSError):
+            status = (path / name).lstat()
+            if not stat.S_ISDIR(status.st_mode):
+                files[name] = status
     return files
 
 
@@ -181,9 +218,18 @@ def _refuse_special_files(directory: RunDirectory) -> None:
             raise StoreError(f"{name} of run {directory.name!r} is not an ordinary file, so it is not read")
 
 
-def _read_records(path: Path, label: str, version: object) -> RunRecords:
+def _read_records(path: Path, label: str, scoring: str, version: object) -> OpenRun:
     """``version`` makes the cache read a changed run again."""
-    return run_records(Run.load(path), label)
+    run = Run.load(path)
+    judges = {}
+    for name in run.scorings:
+        run.select_scoring(name)
+        settings = run.manifest.config.get("scores")
+        judges[name] = without_paths(scoring_label(settings)) if settings else ""
+    if scoring not in judges:
+        raise UnknownRunError("this run has no scores by that judge; choose one from its list of judges")
+    run.select_scoring(scoring)
+    return OpenRun(run_records(run, label), judges)
 
 
 def _first_and_count(directory: RunDirectory) -> tuple[str | None, int | None]:
@@ -210,7 +256,8 @@ def _first_missing(directory: RunDirectory) -> str | None:
     for stage in ("answers", "summaries"):
         if f"{stage}.jsonl" not in filled:
             return stage
-    return None if filled & {"scores.jsonl", "information.jsonl"} else "scores"
+    is_scored = any(name.endswith(("scores.jsonl", "information.jsonl")) for name in filled)
+    return None if is_scored else "scores"
 
 
 def _question_text(line: bytes) -> str | None:

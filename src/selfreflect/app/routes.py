@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from inspect import getdoc
 from typing import Annotated, Any
 
@@ -15,86 +14,48 @@ from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 
 from selfreflect import __version__
+from selfreflect.app.checks import Preflight
+from selfreflect.app.choices import ModelChoices
 from selfreflect.app.guard import without_paths
 from selfreflect.app.jobs import WAITING, Job, JobQueue
 from selfreflect.app.library import TITLE, Library
+from selfreflect.app.meaning import Meaning
 from selfreflect.app.schemas import (
     MAX_ANSWERS,
     MAX_QUESTION,
     MAX_SUMMARIES,
     MAX_TEXT,
     AskBody,
+    CheckAnswer,
     ErrorAnswer,
+    EstimateAnswer,
     GroupsAnswer,
     JobAnswer,
     JobsAnswer,
+    JudgeBody,
     ModelChoice,
     OptionsAnswer,
     QuestionEntry,
     RunAnswer,
     RunsAnswer,
     ScoreBody,
+    ScoringEntry,
     ShareEntry,
     StrategyEntry,
 )
-from selfreflect.app.work import ModelChoices
+from selfreflect.app.words import CUT_OFF, in_app_words
+from selfreflect.app.work import RunToJudge
 from selfreflect.errors import ConfigError, DataError
-from selfreflect.grouping import group_indices
-from selfreflect.models.embedder import MeaningGroups, can_group_by_meaning
 from selfreflect.records import Question, dump_line
 from selfreflect.render.table import to_csv
 from selfreflect.report.measures import judges
 from selfreflect.report.overview import StrategyResult, question_table, strategy_results
-from selfreflect.report.page.view import Grouping, guesses_view, question_view
+from selfreflect.report.page.view import guesses_view, question_view
 from selfreflect.report.run_records import RunRecords
 from selfreflect.strategies import STRATEGIES
 
-_MAX_CHARACTERS = 2000
-"""Characters of an answer that are read; the embedding reads fewer."""
-
-_MAX_SPELLINGS = 1000
-"""Different answers that are grouped. Each is one pass through the embedding, and the distances grow with the
-square of their number."""
-
-
 _POLL = 0.1
 """Seconds between two looks for new events of a job."""
-
-
-class Meaning:
-    """Groups answers in a thread, one request at a time. The first request calls ``load``."""
-
-    def __init__(self, load: Callable[[], Grouping] = MeaningGroups) -> None:
-        self._load = load
-        self._lock = asyncio.Lock()
-
-    @property
-    def installed(self) -> bool:
-        return self._load is not MeaningGroups or can_group_by_meaning()
-
-    async def groups(self, answers: Callable[[], Sequence[str]]) -> tuple[int, list[list[int]]]:
-        """Count and group the answers that ``answers`` returns. It is called in the thread, because it may
-        read a file.
-
-        Raises:
-            MissingExtraError: the extra ``embed`` is not installed.
-            DataError: there are too many different answers.
-        """
-        async with self._lock:
-            return await asyncio.to_thread(self._group, answers)
-
-    @cached_property
-    def _grouping(self) -> Grouping:
-        return self._load()
-
-    def _group(self, answers: Callable[[], Sequence[str]]) -> tuple[int, list[list[int]]]:
-        texts = [answer[:_MAX_CHARACTERS] for answer in answers()]
-        if len(group_indices(texts)) > _MAX_SPELLINGS:
-            raise DataError(
-                f"more than {_MAX_SPELLINGS:,} different answers are too many to group by meaning here; "
-                "make a report with: selfreflect report --groups meaning"
-            )
-        return len(texts), self._grouping(texts)
 
 
 @dataclass(frozen=True)
@@ -105,6 +66,7 @@ class Services:
     library: Library
     models: ModelChoices
     meaning: Meaning
+    checks: Preflight
 
 
 async def _services(request: Request) -> Services:
@@ -116,6 +78,9 @@ Shared = Annotated[Services, Depends(_services)]
 Id = Annotated[str, Path(pattern="^[0-9a-f]{16}$")]
 Index = Annotated[int, Path(ge=0, lt=10**9)]
 Place = Annotated[int, Query(ge=0, lt=10**9)]
+Scoring = Annotated[
+    str, Query(pattern=r"^[a-z0-9.-]{0,80}$", description="A judge, by the id that the run gives it.")
+]
 Form = Annotated[str, Query(alias="format", pattern="^(json|csv)$")]
 
 Errors = dict[int | str, dict[str, Any]]
@@ -155,12 +120,34 @@ def options(services: Shared) -> OptionsAnswer:
     "/ask", response_model=JobAnswer, status_code=202, responses=_SUBMITTED, summary="Ask a question"
 )
 def ask(body: AskBody, services: Shared) -> Any:
-    services.models.resolve(body.model)
-    services.models.resolve(body.judge)
+    _check_body(body, services)
+    return services.queue.submit(Job(body, "ask", body.question))
+
+
+@job_routes.post(
+    "/check",
+    responses=_BAD_BODY,
+    summary="Check what could fail, before a question is asked; a server is asked for two samples",
+)
+def check(body: AskBody, services: Shared) -> CheckAnswer:
+    _check_body(body, services)
+    return services.checks.check(body)
+
+
+@job_routes.post(
+    "/estimate", responses=_BAD_BODY, summary="Estimate what a question takes; no server is asked"
+)
+def estimate(body: AskBody, services: Shared) -> EstimateAnswer:
+    _check_body(body, services)
+    return services.checks.estimate(body)
+
+
+def _check_body(body: AskBody, services: Services) -> None:
+    """Raise ConfigError for a model that may not be used, or an unknown strategy."""
+    services.models.config(body)
     for name in body.strategies:
         if name not in STRATEGIES:  # the name of a user's own strategy would be code to import
             raise ConfigError(f"unknown strategy {name!r}. Known: {', '.join(STRATEGIES)}")
-    return services.queue.submit(Job(body, "ask", body.question))
 
 
 @job_routes.post(
@@ -171,7 +158,7 @@ def ask(body: AskBody, services: Shared) -> Any:
     summary="Score summaries of given answers",
 )
 def score(body: ScoreBody, services: Shared) -> Any:
-    services.models.resolve(body.judge)
+    services.models.config(body)
     return services.queue.submit(Job(body, "score", body.question))
 
 
@@ -259,14 +246,31 @@ def runs(
     return RunsAnswer(runs=entries, more=len(directories) > end)
 
 
+@run_routes.post(
+    "/runs/{id}/judges",
+    response_model=JobAnswer,
+    status_code=202,
+    responses={**_UNKNOWN, **_SUBMITTED},
+    summary="Score a run by one more judge, beside the scores that it has",
+)
+def add_judge(id: Id, body: JudgeBody, services: Shared) -> Any:
+    services.models.config(body)
+    records = services.library.records(id)
+    if not records.summaries:
+        raise DataError("this run has no summaries, so there is nothing to score")
+    first = next(iter(records.questions.values()), None)
+    return services.queue.submit(Job(RunToJudge(id, body), "judge", first.text if first else records.label))
+
+
 @run_routes.get("/runs/{id}", responses=_UNKNOWN, summary="Show the strategies and questions of a run")
 def run(
     id: Id,
     services: Shared,
     offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    judge: Scoring = "",
 ) -> RunAnswer:
-    records = services.library.records(id)
+    records, known = services.library.open(id, judge)
     questions = list(records.questions.values())
     shown = enumerate(questions[offset : offset + limit], offset)
     models = dict.fromkeys(answers.model for answers in records.answers.values() if answers.model)
@@ -274,7 +278,9 @@ def run(
     return RunAnswer(
         id=id,
         name=records.label,
-        judge=[without_paths(judge) for judge in judges(scores)],
+        judge=[without_paths(name) for name in judges(scores)],
+        scorings=[ScoringEntry(id=name, judge=label) for name, label in known.items()],
+        scoring=judge,
         models=[without_paths(model) for model in models],
         strategies=[_strategy_entry(result) for result in strategy_results(records)],
         total=len(questions),
@@ -283,13 +289,13 @@ def run(
 
 
 @run_routes.get("/runs/{id}/questions/{index}", responses=_UNKNOWN, summary="Show one question in full")
-def question(id: Id, index: Index, services: Shared) -> dict[str, Any]:
+def question(id: Id, index: Index, services: Shared, judge: Scoring = "") -> dict[str, Any]:
     """Guesses are not part of it; they are fetched answer by answer."""
-    records, question = _find_question(services, id, index)
+    records, question = _find_question(services, id, index, judge)
     outcomes = []
     for outcome in records.outcomes(question.id):
         if outcome.failure is not None:
-            message = without_paths(outcome.failure.message)
+            message = " ".join(_in_words(outcome.failure.message)).strip()
             outcome = outcome._replace(failure=replace(outcome.failure, message=message))
         if outcome.information is not None:
             why = without_paths(outcome.information.why)
@@ -302,8 +308,18 @@ def question(id: Id, index: Index, services: Shared) -> dict[str, Any]:
     view["problems"] = []
     for failure in records.failures:
         if failure.question_id == question.id and not failure.name:
-            view["problems"].append(f"{failure.kind}: {without_paths(failure.message)}")
+            message, details = _in_words(failure.message)
+            view["problems"].append({"message": message, "details": details})
+    cut = {name for (id_, name), one in records.summaries.items() if id_ == question.id and one.truncated}
+    for summary in view["summaries"]:
+        if summary["name"] in cut:
+            summary["warnings"] = [CUT_OFF, *summary["warnings"]]
     return view
+
+
+def _in_words(message: str) -> tuple[str, str]:
+    said, details = in_app_words(message)
+    return without_paths(said), without_paths(details)
 
 
 @run_routes.get(
@@ -327,8 +343,10 @@ async def question_groups(id: Id, index: Index, services: Shared) -> GroupsAnswe
     summary="Show the judge's likeliest tokens for each masked word of one masked-out answer, under one "
     "summary; words by their index",
 )
-def guesses(id: Id, index: Index, summary: Place, answer: Place, services: Shared) -> dict[str, Any]:
-    records, question = _find_question(services, id, index)
+def guesses(
+    id: Id, index: Index, summary: Place, answer: Place, services: Shared, judge: Scoring = ""
+) -> dict[str, Any]:
+    records, question = _find_question(services, id, index, judge)
     answer_set = records.answers.get(question.id)
     names = list(records.strategies)
     score = records.scores.get((question.id, names[summary])) if summary < len(names) else None
@@ -343,8 +361,8 @@ def guesses(id: Id, index: Index, summary: Place, answer: Place, services: Share
     response_class=Response,
     summary="Export all records of a run as JSON, or its scores as CSV",
 )
-def export(id: Id, services: Shared, form: Form = "json") -> Response:
-    records = services.library.records(id)
+def export(id: Id, services: Shared, form: Form = "json", judge: Scoring = "") -> Response:
+    records = services.library.records(id, judge)
     if form == "csv":
         text = to_csv(question_table(records))
         media_type = "text/csv; charset=utf-8"
@@ -365,8 +383,8 @@ def export(id: Id, services: Shared, form: Form = "json") -> Response:
     return Response(text.encode("utf-8", "backslashreplace"), media_type=media_type, headers=headers)
 
 
-def _find_question(services: Services, id_: str, index: int) -> tuple[RunRecords, Question]:
-    records = services.library.records(id_)
+def _find_question(services: Services, id_: str, index: int, judge: str = "") -> tuple[RunRecords, Question]:
+    records = services.library.records(id_, judge)
     questions = list(records.questions.values())
     if index >= len(questions):
         raise HTTPException(404, f"this run has {len(questions)} questions")

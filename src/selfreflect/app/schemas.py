@@ -28,11 +28,11 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"
 Half = Annotated[list[Text], Field(min_length=1, max_length=MAX_ANSWERS)]
 
 
-class RequestBody(BaseModel):
+class JudgeBody(BaseModel):
+    """Scores a finished run with one more judge."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    question: QuestionText
-    context: Text = Field(default="", description="What the model reads with it, and the judge does not.")
     judge: ModelName = "smollm2"
     measures: Annotated[
         list[Literal["selfreflect", "information"]], Field(min_length=1), AfterValidator(_unique)
@@ -40,6 +40,13 @@ class RequestBody(BaseModel):
     reader: Literal["auto", "informed", "blind"] = Field(
         default="auto", description="Whether the judge sees the question when information is measured."
     )
+
+
+class RequestBody(JudgeBody):
+    """A question, and how its summaries are measured."""
+
+    question: QuestionText
+    context: Text = Field(default="", description="What the model reads with it, and the judge does not.")
 
 
 class AskBody(RequestBody):
@@ -58,6 +65,8 @@ class AskBody(RequestBody):
         default=None, ge=0, le=100, description="Of the answers; by default what suits the model."
     )
     top_p: float | None = Field(default=None, gt=0, le=1)
+    answer_tokens: int = Field(default=64, ge=1, le=4096, description="Maximum tokens per answer.")
+    summary_tokens: int = Field(default=256, ge=1, le=4096, description="Maximum tokens per summary.")
     brief: bool = Field(default=False, description="Ask for answers of a few words, with the demo's prompts.")
     seed: int = Field(default=0, ge=0, lt=2**53)
 
@@ -81,11 +90,50 @@ class ScoreBody(RequestBody):
 
 class Problem(BaseModel):
     kind: str
-    message: str
+    message: str = Field(description="One sentence, with what to do.")
+    details: str = Field(default="", description="What else a library or a server said.")
+
+
+class FieldProblem(Problem):
+    field: Literal["model", "judge"]
 
 
 class ErrorAnswer(BaseModel):
     error: Problem
+
+
+class CheckAnswer(BaseModel):
+    """What would fail, and what would make results worthless."""
+
+    problems: list[FieldProblem]
+    warnings: list[str]
+
+
+class AmountEntry(BaseModel):
+    """None where a value is not known."""
+
+    expected: float | None
+    most: float | None
+
+
+class StageCostEntry(BaseModel):
+    stage: str
+    model: str = Field(description="Its name, and where it is served.")
+    amounts: dict[str, AmountEntry] = Field(
+        description="Calls, completions, tokens, and money if the model has a price."
+    )
+
+
+class EstimateAnswer(BaseModel):
+    """What a question takes."""
+
+    stages: list[StageCostEntry]
+    money: AmountEntry | None = Field(description="In the currency of the prices; null without prices.")
+    seconds: tuple[float, float] | None = Field(
+        description="From and to; null while nothing is known. Without the time for loading models."
+    )
+    basis: str = Field(description="What the time is estimated from, or why it is not known.")
+    reasons: list[str] = Field(description="Why somebody should agree before it starts.")
 
 
 class JobAnswer(BaseModel):
@@ -175,10 +223,17 @@ class QuestionEntry(BaseModel):
     )
 
 
+class ScoringEntry(BaseModel):
+    id: str = Field(description="The value of the parameter judge; empty for the first one.")
+    judge: str = Field(description="Its judge, with settings that are not the defaults; empty if unknown.")
+
+
 class RunAnswer(BaseModel):
     id: str
     name: str
     judge: list[str]
+    scorings: list[ScoringEntry] = Field(description="One per judge; the first made is the main one.")
+    scoring: str = Field(description="The id of the one that is shown.")
     models: list[str]
     strategies: list[StrategyEntry]
     total: int

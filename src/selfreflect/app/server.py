@@ -21,13 +21,17 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from selfreflect import __version__
+from selfreflect.app.checks import Preflight
+from selfreflect.app.choices import ModelChoices
 from selfreflect.app.connections import server_config
 from selfreflect.app.guard import LOCAL, Access, Guard, problem, without_paths
 from selfreflect.app.jobs import JobQueue, QueueFullError
 from selfreflect.app.library import Library, UnknownRunError
-from selfreflect.app.routes import Meaning, Services, job_routes, run_routes
+from selfreflect.app.meaning import Meaning
+from selfreflect.app.routes import Services, job_routes, run_routes
 from selfreflect.app.schemas import ErrorAnswer
-from selfreflect.app.work import JobRunner, ModelChoices
+from selfreflect.app.speed import Speed
+from selfreflect.app.work import JobRunner
 from selfreflect.errors import ConfigError, SelfReflectError
 from selfreflect.pipeline.options import ExecutionOptions
 
@@ -174,8 +178,9 @@ def serve(
     """Serve until SIGINT or SIGTERM, which also stop the running job."""
     _log_to_stderr()
     library = Library(root)
-    queue = JobQueue(JobRunner(library, models, options))
-    app = application(Services(queue, library, models, Meaning()), allowed)
+    checks = Preflight(models, options, Speed(library, options))
+    queue = JobQueue(JobRunner(library, models, options, checks))
+    app = application(Services(queue, library, models, Meaning(), checks), allowed)
     server = _Server(server_config(app), queue)
     try:
         server.run([bound])

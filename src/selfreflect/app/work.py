@@ -3,36 +3,38 @@ stop before the next forward pass when it is cancelled."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from importlib import resources
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
+from selfreflect.app.checks import Preflight, prompts_of, question_of
+from selfreflect.app.choices import ModelChoices
 from selfreflect.app.guard import without_paths
 from selfreflect.app.jobs import Job
 from selfreflect.app.library import Library
-from selfreflect.app.schemas import AskBody, ScoreBody
-from selfreflect.config import load_config, sampling_of
-from selfreflect.errors import ConfigError, excerpt
+from selfreflect.app.schemas import AskBody, JudgeBody, ScoreBody
+from selfreflect.app.words import CUT_OFF, in_app_words
+from selfreflect.config import Config
 from selfreflect.grouping import normal_form
 from selfreflect.models.base import Refusal, Reply, Request
 from selfreflect.models.judge import Judge
-from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.pipeline.experiment import Experiment, open_experiment
 from selfreflect.pipeline.models import ConfiguredModels, ModelProvider, StageGenerator
 from selfreflect.pipeline.options import ExecutionOptions, WorkDone
-from selfreflect.records import STAGES, Question, question_id
+from selfreflect.pipeline.preflight import check_models
+from selfreflect.pipeline.settings import settings_of
+from selfreflect.pipeline.stages import ModelStage
+from selfreflect.records import STAGES, Stage
 from selfreflect.report.page.bits import information_view
+from selfreflect.report.sentences import sampling_warning
 from selfreflect.sources.items import Item
 from selfreflect.store.run import Run
-
-ANSWER_TOKENS = 64
-SUMMARY_TOKENS = 256
 
 GUESSES = 5
 """Likeliest tokens kept for every masked word; the page shows them on a click."""
@@ -45,134 +47,123 @@ FIRST_BATCH = 2
 BATCH = 8
 """Answers drawn together; fewer at first, to show some soon."""
 
-_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?", re.ASCII)
-
-
-def is_served(name: str) -> bool:
-    """Whether a name is that of a model on a server."""
-    return name.startswith("openai:")
-
-
-class ModelChoices:
-    """The models that clients may use: smollm2, those named when the app was started, and names on the hub.
-
-    A client never names a directory. Directories named at the start are offered by their last part. A client
-    never names an address either: models of a server, ``openai:NAME``, are asked for at ``base_url``, any of
-    them if it is set, else only those named at the start. The key comes from the environment.
-    """
-
-    def __init__(self, names: Sequence[str] = (), base_url: str | None = None) -> None:
-        self.base_url = base_url
-        self._names = {"smollm2": "smollm2"}
-        for name in names:
-            shown = Path(name).resolve().name if Path(name).is_dir() else name
-            self._names[shown] = name
-
-    @property
-    def offered(self) -> list[str]:
-        """Names for a list of choices; those named at the start come first."""
-        return [*list(self._names)[1:], "smollm2"]
-
-    @property
-    def server(self) -> str | None:
-        """The address of the server, without credentials; None if no model of a server may be used."""
-        if self.base_url is None and not any(map(is_served, self._names)):
-            return None
-        return endpoint(self.base_url).url
-
-    def resolve(self, name: str) -> str:
-        """The name to load.
-
-        Raises:
-            ConfigError: ``name`` is neither offered nor the name of a model on the hub.
-        """
-        if name in self._names or (self.base_url is not None and is_served(name)):
-            return self._names.get(name, name)
-        if is_served(name):
-            raise ConfigError(
-                f"{excerpt(name)} is a model of a server. Allow it when you start the app: "
-                f"selfreflect app --model openai:NAME, and --base-url URL if the server is not OpenAI's"
-            )
-        if not _HUB_NAME.fullmatch(name) or ".." in name or Path(name).exists():
-            raise ConfigError(
-                f"unknown model {excerpt(name)}. Choose one of {', '.join(self.offered)}, or a hub name such "
-                "as Qwen/Qwen2.5-7B-Instruct. Name a model in a directory when you start the app: "
-                "selfreflect app --model DIR"
-            )
-        return name
-
 
 class JobRunner:
     """Opens a run directory for each job and fills it."""
 
-    def __init__(self, library: Library, choices: ModelChoices, options: ExecutionOptions) -> None:
+    def __init__(
+        self, library: Library, choices: ModelChoices, options: ExecutionOptions, checks: Preflight
+    ) -> None:
         self._library = library
         self._choices = choices
         self._options = options
+        self._checks = checks
 
     def __call__(self, job: Job) -> None:
-        progress = JobProgress(job)
+        with self._checks.speed.alone():
+            if isinstance(job.request, RunToJudge):
+                self._judge(job, job.request)
+            else:
+                self._work(job, job.request)
+
+    def _work(self, job: Job, body: AskBody | ScoreBody) -> None:
+        """Fill a new run directory."""
         path = self._library.begin(job.kind)
-        body: AskBody | ScoreBody = job.request
-        config = load_config(None, self._settings(body))
+        config = self._choices.config(body)
         stages = STAGES[1:] if isinstance(body, AskBody) else STAGES[3:]
-        short_answers = resources.files("selfreflect") / "data" / "demo_prompts.toml"
-        with progress.hooks, resources.as_file(short_answers) as demo_prompts:
-            prompts = demo_prompts if isinstance(body, AskBody) and body.brief else None
+        with prompts_of(body) as prompts:
             options = replace(self._options, prompts=prompts, guesses=guesses_for(body))
-            models = JobModels(ConfiguredModels(config, options, progress), progress)
-            with open_experiment(
+            with self._experiment(job, path, config, stages, options) as experiment:
+                question = question_of(body)
+                experiment.run.append(question)
+                job.events.add("begun", run=job.run, question=question.text)
+                if isinstance(body, AskBody):
+                    self._check(experiment, config, body)
+                    experiment.ask(body.strategies)
+                else:
+                    experiment.score(_item(body))
+
+    def _judge(self, job: Job, task: RunToJudge) -> None:
+        """Score a run by one more judge, beside the scores that it has."""
+        path = self._library.directory(task.run).path
+        base = settings_of(path, {"judge": self._choices.resolve(task.body.judge)})
+        config = self._choices.config(task.body, {"scores": base.get("scores", {})})
+        options = replace(self._options, guesses=GUESSES)
+        with self._experiment(job, path, config, STAGES[3:], options) as experiment:
+            job.events.add("begun", run=job.run, question=job.question, scoring=experiment.run.scoring)
+            experiment.scores()
+
+    @contextmanager
+    def _experiment(
+        self, job: Job, path: Path, config: Config, stages: Sequence[Stage], options: ExecutionOptions
+    ) -> Iterator[JobExperiment]:
+        progress = JobProgress(job)
+        models = JobModels(ConfiguredModels(config, options, progress), progress)
+        with (
+            progress.hooks,
+            open_experiment(
                 path, config, stages, options=options, progress=progress, models=models
-            ) as experiment:
-                job.run = self._library.id_of(path)
-                progress.run = experiment.run
-                experiment.run.append(_question(body))
-                job.events.add("begun", run=job.run, question=body.question)
-                _fill(experiment, body, progress)
+            ) as experiment,
+        ):
+            job.run = self._library.id_of(path)
+            progress.run = experiment.run
+            yield JobExperiment(experiment, progress, models)
 
-    def _settings(self, body: AskBody | ScoreBody) -> dict[str, dict[str, Any]]:
-        scores = {
-            "judge": self._choices.resolve(body.judge),
-            "measures": ",".join(body.measures),
-            "reader": body.reader,
-        }
-        sections: dict[str, dict[str, Any]] = {"scores": scores}
-        if isinstance(body, AskBody):
-            model = self._choices.resolve(body.model)
-            common: dict[str, Any] = {"model": model, "seed": body.seed}
-            if is_served(model):
-                common["base_url"] = self._choices.base_url
-            chosen = {"temperature": body.temperature, "top_p": body.top_p}
-            sections["answers"] = {
-                **common,
-                **sampling_of(model),
-                **{name: value for name, value in chosen.items() if value is not None},
-                "num_answers": body.num_answers,
-                "max_new_tokens": ANSWER_TOKENS,
-            }
-            sections["summaries"] = {
-                **common,
-                "max_new_tokens": SUMMARY_TOKENS,
-                "sample_max_new_tokens": ANSWER_TOKENS,
-                "num_samples": 2 * body.num_answers,
-            }
-        return sections
+    def _check(self, experiment: JobExperiment, config: Config, body: AskBody) -> None:
+        """Check all models before the first answer, and that servers sample.
+
+        Raises:
+            SelfReflectError: a later stage could not run.
+        """
+        stages: list[ModelStage] = ["answers", "summaries", "scores"]
+        check_models(stages, config, self._options, experiment.progress)
+        checks = self._checks.sampling(config, experiment.models)
+        plain = {str(stage): to_builtins(one) for stage, one in checks.items()}
+        experiment.run.update_manifest(checks=plain)
+        for check in dict.fromkeys(checks.values()):
+            if check.is_suspect:
+                experiment.progress.warn(sampling_warning(check))
 
 
-def _fill(experiment: Experiment, body: AskBody | ScoreBody, progress: JobProgress) -> None:
-    run = experiment.run
-    if isinstance(body, AskBody):
-        experiment.answers()
-        progress.show_failures()
-        if run.answers:
-            experiment.summaries(body.strategies)
-    else:
-        item = _item(body)
-        run.append_all([item.answer_set, *item.summary_records])
-        progress.show_records()
-    if run.summaries:
-        experiment.scores()
-    progress.show_failures()
+@dataclass(frozen=True)
+class RunToJudge:
+    """The request of a job that adds a judge to a run."""
+
+    run: str
+    """Its id in the library."""
+    body: JudgeBody
+
+
+@dataclass(frozen=True)
+class JobExperiment:
+    """An experiment, and the stages that jobs run."""
+
+    experiment: Experiment
+    progress: JobProgress
+    models: JobModels
+
+    @property
+    def run(self) -> Run:
+        return self.experiment.run
+
+    def ask(self, strategies: Sequence[str]) -> None:
+        """Draw answers, summarise and score. The judge is loaded last."""
+        self.experiment.answers()
+        self.progress.show_failures()
+        if self.run.answers:
+            self.experiment.summaries(strategies)
+        self.scores()
+
+    def score(self, item: Item) -> None:
+        """Score what is given."""
+        self.run.append_all([item.answer_set, *item.summary_records])
+        self.progress.show_records()
+        self.scores()
+
+    def scores(self) -> None:
+        if self.run.summaries:
+            self.experiment.scores()
+        self.progress.show_failures()
 
 
 def guesses_for(body: AskBody | ScoreBody) -> int:
@@ -181,11 +172,6 @@ def guesses_for(body: AskBody | ScoreBody) -> int:
         return GUESSES
     characters = sum(map(len, _item(body).masked_out)) * len(body.summaries)
     return GUESSES if characters <= _MOST_GUESSED else 0
-
-
-def _question(body: AskBody | ScoreBody) -> Question:
-    context = body.context.strip()
-    return Question(id=question_id(body.question, context), text=body.question, context=context)
 
 
 def _item(body: ScoreBody) -> Item:
@@ -216,10 +202,10 @@ class JobProgress:
 
     def note(self, line: str) -> None:
         self.job.check()
-        self.job.events.add("note", text=without_paths(line))
+        self.job.events.add("note", text=without_paths(in_app_words(line).message))
 
     def warn(self, line: str) -> None:
-        self.note(line)
+        self.job.events.add("warning", text=without_paths(line))
 
     @contextmanager
     def stage(self, name: str, total: int) -> Iterator[JobProgress]:
@@ -256,10 +242,14 @@ class JobProgress:
         self.job.events.add("answers", texts=texts, groups=groups)
 
     def show_records(self) -> None:
-        """Show the summaries and results that are new in the run directory."""
+        """Show the summaries and results that are new in the run directory, if it is of one question."""
+        if len(self.run.questions) > 1:
+            return
         for (_, name), summary in self.run.summaries.items():
             if self._is_new("summary", name):
-                self.job.events.add("summary", name=name, text=summary.text)
+                self.job.events.add(
+                    "summary", name=name, text=summary.text, warnings=[CUT_OFF] if summary.truncated else []
+                )
         for (_, name), score in self.run.scores.items():
             if self._is_new("score", name):
                 self.job.events.add("score", name=name, value=score.value, stderr=score.stderr)
@@ -272,10 +262,9 @@ class JobProgress:
     def show_failures(self) -> None:
         for failure in self.run.failures:
             if self._is_new(f"{failure.stage} failure", failure.name):
-                message = without_paths(failure.message)
-                self.job.events.add(
-                    "failure", stage=failure.stage, name=failure.name, kind=failure.kind, message=message
-                )
+                message, details = map(without_paths, in_app_words(failure.message))
+                facts = {"stage": failure.stage, "name": failure.name, "kind": failure.kind}
+                self.job.events.add("failure", **facts, message=message, details=details)
 
     def _is_new(self, kind: str, name: str) -> bool:
         is_new = (kind, name) not in self._shown

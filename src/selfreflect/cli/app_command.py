@@ -13,6 +13,7 @@ import typer
 from selfreflect.atomic import write_bytes
 from selfreflect.cli.console import make_folder, say
 from selfreflect.cli.settings import Overrides, option, takes
+from selfreflect.config import load_config
 from selfreflect.errors import ConfigError, MissingExtraError
 
 TOKEN = "SELFREFLECT_APP_TOKEN"
@@ -36,6 +37,10 @@ def app_command(
     ),
     base_url: str | None = option(
         "--base-url URL", "Let people use any model of this server, as openai:NAME. [default: none]"
+    ),
+    config: Path | None = option(
+        "--config FILE",
+        "Show what questions cost, by [prices.MODEL] in this TOML file. [default: none]",
     ),
     host: str = option(
         "--host ADDRESS", "Listen on this address; others than localhost need --allow-remote.", "127.0.0.1"
@@ -62,17 +67,18 @@ def app_command(
     Type a question, watch answers, summaries and scores arrive, compare strategies, and look at earlier runs.
     """
     try:
+        from selfreflect.app.choices import ModelChoices
         from selfreflect.app.server import access, listen, serve, url
-        from selfreflect.app.work import ModelChoices
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("fastapi", "pydantic", "starlette", "uvicorn"):
             raise
         raise MissingExtraError("The app", "app") from None
+    prices = load_config(config, {}).prices
     token = _token(host, allow_remote, no_token)
     make_folder(root)
     socket = listen(host, port)
     address = url(host, socket.getsockname()[1], token)
-    models, options = ModelChoices(model, base_url), overrides.execution
+    models, options = ModelChoices(model, base_url, prices), overrides.execution
     try:
         # the socket listens already, so that the page can be opened before the server answers
         say(f"selfreflect is at {address}\nRuns are kept in {root}. Stop with Ctrl-C.")

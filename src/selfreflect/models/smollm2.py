@@ -51,7 +51,16 @@ def model_directory(progress: Callable[[str], None] | None = None) -> Path:
     Raises:
         BackendError: the model cannot be fetched, verified, converted or stored; the message says what to do.
     """
-    return prepare(cache_directory() / f"smollm2-135m-instruct-{REVISION}", SMOLLM2, progress)
+    return prepare(_target(), SMOLLM2, progress)
+
+
+def is_downloaded() -> bool:
+    """Whether :func:`model_directory` would return at once."""
+    return is_ready(_target())
+
+
+def _target() -> Path:
+    return cache_directory() / f"smollm2-135m-instruct-{REVISION}"
 
 
 def prepare(target: Path, source: Source, progress: Callable[[str], None] | None = None) -> Path:

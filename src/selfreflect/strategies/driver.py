@@ -154,6 +154,8 @@ class StrategyRun:
         self._tokens = 0
         self._calls = 0
         self._cut = False
+        self._last = 0
+        """Completions of the last step."""
 
     def advance(self, replies: Sequence[Reply | Refusal]) -> StrategyOutcome | None:
         """Send a reply to each of ``requests``; return the outcome, or None if there are new requests."""
@@ -166,6 +168,7 @@ class StrategyRun:
             completions += reply.completions
         self._tokens += sum(completion.tokens for completion in completions)
         self._calls += len(completions)
+        self._last = len(completions)
         ends: Counter[str] = Counter(completion.finish for completion in completions)
         self._cut = ends["length"] > 0
         problem = _unusable(usable, ends)
@@ -211,6 +214,7 @@ class StrategyRun:
             seed=self._task.seed,
             tokens=self._tokens,
             calls=self._calls,
+            truncated=self._cut and self._last == 1,
         )
 
     def _fail(self, kind: FailureKind, message: str) -> Failure:

@@ -5,12 +5,13 @@ const STORED = "selfreflect-token";
 /** Milliseconds between two requests for new events. */
 const POLL = 500;
 
-/** An error response, with its `kind` and `message`. */
+/** An error response, with its `kind`, `message` and `details`. */
 export class ApiError extends Error {
-  constructor(status, kind, message) {
+  constructor(status, kind, message, details = "") {
     super(message);
     this.status = status;
     this.kind = kind;
+    this.details = details;
   }
 }
 
@@ -37,7 +38,8 @@ async function fetched(path, options) {
   }
   if (response.ok) return response;
   const body = await response.json().catch(() => null);
-  throw new ApiError(response.status, body?.error?.kind ?? "http", body?.error?.message ?? `The app answered with status ${response.status}.`);
+  const { kind, message, details } = body?.error ?? {};
+  throw new ApiError(response.status, kind ?? "http", message ?? `The app answered with status ${response.status}.`, details);
 }
 
 export const get = async (path) => (await fetched(path, { headers: headers() })).json();
@@ -45,6 +47,17 @@ export const get = async (path) => (await fetched(path, { headers: headers() }))
 export async function post(path, body) {
   const sent = body === undefined ? { headers: headers() } : { headers: headers({ "Content-Type": "application/json" }), body: JSON.stringify(body) };
   return (await fetched(path, { method: "POST", ...sent })).json();
+}
+
+let fetchedOptions = null;
+
+/** What the server offers. Fetched once, and again only after an error. */
+export function options() {
+  fetchedOptions ??= get("/api/options").catch((error) => {
+    fetchedOptions = null;
+    throw error;
+  });
+  return fetchedOptions;
 }
 
 /** Saves a response as a file. A plain link would not send the token. */

@@ -8,9 +8,11 @@ const STAGES = { answers: "Drawing answers", summaries: "Summarising", scores: "
 
 /** The state of a job. `heard` applies one event and describes the change, or returns null. */
 export class Progress {
-  constructor(question, wanted) {
+  constructor(question, wanted, kind) {
     this.question = question;
     this.wanted = wanted;
+    this.kind = kind;
+    this.scoring = null;
     this.answers = [];
     this.groups = [];
     this.meaning = null;
@@ -23,12 +25,13 @@ export class Progress {
 
   heard(kind, data) {
     const taken = { advance: this.advanced, begun: this.begun, status: this.status, note: this.note, stage: this.stage, answers: this.drawn, summary: this.summary };
-    const rest = { score: this.score, information: this.informed, failure: this.failure, end: this.end };
+    const rest = { warning: this.warning, score: this.score, information: this.informed, failure: this.failure, end: this.end };
     return { ...taken, ...rest }[kind]?.call(this, data) ?? null;
   }
 
   begun(data) {
     this.run = data.run;
+    this.scoring = data.scoring ?? null;
     this.question = data.question;
     this.line = "Starting";
   }
@@ -73,7 +76,7 @@ export class Progress {
   }
 
   summary(data) {
-    this.summaries.set(data.name, { ...blank(data.name), text: data.text });
+    this.summaries.set(data.name, { ...blank(data.name), text: data.text, warnings: data.warnings ?? [] });
     return `Summary by ${data.name}`;
   }
 
@@ -88,9 +91,14 @@ export class Progress {
     return `${name}: ${information.sentence}`;
   }
 
+  warning(data) {
+    this.problems.push({ message: data.text, details: "" });
+    return data.text;
+  }
+
   failure(data) {
-    if (data.name === "") this.problems.push(`${data.kind}: ${data.message}`);
-    else this.summaries.set(data.name, { ...(this.summaries.get(data.name) ?? blank(data.name)), why: `${data.kind}: ${data.message}` });
+    if (data.name === "") this.problems.push(data);
+    else this.summaries.set(data.name, { ...(this.summaries.get(data.name) ?? blank(data.name)), why: `${data.message} ${data.details ?? ""}`.trim() });
     return `Problem: ${data.message}`;
   }
 
@@ -113,12 +121,14 @@ export class Progress {
 export const spoken = (seconds) => (seconds < 90 ? `${Math.max(1, Math.round(seconds))} s` : `${Math.round(seconds / 60)} min`);
 
 /** An error, at first in one sentence; the rest of what a library or server said is one click away. */
-export function problemBox(message) {
-  const loading = /^(could not load [^:]*):\s*(.*)$/su.exec(message);
-  const long = /^(.{20,200}?[.!?])\s+(.{80,})$/su.exec(message);
-  const [said, rest] = loading ? [`Could${loading[1].slice(5)}. Check its name, and whether it is on this machine or the network.`, loading[2]] : long ? [long[1], long[2]] : [message, ""];
-  const more = rest === "" ? null : element("details", {}, element("summary", {}, "details"), prose(rest));
-  return element("div", { class: "problem", role: "alert" }, prose(said), more);
+export function problemBox(message, details = "") {
+  const more = details ? element("details", {}, element("summary", {}, "details"), prose(details)) : null;
+  return element("div", { class: "problem", role: "alert" }, prose(message), more);
+}
+
+export function problem(error) {
+  const hint = error.kind === "token" ? " The app printed it when it started." : "";
+  return problemBox(`${error.message ?? error}${hint}`, error.details);
 }
 
 const blank = (name) => ({
@@ -132,6 +142,7 @@ const blank = (name) => ({
  */
 export function liveView(progress, stop, grouping) {
   const heading = element("h2", {}, label(progress.question, 500));
+  const about = progress.kind === "judge" ? element("p", { class: "quiet" }, "One more judge scores this run. Its other scores stay.") : null;
   const line = element("p", { class: "line" });
   const bar = element("progress", { "aria-label": "Answers drawn" });
   const button = element("button", { type: "button", onclick: stop }, "Stop");
@@ -141,7 +152,7 @@ export function liveView(progress, stop, grouping) {
   const groups = element("section", { hidden: true }, element("h3", {}, "Sampled answers"), grouping, bars);
   const cards = element("section", { "aria-label": "Summaries" });
   const parts = element("div", { class: "two-parts" }, cards, groups);
-  const root = element("div", { class: "live" }, heading, problems, element("div", { class: "status" }, line, bar, button), newest, parts);
+  const root = element("div", { class: "live" }, heading, about, problems, element("div", { class: "status" }, line, bar, button), newest, parts);
   const drawn = { answers: -1, meaning: null, summaries: "" };
 
   const update = () => {
@@ -182,8 +193,7 @@ function showBar(bar, progress) {
 }
 
 export function problemLines(progress) {
-  const lines = progress.problems.map(problemBox);
-  const error = progress.ended?.error;
-  if (error) lines.push(problemBox(error.message));
+  const lines = progress.problems.map(({ message, details }) => problemBox(message, details));
+  if (progress.ended?.error) lines.push(problem(progress.ended.error));
   return lines;
 }

@@ -1,0 +1,155 @@
+"""What is looked at before a job starts: whether its models can do it, what it costs, how long it takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec.structs import replace
+
+from selfreflect.app.choices import ModelChoices
+from selfreflect.app.guard import problem, without_paths
+from selfreflect.app.schemas import (
+    AskBody,
+    CheckAnswer,
+    EstimateAnswer,
+    FieldProblem,
+    RequestBody,
+    ScoreBody,
+    StageCostEntry,
+)
+from selfreflect.app.speed import Speed, Workload
+from selfreflect.config import Config
+from selfreflect.errors import SelfReflectError
+from selfreflect.models.spec import ModelSpec, load_object
+from selfreflect.pipeline.costs import LONG_SECONDS, MANY_COMPLETIONS, payments, sum_up
+from selfreflect.pipeline.dry_run import DryRun
+from selfreflect.pipeline.models import ConfiguredModels, ModelProvider, stage_model
+from selfreflect.pipeline.options import ExecutionOptions, Quiet
+from selfreflect.pipeline.preflight import check_sampling, server_stages
+from selfreflect.pipeline.stages import ModelStage
+from selfreflect.prompts import load_prompts
+from selfreflect.records import Question, SamplingCheck, question_id
+from selfreflect.report.sentences import sampling_warning
+from selfreflect.store.run import Run
+
+_REMEMBERED = 600.0
+"""Seconds for which a server is not asked again whether it samples."""
+
+_GENERATING: tuple[ModelStage, ...] = ("answers", "summaries")
+
+
+@contextmanager
+def prompts_of(body: RequestBody) -> Iterator[Path | None]:
+    """The file of prompts of a request: None for the paper's, else those of the demo, for short answers."""
+    short_answers = resources.files("selfreflect") / "data" / "demo_prompts.toml"
+    with resources.as_file(short_answers) as path:
+        yield path if isinstance(body, AskBody) and body.brief else None
+
+
+def question_of(body: RequestBody) -> Question:
+    context = body.context.strip()
+    return Question(id=question_id(body.question, context), text=body.question, context=context)
+
+
+class Preflight:
+    """Checks and estimates requests. Threads may share it."""
+
+    def __init__(self, choices: ModelChoices, options: ExecutionOptions, speed: Speed) -> None:
+        self.speed = speed
+        self._choices = choices
+        self._options = options
+        self._sampling: dict[Any, tuple[float, dict[ModelStage, SamplingCheck]]] = {}
+
+    def check(self, body: AskBody | ScoreBody) -> CheckAnswer:
+        """Look for what would fail later: names, keys, files, chat templates, and whether a server samples.
+
+        Raises:
+            ConfigError: a model may not be used.
+        """
+        config = self._choices.config(body)
+        problems = []
+        fields: list[tuple[ModelStage, Literal["model", "judge"]]] = [("scores", "judge")]
+        if isinstance(body, AskBody):
+            fields.insert(0, ("answers", "model"))
+        for stage, field in fields:
+            try:
+                _check_model(stage_model(config, self._options, stage))
+            except SelfReflectError as error:
+                problems.append(FieldProblem(field=field, **problem(error)))
+        warnings: list[str] = []
+        if isinstance(body, AskBody) and not problems:
+            try:
+                models = ConfiguredModels(config, self._options, Quiet())
+                checks = self.sampling(config, models).values()
+                warnings = [sampling_warning(one) for one in dict.fromkeys(checks) if one.is_suspect]
+            except SelfReflectError as error:
+                problems.append(FieldProblem(field="model", **problem(error)))
+        return CheckAnswer(problems=problems, warnings=[without_paths(line) for line in warnings])
+
+    def sampling(self, config: Config, models: ModelProvider) -> dict[ModelStage, SamplingCheck]:
+        """Ask each server for two samples, unless it was asked some minutes ago.
+
+        Raises:
+            BackendError: a server cannot be used.
+        """
+        servers = server_stages(_GENERATING, config, self._options)
+        if not servers:
+            return {}
+        answers, summaries = config.answers, config.summaries
+        key = (
+            *(answers.model, answers.base_url, answers.temperature, answers.top_p),
+            *(summaries.sample_temperature, summaries.sample_top_p),
+        )
+        asked, checks = self._sampling.get(key, (0.0, {}))
+        if not checks or time.monotonic() - asked > _REMEMBERED:
+            checks = check_sampling(servers, config, models)
+            self._sampling = {key: (time.monotonic(), checks)}
+        return checks
+
+    def estimate(self, body: AskBody) -> EstimateAnswer:
+        """Say what a question takes, without asking a server.
+
+        Raises:
+            ConfigError: a model may not be used.
+        """
+        config = self._choices.config(body)
+        run = Run.in_memory(Path())
+        run.add_in_memory([question_of(body)])
+        with prompts_of(body) as prompts:
+            options = replace(self._options, prompts=prompts)
+            dry_run = DryRun(run, config, load_prompts(prompts), options, Quiet(), load_models=False)
+        dry_run.answers()
+        dry_run.summaries(body.strategies)
+        stages, total = sum_up(dry_run)
+        most = {stage["stage"]: stage["completion_tokens"]["most"] for stage in stages}
+        estimate = self.speed.estimate(Workload(config, len(body.strategies), most, body.brief))
+        reasons = payments(dry_run, config)
+        completions = sum(stage["completions"]["most"] for stage in stages)
+        if estimate.seconds is not None and estimate.seconds[1] >= LONG_SECONDS:
+            reasons.append(f"it may take {estimate.seconds[1] / 60:.0f} minutes")
+        if estimate.seconds is None and completions >= MANY_COMPLETIONS:
+            reasons.append(f"how long its {completions:,.0f} completions take is not known yet")
+        return EstimateAnswer(
+            stages=[_stage_cost(stage) for stage in stages],
+            money=total.get("money"),
+            seconds=estimate.seconds,
+            basis=estimate.basis,
+            reasons=reasons,
+        )
+
+
+def _check_model(spec: ModelSpec) -> None:
+    """Check one model, without its weights. The embedded one is there, or will be downloaded by the job."""
+    if spec.name != "smollm2":
+        load_object("selfreflect.models.check:check_loadable")(spec, None)
+
+
+def _stage_cost(stage: dict[str, Any]) -> StageCostEntry:
+    names = ("calls", "completions", "prompt_tokens", "completion_tokens", "money")
+    amounts = {name: stage[name] for name in names if name in stage}
+    return StageCostEntry(stage=stage["stage"], model=without_paths(stage["model"]), amounts=amounts)

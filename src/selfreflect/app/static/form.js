@@ -1,0 +1,196 @@
+/** The form: what it offers, what a question would cost and take, and what is checked before it is asked. */
+
+import { options, post } from "./client.js";
+import { element, label, visible } from "./dom.js";
+import { problem, problemBox, spoken } from "./live.js";
+
+/** Questions, and what the model reads with them. */
+const EXAMPLES = {
+  "What broke the vase?": "Emma says that the cat broke the vase. Noah says that the wind broke the vase.",
+  "What should I plant first in a small garden?": "",
+  "Which city should I visit in spring?": "",
+};
+const ESTIMATE_PAUSE = 300;
+
+const byId = (id) => document.getElementById(id);
+
+export function startForm() {
+  examples();
+  const form = byId("ask");
+  form.addEventListener("submit", ask);
+  form.addEventListener("change", refreshEstimate);
+  for (const box of ["question", "context"]) {
+    byId(box).addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
+    });
+  }
+  fillForm().catch((error) => showProblems([problem(error)]));
+}
+
+function examples() {
+  const fill = (text, context) => () => {
+    byId("question").value = text;
+    byId("context").value = context;
+    byId("question").focus();
+  };
+  const buttons = Object.entries(EXAMPLES).map(([text, context]) =>
+    element("li", {}, element("button", { type: "button", class: "small", onclick: fill(text, context) }, text)),
+  );
+  byId("examples").append(...buttons);
+}
+
+async function fillForm() {
+  const { models, strategies, about, server, defaults, limits } = await options();
+  byId("models").append(...models.map((model) => element("option", { value: model.name, label: model.note || model.name })));
+  byId("model").value = defaults.model;
+  byId("judge").value = defaults.judge;
+  byId("num-answers").value = defaults.num_answers;
+  byId("answer-tokens").value = defaults.answer_tokens;
+  byId("summary-tokens").value = defaults.summary_tokens;
+  byId("brief").checked = defaults.brief;
+  byId("num-answers").max = limits.num_answers;
+  byId("strategies").append(
+    ...strategies.map((name) =>
+      element(
+        "label",
+        { class: "check" },
+        element("input", { type: "checkbox", name: "strategy", value: name, checked: defaults.strategies.includes(name) }),
+        element("span", {}, name, element("span", { class: "small quiet about" }, about[name] ?? "")),
+      ),
+    ),
+  );
+  const hint = byId("server-hint");
+  hint.hidden = server === null;
+  hint.textContent = `openai:NAME is a model of the server at ${visible(server ?? "")}. Its key comes from the environment of the app’s process: it is never typed here, sent to this page or stored.`;
+  refreshEstimate();
+}
+
+const optionalNumber = (id) => (byId(id).value === "" ? null : Number(byId(id).value));
+
+const checked = (name) => [...document.querySelectorAll(`input[name=${name}]:checked`)].map((box) => box.value);
+
+/** The request that the form describes. */
+const requestBody = () => ({
+  question: byId("question").value,
+  context: byId("context").value,
+  model: byId("model").value.trim(),
+  judge: byId("judge").value.trim(),
+  strategies: checked("strategy"),
+  measures: checked("measure"),
+  reader: byId("reader").value,
+  num_answers: Number(byId("num-answers").value),
+  temperature: optionalNumber("temperature"),
+  top_p: optionalNumber("top-p"),
+  answer_tokens: Number(byId("answer-tokens").value),
+  summary_tokens: Number(byId("summary-tokens").value),
+  brief: byId("brief").checked,
+  seed: Number(byId("seed").value),
+});
+
+// --- what it takes
+
+let estimates = 0;
+
+/** Says what the question would take. Waits until the form has been left alone for a moment. */
+export function refreshEstimate() {
+  const turn = (estimates += 1);
+  setTimeout(async () => {
+    const body = requestBody();
+    const fields = [...byId("ask").elements].filter((field) => field.id !== "question");
+    const ready = body.strategies.length > 0 && body.measures.length > 0 && fields.every((field) => field.validity.valid);
+    if (turn !== estimates || !ready) return;
+    const estimate = await post("/api/estimate", { ...body, question: body.question.trim() || "?" }).catch(() => null);
+    if (turn !== estimates) return;
+    byId("estimate").textContent = estimate === null ? "" : estimateText(estimate);
+    byId("costs").hidden = estimate === null;
+    byId("cost-table").replaceChildren(...(estimate === null ? [] : [costTable(estimate)]));
+  }, ESTIMATE_PAUSE);
+}
+
+function estimateText({ seconds, basis, money }) {
+  const paid = money === null ? "" : ` At most ${moneyText(money.most)} in the currency of your prices.`;
+  if (seconds === null) return `The time is not known yet: ${visible(basis)}.${paid}`;
+  const [low, high] = seconds.map(spoken);
+  const range = low === high ? `About ${low}` : `About ${low} to ${high}`;
+  return `${range} on this machine, judging by ${visible(basis)}; loading a model for the first time comes on top.${paid}`;
+}
+
+const AMOUNTS = { calls: "calls", completions: "completions", prompt_tokens: "prompt tokens", completion_tokens: "completion tokens", money: "money" };
+
+const moneyText = (value) => value.toFixed(value < 1 ? 4 : 2);
+
+function amountText(name, value) {
+  if (value === null) return "–";
+  return name === "money" ? moneyText(value) : Math.round(value).toLocaleString("en");
+}
+
+/** The amounts of each stage that a model or a server works on, expected and at most. */
+function costTable({ stages }) {
+  const rows = stages.flatMap(({ stage, model, amounts }) => [
+    element("tr", {}, element("th", { scope: "rowgroup", colspan: 3 }, stage, " with ", label(model, 120))),
+    ...Object.entries(AMOUNTS)
+      .filter(([name]) => name in amounts)
+      .map(([name, heading]) =>
+        element("tr", {}, element("th", { scope: "row" }, heading), ...["expected", "most"].map((kind) => element("td", {}, amountText(name, amounts[name][kind])))),
+      ),
+  ]);
+  const head = ["", "expected", "at most"].map((name) => (name ? element("th", { scope: "col" }, name) : element("td", {})));
+  return element("table", {}, element("thead", {}, element("tr", {}, head)), element("tbody", {}, rows));
+}
+
+/** Asks whether to start; resolves to the answer. */
+function agreed(warnings, estimate) {
+  const dialog = byId("confirm");
+  const reasons = estimate.reasons.map((reason) => `${reason[0].toUpperCase()}${reason.slice(1)}.`);
+  byId("confirm-reasons").replaceChildren(...[...warnings, ...reasons].map((line) => element("p", {}, visible(line))));
+  byId("confirm-costs").replaceChildren(element("p", { class: "quiet" }, estimateText(estimate)), costTable(estimate));
+  dialog.returnValue = "";
+  dialog.showModal();
+  return new Promise((resolve) => dialog.addEventListener("close", () => resolve(dialog.returnValue === "start"), { once: true }));
+}
+
+// --- asking
+
+/** Shows problems above the form, and brings them into view. */
+function showProblems(boxes) {
+  const place = byId("form-problem");
+  place.replaceChildren(...boxes);
+  if (boxes.length > 0) place.scrollIntoView({ block: "nearest" });
+}
+
+const FIELDS = { model: "Model", judge: "Judge" };
+
+async function ask(event) {
+  event.preventDefault();
+  const button = byId("start");
+  if (button.disabled) return;
+  showProblems([]);
+  for (const field of Object.keys(FIELDS)) byId(field).removeAttribute("aria-invalid");
+  const body = requestBody();
+  if (body.strategies.length === 0 || body.measures.length === 0) {
+    showProblems([problemBox(`Choose at least one ${body.strategies.length === 0 ? "strategy" : "measure"}.`)]);
+    return;
+  }
+  button.disabled = true;
+  button.textContent = "Checking…";
+  try {
+    await checkAndAsk(body);
+  } catch (error) {
+    showProblems([problem(error)]);
+  }
+  button.disabled = false;
+  button.textContent = "Start";
+}
+
+async function checkAndAsk(body) {
+  const { problems, warnings } = await post("/api/check", body);
+  if (problems.length > 0) {
+    for (const one of problems) byId(one.field).setAttribute("aria-invalid", "true");
+    showProblems(problems.map((one) => problemBox(`${FIELDS[one.field]}: ${one.message}`, one.details)));
+    return;
+  }
+  const estimate = await post("/api/estimate", body);
+  if (warnings.length + estimate.reasons.length > 0 && !(await agreed(warnings, estimate))) return;
+  const job = await post("/api/ask", body);
+  location.hash = `job=${job.id}&of=${2 * body.num_answers}`;
+}

@@ -1,0 +1,176 @@
+/** A finished question or a run of several, by one of its judges. */
+
+import { shareText } from "./bits.js";
+import { download, get, options, post } from "./client.js";
+import { save } from "./csv.js";
+import { cut, element, label, visible } from "./dom.js";
+import { groupingChoice } from "./grouping.js";
+import { problem, problemBox } from "./live.js";
+import { questionPanel, scoreText } from "./question.js";
+import { groupsCsv, wordsCsv } from "./rows.js";
+
+const QUESTIONS_PAGE = 50;
+
+/** The address of a run, or of one of its questions, by the judge that is shown. */
+function address(run, place = {}) {
+  const parts = Object.entries({ judge: run.scoring, ...place }).filter(([, value]) => value !== "" && value !== null);
+  return `#run=${run.id}${parts.map(([name, value]) => `&${name}=${value}`).join("")}`;
+}
+
+/** Fetches a run and, if one is named or it has no other, a question: `run`, `view` or null, its `index`, and whether answers can be grouped by `meaning`. */
+export async function loadRun(id, { question = null, offset = 0, judge = "" }) {
+  const run = await get(`/api/runs/${id}?offset=${offset}&limit=${QUESTIONS_PAGE}&judge=${judge}`);
+  const index = question ?? (run.total === 1 ? 0 : null);
+  if (index === null) return { run, view: null, index, offset, meaning: false };
+  const [view, { meaning }] = await Promise.all([get(`/api/runs/${id}/questions/${index}?judge=${judge}`), options()]);
+  return { run, view, index, offset, meaning };
+}
+
+export const runPage = (opened) => (opened.view === null ? runView(opened.run, opened.offset) : questionView(opened));
+
+export function questionView({ run, index, view, meaning }) {
+  const at = `/api/runs/${run.id}/questions/${index}`;
+  const groups = { spelling: view.groups };
+  const regroup = async () => {
+    groups.meaning ??= choice.chosen === "meaning" ? (await choice.waitFor(() => get(`${at}/groups`)))?.groups : undefined;
+    panel.regroup(groups[choice.chosen]);
+  };
+  const choice = groupingChoice(meaning, regroup);
+  const guessesOf = (summary, answer) => get(`${at}/guesses?summary=${summary}&answer=${answer}&judge=${run.scoring}`);
+  const panel = questionPanel(view, { grouping: choice.element, guessesOf, unrecorded });
+  if (choice.chosen === "meaning") regroup();
+  return element(
+    "div",
+    { class: "question", "data-run": run.id },
+    backTo(run),
+    element("h2", {}, label(view.text, 500)),
+    view.problems.map(({ message, details }) => problemBox(message, details)),
+    ...(view.answers.length === 0 ? [element("p", { class: "quiet" }, "There are no answers, so there is nothing to show.")] : [judgeChoice(run, { question: index }), panel, exports(run, view)]),
+  );
+}
+
+const unrecorded = () => ["This was not recorded when this summary was scored. Questions asked on this page record it."];
+
+/** Buttons that export the run and, given the view of one question, its answers and words. */
+function exports(run, view = null) {
+  const message = element("span", { class: "problem", role: "alert" });
+  const saving = (form) => () => {
+    message.textContent = "";
+    download(`/api/runs/${run.id}/export?format=${form}&judge=${run.scoring}`, `selfreflect-${run.id}.${form}`).catch((error) => (message.textContent = error.message));
+  };
+  const button = (form, text) => element("button", { type: "button", class: "small", onclick: saving(form) }, text);
+  const rows = (text, name, csv) => element("button", { type: "button", class: "small", onclick: () => save(name, csv(view)) }, text);
+  const ofView = view === null ? [] : [rows("answers as CSV", "answers.csv", groupsCsv), rows("words as CSV", "words.csv", wordsCsv)];
+  return element("p", { class: "exports" }, "Export", button("json", "records as JSON"), button("csv", "scores as CSV"), ofView, message);
+}
+
+const backTo = (run) => (run.total === 1 ? null : element("p", {}, element("a", { href: address(run) }, "all questions of ", label(run.name, 80))));
+
+function runView(run, offset) {
+  const informed = run.strategies.some((one) => one.told.n > 0);
+  const scored = !informed || run.strategies.some((one) => one.n > 0);
+  const heads = ["strategy", ...(informed ? ["tells", "95% interval", "questions"] : []), ...(scored ? ["mean score", "95% interval", "scored"] : [])];
+  const cells = ({ mean, low, high, n, told }) => [
+    ...(informed ? [...estimateCells([told.share, told.low, told.high], shareText), `${told.n} of ${run.total}`] : []),
+    ...(scored ? [...estimateCells([mean, low, high], scoreText), `${n} of ${run.total}`] : []),
+  ];
+  const head = heads.map((name) => element("th", { scope: "col" }, name));
+  const rows = run.strategies.map((one) =>
+    element(
+      "tr",
+      {},
+      element("th", { scope: "row" }, label(one.name)),
+      cells(one).map((text) => element("td", {}, text)),
+    ),
+  );
+  const about = [informed ? "share of what the sampled answers tell" : null, scored ? "score: 0 is perfect, lower is better" : null];
+  const caption = informed ? about.filter((part) => part !== null).join("; ") : "0 is perfect, lower is better";
+  const scores = element("table", {}, element("caption", {}, caption), element("thead", {}, element("tr", {}, head)), element("tbody", {}, rows));
+  return element(
+    "div",
+    { class: "run" },
+    element("h2", {}, label(run.name)),
+    judgeChoice(run),
+    run.strategies.length > 0 ? element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Strategies" }, scores) : element("p", {}, "Nothing has been summarised yet."),
+    element("h3", {}, "Questions"),
+    questionTable(run),
+    pages(run, offset),
+    exports(run),
+  );
+}
+
+let choices = 0;
+
+/** The judges of a run: which one is shown, and a form that adds one. */
+function judgeChoice(run, place = {}) {
+  const id = `judge-${(choices += 1)}`;
+  const name = (one, index) => cut(visible(`${one.judge || "no judge yet"}${index === 0 && run.scorings.length > 1 ? " (main)" : ""}`), 120);
+  const entries = run.scorings.map((one, index) => element("option", { value: one.id, selected: one.id === run.scoring }, name(one, index)));
+  const select = element("select", { id }, entries);
+  select.addEventListener("change", () => (location.hash = address({ ...run, scoring: select.value }, place)));
+  const shown = run.judge.length > 0 ? run.judge.join("; ") : run.scorings[0].judge;
+  const several = [element("label", { for: id, class: "quiet" }, "Judge"), select];
+  const one = shown ? [element("span", { class: "quiet" }, "judge: ", label(shown, 300))] : [];
+  const adding = run.strategies.length > 0 ? addJudge(run, `${id}-name`) : null;
+  return element("div", { class: "judges" }, run.scorings.length > 1 ? several : one, adding);
+}
+
+function addJudge(run, id) {
+  const input = element("input", { id, list: "models", required: true, maxlength: 200, autocomplete: "off", spellcheck: "false" });
+  const message = element("div", { class: "said", role: "alert" });
+  const button = element("button", { type: "button", class: "small" }, "Score with this judge");
+  const send = async () => {
+    if (input.value.trim() === "" || button.disabled) return;
+    message.replaceChildren();
+    button.disabled = true;
+    try {
+      const job = await post(`/api/runs/${run.id}/judges`, { judge: input.value.trim() });
+      location.hash = `job=${job.id}`;
+    } catch (error) {
+      message.replaceChildren(problem(error));
+    }
+    button.disabled = false;
+  };
+  button.addEventListener("click", send);
+  input.addEventListener("keydown", (event) => {
+    if (event.key === "Enter") send();
+  });
+  const parts = [element("label", { for: id }, "Model that judges"), input, button, message];
+  return element("details", { class: "add-judge" }, element("summary", {}, "Add a judge"), element("div", {}, parts));
+}
+
+const estimateCells = ([mean, low, high], text) => [mean === null ? "–" : text(mean), low === null ? "–" : `${text(low)} to ${text(high)}`];
+
+function questionTable(run) {
+  const informed = run.questions.some((one) => one.shares.some((share) => share !== null));
+  const cell = (one, place) => {
+    const [share, score] = [one.shares[place], one.scores[place]];
+    const scoreShown = score === null ? "–" : scoreText(score);
+    if (!informed) return scoreShown;
+    return [share === null ? "–" : shareText(share), score === null ? null : element("span", { class: "below" }, scoreShown)];
+  };
+  const names = run.strategies.map((one) => element("th", { scope: "col" }, label(one.name, 40)));
+  const rows = run.questions.map((one) =>
+    element(
+      "tr",
+      {},
+      element("th", { scope: "row" }, element("a", { href: address(run, { question: one.index }) }, label(one.question, 160))),
+      one.scores.map((_, place) => element("td", {}, cell(one, place))),
+    ),
+  );
+  const head = element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "question"), names));
+  return element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Questions" }, element("table", {}, head, element("tbody", {}, rows)));
+}
+
+function pages(run, offset) {
+  if (run.total <= QUESTIONS_PAGE) return null;
+  const link = (to, text) => element("a", { href: address(run, { offset: to }) }, text);
+  const last = Math.min(offset + QUESTIONS_PAGE, run.total);
+  return element(
+    "p",
+    { class: "pages" },
+    offset > 0 ? link(Math.max(0, offset - QUESTIONS_PAGE), "earlier") : null,
+    ` ${offset + 1} to ${last} of ${run.total} `,
+    last < run.total ? link(last, "later") : null,
+  );
+}

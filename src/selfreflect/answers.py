@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
-from selfreflect.models.base import Generator, Refusal, Reply, Request, Sampling, as_done, seed_for
+from msgspec.structs import replace
+
+from selfreflect.models.base import (
+    Completion,
+    Generator,
+    Refusal,
+    Reply,
+    Request,
+    Sample,
+    Sampling,
+    as_drawn,
+    seed_for,
+)
 from selfreflect.prompts import Prompts
-from selfreflect.records import AnswerSet, Failure, Question
+from selfreflect.records import AnswerSample, AnswerSet, Failure, Question, dump_line
 
 
 def draw_answers(
@@ -21,13 +34,22 @@ def draw_answers(
     seed: int = 0,
     thinking: bool = False,
     batch_questions: int = 8,
-) -> Iterator[AnswerSet | Failure]:
+    earlier: Mapping[str, Sequence[AnswerSample]] | None = None,
+) -> Iterator[AnswerSample | AnswerSet | Failure]:
     """Sample ``2 * num_answers`` answers per question: the first half is masked, the second conditions.
 
     Questions are sent in batches of ``batch_questions``. Batches come in order; within a batch, results come
     as the generator finishes them. Seeds depend only on the question's id, so neither batching nor resuming a
     run changes the answers.
+
+    Before its answer set, a question gives an answer sample for each answer that is there while others are
+    still to come, as far as the generator tells.
+
+    Args:
+        earlier: by the id of a question, samples that were drawn before. Those of the same request to the
+            same model are not drawn again.
     """
+    earlier = earlier or {}
     for start in range(0, len(questions), batch_questions):
         batch = questions[start : start + batch_questions]
         requests = [
@@ -40,8 +62,43 @@ def draw_answers(
             )
             for question in batch
         ]
-        for index, reply in as_done(generator, requests):
-            yield _record(batch[index], requests[index], reply, generator, seed)
+        digests = [_digest(request, generator) for request in requests]
+        for index, question in enumerate(batch):
+            samples = _of_request(earlier.get(question.id, ()), requests[index], digests[index])
+            requests[index] = replace(requests[index], earlier=samples)
+        for index, event in as_drawn(generator, requests):
+            if isinstance(event, Sample):
+                yield _answer_sample(batch[index], event, digests[index])
+            else:
+                yield _record(batch[index], requests[index], event, generator, seed)
+
+
+def _digest(request: Request, generator: Generator) -> str:
+    """Identify what is asked of which model, to the last setting."""
+    what = dump_line([request, generator.name, generator.revision])
+    return hashlib.sha256(what.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _of_request(samples: Iterable[AnswerSample], request: Request, digest: str) -> tuple[Sample, ...]:
+    """Those of some stored samples that belong to this request, in its order."""
+    own = []
+    for one in samples:
+        if one.request == digest and one.index < request.n:
+            completion = Completion(text=one.text, finish=one.finish, tokens=one.tokens)
+            own.append(Sample(index=one.index, completion=completion, closes_trace=one.closes_trace))
+    return tuple(sorted(own, key=lambda sample: sample.index))
+
+
+def _answer_sample(question: Question, sample: Sample, digest: str) -> AnswerSample:
+    return AnswerSample(
+        question_id=question.id,
+        index=sample.index,
+        text=sample.completion.text,
+        finish=sample.completion.finish,
+        tokens=sample.completion.tokens,
+        closes_trace=sample.closes_trace,
+        request=digest,
+    )
 
 
 _UNUSABLE: dict[Literal["unclosed_reasoning", "content_filter"], str] = {

@@ -37,6 +37,10 @@ FailureKind = Literal[
     "strategy",  # a user's strategy raised, or did not return a string
 ]
 
+Finish = Literal["stop", "length", "unclosed_reasoning", "refused", "content_filter"]
+"""How a completion ended. Servers alone report ``refused`` (the text says why the model declined) and
+``content_filter``."""
+
 RETRIED: tuple[FailureKind, ...] = ("backend", "empty", "strategy")
 """Kinds that may succeed when tried again. The others follow from the texts and settings."""
 
@@ -144,6 +148,21 @@ class AnswerSet(_Shown, frozen=True, kw_only=True):
             yield f"{len(group)}x", answers[group[0]]
         yield "model", self.model or None
         yield "truncated", self.truncated or None
+
+
+class AnswerSample(Record, frozen=True, kw_only=True):
+    """One answer of a question whose other answers are still to be drawn."""
+
+    question_id: str
+    index: Count
+    """Its place among the answers of the question."""
+    text: str
+    finish: Finish
+    tokens: Count = 0
+    closes_trace: bool = False
+    """Whether it ended a reasoning trace that the prompt had begun."""
+    request: str
+    """Digest of what was asked of which model. Answers to anything else are not used."""
 
 
 class SamplingCheck(Record, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,15 @@ def content(out: Path, name: str) -> bytes:
     return (out / name).read_bytes() if (out / name).exists() else b""
 
 
+def content_of_partial(out: Path) -> int:
+    """Bytes of the answers of questions that are not finished."""
+    total = 0
+    for file in (out / "partial").glob("*"):
+        with suppress(FileNotFoundError):
+            total += file.stat().st_size
+    return total
+
+
 def lines(out: Path) -> int:
     return sum(content(out, name).count(b"\n") for name in DATA)
 
@@ -113,9 +123,9 @@ def is_torn(out: Path) -> bool:
 
 
 def live(lives: Lives, out: Path, seconds: float, chance: random.Random) -> int:
-    """One life and its end: anywhere between the start and the end of a whole one, among its records, or in
-    the middle of a write."""
-    when = chance.choices(("anywhere", "working", "writing"), (5, 5, 4))[0]
+    """One life and its end: anywhere between the start and the end of a whole one, among its records, while a
+    question has some of its answers, or in the middle of a write."""
+    when = chance.choices(("anywhere", "working", "drawing", "writing"), (5, 4, 2, 4))[0]
     had, records, delay, limit = lines(out), chance.randint(1, 6), 0.0, 0
     if when == "writing":
         open_ends = [(len(content(out, name)), len(content(lives.calm, name))) for name in DATA]
@@ -126,12 +136,13 @@ def live(lives: Lives, out: Path, seconds: float, chance: random.Random) -> int:
     if when != "writing":
         deadline = time.monotonic() + 60
         while (
-            when == "working"
+            when in ("working", "drawing")
+            and not (when == "drawing" and content_of_partial(out))
             and lines(out) < min(had + records, lines(lives.calm))
             and time.monotonic() < deadline
         ):
             time.sleep(0.001)
-        delay = chance.uniform(0, 0.02 if when == "working" else seconds)
+        delay = chance.uniform(0, {"working": 0.02, "drawing": 0.002}.get(when, seconds))
         time.sleep(delay)
         os.kill(pid, signal.SIGKILL)
     status = lives.end()
@@ -193,7 +204,7 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lives]:
         folder / "q.jsonl", "\n".join(json.dumps({"question": f"{LONG}{text}"}) for text in QUESTIONS)
     )
     model = tiny.save(folder / "model", "llama", max_position_embeddings=1200)
-    sizes = "--num-answers 4 --num-samples 2 --max-new-tokens 6 --summary-tokens 8"
+    sizes = "--num-answers 4 --num-samples 2 --max-new-tokens 6 --summary-tokens 8 --batch-size 3"
     models = f"--model {model} --judge {model} --device cpu"
     command = f"run --questions {questions} {models} --strategies {STRATEGIES} {sizes}"
     with Lives(folder, command.split()) as worker:
@@ -207,6 +218,7 @@ def test_a_run_that_is_killed_again_and_again_equals_one_that_was_not(
     """The kernel has to end ``torn_writes`` lives inside a write, besides those that are killed."""
     chance, ends, torn, progress = random.Random(SEED), Counter[int](), 0, set()
     print(f"seed {SEED}")
+    halves = 0
     seconds = whole_life(lives, tmp_path / "killed-0")
     finished, out = 1, tmp_path / "killed-1"
     while ends[-signal.SIGKILL] < kills or torn < torn_writes:
@@ -214,6 +226,7 @@ def test_a_run_that_is_killed_again_and_again_equals_one_that_was_not(
         assert status < 0 or status == WITH_FAILURES, out.with_suffix(".log").read_text()
         ends[status] += 1
         torn += is_torn(out)
+        halves += content_of_partial(out) > 0
         progress.add((out, lines(out)))
         if lines(out) == lines(lives.calm):
             whole_life(lives, out)
@@ -221,6 +234,7 @@ def test_a_run_that_is_killed_again_and_again_equals_one_that_was_not(
             out = tmp_path / f"killed-{finished}"
     whole_life(lives, out)
     assert len(progress) > kills // 2, "the kills hit runs that were making progress"
+    assert halves, "a kill left a question with some of its answers"
     assert {failure.kind for failure in Run.load(lives.calm).failures} == {"too_long", "strategy"}
 
 

@@ -70,8 +70,8 @@ def test_an_error_of_a_worker_keeps_its_class_its_message_and_what_was_done_befo
     Outcome().raise_error()
     config = load_config(None, {"answers": {"model": str(tmp_path / "none")}})
     worker = StageWorker(StageSpec("answers", config, load_prompts(), ExecutionOptions(device="cpu")))
-    failed = worker([StageTask(question=Question(id="q", text="?"))])
-    assert (failed.results, failed.facts) == ([], None)
+    [failed] = worker.outcomes([StageTask(question=Question(id="q", text="?"))])
+    assert (failed.results, failed.facts) == ((), None)
     with pytest.raises(BackendError, match="is not a directory with a model"):
         failed.raise_error()
 
@@ -88,7 +88,7 @@ def test_a_server_that_gives_up_halfway_costs_no_answer_that_was_there(tmp_path:
             StageSpec("answers", config, load_prompts(), ExecutionOptions(max_connections=1))
         )
         tasks = tuple(StageTask(question=Question(id=f"{number}", text=f"{number}?")) for number in range(4))
-        outcome = worker(tasks)
-    assert [result.question_id for result in outcome.results] == ["0", "1"]
+        *done, last = worker.outcomes(tasks)
+    assert [result.question_id for outcome in done for result in outcome.results] == ["0", "1"]
     with pytest.raises(BackendError, match="401"):
-        outcome.raise_error()
+        last.raise_error()

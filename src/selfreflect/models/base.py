@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, Protocol
 
 from selfreflect.errors import BackendError, excerpt
-from selfreflect.records import FailureKind, Record
+from selfreflect.records import FailureKind, Finish, Record
 
 Role = Literal["system", "user", "assistant"]
-Finish = Literal["stop", "length", "unclosed_reasoning", "refused", "content_filter"]
-"""Servers alone report ``refused`` (the text says why the model declined) and ``content_filter``."""
 
 
 class Message(Record, frozen=True, kw_only=True):
@@ -35,6 +33,23 @@ class Sampling(Record, frozen=True, kw_only=True):
     max_new_tokens: int = 256
 
 
+class Completion(Record, frozen=True, kw_only=True):
+    text: str
+    """What the model said, without reasoning trace, special tokens and surrounding white space."""
+    finish: Finish
+    tokens: int
+
+
+class Sample(Record, frozen=True, kw_only=True):
+    """One completion of a request that wants several, before the others are there."""
+
+    index: int
+    """Its place in the reply."""
+    completion: Completion
+    closes_trace: bool = False
+    """Whether it ends a reasoning trace that the prompt began, where only the text shows that."""
+
+
 class Request(Record, frozen=True, kw_only=True):
     """``n`` completions of one conversation. The same request with the same seed gives the same texts,
     whatever it is batched with."""
@@ -46,13 +61,14 @@ class Request(Record, frozen=True, kw_only=True):
     """Specific to the question and the step: two requests with one seed share their random numbers."""
     thinking: bool = False
     """Whether a reasoning model may think first. Its trace is removed from the reply either way."""
+    earlier: tuple[Sample, ...] = ()
+    """Completions that are there already. They go into the reply, and only the others are drawn."""
 
-
-class Completion(Record, frozen=True, kw_only=True):
-    text: str
-    """What the model said, without reasoning trace, special tokens and surrounding white space."""
-    finish: Finish
-    tokens: int
+    @property
+    def missing(self) -> list[int]:
+        """Places in the reply that ``earlier`` leaves open, in order."""
+        taken = {sample.index for sample in self.earlier}
+        return [index for index in range(self.n) if index not in taken]
 
 
 class Reply(Record, frozen=True, kw_only=True):
@@ -95,10 +111,30 @@ def as_done(generator: Generator, requests: Sequence[Request]) -> Iterator[tuple
     Raises:
         BackendError: the generator does not give one result per request, or gives up.
     """
-    stream = getattr(generator, "stream", None)
+    return results_of(as_drawn(generator, requests))
+
+
+def results_of(
+    events: Iterable[tuple[int, Sample | Reply | Refusal]],
+) -> Iterator[tuple[int, Reply | Refusal]]:
+    """Leave out the samples that precede a reply."""
+    for index, event in events:
+        if not isinstance(event, Sample):
+            yield index, event
+
+
+def as_drawn(
+    generator: Generator, requests: Sequence[Request]
+) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
+    """Like :func:`as_done`, with each completion that a reply still waits for as a ``Sample`` of its own, if
+    the generator has a ``stream_samples`` method."""
+    stream = getattr(generator, "stream_samples", None) or getattr(generator, "stream", None)
     results = stream(requests) if stream else enumerate(generator.generate(requests))
     missing = set(range(len(requests)))
     for index, result in results:
+        if isinstance(result, Sample):
+            yield index, result
+            continue
         if index not in missing:
             raise BackendError(
                 f"generator {excerpt(generator.name)} gave more replies than the {len(requests)} requests"

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from selfreflect.errors import ConfigError, excerpt, nearest
-from selfreflect.models.base import Completion, Refusal, Reply, Request
+from selfreflect.models.base import Completion, Refusal, Reply, Request, Sample, results_of
 from selfreflect.models.reasoning import UnclosedReasoningError, split_reasoning
 from selfreflect.models.spec import PREFIXES, ModelSpec
 from selfreflect.plugins import error_text, load_function
@@ -66,27 +66,40 @@ class FunctionGenerator:
 
     def generate(self, requests: Sequence[Request]) -> list[Reply | Refusal]:
         """One reply or refusal per request, in order."""
-        return [self._answer(request) for request in requests]
+        results = dict(self.stream(requests))
+        return [results[index] for index in range(len(requests))]
 
     def stream(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply | Refusal]]:
         """The results as they are done, each with the index of its request."""
-        for index, request in enumerate(requests):
-            yield index, self._answer(request)
+        return results_of(self.stream_samples(requests))
 
-    def _answer(self, request: Request) -> Reply | Refusal:
-        texts: list[str] = []
-        while len(texts) < request.n:
+    def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
+        """Like :meth:`stream`, with the texts of each call before the last one of their request."""
+        for index, request in enumerate(requests):
+            for event in self._answer(request):
+                yield index, event
+
+    def _answer(self, request: Request) -> Iterator[Sample | Reply | Refusal]:
+        completions = [sample.completion for sample in request.earlier]  # which calls gave in order
+        while len(completions) < request.n:
             try:
-                returned = self._call(request, len(texts))
+                returned = self._call(request, len(completions))
             except Exception as error:  # arbitrary code: an error in it must cost one question only
-                return self._refusal(f"raised {error_text(error, self._file)}")
+                yield self._refusal(f"raised {error_text(error, self._file)}")
+                return
             more = [returned] if isinstance(returned, str) else returned
             if not isinstance(more, list | tuple) or not all(isinstance(text, str) for text in more):
-                return self._refusal(f"returned {excerpt(returned)} instead of a text or a list of texts")
+                yield self._refusal(f"returned {excerpt(returned)} instead of a text or a list of texts")
+                return
             if not more:
-                return self._refusal("returned an empty list")
-            texts += more
-        return Reply(completions=tuple(_completion(text) for text in texts[: request.n]))
+                yield self._refusal("returned an empty list")
+                return
+            first = len(completions)
+            completions += [_completion(text) for text in more[: request.n - first]]
+            if len(completions) < request.n:
+                for index, completion in enumerate(completions[first:], first):
+                    yield Sample(index=index, completion=completion)
+        yield Reply(completions=tuple(completions))
 
     def _call(self, request: Request, done: int) -> object:
         """Ask for the texts that are missing, after ``done`` of them."""

@@ -367,13 +367,14 @@ class RequestCounter:
         return [self._reply(request) for request in requests]
 
     def _reply(self, request: Request) -> Reply:
-        most_calls = request.n if self._chat is None else 1
+        most_calls = len(request.missing) if self._chat is None else 1
         prompt = prompt_tokens(self._chat, request.messages, request.thinking)
         limit = request.sampling.max_new_tokens
         self.calls += Amount(1, most_calls)
-        self.completions += request.n
+        to_draw = len(request.missing)
+        self.completions += to_draw
         self.prompt_tokens += Amount(prompt.expected, (prompt * most_calls).most)
-        self.most_completion_tokens += request.n * limit
+        self.most_completion_tokens += to_draw * limit
         texts = [_placeholder(limit) for _ in range(request.n)]
         return Reply(completions=tuple(Completion(text=text, finish="stop", tokens=0) for text in texts))
 

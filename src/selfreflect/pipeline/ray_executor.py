@@ -33,7 +33,14 @@ from selfreflect.errors import (
     excerpt,
     rebuild_error,
 )
-from selfreflect.pipeline.stages import Outcome, StageSpec, StageTask, StageWorker, split_into_batches
+from selfreflect.pipeline.stages import (
+    Outcome,
+    StageSpec,
+    StageTask,
+    StageWorker,
+    split_into_batches,
+    without_results,
+)
 
 TRIES = 4
 """Attempts at a batch, or at loading a model, before the run ends."""
@@ -226,13 +233,14 @@ def work(ray: Any, spec: StageSpec, tasks: Sequence[StageTask]) -> Iterator[Outc
             under_way[actor.load.remote(spec, str(Path.cwd()))] = (actor, None)
         to_start = 0
         [ready], _ = ray.wait(list(under_way), num_returns=1)
-        actor, number = under_way.pop(ready)
+        actor, number = under_way[ready]
         try:
-            outcome = ray.get(ready)
+            outcome = _next_outcome(ray, ready)
         except ray.exceptions.RayError as error:
             in_actor = isinstance(error, ray.exceptions.RayTaskError)
             if in_actor and not isinstance(error.cause, ray.exceptions.RayError):
                 raise  # a bug, which keeps its traceback
+            del under_way[ready]
             losses[number] += 1
             if number is None and losses[None] == TRIES + actors:
                 raise BackendError(
@@ -249,14 +257,32 @@ def work(ray: Any, spec: StageSpec, tasks: Sequence[StageTask]) -> Iterator[Outc
                 waiting.appendleft(number)
             to_start = 1
             continue
+        if outcome is not None:
+            assert number is not None  # loading has no outcome
+            batches[number] = without_results(batches[number], outcome.results)
+            yield outcome
+            continue
+        del under_way[ready]
         if number is None:
             losses[None] = 0
         else:
             to_come -= 1
-            yield outcome
         if waiting:
             number = waiting.popleft()
-            under_way[actor.work.remote(batches[number])] = (actor, number)
+            stream = actor.work.options(num_returns="streaming").remote(batches[number])
+            under_way[stream] = (actor, number)
+
+
+def _next_outcome(ray: Any, ready: Any) -> Outcome | None:
+    """The next outcome of a batch, None at its end or where a model was loaded. Raises what Ray raises."""
+    if isinstance(ready, ray.ObjectRef):
+        ray.get(ready)
+        return None
+    try:
+        outcome: Outcome = ray.get(next(ready))
+    except StopIteration:
+        return None
+    return outcome
 
 
 class Actor:
@@ -267,8 +293,8 @@ class Actor:
             os.chdir(directory)  # relative paths of models and modules of strategies mean the same here
         self._worker = StageWorker(spec)
 
-    def work(self, tasks: Sequence[StageTask]) -> Outcome:
-        return self._worker(tasks)
+    def work(self, tasks: Sequence[StageTask]) -> Iterator[Outcome]:
+        yield from self._worker.outcomes(tasks)
 
 
 @contextmanager

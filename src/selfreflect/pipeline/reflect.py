@@ -23,7 +23,7 @@ from selfreflect.pipeline.options import ExecutionOptions, Quiet
 from selfreflect.pipeline.reflect_cases import Case, is_frame, make_cases
 from selfreflect.pipeline.stages import ModelStage, StageFn, StageSpec, StageTask, stage_fn, strategy_names
 from selfreflect.prompts import load_prompts
-from selfreflect.records import AnswerSet, Controls, Failure, Information, Score, Stage, Summary
+from selfreflect.records import AnswerSample, AnswerSet, Controls, Failure, Information, Score, Stage, Summary
 from selfreflect.report.reflection import Reflection, Reflections
 from selfreflect.report.run_records import RunRecords
 from selfreflect.strategies import load_strategy
@@ -266,6 +266,8 @@ class _Reflector:
         by_id = {draft.case.question.id: draft for draft in drafts}
         for results in self._work[stage]([task(draft) for draft in drafts]):
             for result in results:
+                if isinstance(result, AnswerSample):  # which its answer set will hold
+                    continue
                 by_id[result.question_id].add(result)
 
 

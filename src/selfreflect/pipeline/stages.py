@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from dataclasses import replace as replace_field
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -24,6 +23,7 @@ from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet, Work
 from selfreflect.pipeline.watched import WatchedGenerator, watched_judge
 from selfreflect.prompts import Prompts
 from selfreflect.records import (
+    AnswerSample,
     AnswerSet,
     Controls,
     Failure,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 ModelStage = Literal["answers", "summaries", "scores"]
 """A stage that needs a model."""
 
-Result: TypeAlias = AnswerSet | Summary | Score | Information | Controls | Failure
+Result: TypeAlias = AnswerSample | AnswerSet | Summary | Score | Information | Controls | Failure
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,8 @@ class StageTask(Record, frozen=True, kw_only=True):
     question: Question
     strategies: tuple[str, ...] = ()
     """Names of the strategies to summarise with."""
+    samples: tuple[AnswerSample, ...] = ()
+    """Answers from before an interruption, where others are still to be drawn."""
     answers: AnswerSet | None = None
     summaries: tuple[Summary, ...] = ()
     """Summaries to score."""
@@ -108,12 +110,35 @@ def count_results(results: Sequence[Result]) -> int:
     """How much of the sizes of their tasks results make up."""
     names: dict[str, set[str]] = {}
     for result in results:
+        if isinstance(result, AnswerSample):
+            continue
         of_question = names.setdefault(result.question_id, set())
         if isinstance(result, Score | Information):
             of_question.add(result.summary)
         elif isinstance(result, Summary | Failure):
             of_question.add(result.name)
     return sum(max(1, len(of_question)) for of_question in names.values())
+
+
+def without_results(tasks: Sequence[StageTask], results: Sequence[Result]) -> list[StageTask]:
+    """What is left of some tasks after these results of them."""
+    samples: dict[str, list[AnswerSample]] = {}
+    done: dict[str, set[str]] = {}
+    for result in results:
+        if isinstance(result, AnswerSample):
+            samples.setdefault(result.question_id, []).append(result)
+        else:
+            name = result.name if isinstance(result, Summary | Failure) else ""
+            done.setdefault(result.question_id, set()).add(name)
+    left = []
+    for task in tasks:
+        names = done.get(task.question.id, set())
+        strategies = tuple(name for name in task.strategies if name not in names)
+        if names and not strategies:  # answers come together, as do the measures of a question
+            continue
+        known = (*task.samples, *samples.get(task.question.id, ()))
+        left.append(replace(task, strategies=strategies, samples=known))
+    return left
 
 
 StageFn: TypeAlias = Callable[[Sequence[StageTask]], Iterator[list[Result]]]
@@ -142,7 +167,7 @@ def _generate(
 
 def _draw_answers(
     spec: StageSpec, generator: Generator, tasks: Sequence[StageTask]
-) -> Iterator[AnswerSet | Failure]:
+) -> Iterator[AnswerSample | AnswerSet | Failure]:
     config = spec.config.answers
     sampling = Sampling(
         temperature=config.temperature, top_p=config.top_p, max_new_tokens=config.max_new_tokens
@@ -156,6 +181,7 @@ def _draw_answers(
         seed=config.seed,
         thinking=config.thinking,
         batch_questions=len(tasks),
+        earlier={task.question.id: task.samples for task in tasks},
     )
 
 
@@ -276,17 +302,6 @@ class StageWorker:
                 error = raised
         described = None if error is None else (type(error).__name__, str(error))
         yield Outcome((), self._facts, *self._notes.take(), error=described)
-
-    def __call__(self, tasks: Sequence[StageTask]) -> Outcome:
-        """All results of a batch, or those before an error."""
-        results: list[Result] = []
-        notes: list[str] = []
-        work = WorkDone()
-        for outcome in self.outcomes(tasks):
-            results += outcome.results
-            notes += outcome.notes
-            work += outcome.work
-        return replace_field(outcome, results=results, notes=notes, work=work)
 
 
 class _Notes(Quiet):

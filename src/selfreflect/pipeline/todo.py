@@ -54,7 +54,7 @@ def missing_answers(run: Run) -> list[StageTask]:
     tasks = []
     for key, question in _questions(run).items():
         if key not in run.answers and (key, "") not in final:
-            tasks.append(StageTask(question=question))
+            tasks.append(StageTask(question=question, samples=run.samples(key)))
     return tasks
 
 

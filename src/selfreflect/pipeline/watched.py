@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from selfreflect.models.base import Refusal, Reply, Request, as_done
+from selfreflect.models.base import Refusal, Reply, Request, Sample, as_drawn, results_of
 from selfreflect.pipeline.options import Progress, WorkDone
 
 
@@ -32,13 +32,26 @@ class WatchedGenerator:
 
     def stream(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply | Refusal]]:
         """The results as they are done, each with the index of its request."""
-        self._progress.add(WorkDone(asked=sum(request.n for request in requests)))
-        for index, result in as_done(self._generator, requests):
-            if isinstance(result, Refusal):
-                self._progress.add(WorkDone(asked=-requests[index].n))
-            elif not self._counts_steps:
-                self._progress.add(WorkDone(ended=requests[index].n, tokens=result.tokens))
-            yield index, result
+        return results_of(self.stream_samples(requests))
+
+    def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
+        """Like :meth:`stream`, with the completions that replies still wait for."""
+        to_come = [len(request.missing) for request in requests]
+        tokens = [sum(sample.completion.tokens for sample in request.earlier) for request in requests]
+        self._progress.add(WorkDone(asked=sum(to_come)))
+        for index, event in as_drawn(self._generator, requests):
+            if isinstance(event, Refusal):
+                self._progress.add(WorkDone(asked=-to_come[index]))
+            else:
+                if isinstance(event, Sample):
+                    ended, new_tokens = 1, event.completion.tokens
+                else:
+                    ended, new_tokens = to_come[index], event.tokens - tokens[index]
+                to_come[index] -= ended
+                tokens[index] += new_tokens
+                if not self._counts_steps:
+                    self._progress.add(WorkDone(ended=ended, tokens=new_tokens))
+            yield index, event
 
     def _count_step(self, tokens: int, ended: int) -> None:
         self._progress.add(WorkDone(ended=ended, tokens=tokens))

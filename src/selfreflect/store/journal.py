@@ -51,6 +51,8 @@ class Journal(Generic[R]):
         key: what identifies a record; each key occurs once.
         replaces: whether a later record with the same key may replace this one.
         skip: fields with long lists that are not parsed and read as empty lists, to save time.
+        durable: whether an append waits for the disk. If not, it survives the end of the process, and may
+            not survive that of the machine.
     """
 
     def __init__(
@@ -60,12 +62,15 @@ class Journal(Generic[R]):
         key: Callable[[R], Any],
         replaces: Callable[[R], bool] = lambda record: False,
         skip: Collection[str] = (),
+        *,
+        durable: bool = True,
     ) -> None:
         self.path = path
         self._kind = kind
         self._key = key
         self._replaces = replaces
         self._skip = skip
+        self._durable = durable
         self._length = 0
         """Bytes up to the end of the last record, once the records were read."""
         self._ends_open = False
@@ -140,7 +145,8 @@ class Journal(Generic[R]):
         if self._file is None:
             descriptor = open_regular(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             self._file = FileIO(descriptor, "ab")
-            sync_directory(self.path.parent)
+            if self._durable:
+                sync_directory(self.path.parent)
         extra = self.path.lstat().st_size - self._length
         if extra > 0:
             self._file.truncate(self._length)
@@ -194,7 +200,8 @@ class Journal(Generic[R]):
             rest = memoryview(data)
             while rest:
                 rest = rest[self._file.write(rest) :]
-            os.fsync(self._file.fileno())
+            if self._durable:
+                os.fsync(self._file.fileno())
         except BaseException:
             with suppress(OSError):
                 self.repair()
@@ -209,6 +216,7 @@ class Journal(Generic[R]):
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
+            self._file = None
 
 
 def _name(key: str | tuple[str, ...]) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeGuard
 
 from msgspec import convert, field
 from msgspec.structs import replace
@@ -25,8 +25,10 @@ from msgspec.structs import replace
 from selfreflect.atomic import sync_directory, write_bytes
 from selfreflect.errors import MissingExtraError, StoreError, excerpt
 from selfreflect.records import (
+    RETRIED,
     SCHEMA_VERSION,
     STAGES,
+    AnswerSample,
     AnswerSet,
     Controls,
     Failure,
@@ -43,6 +45,7 @@ from selfreflect.records import (
     metadata_headings,
 )
 from selfreflect.store.journal import Journal, lock, open_regular, parse_line, store_errors
+from selfreflect.store.partial import FOLDER, PartialAnswers
 from selfreflect.text import without_credentials
 
 if TYPE_CHECKING:
@@ -60,7 +63,7 @@ _JUDGES = "judges"
 _FORMAT = "selfreflect-run"
 _SCORING_FORMAT = "selfreflect-scoring"
 
-StoredRecord = Question | AnswerSet | Summary | Score | Information | Controls | Failure
+StoredRecord = Question | AnswerSample | AnswerSet | Summary | Score | Information | Controls | Failure
 
 _LAYOUT: dict[type[Record], tuple[str, Callable[[Any], Any]]] = {
     Question: ("questions.jsonl", lambda record: record.id),
@@ -146,6 +149,7 @@ class Run:
         self._manifests = {"": manifest}
         self._files = {"": journals(path, self._skip)}
         """Record files by scoring; those of the first hold all other records, too."""
+        self._partial: PartialAnswers | None = PartialAnswers(path)
 
     @classmethod
     def open(
@@ -176,6 +180,8 @@ class Run:
             run = cls(path, Manifest() if is_new else _read_manifest(path), stack)
             merged = merge_settings(run.manifest.config, config, path)
             run._prepare("", stack)
+            assert run._partial is not None
+            run._partial.remove(run._settled_questions())
             if folder is not None:
                 run.repairs.append(f"{folder} keeps the earlier records")
             if is_new or merged != run.manifest.config:
@@ -208,6 +214,7 @@ class Run:
     def in_memory(cls, path: str | Path) -> Self:
         """A run without records that never reads or writes ``path``."""
         run = cls(Path(path), Manifest())
+        run._partial = None
         for journal in run._files[""].values():
             journal.records = {}
         return run
@@ -314,6 +321,15 @@ class Run:
                 standing.append(failure)
         return standing
 
+    def samples(self, question: str) -> tuple[AnswerSample, ...]:
+        """The answers that a question without an answer set has so far."""
+        return self._partial.of(question) if self._partial else ()
+
+    def _settled_questions(self) -> list[str]:
+        """Ids of questions that have answers, or that are not asked again."""
+        records = [*self.answers.values(), *self.failures]
+        return [record.question_id for record in records if _settles(record)]
+
     def append(self, record: StoredRecord) -> None:
         """Add one record, which is on disk when this returns. Raises like :meth:`append_all`."""
         self.append_all([record])
@@ -326,14 +342,22 @@ class Run:
                 disk refuses.
         """
         self._check_writable()
+        assert self._partial is not None
         groups: dict[Journal[Any], list[StoredRecord]] = {}
+        settled: list[str] = []
         for record in records:
+            if isinstance(record, AnswerSample):
+                self._partial.append(record)
+                continue
             groups.setdefault(self._journal_of(record), []).append(record)
+            if _settles(record):
+                settled.append(record.question_id)
         # all are encoded before the first is written
         encoded = {journal: journal.encode(group) for journal, group in groups.items()}
         for journal, (added, data) in encoded.items():
             with store_errors(journal.path):
                 journal.append(added, data)
+        self._partial.remove(settled)
 
     def add_in_memory(self, records: Iterable[StoredRecord]) -> None:
         """Add records to this object only."""
@@ -451,6 +475,13 @@ class Run:
         self._manifests[scoring] = manifest
 
 
+def _settles(record: Record) -> TypeGuard[AnswerSet | Failure]:
+    """Whether no more answers are drawn for a question that has this record."""
+    if isinstance(record, Failure):
+        return record.stage == "answers" and record.kind not in RETRIED
+    return isinstance(record, AnswerSet)
+
+
 def journals(
     path: Path, skip: Mapping[type[Record], Collection[str]] | None = None
 ) -> dict[type[Record], Journal[Any]]:
@@ -474,7 +505,7 @@ def count_records(path: Path) -> dict[str, int]:
     """How many lines there are of each kind of record that a directory holds, over all scorings."""
     counts: Counter[str] = Counter()
     for file in _record_files(path):
-        if file.name != MANIFEST:
+        if file.name != MANIFEST and file.parent.name != FOLDER:
             with store_errors(file), os.fdopen(open_regular(file, os.O_RDONLY), "rb") as lines:
                 counts[file.stem] += sum(1 for _ in lines)
     return +counts
@@ -523,7 +554,7 @@ def _unfinished(path: Path) -> list[Path]:
 def _record_files(path: Path) -> list[Path]:
     """The record files in a run directory, and all files of its further scorings."""
     names = [name for name, _ in _LAYOUT.values()]
-    files = [path / name for name in names]
+    files = [path / name for name in names] + PartialAnswers(path).files
     for folder in _scoring_folders(path):
         files += [folder / name for name in (MANIFEST, *names)]
     return [file for file in files if file.exists()]

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tiny_chat import chatml
 
 from selfreflect.errors import BackendError
@@ -15,28 +16,46 @@ from selfreflect.models.vllm.engine import VLLMGenerator
 
 
 class Engine:
-    """Continues prompt p by the tokens of its seed, until told to fail."""
+    """Continues prompt p by the tokens of its seed, until told to fail. The request that came last ends
+    first; each step ends one, and shows another that has not ended."""
 
     model_config = SimpleNamespace(max_model_len=64)
 
     def __init__(self, tokenizer: Any, reason: str = "stop") -> None:
         self.tokenizer = tokenizer
         self.reason = reason
-        self.calls: list[tuple[list[dict[str, list[int]]], list[SimpleNamespace]]] = []
+        self.llm_engine = self
+        self.calls: list[tuple[dict[str, list[int]], SimpleNamespace]] = []
+        self.waiting: list[tuple[str, SimpleNamespace]] = []
+        self.aborted: list[str] = []
 
-    def generate(self, prompts: Any, params: Any, *, use_tqdm: bool) -> list[SimpleNamespace]:
-        self.calls.append((prompts, params))
+    def add_request(self, request_id: str, prompt: dict[str, list[int]], params: SimpleNamespace) -> None:
+        self.calls.append((prompt, params))
+        self.waiting.append((request_id, params))
+
+    def has_unfinished_requests(self) -> bool:
+        return bool(self.waiting)
+
+    def step(self) -> list[SimpleNamespace]:
         if self.reason == "broken":
             raise RuntimeError("a worker died")
-        return [SimpleNamespace(outputs=[self.part(one.seed + i) for i in range(one.n)]) for one in params]
+        key, params = self.waiting.pop()
+        outputs = [SimpleNamespace(request_id=key, finished=True, outputs=self.parts(params.seed))]
+        outputs += [SimpleNamespace(request_id=key, finished=False) for key, _ in self.waiting[:1]]
+        return outputs
 
-    def part(self, seed: int) -> SimpleNamespace:
+    def parts(self, seed: int) -> list[SimpleNamespace]:
         tokens = self.tokenizer.encode(f"answer {seed}", add_special_tokens=False)
-        return SimpleNamespace(token_ids=tokens, finish_reason=self.reason)
+        return [SimpleNamespace(token_ids=tokens, finish_reason=self.reason)]
+
+    def abort_request(self, request_ids: list[str]) -> None:
+        self.aborted += request_ids
 
 
 def generator(monkeypatch: pytest.MonkeyPatch, reason: str = "stop") -> tuple[VLLMGenerator, Engine]:
+    kinds = SimpleNamespace(RequestOutputKind=SimpleNamespace(FINAL_ONLY="final"))
     monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(SamplingParams=SimpleNamespace))
+    monkeypatch.setitem(sys.modules, "vllm.sampling_params", kinds)
     tokenizer = chatml()
     engine = Engine(tokenizer, reason)
     return VLLMGenerator(engine, tokenizer, {"name": "vllm:tiny", "revision": "r"}), engine
@@ -56,18 +75,35 @@ def test_requests_go_to_the_engine_together_and_replies_keep_their_order(monkeyp
     assert [one.text for one in several.completions] == ["answer 7", "answer 8"]
     assert isinstance(too_long, Refusal)
     assert too_long.kind == "too_long"
-    [(prompts, [first, second])] = engine.calls
+    [(_, first), (_, second), (prompt, third)] = engine.calls
+    assert [one.seed for one in (first, second, third)] == [5, 7, 8]
     assert vars(first) == {
-        "n": 1,
         "seed": 5,
         "temperature": 0.5,
         "top_p": 0.9,
         "top_k": 3,
         "min_p": 0.1,
         "max_tokens": 9,
+        "output_kind": "final",
     }
-    assert second.max_tokens == 64 - len(prompts[1]["prompt_token_ids"]), "the window ends there"
-    assert several.prompt_tokens == len(prompts[1]["prompt_token_ids"])
+    assert second.max_tokens == 64 - len(prompt["prompt_token_ids"]), "the window ends there"
+    assert several.prompt_tokens == len(prompt["prompt_token_ids"])
+
+
+def test_each_completion_comes_when_it_has_ended_and_the_others_are_given_up_with_the_stream(monkeypatch):
+    model, engine = generator(monkeypatch)
+    stream = model.stream_samples([ask(seed=5), ask(n=3, seed=7)])
+    events = [next(stream) for _ in range(2)]
+    assert [(index, event.index, event.completion.text) for index, event in events] == [
+        (1, 2, "answer 9"),
+        (1, 1, "answer 8"),
+    ]
+    stream.close()
+    assert len(engine.aborted) == 2
+    earlier = tuple(event for _, event in events)
+    [whole] = model.generate([replace(ask(n=3, seed=7), earlier=earlier)])
+    assert [one.text for one in whole.completions] == ["answer 7", "answer 8", "answer 9"]
+    assert [params.seed for _, params in engine.calls[4:]] == [7]
 
 
 def test_where_nothing_fits_the_engine_is_not_asked(monkeypatch):
@@ -92,9 +128,16 @@ def test_a_completion_that_was_aborted_refuses_its_request(monkeypatch):
 
 def test_an_engine_that_gives_too_few_completions_refuses_its_request(monkeypatch):
     model, engine = generator(monkeypatch)
-    monkeypatch.setattr(engine, "generate", lambda *_, **__: [SimpleNamespace(outputs=[engine.part(0)])])
-    expected = Refusal(kind="backend", message="'vllm:tiny' gave 1 of 2 completions")
+    monkeypatch.setattr(engine, "parts", lambda seed: [])
+    expected = Refusal(kind="backend", message="'vllm:tiny' gave no completion")
     assert model.generate([ask(n=2)]) == [expected]
+
+
+def test_an_engine_that_loses_a_request_is_a_backend_error(monkeypatch):
+    model, engine = generator(monkeypatch)
+    monkeypatch.setattr(engine, "add_request", lambda *_: None)
+    with pytest.raises(BackendError, match="it lost 1 requests"):
+        model.generate([ask()])
 
 
 def test_an_engine_that_breaks_is_a_backend_error(monkeypatch):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from selfreflect.models.base import Refusal, Reply, Request
+from selfreflect.models.base import Refusal, Reply, Request, Sample, results_of
 from selfreflect.models.chat import ChatTokenizer, ends_in_trace, fewest_tokens
 from selfreflect.models.local.decode import Draw, decode
 from selfreflect.models.local.loading import CausalLM, load_causal_lm
@@ -35,6 +35,10 @@ class TokenGenerator(ABC):
 
     def stream(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply | Refusal]]:
         """The results as they are done, each with the index of its request. Raises as :meth:`generate`."""
+        return results_of(self.stream_samples(requests))
+
+    def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
+        """Like :meth:`stream`, with the completions of a request as they end. Raises as :meth:`generate`."""
         refusals: dict[int, Refusal] = {}
         texts = []
         for index, request in enumerate(requests):
@@ -57,12 +61,23 @@ class TokenGenerator(ABC):
             else:
                 draws[index] = self._draws(requests[index], tuple(prompt))
         yield from refusals.items()
-        for index in self._decode(draws):
-            yield index, self._reply(texts[index], len(prompts[index]), draws[index])
+        replies = {index: _Completions(requests[index], len(prompts[index])) for index in draws}
+        for index, reply in replies.items():
+            if reply.is_whole:
+                yield index, reply.result()
+        for index, draw in self._decode(draws):
+            sample = self._sample(draw, requests[index], texts[index])
+            reply = replies[index]
+            reply.add(sample, draw.failure)
+            if reply.is_whole:
+                yield index, reply.result()
+            elif not draw.failure:
+                yield index, sample
 
     @abstractmethod
-    def _decode(self, draws: Mapping[int, Sequence[Draw]]) -> Iterator[int]:
-        """Draw the completions of each request, and yield its index when the last one has ended."""
+    def _decode(self, draws: Mapping[int, Sequence[Draw]]) -> Iterator[tuple[int, Draw]]:
+        """Draw the completions of each request, and yield each with the index of its request when it has
+        ended."""
 
     def _refusal(self, tokens: int, size: str) -> Refusal | None:
         """Why the model cannot continue so many tokens, if it cannot."""
@@ -83,17 +98,38 @@ class TokenGenerator(ABC):
         if self.window is not None:
             limit = min(limit, self.window - len(prompt))
         # Sample i has the seed of the request plus i, so asking for more samples keeps the first ones.
-        seeds = range(request.seed, request.seed + request.n)
+        seeds = [request.seed + index for index in request.missing]
         return [Draw(prompt=prompt, sampling=request.sampling, seed=seed, limit=limit) for seed in seeds]
 
-    def _reply(self, rendered: str, prompt_tokens: int, draws: Sequence[Draw]) -> Reply | Refusal:
+    def _sample(self, draw: Draw, request: Request, rendered: str) -> Sample:
+        """The completion that a draw has become, at its place in the reply."""
         in_trace = ends_in_trace(rendered)
-        completions = []
-        for draw in draws:
-            if draw.failure:
-                return Refusal(kind="backend", message=draw.failure)
-            completions.append(self.chat.completion(draw.tokens, in_trace=in_trace, stopped=draw.stopped))
-        return Reply(completions=tuple(completions), prompt_tokens=prompt_tokens)
+        completion = self.chat.completion(draw.tokens, in_trace=in_trace, stopped=draw.stopped)
+        return Sample(index=draw.seed - request.seed, completion=completion)
+
+
+class _Completions:
+    """Those of one request that have ended."""
+
+    def __init__(self, request: Request, prompt_tokens: int) -> None:
+        self._n = request.n
+        self._prompt_tokens = prompt_tokens
+        self._completions = {sample.index: sample.completion for sample in request.earlier}
+        self._failure = ""
+
+    def add(self, sample: Sample, failure: str) -> None:
+        self._completions[sample.index] = sample.completion
+        self._failure = self._failure or failure
+
+    @property
+    def is_whole(self) -> bool:
+        return len(self._completions) == self._n
+
+    def result(self) -> Reply | Refusal:
+        if self._failure:
+            return Refusal(kind="backend", message=self._failure)
+        completions = tuple(self._completions[index] for index in range(self._n))
+        return Reply(completions=completions, prompt_tokens=self._prompt_tokens)
 
 
 class HFGenerator(TokenGenerator):
@@ -130,10 +166,8 @@ class HFGenerator(TokenGenerator):
         spec = ModelSpec.of(model, **fields)
         return cls(load_causal_lm(spec, progress), batch_size=spec.batch_size)
 
-    def _decode(self, draws: Mapping[int, Sequence[Draw]]) -> Iterator[int]:
+    def _decode(self, draws: Mapping[int, Sequence[Draw]]) -> Iterator[tuple[int, Draw]]:
         """Batches span requests: draws of one sampling setting, and of prompts of similar length."""
-        missing = {index: len(own) for index, own in draws.items()}
-        yield from (index for index, count in missing.items() if not count)
         queue = [(index, draw) for index, own in draws.items() for draw in own]
         queue.sort(key=lambda one: (repr(one[1].sampling), len(one[1].prompt), one[1].prompt))
         for _, draws_alike in groupby(queue, key=lambda one: one[1].sampling):
@@ -143,10 +177,7 @@ class HFGenerator(TokenGenerator):
                 for step in decode(self.lm.model, [draw for _, draw in batch], self._stop_ids, self._pad_id):
                     self.on_step(step.tokens, len(step.ended))
                     for position in step.ended:
-                        index = batch[position][0]
-                        missing[index] -= 1
-                        if not missing[index]:
-                            yield index
+                        yield batch[position]
 
 
 def _stop_ids(lm: CausalLM) -> frozenset[int]:

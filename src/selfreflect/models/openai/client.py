@@ -39,6 +39,8 @@ class Connection:
     client: AsyncOpenAI
     slots: asyncio.Semaphore
     """Limits the calls under way, waits between tries included."""
+    report: Callable[[Any], None] = lambda event: None
+    """Yields something from the stream of results before the task's result."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +102,8 @@ class ServerClient:
         self._has_responded = False
 
     def run(self, tasks: Iterable[Task[T]]) -> Iterator[tuple[int, T]]:
-        """Run all ``tasks`` at once and yield each result with the index of its task, as soon as it is done.
+        """Run all ``tasks`` at once and yield each result with the index of its task, as soon as it is done;
+        before it what the task reports.
 
         The event loop has its own thread, so this also works inside another loop. Closing the iterator early
         cancels the tasks, as does the first error of one, which is raised.
@@ -110,7 +113,8 @@ class ServerClient:
         queue: SimpleQueue[tuple[int, T] | Future[None]] = SimpleQueue()
 
         async def run_task(connection: Connection, index: int, task: Task[T]) -> None:
-            queue.put((index, await task(connection)))
+            own = replace(connection, report=lambda event: queue.put((index, event)))
+            queue.put((index, await task(own)))
 
         async def run_all() -> None:
             async with self._connected() as client:

@@ -7,10 +7,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from selfreflect.errors import BackendError, ConfigError, excerpt
-from selfreflect.models.base import Refusal, Reply, Request
+from selfreflect.models.base import Refusal, Reply, Request, Sample, results_of
 from selfreflect.models.openai.client import Connection, RetryPolicy, ServerClient, body_of, together
 from selfreflect.models.openai.endpoint import Endpoint, endpoint
-from selfreflect.models.openai.protocol import APIError, Dialect, ParsedResponse, parse_response
+from selfreflect.models.openai.protocol import (
+    APIError,
+    Dialect,
+    ParsedCompletion,
+    ParsedResponse,
+    parse_response,
+)
 from selfreflect.models.spec import ModelSpec
 
 if TYPE_CHECKING:
@@ -90,12 +96,17 @@ class OpenAIGenerator:
 
     def stream(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply | Refusal]]:
         """The results as they are done, each with the index of its request. Raises as :meth:`generate`."""
+        return results_of(self.stream_samples(requests))
+
+    def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
+        """Like :meth:`stream`, with the completions of each call that gave some of a request's only. Raises
+        as :meth:`generate`."""
         tasks = [partial(self._answer, request) for request in requests]
         return self.client.run(tasks)
 
     async def _answer(self, request: Request, connection: Connection) -> Reply | Refusal:
         try:
-            response = await self._draw(connection, request, 0, request.n)
+            response = await self._complete(connection, request)
         except APIError as error:
             return self._refusal(error)
         # A response that is cut off in every completion does not show whether the template opens a trace;
@@ -117,11 +128,29 @@ class OpenAIGenerator:
             ) from None
         return Refusal(kind=error.kind, message=message)
 
+    async def _complete(self, connection: Connection, request: Request) -> ParsedResponse:
+        """All completions of a request, those that it has already included."""
+        gaps = _runs(request.missing)
+        draws = [self._draw(connection, request, first, count) for first, count in gaps]
+        # an error gets out of a group late, after another call has begun
+        responses = [await draws[0]] if len(draws) == 1 else await together(draws)
+        completions = {
+            sample.index: ParsedCompletion(sample.completion, sample.closes_trace)
+            for sample in request.earlier
+        }
+        for (first, _), response in zip(gaps, responses, strict=True):
+            completions |= enumerate(response.completions, first)
+        in_order = [completions[index] for index in range(request.n)]
+        return ParsedResponse(in_order, sum(response.prompt_tokens for response in responses))
+
     async def _draw(self, connection: Connection, request: Request, first: int, count: int) -> ParsedResponse:
         """Completions ``first`` to ``first + count`` of a request. Where a call gives fewer, further calls of
         that size run at once."""
         response = await self._call(connection, request, first, count)
         size = len(response.completions)
+        if size < request.n:
+            for index, completion in enumerate(response.completions, first):
+                connection.report(completion.at(index))
         if size == count:
             return response
         end = first + count
@@ -164,3 +193,15 @@ class OpenAIGenerator:
             self.client.note(f"{url} does not take {', '.join(lacks)}; its own defaults hold there")
         self._dialect = dialect
         return response
+
+
+def _runs(indices: Sequence[int]) -> list[tuple[int, int]]:
+    """Ascending numbers as runs without a gap: the first number of each, and how many there are."""
+    runs: list[tuple[int, int]] = []
+    for index in indices:
+        if runs and sum(runs[-1]) == index:
+            first, count = runs.pop()
+            runs.append((first, count + 1))
+        else:
+            runs.append((index, 1))
+    return runs

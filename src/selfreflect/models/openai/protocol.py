@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from selfreflect.models.base import Completion, Finish, Reply, Request
+from selfreflect.models.base import Completion, Reply, Request, Sample
 from selfreflect.models.reasoning import UnclosedReasoningError, split_reasoning
-from selfreflect.records import FailureKind
+from selfreflect.records import FailureKind, Finish
 
 _FINISH: dict[str, Finish] = {
     "length": "length",
@@ -161,6 +161,10 @@ class ParsedCompletion(NamedTuple):
     completion: Completion
     closes_trace: bool
     """Whether it ends a reasoning trace that the prompt began, which no server reports."""
+
+    def at(self, index: int) -> Sample:
+        """The completion at its place in the reply."""
+        return Sample(index=index, completion=self.completion, closes_trace=self.closes_trace)
 
 
 @dataclass

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +50,9 @@ class PoolingLLM:
     def last_states(self, prompts: Sequence[Sequence[int]]) -> Floats:
         """The final normed hidden state of the last token of each prompt, shape (prompts, width)."""
         try:
-            outputs = self._llm.encode(_token_prompts(prompts), pooling_task="embed", use_tqdm=False)
+            outputs = self._llm.encode(
+                [_token_prompt(one) for one in prompts], pooling_task="embed", use_tqdm=False
+            )
         except Exception as error:  # whatever the engine's own processes raise
             raise JudgeError(
                 f"vLLM stopped computing hidden states of {excerpt(self._name)}: {excerpt(str(error), 300)}"
@@ -58,11 +62,13 @@ class PoolingLLM:
 
 
 class VLLMGenerator(TokenGenerator):
-    """Answers requests with one model, all of a call in one batch. Make one with :meth:`load`."""
+    """Answers requests with one model, all of a call together. Make one with :meth:`load`."""
 
     def __init__(self, llm: Any, tokenizer: Any, facts: dict[str, str]) -> None:
         super().__init__(tokenizer, facts, int(llm.model_config.max_model_len))
         self._llm = llm
+        self._numbers = count()
+        """Names of requests to the engine."""
 
     @classmethod
     def load(cls, spec: ModelSpec, progress: Callable[[str], None] | None = None) -> VLLMGenerator:
@@ -74,47 +80,68 @@ class VLLMGenerator(TokenGenerator):
             tokenizer = source.tokenizer()
         return cls(_start(source), tokenizer, {**source.facts, "name": spec.name})
 
-    def _decode(self, draws: Mapping[int, Sequence[Draw]]) -> Iterator[int]:
-        if not draws:
-            return
-        prompts = _token_prompts([own[0].prompt for own in draws.values()])
+    def _decode(self, draws: Mapping[int, Sequence[Draw]]) -> Iterator[tuple[int, Draw]]:
+        """Every draw is a request of its own to the engine, which computes equal prompts once, so that each
+        comes as soon as it has ended."""
+        under_way: dict[str, tuple[int, Draw]] = {}
+        for index, own in draws.items():
+            for draw in own:
+                under_way[str(next(self._numbers))] = (index, draw)
         try:
-            params = [_params(own) for own in draws.values()]
-            outputs = self._llm.generate(prompts, params, use_tqdm=False)
+            for key, output in self._finished(under_way):
+                index, draw = under_way.pop(key)
+                self._take(output, draw)
+                yield index, draw
+        finally:
+            if under_way:  # after an error or an interrupt, the engine must not go on with them
+                with suppress(Exception):
+                    self._llm.llm_engine.abort_request([*under_way])
+
+    def _finished(self, under_way: Mapping[str, tuple[int, Draw]]) -> Iterator[tuple[str, Any]]:
+        """Give the engine all draws, and yield the key and output of each when it has ended."""
+        engine = self._llm.llm_engine
+        try:
+            for key, (_, draw) in under_way.items():
+                engine.add_request(key, _token_prompt(draw.prompt), _params(draw))
+            while under_way:
+                if not engine.has_unfinished_requests():
+                    raise BackendError(f"it lost {len(under_way)} requests")
+                for output in engine.step():
+                    if output.finished and output.request_id in under_way:
+                        yield output.request_id, output
         except Exception as error:  # whatever the engine's own processes raise
             raise BackendError(
                 f"vLLM stopped generating with {excerpt(self.name)}: {excerpt(str(error), 300)}."
             ) from error
-        for own, output in zip(draws.values(), outputs, strict=True):
-            if len(output.outputs) < len(own):
-                own[0].failure = f"{self.name!r} gave {len(output.outputs)} of {len(own)} completions"
-            for draw, part in zip(own, output.outputs, strict=False):
-                draw.tokens = list(part.token_ids)
-                draw.stopped = part.finish_reason == "stop"
-                if part.finish_reason not in ("stop", "length"):
-                    draw.failure = (
-                        f"vLLM ended a completion of {self.name!r} with {excerpt(part.finish_reason)}"
-                    )
-        yield from draws
+
+    def _take(self, output: Any, draw: Draw) -> None:
+        """Copy a finished request of the engine into its draw."""
+        if not output.outputs:
+            draw.failure = f"{self.name!r} gave no completion"
+            return
+        [part] = output.outputs
+        draw.tokens = list(part.token_ids)
+        draw.stopped = part.finish_reason == "stop"
+        if part.finish_reason not in ("stop", "length"):
+            draw.failure = f"vLLM ended a completion of {self.name!r} with {excerpt(part.finish_reason)}"
 
 
-def _token_prompts(prompts: Sequence[Sequence[int]]) -> list[dict[str, list[int]]]:
-    return [{"prompt_token_ids": list(prompt)} for prompt in prompts]
+def _token_prompt(prompt: Sequence[int]) -> dict[str, list[int]]:
+    return {"prompt_token_ids": list(prompt)}
 
 
-def _params(draws: Sequence[Draw]) -> Any:
-    """Parameters for the completions of one request."""
+def _params(draw: Draw) -> Any:
     from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
 
-    first = draws[0]
     return SamplingParams(
-        n=len(draws),
-        seed=first.seed,  # vLLM gives sample i this seed plus i, as the draws have it
-        temperature=first.sampling.temperature,
-        top_p=first.sampling.top_p,
-        top_k=first.sampling.top_k,
-        min_p=first.sampling.min_p,
-        max_tokens=first.limit,
+        seed=draw.seed,
+        temperature=draw.sampling.temperature,
+        top_p=draw.sampling.top_p,
+        top_k=draw.sampling.top_k,
+        min_p=draw.sampling.min_p,
+        max_tokens=draw.limit,
+        output_kind=RequestOutputKind.FINAL_ONLY,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,19 @@ def test_the_messages_under_troubleshooting_exist() -> None:
     messages = re.findall(r"^## `(.+)`(?: in failures)?$", text, flags=re.MULTILINE)
     assert len(messages) == 10
     assert [one for one in messages if one not in SOURCE and one not in ELSEWHERE] == []
+
+
+def test_every_block_of_commands_runs_or_says_what_it_needs() -> None:
+    runner = runpy.run_path(str(ROOT / "tests" / "docs_commands.py"))
+    commands = []
+    for page in runner["DOCUMENTS"]:
+        commands += runner["blocks"](page, (ROOT / page).read_text(encoding="utf-8"))
+    assert {"README.md", "docs/validate.md", "docs/scale.md"} <= {
+        one.page for one in commands if one.language
+    }
+    assert {one.needs for one in commands if one.page == "docs/scale.md"} >= {"needs a bucket"}
+    with pytest.raises(ValueError, match=r"page: mark this block bash"):
+        runner["blocks"]("page", "```\nselfreflect run\n```")
 
 
 def test_the_readme_is_short() -> None:

@@ -4,6 +4,7 @@ PYTHON ?= python3
 TORCH_INDEX ?=
 ARGS ?=
 VLLM_PYTHON ?=
+SECONDS ?= 300
 # One more than cores, because tests also wait: for servers, clusters and browsers.
 WORKERS ?= 3
 
@@ -14,7 +15,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || command -v sudo)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv model chromium compiler demo bench test test-slow test-vllm lint docs docs-check format clean
+.PHONY: help .venv model chromium compiler demo bench test test-slow test-vllm lint docs docs-check audit fuzz format clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[.a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -57,6 +58,12 @@ docs: .venv chromium ## build the documentation into build/site, check its links
 
 docs-check: model ## run the commands in the documentation
 	@$(BIN)/python tests/docs_commands.py
+
+audit: .venv ## compare dependencies with known vulnerabilities, and their licences with a list
+	@$(BIN)/python tests/support/audit.py
+
+fuzz: .venv ## read files that chance damages, for some time: make fuzz SECONDS=300
+	@$(BIN)/python tests/support/fuzz.py $(SECONDS)
 
 format: .venv ## fix style and formatting where that is safe
 	@$(BIN)/ruff check --fix .

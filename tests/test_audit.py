@@ -1,0 +1,68 @@
+"""What `make audit` accepts and refuses; the comparison itself needs a package index."""
+
+from __future__ import annotations
+
+import audit
+import pytest
+from packaging.utils import canonicalize_name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "MIT",
+        "Apache 2.0",
+        "Apache Software License",
+        "Apache License, Version 2.0",
+        "BSD License",
+        "GPL-3.0 OR MIT",
+        "Apache-2.0 AND Apache-2.0 WITH LLVM-exception AND BSD-2-Clause",
+        "DFSG approved AND MIT License",
+    ],
+)
+def test_licences_on_the_list_pass_in_every_spelling(text: str) -> None:
+    assert audit.is_permitted(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "GPL-3.0",
+        "GNU General Public License v3 (GPLv3)",
+        "MIT AND GPL-3.0",
+        "Apache-2.0 AND (GPL-2.0 OR LGPL-3.0)",
+        "Proprietary",
+        "Apache-2.0-nonsense",
+    ],
+)
+def test_other_licences_and_none_fail(text: str) -> None:
+    assert not audit.is_permitted(text)
+
+
+def test_every_installed_package_has_a_licence_on_the_list() -> None:
+    packages = {canonicalize_name(one.name): one for one in audit.distributions()}
+    packages.pop("selfreflect")
+    assert {name for name, one in packages.items() if not audit.is_permitted(audit.licence(one))} == set()
+    needed = {canonicalize_name(one.name) for one in audit.core()}
+    assert {"torch", "jinja2", "markupsafe", "typer"} <= needed
+    assert needed.isdisjoint({"fastapi", "pytest", "openai"})
+    assert len(needed) < 60
+
+
+def test_only_a_flaw_that_can_be_mended_and_a_package_that_was_not_compared_fail() -> None:
+    flaw = {"id": "CVE-1", "fix_versions": ["2.11"]}
+    report = {
+        "dependencies": [
+            {"name": "sound", "version": "1", "vulns": []},
+            {"name": "old", "version": "2.10", "vulns": [flaw]},
+            {"name": "open", "version": "3", "vulns": [{"id": "CVE-2", "fix_versions": []}]},
+            {"name": "unknown", "skip_reason": "not there"},
+        ]
+    }
+    errors, notes = audit.vulnerabilities(report)
+    assert notes == ["open 3: CVE-2, not mended yet"]
+    assert errors == [
+        "not compared, because the index says nothing about them: unknown",
+        "old 2.10: CVE-1, mended in 2.11",
+    ]

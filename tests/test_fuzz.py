@@ -1,0 +1,331 @@
+"""Whatever is in a file, a run directory, a settings file or a response: it is read, or refused by an error
+that the package raises on purpose. A few examples here; `make fuzz` tries many with new seeds."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from finished_run import write_run
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from selfreflect.app.library import Library
+from selfreflect.config import load_config
+from selfreflect.errors import SelfReflectError
+from selfreflect.models.openai.protocol import APIError, error_text, parse_response, status_error
+from selfreflect.pipeline.records import run_items, run_records
+from selfreflect.prompts import load_prompts
+from selfreflect.report.comparison import comparisons, contenders
+from selfreflect.report.overview import failure_table, overview, question_table, strategy_results
+from selfreflect.report.page.view import question_view
+from selfreflect.sources.files import PARSERS
+from selfreflect.sources.items import read_item_file
+from selfreflect.sources.published import read_published
+from selfreflect.sources.questions import load_questions
+from selfreflect.store.run import Run
+from selfreflect.uncertainty.reading import read_answered_questions
+
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))
+several = settings(
+    max_examples=EXAMPLES or 20,
+    derandomize=EXAMPLES == 0,
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+ROW = {
+    "id": "a",
+    "question": "Why?",
+    "answers": ["Yes.", "No."],
+    "summaries": {"s": "Either."},
+    "gold": ["Yes."],
+}
+REPLY = {
+    "choices": [{"message": {"content": "Yes."}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 3, "completion_tokens": 2},
+}
+SETTINGS = """[answers]
+model = "smollm2"
+num_answers = 5
+temperature = 0.7
+[scores]
+judge = "smollm2"
+budget = "2M"
+[prices."smollm2"]
+input_per_million = 1.0
+output_per_million = 2.0
+"""
+PROMPTS = '[basic]\nuser = "Say it: {question}"\n'
+
+KEYS = (
+    *ROW,
+    "context",
+    "message",
+    "choices",
+    "usage",
+    "value",
+    "words",
+    "format",
+    "config",
+    "text",
+    "name",
+    "",
+)
+texts = st.text(max_size=8) | st.sampled_from(
+    ["=1+1", "\x1b[2J", "\u202e", "\ud800", "<b>", "{x}", "../x", "nan"]
+)
+numbers = st.integers(-3, 3) | st.sampled_from([2**63, -(2**63), 10**30]) | st.floats()
+scalars = st.none() | st.booleans() | numbers | texts
+values = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS) | texts, inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+pieces = st.binary(max_size=6) | st.sampled_from(
+    [
+        b'"',
+        b"{",
+        b"[" * 3000,
+        b"\n",
+        b",",
+        b"\\ud800",
+        b"\x00",
+        b"\xff",
+        b"1e999",
+        b"NaN",
+        b"\xef\xbb\xbf",
+        b"'" * 3,
+    ]
+)
+Edit = tuple[int, int, bytes]
+edits: st.SearchStrategy[list[Edit]] = st.lists(
+    st.tuples(st.integers(0, 10_000), st.integers(0, 20), pieces), max_size=4
+)
+
+
+def damaged(data: bytes, changes: list[Edit]) -> bytes:
+    """Replace parts of a file; each change is a place, how many bytes go, and what comes there."""
+    for place, gone, piece in changes:
+        start = place % (len(data) + 1)
+        data = data[:start] + piece + data[start + gone :]
+    return data
+
+
+def replaced(tree: Any, place: int, value: Any) -> Any:
+    """Put a value in the place of one part of a JSON document, counted from its start."""
+    parts: list[tuple[Any, Any]] = []
+
+    def visit(node: Any) -> None:
+        for key, inner in list(node.items() if isinstance(node, dict) else enumerate(node)):
+            parts.append((node, key))
+            if isinstance(inner, dict | list):
+                visit(inner)
+
+    visit(tree)
+    node, key = parts[place % len(parts)]
+    node[key] = value
+    return tree
+
+
+def table_of(row: dict[str, Any]) -> bytes:
+    stream = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist([row]), stream)
+    return stream.getvalue()
+
+
+FILES = {
+    ".json": json.dumps([ROW, {**ROW, "id": "b"}]).encode(),
+    ".jsonl": (json.dumps(ROW) + "\n" + json.dumps({**ROW, "id": "b"}) + "\n").encode(),
+    ".csv": b'id,question,answer_1,answer_2,summary\na,Why?,Yes.,"No, no.",Either.\n',
+    ".tsv": b"question\tanswers\nWhy?\t['Yes.', 'No.']\n",
+    ".parquet": table_of(ROW),
+    ".txt": b"Why?\nHow?\n",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("fuzz")
+
+
+def is_refused_or_read(read: Callable[[], Any]) -> None:
+    with suppress(SelfReflectError):
+        read()
+
+
+def read_everything(path: Path) -> None:
+    """Read a file as questions, items, answers with probabilities, and a file of the published tool."""
+    is_refused_or_read(lambda: load_questions(str(path)))
+    is_refused_or_read(lambda: read_item_file(path))
+    is_refused_or_read(lambda: read_answered_questions(path))
+    if path.suffix == ".json":
+        is_refused_or_read(lambda: read_published(questions=path))
+        is_refused_or_read(lambda: read_published(answers=path))
+        is_refused_or_read(lambda: read_published(summaries=path))
+
+
+@several
+@given(suffix=st.sampled_from(sorted(FILES)), changes=edits)
+@example(suffix=".json", changes=[(0, 9999, b'[{"\\ud800": 1}]')])
+@example(suffix=".json", changes=[(0, 9999, b'{"question": NaN}')])
+@example(suffix=".json", changes=[(0, 9999, b"[" * 100_000)])
+@example(suffix=".json", changes=[(0, 9999, b'[{"question": "a", "question": "b"}]')])
+@example(suffix=".jsonl", changes=[(0, 0, b"\xff\xfe")])
+@example(suffix=".csv", changes=[(0, 9999, b"question,question\na,b\n")])
+@example(suffix=".csv", changes=[(0, 9999, b'question\n"a\x00')])
+@example(suffix=".txt", changes=[(0, 9999, b"\x00\r\x0b\x85")])
+def test_files_with_damaged_bytes(folder: Path, suffix: str, changes: list[Edit]) -> None:
+    path = folder / f"file{suffix}"
+    path.write_bytes(damaged(FILES[suffix], changes))
+    read_everything(path)
+
+
+@several
+@given(suffix=st.sampled_from([".json", ".jsonl", ".parquet"]), place=st.integers(0, 30), value=values)
+@example(suffix=".json", place=3, value={"a": [[["x"]]]})
+@example(suffix=".json", place=0, value=10**30)
+def test_files_with_other_values(folder: Path, suffix: str, place: int, value: Any) -> None:
+    row = replaced(json.loads(json.dumps(ROW)), place, value)
+    path = folder / f"values{suffix}"
+    if suffix == ".parquet":
+        try:
+            path.write_bytes(table_of(row))
+        except (pa.ArrowException, UnicodeError, OverflowError):
+            return
+    else:
+        path.write_text(json.dumps(row if suffix == ".jsonl" else [row]), encoding="utf-8")
+    read_everything(path)
+
+
+@contextmanager
+def copied(folder: Path) -> Iterator[Path]:
+    whole = folder / "whole"
+    if not whole.exists():
+        write_run(whole, count=2, failed="no", informed=True)
+    path = folder / "root" / "run"
+    shutil.copytree(whole, path)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
+
+
+def open_everything(path: Path) -> None:
+    """Do with a run directory what reports, comparisons and the app do."""
+    entry = Library(path.parent).entry
+    for directory in Library(path.parent).listing():
+        entry(directory)
+    run = Run.load(path)
+    records = run_records(run)
+    strategy_results(records)
+    for table in (overview(records), question_table(records), failure_table(records)):
+        assert table.columns
+    for question in records.questions.values():
+        outcomes = records.outcomes(question.id)
+        question_view(question, records.answers.get(question.id), outcomes, guesses=True)
+    first, *others = contenders([records, records], None)
+    comparisons(first, others)
+    run_items(run)
+
+
+RECORDS = tuple(
+    f"{name}.jsonl"
+    for name in ("questions", "answers", "summaries", "scores", "information", "controls", "failures")
+)
+
+
+@several
+@given(name=st.sampled_from(["manifest.json", *RECORDS]), changes=edits)
+@example(name="scores.jsonl", changes=[(9999, 1, b"")])
+@example(name="manifest.json", changes=[(0, 9999, b"[" * 100_000)])
+def test_run_directories_with_damaged_bytes(folder: Path, name: str, changes: list[Edit]) -> None:
+    with copied(folder) as path:
+        (path / name).write_bytes(damaged((path / name).read_bytes(), changes))
+        is_refused_or_read(lambda: open_everything(path))
+
+
+@several
+@given(name=st.sampled_from(["manifest.json", *RECORDS]), place=st.integers(0, 60), value=values)
+@example(name="scores.jsonl", place=2, value=1e308)
+@example(name="scores.jsonl", place=2, value=-1)
+@example(name="scores.jsonl", place=4, value=0)
+@example(name="questions.jsonl", place=1, value="\ud800")
+def test_run_directories_with_other_values(folder: Path, name: str, place: int, value: Any) -> None:
+    with copied(folder) as path:
+        lines = (path / name).read_text(encoding="utf-8").splitlines()
+        if name == "manifest.json":
+            lines = ["".join(lines)]
+        lines[0] = json.dumps(replaced(json.loads(lines[0]), place, value))
+        (path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        is_refused_or_read(lambda: open_everything(path))
+
+
+@several
+@given(text=st.sampled_from([SETTINGS, PROMPTS]), changes=edits)
+@example(text=SETTINGS, changes=[(0, 9999, b"a = " + b"[" * 5000)])
+@example(text=SETTINGS, changes=[(0, 9999, b"answers = 3")])
+@example(text=SETTINGS, changes=[(0, 9999, b"[answers]\nnum_answers = 99999999999999999999")])
+@example(text=SETTINGS, changes=[(0, 9999, b"[answers]\ntemperature = nan")])
+@example(text=PROMPTS, changes=[(0, 9999, b'basic.user = "{question.__class__}"')])
+def test_settings_and_prompts_with_damaged_bytes(folder: Path, text: str, changes: list[Edit]) -> None:
+    path = folder / "file.toml"
+    path.write_bytes(damaged(text.encode(), changes))
+    is_refused_or_read(lambda: load_config(path, {}))
+    is_refused_or_read(lambda: load_prompts(path))
+
+
+def read_response(data: bytes) -> None:
+    try:
+        response = parse_response(data, 2)
+        assert all(isinstance(one.text, str) for one in response.reply(False).completions)
+    except APIError as error:
+        str(error)
+    status_error(400, error_text(data))
+
+
+@several
+@given(changes=edits)
+@example(changes=[(0, 9999, rb'{"choices": [{"message": {"content": "\ud83d"}}]}')])
+@example(changes=[(0, 9999, b'{"error": {"code": 10e400}}')])
+@example(changes=[(0, 9999, b'{"usage": ' + b"[" * 100_000)])
+def test_responses_with_damaged_bytes(changes: list[Edit]) -> None:
+    read_response(damaged(json.dumps(REPLY).encode(), changes))
+
+
+@several
+@given(place=st.integers(0, 20), value=values)
+@example(place=0, value=[{}])
+@example(place=5, value={"completion_tokens": 10**30})
+def test_responses_with_other_values(place: int, value: Any) -> None:
+    read_response(json.dumps(replaced(json.loads(json.dumps(REPLY)), place, value)).encode())
+
+
+@pytest.mark.parametrize("suffix", PARSERS)
+def test_what_is_damaged_above_is_read_without_damage(folder: Path, suffix: str) -> None:
+    path = folder / f"whole{suffix}"
+    path.write_bytes(FILES[suffix])
+    assert load_questions(str(path)).questions
+    if suffix != ".txt":
+        assert read_item_file(path).items
+    if suffix in (".json", ".jsonl", ".parquet"):
+        assert read_answered_questions(path)
+    with copied(folder) as run:
+        open_everything(run)
+    (folder / "settings.toml").write_text(SETTINGS)
+    assert load_config(folder / "settings.toml", {}).prices
+    (folder / "prompts.toml").write_text(PROMPTS)
+    assert load_prompts(folder / "prompts.toml").basic["user"].startswith("Say it")
+    assert parse_response(json.dumps(REPLY).encode(), 2).prompt_tokens == 3

@@ -45,6 +45,9 @@ class Work:
         return self._root / name
 
 
+RESCORE = "score --out run --guesses 2 --device cpu --json"
+
+
 def cut(path: Path, keep: int) -> None:
     """Leave only the first lines of a record file."""
     lines = path.read_bytes().splitlines(keepends=True)
@@ -57,7 +60,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
     root = tmp_path_factory.mktemp("witness")
     commands = {
         "resumed": w.RUN,
-        "rescored": "score --out run --guesses 2 --device cpu --json",
+        "rescored": RESCORE,
         **w.JUDGED,
         **w.CHEAP,
     }
@@ -65,7 +68,8 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
     # all of the last of three questions
     for name, lines in {"answers": 2, "summaries": 4, "scores": 4}.items():
         cut(places["resumed"] / "run" / f"{name}.jsonl", lines)
-    cut(places["rescored"] / "run" / "scores.jsonl", 0)
+    scores = places["rescored"] / "run" / "scores.jsonl"
+    scores.write_bytes(b"".join(scores.read_bytes().splitlines(keepends=True)[2:]))  # of the first question
     cut(places["validate"] / "validation" / "values.jsonl", 14)
     return Work(root, w.calls({name: (command, places[name]) for name, command in commands.items()}))
 
@@ -99,7 +103,22 @@ def test_a_command_whose_work_is_done_redoes_nothing(work: Work, name: str) -> N
 @pytest.mark.parametrize("name", ["resumed", "rescored"])
 def test_what_was_cut_out_of_a_run_comes_back_the_same(work: Work, name: str) -> None:
     assert not w.differences(kept("outputs.json")["run"], work.done[name].lines)
-    assert not w.differences(w.records(w.WITNESS / "run"), w.records(work.folder(name) / "run"))
+    assert not w.differences(in_order(w.WITNESS / "run"), in_order(work.folder(name) / "run"))
+
+
+def in_order(run: Path) -> dict[str, Any]:
+    """The records of a run, its scores by question and summary, in whatever order they were made."""
+    found = w.records(run)
+    found["scores.jsonl"].sort(key=lambda line: (line["question_id"], line["summary"]))
+    return found
+
+
+@pytest.mark.slow
+def test_all_scores_come_back_the_same(tmp_path: Path) -> None:
+    folder = w.workplace(tmp_path / "work")
+    cut(folder / "run" / "scores.jsonl", 0)
+    assert not w.differences(kept("outputs.json")["run"], w.call(RESCORE, folder).lines)
+    assert not w.differences(w.records(w.WITNESS / "run"), w.records(folder / "run"))
 
 
 def test_a_resumed_run_keeps_what_it_had(work: Work) -> None:

@@ -338,16 +338,24 @@ def without_network(path: str, home: Path, **settings: str) -> subprocess.Popen[
     )
 
 
-def test_hub_names_without_a_network(path: str, tmp_path: Path) -> None:
-    offline = without_network(path, tmp_path / "offline", HF_HUB_OFFLINE="1")
-    unreachable = without_network(path, tmp_path / "unreachable", HF_ENDPOINT="http://127.0.0.1:9")
-    for child, said in [(child, child.communicate(timeout=240)[0]) for child in (offline, unreachable)]:
-        assert child.returncode == 0
-        *revisions, alias, missing, pickled, seconds = said.splitlines()
-        assert revisions == [COMMIT, COMMIT], "what a name means may change, so the commit is recorded"
-        assert "could not load the model 'smollm'" in alias
-        assert "Known names: smollm2, a local directory, or a hub name such as Qwen/" in alias
-        assert alias.count("Did you mean 'smollm2'?") == 1
-        assert "could not load the model 'someone/missing'" in missing
-        assert "could not load the model 'someone/pickled'" in pickled
-        assert float(seconds) < 120, "nothing is tried again and again"
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"HF_ENDPOINT": "http://127.0.0.1:9"},
+        # test_bad_input.py names a model offline
+        pytest.param({"HF_HUB_OFFLINE": "1"}, marks=pytest.mark.slow),
+    ],
+    ids=["unreachable", "offline"],
+)
+def test_hub_names_without_a_network(path: str, tmp_path: Path, settings: dict[str, str]) -> None:
+    child = without_network(path, tmp_path, **settings)
+    said = child.communicate(timeout=240)[0]
+    assert child.returncode == 0
+    *revisions, alias, missing, pickled, seconds = said.splitlines()
+    assert revisions == [COMMIT, COMMIT], "what a name means may change, so the commit is recorded"
+    assert "could not load the model 'smollm'" in alias
+    assert "Known names: smollm2, a local directory, or a hub name such as Qwen/" in alias
+    assert alias.count("Did you mean 'smollm2'?") == 1
+    assert "could not load the model 'someone/missing'" in missing
+    assert "could not load the model 'someone/pickled'" in pickled
+    assert float(seconds) < 120, "nothing is tried again and again"

@@ -26,7 +26,7 @@ def test_at_20_percent_faults_a_run_of_200_questions_is_complete(tmp_path: Path)
     """With responses that never come or never end among the faults."""
     asked, out = questions(tmp_path / "q.txt", 200), tmp_path / "r"
     with FaultServer(fault.faulty(0.2, (*fault.PASSING, fault.silent, fault.endless))) as server:
-        done = run(*command(out, server.url, asked, "--timeout", 5))
+        done = run(*command(out, server.url, asked, "--timeout", 2))
     assert done.code == 0, done.stderr
     stored = Run.load(out)
     assert stored.failures == []

@@ -15,7 +15,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || command -v sudo)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv model chromium compiler demo bench test test-slow test-vllm lint docs docs-check audit fuzz format clean
+.PHONY: help .venv model chromium compiler demo bench gpu-kit test test-slow test-vllm lint docs docs-check audit fuzz format clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[.a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -35,6 +35,16 @@ test-vllm: model ## run the tests against vLLM: make test-vllm VLLM_PYTHON=/path
 
 bench: model compiler ## time the engine against the published schedule, on an idle machine
 	@$(BIN)/selfreflect bench $(ARGS)
+
+# For Python 3.12 on x86-64 Linux with glibc 2.28: what benchmarks/gpu.py needs and a machine with torch and transformers may lack.
+gpu-kit: model ## fetch what benchmarks/gpu.py needs on a machine without a package index, into build/gpu-kit
+	@rm -rf build/gpu-kit && mkdir -p build/gpu-kit/tokenizer
+	@$(PIP) download --no-deps --only-binary :all: --python-version 3.12 --implementation cp \
+		--platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
+		--dest build/gpu-kit/wheels $$(grep -iE '^(msgspec|psutil|jinja2|markupsafe)==' constraints.txt)
+	@model=$$($(BIN)/python -m selfreflect.models.smollm2) && \
+		cp "$$model"/tokenizer*.json "$$model"/chat_template.jinja "$$model"/config.json build/gpu-kit/tokenizer
+	@du -sh build/gpu-kit
 
 chromium: ## install the browser for the tests of pages, if apt-get can
 	@for name in chromium chromium-browser google-chrome; do if command -v $$name >/dev/null; then exit 0; fi; done; \

@@ -205,5 +205,5 @@ def test_a_random_model_has_the_shape_and_a_tokenizer_of_another(tmp_path: Path)
     assert (judge.lm.dtype, judge.lm.model.config.num_key_value_heads) == ("bfloat16", 2)
     assert judge.lm.model.config.tie_word_embeddings
     assert score(SelfReflect(judge), ITEM)[0].size == work_of(judge, ITEM).requests // 4
-    with pytest.raises(ConfigError, match=r"Choose one of tiny, qwen2\.5-7b"):
+    with pytest.raises(ConfigError, match=r"Choose one of tiny, qwen2\.5-7b, llama-3\.1-8b"):
         random_judge("qwen2.5-8b")

@@ -21,8 +21,11 @@ SHAPES = {
     "qwen2.5-7b": Shape(
         layers=28, hidden=3584, heads=28, kv_heads=4, head_dim=128, ffn=18944, vocabulary=152064
     ),
+    "llama-3.1-8b": Shape(
+        layers=32, hidden=4096, heads=32, kv_heads=8, head_dim=128, ffn=14336, vocabulary=128256
+    ),
 }
-"""Sizes of Qwen2 decoders. Each vocabulary contains the ids of the embedded model's tokenizer."""
+"""Sizes of Llama and Qwen2 decoders. Each vocabulary contains the ids of the embedded model's tokenizer."""
 
 
 def random_judge(
@@ -46,7 +49,8 @@ def random_judge(
     torch_dtype = pick_dtype(dtype, where)
     accumulate_in_float32(where)
     set_library_defaults()
-    config = transformers.Qwen2Config(
+    family = transformers.LlamaConfig if name.startswith("llama") else transformers.Qwen2Config
+    config = family(
         hidden_size=shape.hidden,
         intermediate_size=shape.ffn,
         num_hidden_layers=shape.layers,

@@ -38,7 +38,8 @@ def bench_command(
     num_answers: o.NumAnswers = None,
     overrides: Overrides,
     random_model: str | None = option(
-        "--random-model SHAPE", "Use random weights in the shape of qwen2.5-7b (or tiny) instead of a judge."
+        "--random-model SHAPE",
+        "Use random weights in the shape of qwen2.5-7b, llama-3.1-8b or tiny instead of a judge.",
     ),
     only: str = option(
         "--only A,B,C", "a: one request per target token; b: the same in batches; c: this engine.", "a,b,c"

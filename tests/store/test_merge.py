@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from selfreflect.errors import StoreError
+from selfreflect.pipeline.settings import scoring_label, scoring_name
 from selfreflect.records import AnswerSet, Failure, Guess, Question, Record, Score, Summary, WordDistance
-from selfreflect.store.merge import merge_runs
+from selfreflect.store.merge import MergeResult, merge_runs
 from selfreflect.store.run import Run
 
 FILES = ("questions.jsonl", "answers.jsonl", "summaries.jsonl", "scores.jsonl", "failures.jsonl")
@@ -76,6 +77,10 @@ def directory(path: Path, numbers: list[int], *more: Record, part: str | None = 
     return path
 
 
+def join(paths: list[Path], out: Path) -> MergeResult:
+    return merge_runs(paths, out, name_scoring=scoring_name)
+
+
 def contents(run: Run) -> tuple[Any, ...]:
     return run.questions, run.answers, run.summaries, run.scores, run.failures
 
@@ -87,7 +92,7 @@ def test_every_record_is_there_once_and_the_manifest_is_that_of_the_whole(tmp_pa
         )
         for k in (1, 2, 3)
     ]
-    joined = merge_runs(paths, tmp_path / "deep" / "all")
+    joined = join(paths, tmp_path / "deep" / "all")
     assert (
         joined.records[Question],
         joined.records[Score],
@@ -133,12 +138,12 @@ def test_directories_may_have_been_measured_in_turn(tmp_path: Path) -> None:
         manifest = json.loads((path / "manifest.json").read_text())
         manifest["config"]["scores"] |= {"measures": measures, "controls": measures == "selfreflect"}
         (path / "manifest.json").write_text(json.dumps(manifest))
-    assert merge_runs(paths, tmp_path / "all").records[Score] == 2
+    assert join(paths, tmp_path / "all").records[Score] == 2
 
 
 def test_another_device_is_no_other_model(tmp_path: Path) -> None:
     paths = [directory(tmp_path / "a", [1]), directory(tmp_path / "b", [2], device="cuda")]
-    assert merge_runs(paths, tmp_path / "all").records[Score] == 2
+    assert join(paths, tmp_path / "all").records[Score] == 2
 
 
 def test_a_question_of_several_directories_is_taken_whole_from_the_first_and_reported(tmp_path: Path) -> None:
@@ -157,13 +162,112 @@ def test_a_question_of_several_directories_is_taken_whole_from_the_first_and_rep
     assert found.failures == [lost]
 
 
+def score_again(path: Path, number: int, judge: str, value: float, *, failed: bool = False) -> None:
+    """Add a scoring by another judge: a score, or the failure of one."""
+    settings = {"judge": judge}
+    with Run.open(path, {}) as made:
+        made.select_scoring(scoring_name(settings))
+        facts = {**JUDGE, "name": judge}
+        made.update_manifest(config={"scores": settings}, models={"scores": facts}, wall_time={"scores": 5.0})
+        score = records(number)[3]
+        assert isinstance(score, Score)
+        if failed:
+            made.append(
+                Failure(
+                    question_id=score.question_id, stage="scores", kind="too_long", message="!", name="greedy"
+                )
+            )
+        else:
+            made.append(replace(score, judge=judge, value=value))
+
+
+def by_judge(path: Path) -> dict[str, tuple[dict[str, float], list[str], float]]:
+    """Of each scoring, the main one first: values and failures by question, and its seconds."""
+    stored = Run.load(path)
+    scorings = {}
+    for name in stored.scorings:
+        stored.select_scoring(name)
+        values = {id_: score.value for (id_, _), score in stored.scores.items()}
+        failures = [failure.question_id for failure in stored.failures]
+        label = scoring_label(stored.manifest.config["scores"])
+        scorings[label] = (values, failures, stored.manifest.wall_time["scores"])
+        assert {score.judge for score in stored.scores.values()} <= {label}
+        assert stored.manifest.models["scores"]["name"] == label
+    return scorings
+
+
+def turned(path: Path, number: int, value: float, *, failed: bool = False) -> Path:
+    """A directory that was scored by "big" first, and then by "judge"."""
+    scored = records(number)
+    lost = Failure(question_id=f"q-{number}", stage="scores", kind="too_long", message="!", name="greedy")
+    config = {"questions": {"source": "q.txt", "limit": None, "part": None}, "answers": SERVED}
+    with Run.open(path, {**config, "scores": {"judge": "big"}}) as made:
+        made.update_manifest(
+            sources={"questions": {**SOURCE, "part": "", "count": 1}},
+            models={"scores": {**JUDGE, "name": "big"}},
+            wall_time={"scores": 5.0},
+        )
+        score = scored.pop()
+        assert isinstance(score, Score)
+        made.append_all([*scored, lost if failed else replace(score, judge="big", value=value)])
+        made.select_scoring(scoring_name({"judge": "judge"}))
+        made.update_manifest(
+            config={"scores": {"judge": "judge"}}, models={"scores": JUDGE}, wall_time={"scores": 2.0}
+        )
+        made.append(score)
+    return path
+
+
+def test_scorings_are_joined_by_judge_whichever_is_first(tmp_path: Path) -> None:
+    first, second = directory(tmp_path / "a", [1]), directory(tmp_path / "b", [2])
+    score_again(first, 1, "big", 0.5)
+    score_again(second, 2, "big", 0.6, failed=True)
+    third = turned(tmp_path / "c", 3, 0.7)
+    fourth = turned(tmp_path / "d", 4, 0.8, failed=True)
+    outcome = run("import", third, first, second, fourth, first, "--out", tmp_path / "all")
+    assert outcome.code == 0
+    assert "The main scores are those of judge big, first in 2 of 4 directories." in outcome.said
+    assert "Incomplete" not in outcome.said
+    joined = by_judge(tmp_path / "all")
+    assert list(joined) == ["big", "judge"]
+    assert joined["big"] == ({"q-3": 0.7, "q-1": 0.5}, ["q-2", "q-4"], 20.0)
+    assert joined["judge"] == ({f"q-{n}": 0.001 * n for n in (3, 1, 2, 4)}, [], 8.0)
+    assert list(by_judge_of(first, second, third, out=tmp_path / "most")) == ["judge", "big"]
+
+
+def by_judge_of(*paths: Path, out: Path) -> dict[str, Any]:
+    assert run("import", *paths, "--out", out).code == 0
+    return by_judge(out)
+
+
+def test_what_only_some_directories_have_is_kept_and_called_incomplete(tmp_path: Path) -> None:
+    other = turned(tmp_path / "b", 2, 0.7)
+    paths = [directory(tmp_path / "a", [1]), other, directory(tmp_path / "c", [3])]
+    outcome = run("import", *paths, "--out", tmp_path / "all")
+    assert "The main scores are those of judge judge, first in 2 of 3 directories." in outcome.said
+    assert (
+        "Incomplete: judge big scored in 1 of 3 directories. Add the rest with: selfreflect score --out "
+        f"{tmp_path / 'all'} --judge big" in outcome.said
+    )
+    assert by_judge(tmp_path / "all")["big"][0] == {"q-2": 0.7}
+    lines = run("report", tmp_path / "all", "--json").json
+    assert [(line["judge"], line["n"]) for line in lines] == [("judge", 3), ("big", 1)]
+    unscored = tmp_path / "d"
+    with Run.open(unscored, {}) as made:
+        made.append_all(records(4)[:3])
+    outcome = run("import", unscored, other, "--out", tmp_path / "both")
+    assert "Incomplete: judge big scored in 1 of 2 directories" in outcome.said
+    assert "The main scores" not in outcome.said
+    assert list(by_judge(tmp_path / "both")) == ["big", "judge"]
+
+
 def test_failures_stand_as_they_did(tmp_path: Path) -> None:
     lost = Failure(question_id="q-9", stage="summaries", kind="backend", message="down", name="greedy")
     mended = replace(lost, question_id="q-1")
     path = directory(tmp_path / "a", [1], lost, mended)
     with Run.open(path, {}) as made:
         made.append(replace(lost, message="down again"))
-    merge_runs([path], tmp_path / "all")
+    join([path], tmp_path / "all")
     assert Run.load(tmp_path / "all").failures == [replace(lost, message="down again")]
 
 
@@ -182,7 +286,7 @@ def test_a_torn_last_line_is_passed_over_and_a_damaged_one_stops_everything(tmp_
     assert f"{bad / 'scores.jsonl'}, line 1" in refused.said
     assert not (tmp_path / "all").exists()
     (bad / "scores.jsonl").write_bytes(whole[:-5])
-    joined = merge_runs([good, bad], tmp_path / "all")
+    joined = join([good, bad], tmp_path / "all")
     assert joined.records[Score] == 2, "what the first try left behind is not in the way"
     assert list(Run.load(tmp_path / "all").scores) == [("q-1", "greedy"), ("q-2", "greedy")]
     assert not (tmp_path / "all.joining").exists()
@@ -210,7 +314,7 @@ def test_imported_directories_without_settings_join_too(tmp_path: Path) -> None:
     for name, number in (("a", 1), ("b", 2)):
         with Run.open(tmp_path / name, {}) as made:
             made.append_all(records(number, LONE))
-    joined = merge_runs([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
+    joined = join([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
     assert (joined.records[Question], joined.expected, joined.absent) == (2, None, ())
     assert Run.load(tmp_path / "all").questions["q-2"].text == f"{LONE}?"
 
@@ -245,7 +349,7 @@ def test_whoever_has_a_question_first_gives_all_of_it(shares: list[list[int]]) -
         for place, numbers in enumerate(shares):
             with Run.open(paths[place], {}) as made:
                 made.append_all([record for number in numbers for record in records(number, f"from {place}")])
-        joined = merge_runs(paths, Path(folder, "all"))
+        joined = join(paths, Path(folder, "all"))
         found = Run.load(Path(folder, "all"))
         owners = {f"q-{number}": place for place in reversed(range(len(shares))) for number in shares[place]}
         assert {id_: question.text for id_, question in found.questions.items()} == {
@@ -349,7 +453,7 @@ def test_joining_holds_no_records(tmp_path: Path) -> None:
         made.append_all([record for number in range(600) for record in records(number, answers=80)])
     size = (tmp_path / "a" / "scores.jsonl").stat().st_size
     tracemalloc.start()
-    merge_runs([tmp_path / "a"], tmp_path / "all")
+    join([tmp_path / "a"], tmp_path / "all")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < size / 5, f"{peak} bytes in memory for {size} on disk"

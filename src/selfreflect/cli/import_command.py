@@ -3,6 +3,7 @@ a run directory into files for other programs."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -17,10 +18,11 @@ from selfreflect.cli.settings import argument, option
 from selfreflect.config import Config
 from selfreflect.errors import ConfigError, DataError, excerpt
 from selfreflect.pipeline.records import records_by_judge, run_items
+from selfreflect.pipeline.settings import scoring_label, scoring_name
 from selfreflect.records import AnswerSet, Question, Score, Summary, dump_line
 from selfreflect.sources.items import to_plain
 from selfreflect.sources.published import read_published, write_published
-from selfreflect.store.merge import merge_runs
+from selfreflect.store.merge import JoinedScoring, merge_runs
 from selfreflect.store.run import Run
 from selfreflect.text import counted
 
@@ -103,7 +105,9 @@ def _add(
 
 
 def _join(runs: Sequence[Path], out: Path, leave_out: Sequence[str]) -> None:
-    merged = merge_runs(runs, out, leave_out=leave_out, defaults=to_builtins(Config()))
+    merged = merge_runs(
+        runs, out, name_scoring=scoring_name, leave_out=leave_out, defaults=to_builtins(Config())
+    )
     counts = merged.records
     say(
         f"{out}: {counted(counts[Question], 'question')}, {counted(counts[AnswerSet], 'answer set')}, "
@@ -120,6 +124,27 @@ def _join(runs: Sequence[Path], out: Path, leave_out: Sequence[str]) -> None:
         shards = ", ".join(map(str, merged.absent))
         reason = f": no directory holds shard {shards}" if shards else ""
         say(f"{missing} of {merged.expected} questions are missing{reason}.")
+    _say_scorings(merged.scorings, len(set(runs)), out)
+
+
+def _say_scorings(scorings: Sequence[JoinedScoring], count: int, out: Path) -> None:
+    """Say which judge is the main one if there was a choice, and whose scores are incomplete."""
+    if not scorings:
+        return
+    main = scorings[0]
+    if any(one.first_in for one in scorings[1:]):
+        say(
+            f"The main scores are those of judge {scoring_label(main.settings)}, first in {main.first_in} of "
+            f"{count} directories."
+        )
+    for one in scorings:
+        if len(one.paths) == count:
+            continue
+        judge = shlex.quote(str(one.settings.get("judge", "")))
+        say(
+            f"Incomplete: judge {scoring_label(one.settings)} scored in {len(one.paths)} of {count} "
+            f"directories. Add the rest with: selfreflect score --out {shlex.quote(str(out))} --judge {judge}"
+        )
 
 
 def export_command(

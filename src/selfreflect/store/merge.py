@@ -7,18 +7,27 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
+
+from msgspec.structs import replace
 
 from selfreflect.atomic import sync_directory
 from selfreflect.errors import StoreError
 from selfreflect.records import Information, Question, Record, Score, dump_line
 from selfreflect.sources.questions import Shard, parse_shard
 from selfreflect.store.journal import store_errors
-from selfreflect.store.run import Manifest, Run, all_journals, merge_settings
+from selfreflect.store.run import (
+    Manifest,
+    Run,
+    all_journals,
+    is_of_scoring,
+    merge_settings,
+    scoring_folder,
+)
 from selfreflect.store.trim import lean
 
 _MAY_DIFFER = ("part", "base_url", "measures", "controls")
@@ -27,6 +36,17 @@ still missing."""
 
 _MODEL_FACTS = ("name", "revision", "dtype")
 """Facts of a model that scores depend on, unlike its device."""
+
+
+@dataclass(frozen=True)
+class JoinedScoring:
+    """What became of a scoring: of one judge, with one set of settings."""
+
+    settings: Mapping[str, Any]
+    paths: Collection[Path]
+    """Directories that have it; others lack its scores."""
+    first_in: int
+    """In how many of them it was the main one."""
 
 
 @dataclass
@@ -41,21 +61,26 @@ class MergeResult:
     """Questions in the whole set, if known."""
     absent: tuple[Shard, ...] = ()
     """Shards that no directory holds, where all were cut alike."""
+    scorings: list[JoinedScoring] = field(default_factory=list)
+    """The main one of the whole first."""
 
 
 def merge_runs(
     paths: Sequence[Path],
     out: Path,
     *,
+    name_scoring: Callable[[Mapping[str, Any]], str],
     leave_out: Collection[str] = (),
     defaults: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> MergeResult:
     """Merge run directories into the new directory ``out``, which appears whole or not at all.
 
-    The records of a question that several directories hold all come from the first of them. Scorings by
-    further judges are merged with those of the same settings.
+    The records of a question that several directories hold all come from the first of them. Scorings are
+    matched by their judge and settings, whatever their order in each directory. The one that is first in most
+    directories is the main one of the whole; of several such, that of the earliest directory.
 
     Args:
+        name_scoring: names the scoring with these settings of scores.
         leave_out: names from :data:`~selfreflect.store.trim.PARTS` to drop from scores.
         defaults: by section, what a setting was in a directory that is older than the setting.
 
@@ -63,7 +88,8 @@ def merge_runs(
         StoreError: settings, models or contents of the question sources differ; a directory is damaged;
             ``out`` exists; or the disk refuses.
     """
-    manifests = _manifests(paths)
+    folders = _folders(paths, name_scoring)
+    manifests = _manifests(folders)
     settings = {name: _common_settings(one, defaults or {}) for name, one in manifests.items()}
     with store_errors(out):
         if out.exists() and any(out.iterdir()):
@@ -71,6 +97,11 @@ def merge_runs(
     target = out.resolve()
     unfinished = target.with_name(f"{target.name}.joining")
     result = MergeResult(absent=_absent_shards(manifests[""].values()))
+    for name, one in settings.items():
+        if "scores" in one:
+            own = [path for path, manifest in manifests[name].items() if "scores" in manifest.config]
+            first_in = sum(folders[path][""] == name for path in own)
+            result.scorings.append(JoinedScoring(one["scores"], own, first_in))
     with Run.open(unfinished, settings[""], fresh=True, backup=False) as run:
         for name, of_scoring in manifests.items():
             run.select_scoring(name)
@@ -78,7 +109,7 @@ def merge_runs(
             result.expected = result.expected or expected
         with store_errors(unfinished), ExitStack() as stack:
             files: dict[Path, IO[bytes]] = {}
-            for journal, record in _records(paths, result, leave_out):
+            for journal, record in _records(folders, result, leave_out):
                 file = unfinished / journal
                 if file not in files:
                     files[file] = stack.enter_context(file.open("wb"))
@@ -93,34 +124,68 @@ def merge_runs(
     return result
 
 
-def _manifests(paths: Sequence[Path]) -> dict[str, dict[Path, Manifest]]:
-    """The manifests of all directories that have a scoring, by scoring; of the first, all directories'."""
-    manifests: dict[str, dict[Path, Manifest]] = {}
+def _folders(
+    paths: Sequence[Path], name_scoring: Callable[[Mapping[str, Any]], str]
+) -> dict[Path, dict[str, str]]:
+    """Say into which scoring of the whole each scoring of a directory goes; "" is the main one."""
+    names: dict[Path, dict[str, str]] = {}
     for path in paths:
         run = Run.load(path)
-        for name in run.scorings:
-            run.select_scoring(name)
-            manifests.setdefault(name, {})[path] = run.manifest
+        names[path] = {}
+        for scoring in run.scorings:
+            run.select_scoring(scoring)
+            section = run.manifest.config.get("scores")
+            names[path][scoring] = name_scoring(section) if section else scoring
+    firsts = Counter(own[""] for own in names.values() if own[""])
+    main = firsts.most_common(1)[0][0] if firsts else ""
+    folders: dict[Path, dict[str, str]] = {}
+    for path, own in names.items():
+        folders[path] = {}
+        for scoring, name in own.items():
+            target = "" if name == main else name
+            folders[path][scoring] = scoring if target in folders[path].values() else target
+    return folders
+
+
+def _manifests(folders: Mapping[Path, Mapping[str, str]]) -> dict[str, dict[Path, Manifest]]:
+    """The manifests of all directories that have a scoring, by scoring of the whole; of the main one, all
+    directories'."""
+    manifests: dict[str, dict[Path, Manifest]] = {"": {}}
+    for path, targets in folders.items():
+        run = Run.load(path)
+        manifests[""][path] = _without_scores(run.manifest)
+        for scoring, target in targets.items():
+            run.select_scoring(scoring)
+            manifests.setdefault(target, {})[path] = run.manifest
     return manifests
 
 
+def _without_scores(manifest: Manifest) -> Manifest:
+    """What a directory without the main scoring says of everything else."""
+    sections = {}
+    for name in ("config", "models", "finished", "wall_time"):
+        sections[name] = _without(getattr(manifest, name), ["scores"])
+    return replace(manifest, **sections)
+
+
 def _records(
-    paths: Sequence[Path], result: MergeResult, leave_out: Collection[str]
+    folders: Mapping[Path, Mapping[str, str]], result: MergeResult, leave_out: Collection[str]
 ) -> Iterator[tuple[Path, Any]]:
     """All records to keep, with their file; each directory's in the order of the stages."""
     skip: dict[type[Record], set[str]] = {}
     if "words" in leave_out:
         skip = {Score: {"words"}, Information: {"answers"}}
     owners: dict[str, Path] = {}
-    for path in paths:
-        for journal in all_journals(path, skip):
+    for path, targets in folders.items():
+        for scoring, journal in all_journals(path, skip):
             for _, record in journal.stream():
                 question = record.id if isinstance(record, Question) else record.question_id
                 owner = owners.setdefault(question, path)
                 if owner is not path:
                     result.repeated.setdefault(question, (owner, path))
                     continue
-                yield journal.path.relative_to(path), lean(record, leave_out)
+                target = targets[scoring] if is_of_scoring(record) else ""
+                yield scoring_folder(target) / journal.path.name, lean(record, leave_out)
 
 
 def _common_settings(

@@ -439,16 +439,14 @@ class Run:
                 yield *row, *outcome, reason and reason.kind, reason and reason.message, *bits
 
     def _folder(self, scoring: str) -> Path:
-        return self.path / _JUDGES / scoring if scoring else self.path
+        return self.path / scoring_folder(scoring)
 
     def _journal(self, kind: type[R]) -> Journal[R]:
         """The file of a kind of record; failures to score have another one than other failures."""
         return self._files[self.scoring if kind in _SCORED else ""][kind]
 
     def _journal_of(self, record: StoredRecord) -> Journal[Any]:
-        if isinstance(record, Failure) and record.stage == "scores":
-            return self._files[self.scoring][Failure]
-        return self._journal(type(record))
+        return self._files[self.scoring if is_of_scoring(record) else ""][type(record)]
 
     def _prepare(self, scoring: str, resources: ExitStack) -> None:
         """Remove what a killed process left in the files of a scoring, and close them with the run."""
@@ -495,10 +493,23 @@ def journals(
     return files
 
 
-def all_journals(path: Path, skip: Mapping[type[Record], Collection[str]]) -> Iterator[Journal[Any]]:
-    """The record files of a run directory and of its further scorings, unread."""
-    for folder in (path, *_scored_folders(path)):
-        yield from journals(folder, skip).values()
+def is_of_scoring(record: StoredRecord) -> bool:
+    """Whether each scoring has records like this of its own."""
+    return isinstance(record, _SCORED) or (isinstance(record, Failure) and record.stage == "scores")
+
+
+def scoring_folder(scoring: str) -> Path:
+    """The folder of a scoring, within its run directory."""
+    return Path(_JUDGES, scoring) if scoring else Path()
+
+
+def all_journals(
+    path: Path, skip: Mapping[type[Record], Collection[str]]
+) -> Iterator[tuple[str, Journal[Any]]]:
+    """The record files of a run directory, unread, each with the name of its scoring."""
+    for scoring in ("", *(folder.name for folder in _scored_folders(path))):
+        for journal in journals(path / scoring_folder(scoring), skip).values():
+            yield scoring, journal
 
 
 def count_records(path: Path) -> dict[str, int]:

@@ -593,10 +593,9 @@ def _manifest_fields(path: Path, kind: str = _FORMAT) -> dict[str, Any]:
     """The manifest of ``path`` as plain JSON, written by any version of this package."""
     try:
         with os.fdopen(open_regular(path / MANIFEST, os.O_RDONLY), "rb") as file:
-            text = file.read(MAX_MANIFEST + 1)
-        if len(text) > MAX_MANIFEST:
-            raise StoreError(f"{path / MANIFEST} has more than {MAX_MANIFEST:,} bytes. Restore it.")
-        fields = parse_line(text)
+            if os.fstat(file.fileno()).st_size > MAX_MANIFEST:
+                raise StoreError(f"{path / MANIFEST} has more than {MAX_MANIFEST:,} bytes. Restore it.")
+            fields = parse_line(file.read())
     except ValueError as error:
         raise StoreError(
             f"{path / MANIFEST} is damaged ({error}). Restore it, or use another directory."

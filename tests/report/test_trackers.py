@@ -28,19 +28,54 @@ def finished(tmp_path: Path) -> Path:
 
 
 def logged(path: Path, tracker: str, **variables: str) -> str:
-    """What the command says as a process of its own: both trackers change the process that they are in."""
-    done = subprocess.run(
-        [*COMMAND, "report", str(path), "--log", tracker, "--json"],
-        env=environment(**variables),
-        cwd=path.parent,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    """What `report` says."""
+    done = own_process("report", str(path), "--log", tracker, "--json", folder=path.parent, **variables)
     assert done.returncode == 0, done.stderr
     assert [json.loads(line)["strategy"] for line in done.stdout.splitlines()] == ["greedy", "../odd name"]
     assert "hunter2" not in done.stderr
     return done.stderr
+
+
+ITEMS = [{"question": "Red?", "answers": ["Yes.", "No.", "Yes.", "Yes."], "summaries": {"s": "Yes."}}]
+
+
+def test_results_are_logged_where_they_are_made(tmp_path: Path) -> None:
+    pytest.importorskip("mlflow")
+    import tiny
+
+    model = tiny.save(tmp_path / "model", "llama", max_position_embeddings=400)
+    (tmp_path / "items.json").write_text(json.dumps(ITEMS))
+    assert run("import", "--items", tmp_path / "items.json", "--out", tmp_path / "r").code == 0
+    store = tmp_path / "store"
+    where = {"MLFLOW_TRACKING_URI": store.as_uri(), "MLFLOW_ALLOW_FILE_STORE": "true"}
+    judge = ["--judge", str(model), "--device", "cpu", "--measures", "selfreflect", "--no-controls", "--json"]
+    scores = []
+    for source in (["--out", "r"], ["--items", "items.json"]):
+        done = own_process("score", *source, *judge, "--log", "mlflow", folder=tmp_path, **where)
+        assert done.returncode == 0, done.stderr
+        scores.append(json.loads(done.stdout)["score"])
+    files = sorted(store.glob("*/*/metrics/s/score"))
+    assert [float(file.read_text().split()[1]) for file in files] == scores
+    names = {file.read_text() for file in store.glob("*/*/tags/mlflow.runName")}
+    assert names == {"r", "items.json"}
+    assert {file.read_text() for file in store.glob("*/*/params/scores.judge")} == {str(model)}
+    broken = {**where, "MLFLOW_TRACKING_URI": "file:///proc/nowhere"}
+    done = own_process("score", "--out", "r", *judge, "--log", "mlflow", folder=tmp_path, **broken)
+    assert done.returncode == 0, "a tracker that fails costs no result"
+    assert json.loads(done.stdout)["score"] == scores[0]
+    assert "Warning: the results were not logged: " in done.stderr
+
+
+def own_process(*arguments: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A command as a process of its own: both trackers change the process that they are in."""
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        env=environment(**variables),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
 
 
 def test_mlflow_gets_numbers_settings_and_the_name(finished: Path, tmp_path: Path) -> None:
@@ -84,9 +119,10 @@ def test_without_the_package_the_extra_is_named(
     finished: Path, tracker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, tracker, None)
-    refused = run("report", finished, "--log", tracker)
-    assert refused.code == 2
-    assert f".[{tracker}]" in refused.said
+    for command in (["report", finished], ["run", "--out", finished], ["score", "--items", "none.json"]):
+        refused = run(*command, "--log", tracker)
+        assert refused.code == 2
+        assert f".[{tracker}]" in refused.said
 
 
 def test_names_of_strategies_make_safe_and_different_names(finished: Path) -> None:

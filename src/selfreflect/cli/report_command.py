@@ -21,6 +21,7 @@ from selfreflect.cli.console import (
 )
 from selfreflect.cli.settings import option
 from selfreflect.cli.show import print_question, show_results
+from selfreflect.cli.tracking import log_runs
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.pipeline.records import records_by_judge, scorings_by
 from selfreflect.records import Information, Score
@@ -77,11 +78,7 @@ def report_command(
         "others can be chosen. [default: all]",
     ),
     by: str | None = BY,
-    log: o.Tracker | None = option(
-        "--log",
-        "Log means with intervals and the settings of each run to Weights & Biases or MLflow, as their "
-        "environment variables say (needs the extra of this name).",
-    ),
+    log: o.Log = None,
     json: o.Json = False,
 ) -> None:
     """Show the results of runs, and write tables, a page or figures.
@@ -116,11 +113,7 @@ def report_command(
             write_file(path, _markdown(by_run, by) if path.suffix == ".md" else _csv(records))
     if figures is not None:
         _write_figures(figures, [of_run[0] for of_run in by_run], baseline)
-    if log is not None:
-        from selfreflect.report.trackers import log_run
-
-        for run in records:
-            say(one_line(f"logged {run.label}: {log_run(log, run)}"))
+    log_runs(log, records)
 
 
 def _check_output(output: Sequence[Path], groups: str | None, leave_out: Sequence[str]) -> None:

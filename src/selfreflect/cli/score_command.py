@@ -13,16 +13,18 @@ from selfreflect.cli.console import emit, exit_with, print_table, say
 from selfreflect.cli.items import load_items, source_name
 from selfreflect.cli.progress import Watcher
 from selfreflect.cli.settings import JUDGING, Overrides, option, takes
+from selfreflect.cli.tracking import check_tracker, log_result
+from selfreflect.config import Config
 from selfreflect.errors import ConfigError
 from selfreflect.pipeline.models import ConfiguredModels, load_measures
 from selfreflect.records import Controls, Failure, Information, Score
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.render.text import one_line
+from selfreflect.report.run_records import RunRecords
 from selfreflect.sources.items import Item
 
 if TYPE_CHECKING:
     from selfreflect.metric.measures import Measured
-    from selfreflect.report.run_records import RunRecords
 
 _ROWS = 20
 """Summaries that the table shows."""
@@ -42,6 +44,7 @@ def score_command(
     words: bool = option("--words", "With --json: add distance and bits of every masked word.", False),
     overrides: Overrides,
     dry_run: o.DryRun = False,
+    log: o.Log = None,
     json: o.Json = False,
 ) -> None:
     """Measure how faithfully summaries describe an answer distribution.
@@ -70,9 +73,10 @@ def score_command(
             raise ConfigError("--limit, --num-answers, --column, --split and --words belong to --items FILE")
         from selfreflect.cli.stages import Intent, run_stages
 
-        run_stages(out, ["scores"], overrides, Intent(), dry_run=dry_run, json=json)
+        run_stages(out, ["scores"], overrides, Intent(), dry_run=dry_run, log=log, json=json)
         return
     assert items is not None
+    check_tracker(log)
     if overrides.execution.executor != "local":
         raise ConfigError("--executor and --ray-address belong to --out DIR")
     records = load_items(items, limit, num_answers, column, split)
@@ -82,10 +86,18 @@ def score_command(
 
         show_costs(dry_run_items(records, overrides.config(), overrides.execution, Watcher()), json)
         return
-    _score(records, source_name(items), overrides, words=words, json=json)
+    _score(records, source_name(items), overrides, words=words, log=log, json=json)
 
 
-def _score(items: Sequence[Item], label: str, overrides: Overrides, *, words: bool, json: bool) -> None:
+def _score(
+    items: Sequence[Item],
+    label: str,
+    overrides: Overrides,
+    *,
+    words: bool,
+    log: str | None,
+    json: bool,
+) -> None:
     """Score items as they come, and exit."""
     config, options = overrides.config(), overrides.execution
     watcher = Watcher()
@@ -100,9 +112,14 @@ def _score(items: Sequence[Item], label: str, overrides: Overrides, *, words: bo
                 for line in _lines(item, of_item, words):
                     emit(line)
             counter.advance(len(item.summaries))
+    whole = _run_records(label, config, items, results)
     if not json:
-        _show(label, items, results)
+        from selfreflect.cli.show import show_results
+
+        print_table(_item_table(whole))
+        show_results(whole, json=False)
         say("The numbers of every summary: add --json, and --words for those of every word.")
+    log_result(log, whole)
     exit_with(sum(isinstance(result, Failure) for result in results))
 
 
@@ -185,10 +202,10 @@ def _told_words(information: Information) -> list[dict[str, Any]]:
     return words
 
 
-def _show(label: str, items: Sequence[Item], results: Sequence[Measured]) -> None:
-    from selfreflect.cli.show import show_results
-    from selfreflect.report.run_records import RunRecords
-
+def _run_records(
+    label: str, config: Config, items: Sequence[Item], results: Sequence[Measured]
+) -> RunRecords:
+    """The results as those of a run, which tables and trackers take."""
     summaries = [summary for item in items for summary in item.summary_records]
     scores: dict[tuple[str, str], Score] = {}
     information: dict[tuple[str, str], Information] = {}
@@ -203,7 +220,7 @@ def _show(label: str, items: Sequence[Item], results: Sequence[Measured]) -> Non
             controls[result.question_id] = result
         else:
             failures.append(result)
-    records = RunRecords(
+    return RunRecords(
         label=label,
         strategies=list(dict.fromkeys(summary.name for summary in summaries)),
         questions={item.id: item.question_record for item in items},
@@ -213,9 +230,8 @@ def _show(label: str, items: Sequence[Item], results: Sequence[Measured]) -> Non
         failures=failures,
         information=information,
         controls=controls,
+        manifest={"config": {"scores": config.section("scores")}},
     )
-    print_table(_item_table(records))
-    show_results(records, json=False)
 
 
 def _item_table(records: RunRecords) -> Table:

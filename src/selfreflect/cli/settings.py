@@ -112,6 +112,15 @@ Part = StrEnum("Part", ["guesses", "words"])
 """A part of scores that can be left out."""
 Tracker = StrEnum("Tracker", ["wandb", "mlflow"])
 """Where results can be logged."""
+Log = Annotated[
+    Tracker | None,
+    option(
+        "--log",
+        "Log means with intervals and the settings to Weights & Biases or MLflow, as their environment "
+        "variables say (needs the extra of this name).",
+        ...,
+    ),
+]
 Groups = StrEnum("Groups", ["spelling", "meaning"])
 """What answers are grouped by."""
 

@@ -26,6 +26,7 @@ from selfreflect.cli.console import (
 )
 from selfreflect.cli.progress import Watcher
 from selfreflect.cli.settings import GENERATING, JUDGING, Overrides, option, takes
+from selfreflect.cli.tracking import check_tracker, log_result
 from selfreflect.config import Config
 from selfreflect.errors import ConfigError, excerpt
 from selfreflect.models.openai.endpoint import endpoint
@@ -77,6 +78,7 @@ def run_command(
     fresh: o.Fresh = False,
     yes: o.Yes = False,
     dry_run: o.DryRun = False,
+    log: o.Log = None,
     json: o.Json = False,
 ) -> None:
     """Run all stages: questions, answers, summaries, scores.
@@ -85,7 +87,7 @@ def run_command(
     directory, `--out DIR` alone goes on with its questions, strategies and settings; --strategies adds some.
     """
     intent = Intent(fresh, add_questions=add_questions, yes=yes)
-    run_stages(out, STAGES, overrides, intent, dry_run=dry_run, json=json)
+    run_stages(out, STAGES, overrides, intent, dry_run=dry_run, log=log, json=json)
 
 
 @takes("questions", config_file=True)
@@ -168,6 +170,7 @@ def run_stages(
     intent: Intent,
     *,
     dry_run: bool = False,
+    log: str | None = None,
     json: bool = False,
 ) -> None:
     """Fill the run directory ``out`` and show what it holds, or only show what that would cost.
@@ -175,6 +178,7 @@ def run_stages(
     An existing directory keeps its settings unless ``overrides`` change them, so that a command need not
     repeat them. Exits with 1 if failures are recorded.
     """
+    check_tracker(log)
     if stages[0] != "questions":
         Run.load(out)  # a mistyped name is an error, not a new directory
     config = overrides.config({} if intent.fresh else settings_of(out, overrides.given("scores")))
@@ -219,6 +223,7 @@ def run_stages(
         from selfreflect.cli.show import show_failures
 
         show_failures(records)
+    log_result(log, records, out)
     if not json:
         say_next_step(out, records)
     exit_with(len(records.failures))

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
+from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any
 
@@ -21,6 +22,12 @@ from selfreflect.text import without_credentials
 
 PROJECT = "selfreflect"
 """Name of the project or experiment, if the environment names none."""
+
+
+def check_installed(tracker: str) -> None:
+    """Raise MissingExtraError if the package of a tracker is not installed."""
+    if find_spec(tracker) is None:
+        raise MissingExtraError(f"--log {tracker}", tracker)
 
 
 def log_run(tracker: str, run: RunRecords) -> str:
@@ -36,6 +43,7 @@ def log_run(tracker: str, run: RunRecords) -> str:
         MissingExtraError: its package is not installed.
         DataError: the tracker refused, for example without a key.
     """
+    check_installed(tracker)
     with redirect_stdout(sys.stderr):  # where MLflow greets, and JSON lines go
         return without_credentials(TRACKERS[tracker](run.label, flat_settings(run), flat_results(run)))
 
@@ -84,10 +92,8 @@ def _key(name: str, taken: Mapping[str, Any]) -> str:
 
 
 def _log_wandb(label: str, settings: Mapping[str, Any], results: Mapping[str, float]) -> str:
-    try:
-        import wandb
-    except ImportError:
-        raise MissingExtraError("--log wandb", "wandb") from None
+    import wandb
+
     try:
         project = os.environ.get("WANDB_PROJECT", PROJECT)
         with wandb.init(project=project, name=label, config=dict(settings), job_type="report") as logged:
@@ -98,10 +104,8 @@ def _log_wandb(label: str, settings: Mapping[str, Any], results: Mapping[str, fl
 
 
 def _log_mlflow(label: str, settings: Mapping[str, Any], results: Mapping[str, float]) -> str:
-    try:
-        import mlflow
-    except ImportError:
-        raise MissingExtraError("--log mlflow", "mlflow") from None
+    import mlflow
+
     try:
         if not os.environ.keys() & {"MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"}:
             mlflow.set_experiment(PROJECT)

@@ -1,0 +1,53 @@
+"""``--log``: send results to an experiment tracker, from the commands that make them and from ``report``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from selfreflect.cli.console import say
+from selfreflect.render.text import one_line
+from selfreflect.report.run_records import RunRecords
+from selfreflect.store.run import Run
+
+
+def log_runs(tracker: str | None, runs: Sequence[RunRecords]) -> None:
+    """Log runs that were made earlier.
+
+    Raises:
+        MissingExtraError: the tracker's package is not installed.
+        DataError: the tracker refused.
+    """
+    if tracker is None:
+        return
+    from selfreflect.report.trackers import log_run
+
+    for run in runs:
+        say(one_line(f"logged {run.label}: {log_run(tracker, run)}"))
+
+
+def check_tracker(tracker: str | None) -> None:
+    """Raise MissingExtraError before the work begins if the tracker's package is not installed."""
+    if tracker is not None:
+        from selfreflect.report.trackers import check_installed
+
+        check_installed(tracker)
+
+
+def log_result(tracker: str | None, records: RunRecords, out: Path | None = None) -> None:
+    """Log what a command has just made; where that fails, only warn.
+
+    Args:
+        out: the run directory that holds it. If several judges scored it, the name says whose scores these
+            are.
+    """
+    if tracker is None:
+        return
+    if out is not None and len(Run.load(out).scorings) > 1:
+        records = replace(records, label=f"{records.label}, judge {records.judge}")
+    again = "" if out is None else " `selfreflect report --log` tries again."
+    try:
+        log_runs(tracker, [records])
+    except Exception as error:  # another program's code, which must not cost a result
+        say(one_line(f"Warning: the results were not logged: {error}{again}", 600))

@@ -41,12 +41,22 @@ settings.register_profile(
 settings.load_profile("selfreflect")
 
 
-# Files that take a minute each. They start first: whichever starts last keeps the other processes waiting.
-_LONGEST = ("test_ray.py", "test_witness.py", "test_browser.py", "test_page.py", "test_parity.py")
+# Files that take half a minute or more, the longest first. They start before all others: whichever starts
+# last keeps the other processes waiting.
+_LONGEST = (
+    *("test_ray.py", "test_witness.py", "test_page_browser.py", "test_browser.py", "test_parity.py"),
+    *("test_process_executor.py", "test_page.py"),
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.path.name not in _LONGEST)  # the order is kept otherwise
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    """The place of a test's file among the longest, after all of which the order is kept."""
+    name = item.path.name
+    return _LONGEST.index(name) if name in _LONGEST else len(_LONGEST)
 
 
 def pytest_collection_finish() -> None:

@@ -452,6 +452,7 @@ def test_a_model_that_ends_every_actor_is_not_loaded_for_ever(
     assert lines(ended) == TRIES + 1
 
 
+@pytest.mark.slow  # test_process_executor.py raises a process's error, which travels in the same way
 def test_an_actors_error_is_one_line_here(work: Path, cluster: RayExecutor, tmp_path: Path) -> None:
     common = ["--questions", work / "q.txt", "--num-answers", 1, "--out", tmp_path / "r", "--device", "cpu"]
     failed = elsewhere(

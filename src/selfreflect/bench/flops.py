@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch.utils.benchmark import Timer
 
-from selfreflect.metric.engine.logits import ROWS_OF_LOGITS
+from selfreflect.metric.engine.logits import ROWS_OF_LOGITS, ROWS_ON_GPU
 from selfreflect.metric.engine.tree import PrefixTree
 from selfreflect.models.linear import linear
 
@@ -124,7 +124,7 @@ def peak_seconds(
     """
     layer = [*shape.key_value, *shape.rest]
     times = {matrix: _time_product(rows, matrix, dtype, device) for matrix in set(layer)}
-    head_rows = ROWS_OF_LOGITS if device.type == "cpu" else 16 * ROWS_OF_LOGITS  # as the engine does it
+    head_rows = ROWS_OF_LOGITS if device.type == "cpu" else ROWS_ON_GPU  # as the engine does it
     layer_times = np.sum([times[matrix] for matrix in layer], axis=0)
     head_times = np.array(_time_product(head_rows, shape.head, dtype, device))
     decoder = flops.decoder / _operations(rows, layer) * layer_times

@@ -21,6 +21,7 @@ from selfreflect.metric.engine.kernels import (
     attend_in_blocks,
     attend_in_prefix,
     cut_blocks,
+    on_device,
 )
 from selfreflect.metric.engine.packing import PackedBatch
 
@@ -126,7 +127,7 @@ class TreeAttention:
             value = torch.cat([carried[1], value])
         if self.batch.carry.size:
             if key.device not in self._carry_keys:
-                self._carry_keys[key.device] = torch.from_numpy(self.batch.carry).to(key.device)
+                self._carry_keys[key.device] = on_device(self.batch.carry, key.device)
             keys = self._carry_keys[key.device]
             self.carried[layer] = self._carry_arena.copy(key[keys]), self._carry_arena.copy(value[keys])
         return key, value

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from selfreflect.metric.engine.attention import TreeAttention
-from selfreflect.metric.engine.kernels import Extras
+from selfreflect.metric.engine.kernels import Extras, on_device
 from selfreflect.metric.engine.packing import PackedBatch
 from selfreflect.models.linear import add_linear, linear
 from selfreflect.models.local.device_map import input_device
@@ -55,8 +55,8 @@ class FusedDecoder:
 
     def run(self, batch: PackedBatch, attention: TreeAttention) -> torch.Tensor:
         decoder = self.decoder
-        x = decoder.embed_tokens(torch.from_numpy(batch.tokens).to(self.device))
-        positions = torch.from_numpy(batch.positions).to(self.device)
+        x = decoder.embed_tokens(on_device(batch.tokens, self.device))
+        positions = on_device(batch.positions, self.device)
         cos, sin = decoder.rotary_emb(x[None], positions[None])
         cos = cos[0, :, None]
         sin = sin[0, :, None, : sin.shape[-1] // 2]
@@ -66,7 +66,7 @@ class FusedDecoder:
             sin = sin.to(device)
             outputs = None
             if layer is decoder.layers[-1]:
-                outputs = torch.from_numpy(batch.outputs).to(device)
+                outputs = on_device(batch.outputs, device)
             x = self._layer(layer, x, (cos, sin), attention, outputs)
         return _norm(decoder.norm, x.to(decoder.norm.weight.device))
 
@@ -158,14 +158,14 @@ class HFDecoder:
         unused = torch.empty(1, 1, 1, 1, device=self.device)
         with _tree_attention_in(self.decoder):
             output = self.decoder(
-                input_ids=torch.from_numpy(batch.tokens).to(self.device)[None],
-                position_ids=torch.from_numpy(batch.positions).to(self.device)[None],
+                input_ids=on_device(batch.tokens, self.device)[None],
+                position_ids=on_device(batch.positions, self.device)[None],
                 attention_mask=unused,
                 use_cache=False,
                 tree=attention,
             )
         hidden: torch.Tensor = output.last_hidden_state[0]
-        return hidden[torch.from_numpy(batch.outputs).to(hidden.device)]
+        return hidden[on_device(batch.outputs, hidden.device)]
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
@@ -61,6 +62,15 @@ class Blocks:
     """The blocks of each context."""
 
 
+def on_device(numbers: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
+    """Copy an array to a device. To a GPU it goes from pinned memory, from where the copy is queued like any
+    other work; for a copy from ordinary memory the host would wait until the GPU has nothing left to do."""
+    values = torch.from_numpy(numbers)
+    if device.type == "cuda":
+        return values.pin_memory().to(device, non_blocking=True)
+    return values.to(device)
+
+
 def cut_blocks(
     batch: PackedBatch, size: int, group: int, like: torch.Tensor, *, outputs_only: bool
 ) -> Blocks:
@@ -87,15 +97,15 @@ def cut_blocks(
         first = contexts[block.context].start if block.context in contexts else i
         contexts[block.context] = slice(first, i + 1)
     positions = batch.positions[batch.outputs] if outputs_only else batch.positions
-    mask = torch.from_numpy(visible).to(device)
+    mask = on_device(visible, device)
     bias = torch.zeros(mask.shape, dtype=like.dtype, device=device)
     bias.masked_fill_(~mask, float("-inf"))
     return Blocks(
-        queries=torch.from_numpy(queries).to(device),
-        real=torch.from_numpy(np.flatnonzero(real)).to(device),
-        keys=torch.from_numpy(keys).to(device),
-        query_positions=torch.from_numpy(positions[queries]).to(device),
-        key_positions=torch.from_numpy(batch.key_positions[keys]).to(device),
+        queries=on_device(queries, device),
+        real=on_device(np.flatnonzero(real), device),
+        keys=on_device(keys, device),
+        query_positions=on_device(positions[queries], device),
+        key_positions=on_device(batch.key_positions[keys], device),
         visible=mask,
         bias=bias.repeat_interleave(group, dim=1)[:, None],
         contexts=contexts,

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 
 from selfreflect.metric.distance import Formula, total_variation
+from selfreflect.metric.engine.kernels import on_device
 from selfreflect.metric.engine.tree import Ints
 
 Floats = npt.NDArray[np.float64]
@@ -26,8 +27,10 @@ PairedStates = tuple[torch.Tensor, Ints]
 reference's."""
 
 ROWS_OF_LOGITS = 64
-"""Rows of logits that exist at once: 64 x 150k x 4 bytes x 4 arrays is 150 MB for the largest vocabularies.
-On a GPU sixteen times as many, since fewer would leave it waiting for the vocabulary's weights."""
+"""Rows of logits that exist at once: for large vocabularies, 64 x 150k x 4 bytes x 4 arrays is 150 MB."""
+
+ROWS_ON_GPU = 1024
+"""Fewer would leave a GPU waiting for the vocabulary's weights."""
 
 ROWS_IN_CACHE = 16
 """Rows whose probabilities are taken at a time on a CPU, so that they stay in its caches."""
@@ -59,16 +62,18 @@ class SummaryStates:
         """For each summary a row for each distinct token task and a column for each formula, by default the
         total variation. Formulas share the projections."""
         device = self.reference.device
-        # A formula that is not compiled into one kernel writes several more arrays of full vocabularies.
-        size = ROWS_OF_LOGITS if device.type == "cpu" or formulas else 16 * ROWS_OF_LOGITS
-        formulas = formulas or (_total_variation_on(device),)
+        size = ROWS_OF_LOGITS
+        if not formulas:
+            formulas = (_total_variation_on(device),)
+            # One that is not compiled into one kernel writes several more arrays of full vocabularies.
+            size = ROWS_OF_LOGITS if formulas[0] is total_variation else ROWS_ON_GPU
         states_of_contexts, pairs_of_contexts = zip(*self.contexts, strict=True)
         states = torch.cat(states_of_contexts)
         pairs = np.concatenate(pairs_of_contexts)
         rows = list(map(len, states_of_contexts))
         counts = list(map(len, pairs_of_contexts))
         pairs[:, 0] += np.repeat(np.cumsum(rows) - rows, counts)
-        result = np.zeros((len(pairs), len(formulas)))
+        compared: list[tuple[Ints, torch.Tensor]] = []
         # The tasks of all contexts that need the same rows of the reference fill blocks together: blocks of
         # one size, one after another, fit into the same memory, and products of many rows are faster.
         for start in range(0, len(self.reference), size):
@@ -77,11 +82,13 @@ class SummaryStates:
             tasks = np.flatnonzero(needs_block)
             for first in range(0, len(tasks), size):
                 block = tasks[first : first + size]
-                own, other = torch.from_numpy(pairs[block].T).to(device)
+                own, other = on_device(pairs[block].T, device)
                 # computed in the call, so that these logits are freed before the next ones come
-                result[block] = _compare(
-                    self.head(states[own]), expected, other - start, temperature, formulas
-                )
+                distances = _compare(self.head(states[own]), expected, other - start, temperature, formulas)
+                compared.append((block, distances))
+        result = np.zeros((len(pairs), len(formulas)))
+        for block, distances in compared:  # read only now, so that the GPU is never waited for in between
+            result[block] = distances.cpu().numpy()
         return np.split(result, np.cumsum(counts)[:-1])
 
     @torch.inference_mode()
@@ -117,8 +124,8 @@ def _compare(
     rows: torch.Tensor,
     temperature: float,
     formulas: Sequence[Formula],
-) -> Floats:
-    """Row i of ``logits`` against row ``rows[i]`` of ``expected``: shape (rows, K)."""
+) -> torch.Tensor:
+    """Row i of ``logits`` against row ``rows[i]`` of ``expected``: shape (rows, K), in float64."""
     size = ROWS_IN_CACHE if logits.device.type == "cpu" else len(logits)
     parts = []
     for start in range(0, len(logits), size):
@@ -126,7 +133,7 @@ def _compare(
         other = expected[rows[start : start + size]]
         distances = [formula(own, other, temperature) for formula in formulas]
         parts.append(torch.stack(distances, dim=1))
-    return torch.cat(parts).double().cpu().numpy()
+    return torch.cat(parts).double()
 
 
 @cache
@@ -156,13 +163,17 @@ def log_probabilities(head: Head, states: torch.Tensor, tokens: Ints) -> Floats:
         tokens: pairs of a row of ``states`` and a token id, shape (tokens, 2).
     """
     result = np.zeros(len(tokens))
-    for start in range(0, len(states), ROWS_OF_LOGITS):
-        logits = head(states[start : start + ROWS_OF_LOGITS])
-        in_block = (start <= tokens[:, 0]) & (tokens[:, 0] < start + ROWS_OF_LOGITS)
+    size = ROWS_ON_GPU if states.is_cuda else ROWS_OF_LOGITS
+    computed: list[tuple[Ints, torch.Tensor]] = []
+    for start in range(0, len(states), size):
+        logits = head(states[start : start + size])
+        in_block = (start <= tokens[:, 0]) & (tokens[:, 0] < start + size)
         block = np.flatnonzero(in_block)
-        pairs = torch.from_numpy(tokens[block]).to(states.device)
+        pairs = on_device(tokens[block], states.device)
         rows = pairs[:, 0] - start
         ids = pairs[:, 1]
         logs = logits[rows, ids] - logits.logsumexp(dim=-1)[rows]
-        result[block] = logs.double().cpu().numpy()
+        computed.append((block, logs.double()))
+    for block, logs in computed:
+        result[block] = logs.cpu().numpy()
     return result

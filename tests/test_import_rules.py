@@ -47,7 +47,7 @@ TORCH = {
     *(f"metric.engine.{name}" for name in "engines logits decoder attention kernels arena".split()),
     *(f"metric.engine.{name}" for name in "reference native".split()),
     *(f"models.{name}" for name in "judge smollm2 linear".split()),
-    *(f"models.local.{name}" for name in "loading threads generator decode device_map".split()),
+    *(f"models.local.{name}" for name in "loading threads generator decode device_map weights".split()),
     "models.vllm.judge",
     *(f"bench.{name}" for name in "schedules flops machine measure random_model".split()),
 }

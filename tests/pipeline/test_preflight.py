@@ -3,6 +3,8 @@ do not sample. The servers are on real sockets."""
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from fault_server import Action, Call, FaultServer, answers, chat, choice, statu
 from served import forget
 
 from selfreflect.pipeline.costs import is_own
-from selfreflect.pipeline.preflight import PROBE
+from selfreflect.pipeline.preflight import OTHER_PROBES, PROBE
 from selfreflect.records import SamplingCheck
 from selfreflect.store.run import Run
 
@@ -47,7 +49,7 @@ def command(tmp_path: Path, server: FaultServer, judge: Path | str, *more: objec
 
 
 def is_probe(call: Call) -> bool:
-    return call.body["messages"][-1]["content"] == PROBE
+    return call.body["messages"][-1]["content"] in (PROBE, *OTHER_PROBES)
 
 
 def fixed(call: Call) -> Action:
@@ -95,6 +97,58 @@ def test_a_judge_without_a_tokenizer_is_found_before_the_server_is_asked(
     assert server.calls == []
 
 
+def test_damaged_or_wrong_weights_of_a_judge_are_found_before_the_server_is_asked(
+    judge: Path, server: FaultServer, tmp_path: Path
+) -> None:
+    cut_off = Path(shutil.copytree(judge, tmp_path / "cut"))
+    weights = cut_off / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    refused = run(*command(tmp_path, server, cut_off))
+    assert refused.code == 2
+    assert "model.safetensors' is damaged or cut off" in refused.said
+    other = Path(shutil.copytree(judge, tmp_path / "other"))
+    config = json.loads((other / "config.json").read_text())
+    written(other / "config.json", {**config, "intermediate_size": 2 * config["intermediate_size"]})
+    refused = run(*command(tmp_path, server, other))
+    assert refused.code == 2
+    assert "do not fit its config.json: " in refused.said
+    assert server.calls == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--questions", "nowhere.csv"],
+        ["--model", "nomodule:function"],
+        ["--model", "./nosuch"],
+        ["--strategies", "gredy"],
+        ["--judge", "./nosuch"],
+    ],
+)
+def test_a_command_that_is_refused_leaves_no_directory_behind(
+    wrong: list[str], judge: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "q.txt", "What first?")
+    valid = {"--questions": "q.txt", "--model": str(judge), "--judge": str(judge), "--strategies": "basic"}
+    given = {**valid, **dict([wrong])}  # type: ignore[arg-type]
+    refused = run(
+        "run", "--out", "new/r", "--device", "cpu", *[part for pair in given.items() for part in pair]
+    )
+    assert refused.code == 2, refused.said
+    assert [path.name for path in tmp_path.iterdir()] == ["q.txt"]
+
+
+def test_a_command_that_is_refused_leaves_an_earlier_directory_as_it_is(
+    judge: Path, server: FaultServer, tmp_path: Path
+) -> None:
+    assert run(*command(tmp_path, server, judge)).code == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "r").iterdir() if path.is_file()}
+    refused = run("run", "--out", tmp_path / "r", "--strategies", "gredy")
+    assert refused.code == 2
+    assert {path: path.read_bytes() for path in (tmp_path / "r").iterdir() if path.is_file()} == before
+
+
 def test_a_cache_that_cannot_be_made_is_found_before_the_server_is_asked(
     judge: Path, server: FaultServer, tmp_path: Path
 ) -> None:
@@ -119,7 +173,7 @@ def test_a_server_that_does_not_sample_is_reported_loudly_once_and_in_the_report
     judge: Path, server: FaultServer, tmp_path: Path
 ) -> None:
     server.script = fixed
-    done = run(*command(tmp_path, server, judge))
+    done = run(*command(tmp_path, server, judge, "--yes"))
     assert done.code == 0, done.stderr
     assert done.stderr.count(SAYS) == 1
     assert done.stderr.index(SAYS) < done.stderr.index("answers: 3 to do")
@@ -134,6 +188,44 @@ def test_a_server_that_does_not_sample_is_reported_loudly_once_and_in_the_report
     again = run(*command(tmp_path, server, judge))
     assert SAYS not in again.stderr
     assert len(server.calls) == asked, "a finished run asks no server"
+
+
+def test_a_server_that_does_not_sample_is_not_asked_the_questions(
+    judge: Path, server: FaultServer, tmp_path: Path
+) -> None:
+    server.script = fixed
+    refused = run(*command(tmp_path, server, judge))
+    assert refused.code == 2
+    assert "openai:m does not sample, so nothing was asked yet" in refused.said
+    assert len(server.calls) == 3
+    assert all(map(is_probe, server.calls))
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize(("reply", "starts"), [("n\n", False), ("y\n", True)])
+def test_at_a_terminal_somebody_is_asked_about_it(
+    reply: str,
+    starts: bool,
+    judge: Path,
+    server: FaultServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("selfreflect.cli.stages.can_ask", lambda: True)
+    server.script = fixed
+    asked = run(*command(tmp_path, server, judge), stdin=reply)
+    assert "Go on all the same?" in asked.said
+    assert asked.code == (0 if starts else 2), asked.stderr
+    assert (not all(map(is_probe, server.calls))) is starts
+
+
+def test_one_pair_of_equal_replies_is_no_proof(judge: Path, server: FaultServer, tmp_path: Path) -> None:
+    server.script = lambda call: fixed(call) if call.body["messages"][-1]["content"] == PROBE else answers()
+    done = run(*command(tmp_path, server, judge))
+    assert done.code == 0, done.stderr
+    assert SAYS not in done.stderr
+    assert check_of(tmp_path)["replies"] == "differ"
+    assert sum(map(is_probe, server.calls)) == 2
 
 
 def test_a_server_that_samples_is_left_in_peace(judge: Path, server: FaultServer, tmp_path: Path) -> None:
@@ -228,6 +320,18 @@ def test_without_a_terminal_or_with_yes_nobody_is_asked(
     assert done.code == 0, done.stderr
     assert "What is left to do" in done.stderr
     assert all("score" in line for line in done.json)
+
+
+def test_a_long_question_shows_its_costs_and_asks(
+    judge: Path, server: FaultServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("selfreflect.cli.stages.can_ask", lambda: True)
+    sizes = ["--num-answers", 150, "--max-new-tokens", 5, "--device", "cpu"]
+    place = ["--model", "openai:m", "--base-url", server.url, "--judge", judge]
+    asked = run("ask", "Which pot?", *sizes, *place, stdin="n\n")
+    assert "What is left to do" in asked.stderr
+    assert asked.code == 130, asked.stderr
+    assert all(map(is_probe, server.calls))
 
 
 def test_a_run_that_costs_money_says_so(judge: Path, server: FaultServer, tmp_path: Path) -> None:

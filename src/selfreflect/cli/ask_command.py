@@ -71,6 +71,7 @@ def ask_command(
         "A text that the model reads with the question, and the judge does not; - for standard input.",
     ),
     overrides: Overrides,
+    yes: o.Yes = False,
     json: o.Json = False,
 ) -> None:
     """Ask one question, and measure the model's own summary.
@@ -91,7 +92,7 @@ def ask_command(
     record = Question(id=question_id(question, text), text=question, context=text)
     with tempfile.TemporaryDirectory(prefix="selfreflect-ask-") as folder:
         path = Path(folder) / "ask"
-        records = fill_run(path, config, STAGES[1:], overrides.execution, Intent(), question=record)
+        records = fill_run(path, config, STAGES[1:], overrides.execution, Intent(yes=yes), question=record)
     if json:
         _emit_question(records, record.id)
     else:

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from selfreflect.pipeline.dry_run import DryRun
 
 
+NOT_KNOWN = (
+    "–: not known yet; the line of progress tells the time that is left once the first texts have ended"
+)
+
+
 def show_costs(dry_run: DryRun, json: bool) -> None:
     """Print the costs of a dry run."""
     stages, total = sum_up(dry_run)
@@ -48,7 +53,7 @@ def _table(stages: list[dict[str, Any]], total: dict[str, Any]) -> Table:
         rows += _amount_rows("all", total)
     columns = (Column("stage"), Column("what"), Column("expected", ",.0f"), Column("at most", ",.0f"))
     has_unknown = any(None in row for row in rows)
-    notes = ("–: not known yet",) if has_unknown else ()
+    notes = (NOT_KNOWN,) if has_unknown else ()
     return Table(title="What is left to do", columns=columns, rows=tuple(rows), notes=notes)
 
 

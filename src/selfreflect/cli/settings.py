@@ -72,8 +72,9 @@ Yes = Annotated[
     bool,
     option(
         "--yes",
-        "Do not ask before a run that takes more than some minutes or costs money, nor before --fresh moves "
-        "records. Without a terminal nothing is asked; then --fresh needs this, and costs are only shown.",
+        "Do not ask before a run that takes more than some minutes or costs money, that asks a server which "
+        "gives one text for every sample, or before --fresh moves records. Without a terminal nothing is "
+        "asked: costs are only shown, and the other two need this.",
         ...,
     ),
 ]

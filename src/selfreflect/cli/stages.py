@@ -28,7 +28,7 @@ from selfreflect.cli.progress import Watcher
 from selfreflect.cli.settings import GENERATING, JUDGING, Overrides, option, takes
 from selfreflect.cli.tracking import check_tracker, log_result
 from selfreflect.config import Config
-from selfreflect.errors import ConfigError, excerpt
+from selfreflect.errors import BackendError, ConfigError, excerpt
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.spec import kind_of
 from selfreflect.pipeline.experiment import Experiment, open_experiment
@@ -38,7 +38,7 @@ from selfreflect.pipeline.records import run_records
 from selfreflect.pipeline.settings import settings_of
 from selfreflect.pipeline.stages import ModelStage
 from selfreflect.pipeline.todo import run_strategies, stages_with_work, strategies_to_continue
-from selfreflect.records import STAGES, Question, Stage
+from selfreflect.records import STAGES, Question, SamplingCheck, Stage
 from selfreflect.render.text import one_line
 from selfreflect.report.run_records import RunRecords
 from selfreflect.sources.questions import is_file, load_questions
@@ -247,13 +247,14 @@ def fill_run(
     with open_experiment(
         path, config, intent.binding(stages), fresh=intent.fresh, options=options, progress=Watcher()
     ) as experiment:
-        if question is not None:
-            experiment.run.append(question)
-        strategies = _begin(experiment, stages, config, intent)
-        work = stages_with_work(experiment.run, stages, strategies, config.scores)
-        _check_named(path, work, config, intent)
-        experiment.check(stages, strategies)
-        if question is None and {"answers", "summaries"} & {*work}:
+        with experiment.nothing_left_behind():
+            if question is not None:
+                experiment.run.append(question)
+            strategies = _begin(experiment, stages, config, intent)
+            work = stages_with_work(experiment.run, stages, strategies, config.scores)
+            _check_named(path, work, config, intent)
+            _agree_to_one_text(experiment.check(stages, strategies), intent)
+        if {"answers", "summaries"} & {*work}:
             _agree_to_costs(path, config, work, strategies, options, intent)
         _work(experiment, stages, strategies)
         return run_records(experiment.run)
@@ -354,6 +355,18 @@ def _agree_to_costs(
     if announce_costs(costs, config) and can_ask() and not intent.yes and not agree("Start?"):
         say("Nothing was started. The same command asks again; with --yes it does not.")
         raise typer.Exit(130)
+
+
+def _agree_to_one_text(suspects: Sequence[SamplingCheck], intent: Intent) -> None:
+    """Stop before the first question where a server gives one text for every sample, unless somebody says
+    that they want that. Raises BackendError."""
+    if not suspects or intent.yes or (can_ask() and agree("Go on all the same?")):
+        return
+    models = " and ".join(dict.fromkeys(check.model for check in suspects))
+    raise BackendError(
+        f"{models} does not sample, so nothing was asked yet. Make its server sample, or go on all the same "
+        "with --yes; the report then says so."
+    )
 
 
 def _agree_to_start_over(path: Path, yes: bool) -> None:

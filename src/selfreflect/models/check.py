@@ -1,4 +1,4 @@
-"""Check that a model can be loaded, without its weights."""
+"""Check that a model can be loaded, without loading its weights."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from selfreflect.models.base import Message
 from selfreflect.models.chat import ChatTokenizer
 from selfreflect.models.local.loading import locate
 from selfreflect.models.local.threads import set_library_defaults
+from selfreflect.models.local.weights import check_weights
 from selfreflect.models.spec import ModelSpec, load_generator
 
 
 def check_loadable(spec: ModelSpec, progress: Callable[[str], None] | None = None) -> None:
-    """Check the name, place, architecture, tokenizer and chat template of a model, of a judge's server that
-    it serves the model, and of other servers and functions what can be known without asking them.
+    """Check the name, place, architecture, tokenizer, chat template and headers of weights of a model, of a
+    judge's server that it serves the model, and of other servers and functions what can be known without
+    asking them.
 
     Raises:
         SelfReflectError: as loading the model would.
@@ -35,4 +37,6 @@ def check_loadable(spec: ModelSpec, progress: Callable[[str], None] | None = Non
     with source.explain_errors():
         tokenizer = source.tokenizer()
         source.architecture()
+    if spec.kind != "vllm+http":
+        check_weights(source)
     ChatTokenizer(tokenizer).render([Message(role="user", content="Hello")])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from selfreflect.config import Config
-from selfreflect.errors import BackendError, JudgeError
+from selfreflect.errors import BackendError, JudgeError, SelfReflectError
 from selfreflect.pipeline.executors import Executors
 from selfreflect.pipeline.models import ConfiguredModels, ModelProvider
 from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet
@@ -80,6 +80,7 @@ def open_experiment(
     prompts = load_prompts(options.prompts)
     models = models or ConfiguredModels(config, options, progress)
     executors = Executors(options, models, progress)
+    new_folders = [folder for folder in (path, *path.parents) if not folder.exists()]
     with Run.open(path, {}, fresh=fresh) as run, closing(executors):
         if "scores" in stages:
             select_scoring(run, config)
@@ -89,7 +90,7 @@ def open_experiment(
         for line in run.repairs:
             progress.note(line)
         check_settings(run.manifest, stage_settings(config, stages, prompts), path)
-        yield Experiment(run, config, prompts, options, progress, executors)
+        yield Experiment(run, config, prompts, options, progress, executors, new_folders)
 
 
 class Experiment:
@@ -106,8 +107,11 @@ class Experiment:
         options: ExecutionOptions,
         progress: Progress,
         executors: Executors,
+        new_folders: Sequence[Path] = (),
     ) -> None:
         self.run = run
+        self._new_folders = new_folders
+        """Those that were made for this run, the innermost first."""
         self._config = config
         self._prompts = prompts
         self._options = options
@@ -127,25 +131,43 @@ class Experiment:
             self._settle("questions", again=add, sources=missing.source)
             self.run.append_all(missing.questions)
 
-    def check(self, stages: Sequence[Stage], strategies: Sequence[str]) -> None:
+    @contextmanager
+    def nothing_left_behind(self) -> Iterator[None]:
+        """Remove a run directory that was made for a command which is then refused, as with a mistyped name.
+        One that existed before is left as it is."""
+        try:
+            yield
+        except SelfReflectError:
+            if self.run.path in self._new_folders:
+                self.run.remove()
+                with suppress(OSError):  # somebody else has put something there
+                    for folder in self._new_folders:
+                        folder.rmdir()
+            raise
+
+    def check(self, stages: Sequence[Stage], strategies: Sequence[str]) -> list[SamplingCheck]:
         """Check what could fail later, and that servers sample, before the first stage begins.
+
+        Returns:
+            Of each server that does not seem to sample, what was found, with a warning given.
 
         Raises:
             SelfReflectError: a later stage could not run.
         """
         work = stages_with_work(self.run, stages, strategies, self._config.scores)
         if not work:
-            return
+            return []
         check_models(work, self._config, self._options, self._progress)
         servers = server_stages(work, self._config, self._options)
         if not servers:
-            return
+            return []
         with self._progress.stage("server check", len(servers)):
             checks = check_sampling(servers, self._config, self._executors.models)
-        for check in dict.fromkeys(checks.values()):
-            if check.is_suspect:
-                self._progress.warn(sampling_warning(check))
+        suspects = [check for check in dict.fromkeys(checks.values()) if check.is_suspect]
+        for check in suspects:
+            self._progress.warn(sampling_warning(check))
         self._record(checks)
+        return suspects
 
     def _record(self, checks: Mapping[ModelStage, SamplingCheck]) -> None:
         self.run.update_manifest(checks={name: to_builtins(check) for name, check in checks.items()})

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from msgspec.structs import replace
 
 from selfreflect.config import Config
-from selfreflect.errors import BackendError, ConfigError
+from selfreflect.errors import BackendError, ConfigError, SelfReflectError
 from selfreflect.models.base import Completion, Generator, Message, Refusal, Request, Sampling, seed_for
 from selfreflect.models.openai.endpoint import endpoint
 from selfreflect.models.spec import kind_of, load_object
@@ -22,6 +23,12 @@ PROBE = (
 )
 """A request whose replies differ wherever tokens are sampled."""
 
+OTHER_PROBES = (
+    "Invent a name that nobody has for a small town, and say in one sentence what happened there.",
+    "Write a random number of twelve digits, then five random letters. Write nothing else.",
+)
+"""Asked as well where ``PROBE`` got one reply twice, before a server is blamed for it."""
+
 PROBE_TOKENS = 48
 
 _TELLING = 0.5
@@ -31,17 +38,23 @@ _TELLING = 0.5
 def check_models(
     stages: Sequence[ModelStage], config: Config, options: ExecutionOptions, progress: Progress
 ) -> None:
-    """Check that the models of later stages can be loaded; the first stage will say that of its own.
+    """Check that the models of all stages can be loaded.
+
+    The machines of a Ray cluster have files, keys and networks of their own: of its models, only those that
+    are in a directory of this machine too must be usable here.
 
     Raises:
         SelfReflectError: as loading the model would; or the folder of ``--cache`` cannot be made.
     """
-    if options.executor == "ray":  # whose machines have files, keys and networks of their own
-        return
-    specs = [stage_model(config, options, stage) for stage in stages]
-    for spec in dict.fromkeys(specs[1:]):
-        if spec != specs[0]:
+    for spec in dict.fromkeys(stage_model(config, options, stage) for stage in stages):
+        try:
             load_object("selfreflect.models.check:check_loadable")(spec, progress.note)
+        except SelfReflectError as error:
+            if options.executor != "ray" or Path(spec.name).is_dir():
+                raise
+            progress.note(f"not checked before the cluster starts, since it cannot be here: {error}")
+    if options.executor == "ray":
+        return
     if "scores" in stages and options.cache is not None:
         try:
             options.cache.mkdir(parents=True, exist_ok=True)
@@ -63,7 +76,8 @@ def server_stages(
 def check_sampling(
     stages: Sequence[Literal["answers", "summaries"]], config: Config, models: ModelProvider
 ) -> dict[ModelStage, SamplingCheck]:
-    """Ask the server of each stage for two samples, each server once.
+    """Ask the server of each stage for two samples, each server once; for two of each of three requests where
+    the samples are identical.
 
     Raises:
         BackendError: a server cannot be used.
@@ -86,23 +100,27 @@ def check_sampling(
 
 
 def _ask(generator: Generator, url: str, sampling: Sampling, seed: int) -> SamplingCheck:
-    message = Message(role="user", content=PROBE)
-    [reply] = generator.generate([Request(messages=(message,), sampling=sampling, n=2, seed=seed)])
-    if isinstance(reply, Refusal) and reply.kind == "backend":
-        raise BackendError(f"{reply.message}. Nothing was generated yet.")
-    completions = () if isinstance(reply, Refusal) else reply.completions
+    replies: Any = "unknown"
+    for probe in (PROBE, *OTHER_PROBES):
+        message = Message(role="user", content=probe)
+        [reply] = generator.generate([Request(messages=(message,), sampling=sampling, n=2, seed=seed)])
+        if isinstance(reply, Refusal) and reply.kind == "backend":
+            raise BackendError(f"{reply.message}. Nothing was generated yet.")
+        replies = _compare(() if isinstance(reply, Refusal) else reply.completions, sampling)
+        if replies != "identical":
+            break
     return SamplingCheck(
         model=generator.name,
         base_url=url,
         temperature=sampling.temperature,
         top_p=sampling.top_p,
-        replies=_compare(completions, sampling),
+        replies=replies,
     )
 
 
 def _compare(completions: Sequence[Completion], sampling: Sampling) -> Any:
     texts = [completion.text.strip() for completion in completions]
-    if len(texts) < 2 or not all(texts):
+    if len(texts) < 2 or not all(texts) or any(one.finish == "refused" for one in completions):
         return "unknown"
     if texts[0] != texts[1]:
         return "differ"

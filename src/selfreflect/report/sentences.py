@@ -24,7 +24,8 @@ def sampling_warning(check: SamplingCheck) -> str:
     """Say why the answers of a server may be no distribution."""
     place = f"{check.model} at {check.base_url}"
     if check.replies == "identical":
-        symptom = f"{place} gave the same ten random words twice at temperature {check.temperature:g}"
+        tries = "gave the same random words twice in each of three tries"
+        symptom = f"{place} {tries} at temperature {check.temperature:g}"
     else:
         symptom = f"{place} was sampled at temperature {check.temperature:g}"
     if check.questions:

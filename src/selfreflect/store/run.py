@@ -231,6 +231,14 @@ class Run:
             self._resources.close()
             self._resources = None
 
+    def remove(self) -> None:
+        """Delete the files of this run, which was opened for writing, and close it. The directory stays."""
+        self._check_writable()
+        with store_errors(self.path):
+            for file in (*_record_files(self.path), self.path / MANIFEST, self.path / _LOCK):
+                file.unlink(missing_ok=True)
+        self.close()
+
     @property
     def scorings(self) -> list[str]:
         """Names of the scorings on disk: the first judge's is empty, and then those in ``judges/``."""

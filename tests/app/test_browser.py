@@ -16,6 +16,7 @@ import browser
 import pytest
 import tiny
 from app_server import ANSWERS, Client, process, serving
+from fault_server import FaultServer, answers, status
 from finished_run import write_run
 from hostile import PAYLOADS, flat
 from hostile import shown as label
@@ -23,6 +24,7 @@ from synthetic import informed_run, save
 
 from selfreflect.app.jobs import Job
 from selfreflect.app.meaning import Meaning
+from selfreflect.config import Price
 from selfreflect.records import (
     AnswerSet,
     Guess,
@@ -53,12 +55,21 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+def api() -> Iterator[FaultServer]:
+    with FaultServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory, api: FaultServer) -> Iterator[Client]:
     import torch
 
     torch.set_num_threads(1)
     model = tiny.save(tmp_path_factory.mktemp("models") / "model", "llama")
-    with serving(tmp_path_factory.mktemp("root"), model=model) as served:
+    second = Path(shutil.copytree(model, model.with_name("second")))
+    prices = {"openai:paid": Price(input_per_million=1.0, output_per_million=2.0)}
+    root = tmp_path_factory.mktemp("root")
+    with serving(root, model=model, others=[second], base_url=api.url, prices=prices) as served:
         yield served
 
 
@@ -256,7 +267,8 @@ def test_sentences_appear_while_a_job_runs(chromium: Any, tmp_path: Path) -> Non
 
     def work(job: Job) -> None:
         job.events.add("begun", run="0" * 16, question=job.question)
-        job.events.add("summary", name="greedy", text="Red or blue.")
+        warnings = ["The limit of tokens <b>cut</b> this summary off."]
+        job.events.add("summary", name="greedy", text="Red or blue.", warnings=warnings)
         job.events.add("information", name="greedy", bits=2.0, available=4.0, undefined=None, **said)
         assert go.wait(60)
 
@@ -265,6 +277,7 @@ def test_sentences_appear_while_a_job_runs(chromium: Any, tmp_path: Path) -> Non
         start(watched.page, "What colour?")
         watched.page.wait_for_selector(".live .sentence:has-text('greedy tells 56 %.')")
         assert watched.page.inner_text(".card .score") == "56 %"
+        assert "tokens <b>cut</b> this" in watched.page.inner_text(".card .warning")
         go.set()
         watched.page.wait_for_selector(".live .line:has-text('Done')")
         clean(watched)
@@ -459,6 +472,80 @@ def test_a_model_that_is_not_there_is_said_above_the_form_before_anything_starts
     box.locator("summary").click()
     assert box.locator("details").inner_text() != ""
     assert page.serious() == []
+
+
+def test_a_server_that_refuses_is_said_above_the_form_without_flags(
+    page: Any, client: Client, api: FaultServer
+) -> None:
+    shown = page.page
+    api.script = lambda call: status(404, "<b>no such model</b>")
+    shown.fill("#question", "Who refuses?")
+    shown.fill("#model", "openai:gone")
+    shown.fill("#judge", "model")
+    shown.click("#start")
+    box = shown.locator("#form-problem .problem")
+    box.wait_for()
+    api.script = lambda call: answers()
+    assert "knows no such model. Check its name, or start the app with another --base-url" in box.inner_text()
+    box.locator("summary").click()
+    assert "<b>no such model</b>" in box.inner_text()
+    assert shown.locator("#start:not([aria-disabled])").count() == 1
+
+
+def test_a_question_that_costs_money_is_agreed_to_first(page: Any, client: Client) -> None:
+    shown = page.page
+    shown.set_viewport_size({"width": 390, "height": 844})
+    shown.fill("#model", "openai:paid")
+    shown.fill("#judge", "model")
+    shown.fill("#summary-tokens", "32")
+    shown.wait_for_selector("#estimate:has-text('in the currency of your prices')")
+    start(shown, "What does it cost?")
+    shown.wait_for_selector("#confirm[open]")
+    said = shown.inner_text("#confirm")
+    assert "This run costs money." in said
+    assert "answers with openai:paid at http://127.0.0.1" in said
+    rows = shown.locator("#confirm tr", has_text="completion tokens").all_inner_texts()
+    assert [row.split()[-1] for row in rows] == ["256", "32"]
+    assert shown.evaluate("document.documentElement.scrollWidth") <= 390
+    assert page.serious() == []
+    shown.keyboard.press("Escape")
+    shown.wait_for_selector("#start:not([aria-disabled])")
+    assert "What does it cost?" not in [job["question"] for job in client.get("/api/jobs").json()["jobs"]]
+    shown.keyboard.press("Enter")  # the focus is back on the button
+    shown.wait_for_selector("#confirm[open]")
+    shown.keyboard.press("Enter")
+    shown.wait_for_selector("button.word")
+    assert "What does it cost?" in shown.inner_text(".question h2")
+
+
+def test_a_judge_is_added_to_a_run_and_chosen(page: Any, client: Client) -> None:
+    run = scored(client, question="Who judges?")
+    shown = page.page
+    shown.emulate_media(color_scheme="dark")
+    shown.set_viewport_size({"width": 390, "height": 844})
+    shown.goto(f"{client.url}/#run={run}")
+    shown.focus(".add-judge summary")
+    shown.keyboard.press("Enter")
+    shown.keyboard.press("Tab")
+    shown.keyboard.type("openai:any")
+    shown.keyboard.press("Enter")
+    shown.wait_for_selector(".add-judge .problem:has-text('cannot be a judge')")
+    shown.fill(".add-judge input", "second")
+    shown.press(".add-judge input", "Enter")
+    shown.wait_for_selector(".judges select")
+    choices = [text.rpartition("/")[2] for text in shown.locator(".judges option").all_inner_texts()]
+    assert choices == ["model (main)", "second"]
+    assert "judge=second-" in shown.url
+    assert shown.locator(".judges option:checked").inner_text().endswith("second")
+    assert shown.locator(".card .score").count() == 2
+    assert shown.evaluate("document.documentElement.scrollWidth") <= 390
+    assert page.serious() == []
+    shown.get_by_role("radio", name="distance").check()
+    shown.locator("button.word").first.click()
+    shown.locator(".guesses tbody tr").nth(4).wait_for()
+    shown.select_option(".judges select", index=0)
+    shown.wait_for_url(lambda url: "judge=" not in url)
+    page.problems.clear()  # the refused judge
 
 
 def test_a_failed_question_is_marked_in_the_list_and_has_nothing_to_export(page: Any, client: Client) -> None:

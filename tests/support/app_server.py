@@ -109,6 +109,7 @@ def serving(
     root: Path,
     *,
     model: Path | None = None,
+    others: Sequence[Path] = (),
     work: Callable[[Job], None] | None = None,
     token: str | None = None,
     host: str = "127.0.0.1",
@@ -119,7 +120,7 @@ def serving(
 ) -> Iterator[Client]:
     """A server in a thread. ``work`` replaces what a job does; what means the same is, without ``meaning``,
     what begins alike; without ``timing`` no model is timed."""
-    models = ModelChoices([str(model)] if model else [], base_url, prices)
+    models = ModelChoices([str(path) for path in (model, *others) if path], base_url, prices)
     library, options = Library(root), ExecutionOptions(device="cpu")
     checks = Preflight(models, options, Speed(library, options, timing))
     queue = JobQueue(work or JobRunner(library, models, options, checks))

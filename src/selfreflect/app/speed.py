@@ -12,6 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from selfreflect.app.library import Library
 from selfreflect.config import Config
 from selfreflect.errors import SelfReflectError
@@ -223,7 +225,9 @@ def _time_generator(spec: ModelSpec) -> Pace:
     message = Message(
         role="user", content="Name many things that people do in a garden, one after the other."
     )
-    request = Request(messages=(message,), sampling=Sampling(max_new_tokens=16), n=8, seed=0)
+    request = Request(messages=(message,), sampling=Sampling(max_new_tokens=12), n=4, seed=0)
+    # the first pass of a process takes longer than any other
+    generator.generate([replace(request, n=1, sampling=Sampling(max_new_tokens=1))])
     start = time.monotonic()
     [reply] = generator.generate([request])
     tokens = reply.tokens if isinstance(reply, Reply) else 0
@@ -235,9 +239,8 @@ def _time_judge(spec: ModelSpec) -> Pace:
 
     judge = load_judge(spec)
     answers = [f"People {verb} the small garden in spring" for verb in ("plant", "water", "dig", "like")]
+    metric = SelfReflect(judge)
+    metric.score("What?", answers=["Red roses", "Tulips"], summaries="Roses")
     start = time.monotonic()
-    scores = SelfReflect(judge).score(
-        "What do people do?", answers=answers, summaries=["They work in it.", "They enjoy it in spring."]
-    )
-    tasks = next(iter(scores.values())).token_tasks
-    return Pace("scores", spec.name, time.monotonic() - start, tasks * (len(scores) + 1))
+    score = metric.score("What do people do?", answers=answers, summaries="They work in it.")["summary"]
+    return Pace("scores", spec.name, time.monotonic() - start, 2 * score.token_tasks)

@@ -89,7 +89,7 @@ class Words(NamedTuple):
 
 def in_app_words(text: str) -> Words:
     """Split an error's message into a sentence for the page and details, without advice on flags."""
-    text = text.replace(" (see --timeout)", "")
+    text = text.strip().replace(" (see --timeout)", "")
     for pattern, sentence in _RULES:
         match = pattern.fullmatch(text)
         if match:

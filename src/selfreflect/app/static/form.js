@@ -163,7 +163,7 @@ const FIELDS = { model: "Model", judge: "Judge" };
 async function ask(event) {
   event.preventDefault();
   const button = byId("start");
-  if (button.disabled) return;
+  if (button.ariaDisabled === "true") return;
   showProblems([]);
   for (const field of Object.keys(FIELDS)) byId(field).removeAttribute("aria-invalid");
   const body = requestBody();
@@ -171,14 +171,14 @@ async function ask(event) {
     showProblems([problemBox(`Choose at least one ${body.strategies.length === 0 ? "strategy" : "measure"}.`)]);
     return;
   }
-  button.disabled = true;
+  button.ariaDisabled = "true"; // a disabled one would lose the focus
   button.textContent = "Checking…";
   try {
     await checkAndAsk(body);
   } catch (error) {
     showProblems([problem(error)]);
   }
-  button.disabled = false;
+  button.ariaDisabled = null;
   button.textContent = "Start";
 }
 

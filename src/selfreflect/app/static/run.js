@@ -120,16 +120,16 @@ function addJudge(run, id) {
   const message = element("div", { class: "said", role: "alert" });
   const button = element("button", { type: "button", class: "small" }, "Score with this judge");
   const send = async () => {
-    if (input.value.trim() === "" || button.disabled) return;
+    if (input.value.trim() === "" || button.ariaDisabled === "true") return;
     message.replaceChildren();
-    button.disabled = true;
+    button.ariaDisabled = "true";
     try {
       const job = await post(`/api/runs/${run.id}/judges`, { judge: input.value.trim() });
       location.hash = `job=${job.id}`;
     } catch (error) {
       message.replaceChildren(problem(error));
     }
-    button.disabled = false;
+    button.ariaDisabled = null;
   };
   button.addEventListener("click", send);
   input.addEventListener("keydown", (event) => {

@@ -1,0 +1,251 @@
+"""What is looked at before a question is asked: models, servers, cost and time; and judges added later."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+from app_server import Client, serving
+from fault_server import Call, FaultServer, answers, chat, choice, status, unused_port
+
+from selfreflect.app.speed import Pace
+from selfreflect.config import Price
+from selfreflect.pipeline.preflight import PROBE
+from selfreflect.store.run import Run
+
+PRICES = {"openai:paid": Price(input_per_million=1.0, output_per_million=2.0)}
+PACES = [Pace("answers", "", 2.0, 20), Pace("summaries", "", 2.0, 20), Pace("scores", "", 1.0, 100)]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import torch
+
+    torch.set_num_threads(1)
+    return tiny.save(tmp_path_factory.mktemp("models") / "model", "llama")
+
+
+@pytest.fixture(scope="module")
+def second(model: Path) -> Path:
+    """The same model under another name, as a judge of its own."""
+    return Path(shutil.copytree(model, model.with_name("second")))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[FaultServer]:
+    with FaultServer() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("root")
+
+
+@pytest.fixture(scope="module")
+def client(root: Path, model: Path, second: Path, server: FaultServer) -> Iterator[Client]:
+    with serving(root, model=model, others=[second], base_url=server.url, prices=PRICES) as served:
+        yield served
+
+
+def body(**changes: Any) -> dict[str, Any]:
+    return {
+        "question": "What first?",
+        "model": "model",
+        "judge": "model",
+        "strategies": ["greedy"],
+        "num_answers": 2,
+        **changes,
+    }
+
+
+def probes(server: FaultServer) -> int:
+    return sum(call.body["messages"][-1]["content"] == PROBE for call in server.calls)
+
+
+@pytest.mark.parametrize(
+    ("action", "says"),
+    [
+        (status(404, "no such model"), "knows no such model. Check its name, or start the app with"),
+        (status(401, "bad key"), "does not accept the key. Set SELFREFLECT_API_KEY"),
+    ],
+)
+def test_a_server_that_refuses_is_found_before_anything_starts(
+    client: Client, server: FaultServer, root: Path, action: Any, says: str
+) -> None:
+    server.script = lambda call: action
+    runs = list(root.iterdir())
+    answer = client.post("/api/check", json=body(model="openai:refused")).json()
+    server.script = lambda call: answers()
+    [problem] = answer["problems"]
+    assert (problem["field"], problem["kind"]) == ("model", "backend")
+    assert says in problem["message"]
+    assert "same command" not in str(problem)
+    assert list(root.iterdir()) == runs
+
+
+def test_an_address_where_nobody_listens_is_said_to_be(tmp_path: Path, model: Path) -> None:
+    url = f"http://127.0.0.1:{unused_port()}/v1"
+    with serving(tmp_path, model=model, base_url=url) as client:
+        [problem] = client.post("/api/check", json=body(model="openai:any")).json()["problems"]
+    assert "Start that server, or start the app with another --base-url." in problem["message"]
+
+
+def test_an_api_cannot_be_the_judge_and_a_missing_one_is_named(client: Client) -> None:
+    refused = client.post("/api/check", json=body(judge="openai:any"))
+    assert refused.status_code == 422
+    assert "cannot be a judge. Choose smollm2" in refused.json()["error"]["message"]
+    answer = client.post("/api/check", json=body(judge="nobody/no-such-model")).json()
+    assert [one["field"] for one in answer["problems"]] == ["judge"]
+
+
+def test_a_server_is_asked_once_for_samples_and_one_that_does_not_sample_is_warned_of(
+    client: Client, server: FaultServer
+) -> None:
+    server.script = lambda call: chat(*[choice("one two")] * call.n)
+    before = probes(server)
+    answer = client.post("/api/check", json=body(model="openai:same")).json()
+    assert "seems to ignore temperature" in answer["warnings"][0]
+    asked = probes(server)
+    assert asked > before
+    events = client.events(client.ask(model="openai:same", judge="model"))
+    server.script = lambda call: answers()
+    assert probes(server) == asked
+    assert "seems to ignore temperature" in next(
+        data["text"] for _, kind, data in events if kind == "warning"
+    )
+
+
+def test_costs_are_those_of_a_dry_run_and_a_price_asks_for_agreement(client: Client) -> None:
+    answer = client.post("/api/estimate", json=body(model="openai:paid", num_answers=5)).json()
+    drawn, summarised = answer["stages"]
+    assert drawn["amounts"]["completions"] == {"expected": 10, "most": 10}
+    assert drawn["amounts"]["completion_tokens"]["most"] == 640
+    assert summarised["amounts"]["completion_tokens"]["most"] == 256
+    most = sum(stage["amounts"]["money"]["most"] for stage in answer["stages"])
+    assert answer["money"]["most"] == pytest.approx(most, abs=2e-6)
+    assert most > 640 * 2e-6
+    assert answer["reasons"] == ["this run costs money"]
+    assert answer["seconds"] is None
+    assert "after the first question" in answer["basis"]
+    free = client.post("/api/estimate", json=body(model="openai:free")).json()
+    assert (free["money"], free["reasons"]) == (None, [])  # this machine's own server
+
+
+def test_time_is_judged_by_a_timing_and_then_by_earlier_questions(tmp_path: Path, model: Path) -> None:
+    calls = []
+
+    def timing(config: Any, options: Any) -> list[Pace]:
+        calls.append(config.answers.model)
+        return PACES
+
+    with serving(tmp_path, model=model, timing=timing) as client:
+        first, again = (client.post("/api/estimate", json=body()).json() for _ in range(2))
+        low, high = first["seconds"]
+        # 4 answers of about 40 of at most 64 tokens, a summary, and 2 of these answers masked
+        answers, summary, scores = 4 * 40 * 0.1, 256 * 40 / 64 * 0.1, 2 * 40 * 0.6 * 6 * 0.01
+        assert low < answers + summary + scores < high
+        assert "timing" in first["basis"]
+        assert again == first
+        assert len(calls) == 1
+        many = client.post("/api/estimate", json=body(num_answers=200)).json()
+        assert many["seconds"][0] > 10 * low
+        assert "minutes" in many["reasons"][0]
+        client.finished(client.ask(measures=["selfreflect"]))
+        later = client.post("/api/estimate", json=body()).json()
+        assert "earlier questions" in later["basis"]
+        assert 0 < later["seconds"][0] < later["seconds"][1] < high
+        assert len(calls) == 1
+
+
+def test_only_one_timing_runs_and_others_do_not_wait_for_it(tmp_path: Path, model: Path) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def timing(config: Any, options: Any) -> list[Pace]:
+        begun.set()
+        assert go.wait(60)
+        return PACES
+
+    with serving(tmp_path, model=model, timing=timing) as client:
+        slow = threading.Thread(target=client.post, args=("/api/estimate",), kwargs={"json": body()})
+        slow.start()
+        assert begun.wait(60)
+        answer = client.post("/api/estimate", json=body()).json()
+        assert answer["seconds"] is None
+        go.set()
+        slow.join(60)
+        assert client.post("/api/estimate", json=body()).json()["seconds"] is not None
+
+
+def test_answers_are_there_before_the_judge_is_loaded(client: Client) -> None:
+    events = client.events(client.ask(model="model", judge="second", measures=["selfreflect"]))
+    kinds = [kind for _, kind, _ in events]
+    loading = next(
+        place for place, (_, kind, data) in enumerate(events) if kind == "note" and "judge" in data["text"]
+    )
+    assert kinds.index("answers") < kinds.index("summary") < loading < kinds.index("score")
+
+
+def test_summaries_are_limited_and_say_that_they_were_cut_off(client: Client, server: FaultServer) -> None:
+    def cut(call: Call) -> Any:
+        short = call.body.get("max_tokens") == 7
+        texts = [f"answer {call.seed + place}" for place in range(call.n)]
+        return chat(*[choice(text, "length" if short else "stop") for text in texts])
+
+    server.script = cut
+    events = client.events(
+        client.ask(
+            model="openai:cut", judge="model", summary_tokens=7, answer_tokens=9, measures=["selfreflect"]
+        )
+    )
+    server.script = lambda call: answers()
+    assert {7, 9} <= {call.body["max_tokens"] for call in server.calls if call.body["model"] == "cut"}
+    [summary] = [data for _, kind, data in events if kind == "summary"]
+    assert "cut this summary off. Ask again with more summary tokens." in summary["warnings"][0]
+    view = client.get(f"/api/runs/{events[-1][2]['run']}/questions/0").json()
+    assert view["summaries"][0]["warnings"][0] == summary["warnings"][0]
+    assert client.post("/api/ask", json=body(summary_tokens=0)).status_code == 422
+
+
+def test_a_run_gets_one_more_judge_beside_its_scores(client: Client, root: Path) -> None:
+    done = client.finished(client.ask("Who judges?", measures=["selfreflect"]))
+    at = f"/api/runs/{done['run']}"
+    before = client.get(f"{at}/questions/0").json()
+    answer = client.post(f"{at}/judges", json={"judge": "second", "measures": ["selfreflect"]})
+    assert answer.status_code == 202
+    events = client.events(answer.json()["id"])
+    begun = next(data for _, kind, data in events if kind == "begun")
+    assert events[-1][2]["status"] == "done", events[-1]
+    run = client.get(at, params={"judge": begun["scoring"]}).json()
+    assert [one["id"] for one in run["scorings"]] == ["", begun["scoring"]]
+    assert [one["judge"] for one in run["scorings"]] == ["…/model", "…/second"]
+    assert (run["scoring"], run["strategies"][0]["n"]) == (begun["scoring"], 1)
+    other = client.get(f"{at}/questions/0", params={"judge": begun["scoring"]}).json()
+    assert other["summaries"][0]["score"] == pytest.approx(before["summaries"][0]["score"])
+    assert client.get(f"{at}/questions/0").json() == before
+    guesses = f"{at}/questions/0/guesses?summary=0&answer=0&judge={begun['scoring']}"
+    assert client.get(guesses).json()
+    assert client.get(at, params={"judge": "nobody-00000000"}).status_code == 404
+    assert client.get(at, params={"judge": "../x"}).status_code == 422
+    [folder] = [path for path in root.iterdir() if (path / "judges").exists()]
+    assert Run.load(folder).scorings == ["", begun["scoring"]]
+
+
+def test_a_run_without_summaries_gets_no_judge(client: Client) -> None:
+    failed = client.finished(client.ask(model="nobody/no-such-model", judge="model"))
+    answer = client.post(f"/api/runs/{failed['run']}/judges", json={"judge": "second"})
+    assert (answer.status_code, answer.json()["error"]["kind"]) == (422, "data")
+
+
+def test_links_among_the_judges_of_a_run_are_not_followed(client: Client, root: Path, tmp_path: Path) -> None:
+    done = client.finished(client.ask("Links?", measures=["selfreflect"]))
+    [folder] = [path for path in root.iterdir() if "Links?" in (path / "questions.jsonl").read_text()]
+    (folder / "judges").symlink_to(tmp_path)
+    answer = client.get(f"/api/runs/{done['run']}")
+    assert answer.status_code == 422
+    assert "links, which are not followed" in answer.json()["error"]["message"]

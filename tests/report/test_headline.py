@@ -68,6 +68,16 @@ def test_an_empty_summary_that_does_as_well_is_a_caution():
         assert ("Beware: by SelfReflect score, an empty summary" in headline(records)) is warned
 
 
+def test_a_control_that_is_ahead_by_chance_is_no_verdict_on_the_judge():
+    records = run({"basic": LOW}, questions=8)
+    for number, id_ in enumerate(records.questions):
+        empty = Control(name="empty", words=0, score=LOW[number] + (0.05 if number % 2 else -0.06))
+        records.controls[id_] = Controls(question_id=id_, controls=(empty,))
+    text = headline(records)
+    assert "an empty summary (0.1300) is ahead, though not clearly, of the best strategy, basic" in text
+    assert "Do not rank" not in text
+
+
 def test_incomplete_strategies_come_last_and_are_named():
     failures = [failure("q7", "summaries", "cut_off", "basic")]
     records = run({"greedy": HIGH, "basic": LOW[:7]}, questions=8, failures=failures)

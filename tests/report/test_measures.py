@@ -64,6 +64,19 @@ def test_the_overview_shows_what_is_told_before_the_score_and_controls_below():
     assert "judge: judge-1, float32, informed reader" in table.notes
 
 
+def test_shares_that_rest_on_fewer_questions_than_scores_have_their_own_n():
+    scores = {"greedy": [0.08, 0.07, 0.06], "basic": [0.07, 0.07, 0.07]}
+    bits = {"greedy": [5.0, 6.0, None], "basic": [3.0, 4.0, 5.0]}
+    table = overview(measured_run(bits, scores=scores))
+    assert [column.heading for column in table.columns][3:5] == ["tells 95% high", "tells n"]
+    named = rows(table)
+    assert (named["greedy"]["tells n"], named["greedy"]["n"]) == (2, 3)
+    assert (named["basic"]["tells n"], named["basic"]["n"]) == (3, 3)
+    assert named["control: empty"]["mean score"] is not None
+    whole = overview(measured_run({"greedy": [5.0, 6.0]}, scores={"greedy": [0.1, 0.2]}))
+    assert "tells n" not in [column.heading for column in whole.columns]
+
+
 def test_information_alone_has_no_columns_of_scores_and_lacks_nothing():
     table = overview(measured_run({"greedy": [5.0, 6.0]}, controlled=False))
     assert [column.heading for column in table.columns][:5] == [

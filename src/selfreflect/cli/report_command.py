@@ -293,10 +293,12 @@ def compare_command(
 
     'losses > wins': a strategy is worse on more questions than it is better on.
 
-    Names: better, worse and unclear count strategies; difference, low, high, n, wins, ties, losses and
-    p_value are each strategy's. They are about SelfReflect scores, and after "recovered." about what
-    summaries tell. Exit codes: 0 no condition holds, 3 one does, 2 an error, such as a number that is not
-    defined.
+    'untestable > 0': there are too few questions to tell.
+
+    Names: better, worse, unclear and untestable count strategies; difference, low, high, n, wins, ties,
+    losses and p_value are each strategy's. They are about SelfReflect scores, and after "recovered." about
+    what summaries tell. Exit codes: 0 no condition holds, 3 one does, 2 an error, such as a number that is
+    not defined.
     """
     from selfreflect.report.comparison import comparisons, contenders
     from selfreflect.report.thresholds import parse_threshold
@@ -309,6 +311,7 @@ def compare_command(
         )
     _check_column(by_run[0], by)
     breaches: list[str] = []
+    untestable: list[str] = []
     for first in by_run[0]:
         base, *others = contenders([first, *_same_judge(by_run[1:], first.judge)], baseline)
         lines = [_line(base, other) for other in others] if json or thresholds else []
@@ -319,15 +322,17 @@ def compare_command(
             for table, _ in comparisons(base, others):
                 print_table(table)
         for threshold in thresholds:
-            breaches += threshold.breaches(lines)
+            holds = threshold.breaches(lines)
+            breaches += holds
+            untestable += [] if holds else threshold.untestable(lines)
         if by is not None:
             _compare_by(base, others, by, json)
     if not json:
         for table in _judge_tables(by_run):
             print_table(table)
         say_report(runs)
-    for breach in breaches:
-        say(one_line(breach))
+    for sentence in (*untestable, *breaches):
+        say(one_line(sentence, 600))
     if breaches:
         raise typer.Exit(THRESHOLD)
 
@@ -380,5 +385,6 @@ def _difference(base: Contender, other: Contender, measure: Measure) -> dict[str
         "losses": paired.losses,
         "p_value": paired.p_value,
         "verdict": result.verdict,
+        "testable": result.is_testable,
         "sentence": result.sentence,
     }

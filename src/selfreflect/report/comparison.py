@@ -77,6 +77,12 @@ class Comparison:
         return "better" if (sign > 0) == self.measure.higher_is_better else "worse"
 
     @property
+    def is_testable(self) -> bool:
+        """Whether there are questions enough to tell a difference, or that there is none."""
+        questions = self.paired.difference.n
+        return questions >= FEWEST_TESTED and (self.paired.is_testable or self.paired.ties == questions)
+
+    @property
     def sentence(self) -> str:
         """The result in words; :func:`~selfreflect.stats.clear_sign` decides which differences are clear."""
         other, baseline = self.other.strategy, self.baseline.strategy

@@ -10,7 +10,7 @@ from selfreflect.report.measures import INFORMATION, Measure, control_values, ru
 from selfreflect.report.overview import StrategyResult, main_measure, sorted_results
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.sentences import pasted_answers, percent, sampling_warning, share_sentence
-from selfreflect.stats import FEWEST_TESTED
+from selfreflect.stats import FEWEST_TESTED, clear_sign
 from selfreflect.text import counted
 
 CUT_OFF = 0.05
@@ -122,10 +122,16 @@ def _control_cautions(
             mean, best_mean = theirs.mean(ids), own.mean(ids)
             if mean is not None and best_mean is not None and sign * mean >= sign * best_mean:
                 what = {"empty": "an empty summary", "question repeated": "the repeated question"}
+                paired = measure.pair(own, theirs, ids)
+                advice = "Do not rank summaries by it with this judge."
+                verdict = "does as well as"
+                if mean != best_mean and not clear_sign(paired.difference, paired.p_value):
+                    verdict = "is ahead, though not clearly, of"
+                    advice = "Take more questions before you rank summaries by it."
                 sentences.append(
                     f"Beware: by {measure.short}, {what.get(control.name, control.name)} "
-                    f"({mean:{measure.form}}) does as well as the best strategy, {best} "
-                    f"({best_mean:{measure.form}}). Do not rank summaries by it with this judge."
+                    f"({mean:{measure.form}}) {verdict} the best strategy, {best} "
+                    f"({best_mean:{measure.form}}). {advice}"
                 )
     return sentences
 

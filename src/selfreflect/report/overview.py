@@ -79,6 +79,9 @@ REMEDIES: Mapping[FailureKind, str] = {
 INCOMPLETE = ", incomplete"
 """Behind the coverage of a strategy that lacks results."""
 
+TELLS_N = "tells n"
+"""Questions that a share rests on, where that is not the number of scores."""
+
 METHOD = "intervals: 95% BCa bootstrap over questions"
 
 _UNDEFINED: Mapping[NothingToTell, str] = {
@@ -212,7 +215,8 @@ def _mean(values: Mapping[str, float]) -> float | None:
 
 def overview(run: RunRecords) -> Table:
     """Tabulate the strategies: what they tell and their mean score, each with its interval, n, coverage,
-    length of summaries, failures; and the controls below them.
+    length of summaries, failures; and the controls below them. Where shares rest on other questions than
+    scores, they have an n of their own.
 
     If the strategies were measured on different questions, further columns compare them on common questions.
     """
@@ -220,16 +224,19 @@ def overview(run: RunRecords) -> Table:
     controls = control_values(run)
     measures = run_measures(run)
     columns = [Column("strategy")]
+    fewer = len(measures) > 1 and any(result.recovered.n != result.score.n for result in results)
     for measure in measures:
         columns += [Column(heading, measure.form) for heading in (measure.mean, measure.low, measure.high)]
+        if fewer and measure is INFORMATION:
+            columns.append(Column(TELLS_N, "d"))
     columns += [Column("n", "d"), Column("coverage"), Column("median words", "g"), Column("failures", "d")]
     different = any(result.common_estimate(one) for one in measures for result in results)
     uneven = [one for one in measures if any(_common_n(result, one) for result in results)]
     columns += [Column(measure.common, measure.form) for measure in uneven]
     if uneven:
         columns.append(Column("common n", "d"))
-    rows = [_strategy_row(result, measures, uneven) for result in results]
-    rows += filter(None, (_control_row(control, measures, len(columns)) for control in controls))
+    rows = [_strategy_row(result, measures, uneven, fewer) for result in results]
+    rows += filter(None, (_control_row(control, measures, fewer, len(columns)) for control in controls))
     title = "; ".join(measure.title for measure in measures)
     if run.label:
         title += f" ({run.label})"
@@ -248,13 +255,15 @@ def _common_n(result: StrategyResult, measure: Measure) -> int:
 
 
 def _strategy_row(
-    result: StrategyResult, measures: Sequence[Measure], uneven: Sequence[Measure]
+    result: StrategyResult, measures: Sequence[Measure], uneven: Sequence[Measure], fewer: bool
 ) -> tuple[Cell, ...]:
     cells: list[Cell] = [result.strategy]
     for measure in measures:
         estimate = result.estimate(measure)
         estimated = measure is SELFREFLECT and result.estimated > 0
         cells += [approximate(estimate.mean, estimated), estimate.low, estimate.high]
+        if fewer and measure is INFORMATION:
+            cells.append(estimate.n)
     main = result.estimate(measures[-1])
     coverage = coverage_text(main)
     if coverage and result.missing and main.n:
@@ -270,7 +279,9 @@ def _strategy_row(
     return tuple(cells)
 
 
-def _control_row(control: ControlValues, measures: Sequence[Measure], length: int) -> tuple[Cell, ...] | None:
+def _control_row(
+    control: ControlValues, measures: Sequence[Measure], fewer: bool, length: int
+) -> tuple[Cell, ...] | None:
     """The row of a control; None if nothing of it was measured."""
     cells: list[Cell] = [CONTROL + control.name]
     n = 0
@@ -278,6 +289,8 @@ def _control_row(control: ControlValues, measures: Sequence[Measure], length: in
         values = control.by_measure[measure.mean]
         estimate = values.estimate(len(control.words))
         cells += [estimate.mean, estimate.low, estimate.high]
+        if fewer and measure is INFORMATION:
+            cells.append(estimate.n)
         n = max(n, estimate.n)
     if n == 0:
         return None

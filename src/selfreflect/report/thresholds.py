@@ -10,8 +10,9 @@ from typing import Any
 
 from selfreflect.errors import ConfigError, DataError, excerpt, nearest
 
-COUNTS = ("better", "worse", "unclear")
-"""How many strategies differ clearly from the baseline, or do not."""
+COUNTS = ("better", "worse", "unclear", "untestable")
+"""How many strategies differ clearly from the baseline, or do not; and those with too few questions to tell,
+which are unclear, too."""
 NUMBERS = ("difference", "low", "high", "n", "wins", "ties", "losses", "p_value")
 """Numbers of each strategy's comparison with the baseline."""
 RECOVERED = "recovered."
@@ -62,10 +63,34 @@ class Threshold:
             breaches.append(f"{shown} for {line['strategy']} of {line['run']}")
         return breaches
 
+    def untestable(self, lines: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Say where the condition can not hold because there are too few questions to tell.
+
+        A condition on "untestable", "unclear" or "n" looks at that itself, so it says nothing.
+
+        Args:
+            lines: as for :meth:`breaches`.
+        """
+        name = self.left.removeprefix(RECOVERED)
+        if name in ("untestable", "unclear", "n"):
+            return []
+        prefix = RECOVERED if self.left.startswith(RECOVERED) else ""
+        sentences = []
+        for line in lines:
+            part = self._measured(self.left, line)
+            if not part["testable"]:
+                sentences.append(
+                    f"{self.text} can not be told for {line['strategy']} of {line['run']}: "
+                    f"{part['sentence']}. To fail there, add --fail-if '{prefix}untestable > 0'"
+                )
+        return sentences
+
     def _value(self, side: str, line: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> float:
         if not _is_name(side):
             return float(side.removesuffix("%")) / (100 if side.endswith("%") else 1)
         name = side.removeprefix(RECOVERED)
+        if name == "untestable":
+            return sum(not self._measured(side, one)["testable"] for one in lines)
         if name in COUNTS:
             return [self._measured(side, one)["verdict"] for one in lines].count(name)
         value: float | None = self._measured(side, line)[name]

@@ -1,0 +1,67 @@
+"""What `report` and `compare` say where there is nothing to report, or too little to tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command import run
+from finished_run import write_run
+
+from selfreflect.records import AnswerSet, Question, Score, Summary
+from selfreflect.store.run import Run
+
+RECORDS = (
+    Question(id="q", text="Why?"),
+    AnswerSet(question_id="q", masked_out=("One.",), conditioning=("Two.",)),
+    Summary(question_id="q", name="basic", text="One."),
+)
+
+
+@pytest.mark.parametrize(("stage", "count"), [("answers", 1), ("summarize", 2), ("score", 3)])
+def test_the_next_step_is_the_stage_that_is_missing(tmp_path: Path, stage: str, count: int) -> None:
+    path = tmp_path / "r"
+    with Run.open(path, {}) as stored:
+        stored.append_all(RECORDS[:count])
+    said = run("report", path).said
+    assert f"selfreflect {stage} --out {path}" in said
+    assert "selfreflect report" not in said
+    whole = write_run(tmp_path / "whole")
+    assert f"selfreflect {stage} --out {path}" in run("report", whole, path).said
+    assert f"Look at it: selfreflect report {whole}" in run("report", whole).said
+
+
+def two_strategies(path: Path, count: int, difference: float) -> Path:
+    write_run(path, count=count)
+    with Run.open(path, {}) as stored:
+        for number in range(count):
+            id_ = f"q{number}"
+            value = 0.375 + (difference and difference + number / 1000)
+            stored.append(Summary(question_id=id_, name="basic", text="x"))
+            stored.append(
+                Score(question_id=id_, summary="basic", value=value, stderr=None, token_tasks=2, judge="tiny")
+            )
+    return path
+
+
+def test_too_few_questions_are_said_and_can_fail_a_gate(tmp_path: Path) -> None:
+    few = two_strategies(tmp_path / "few", 3, 0.2)
+    done = run("compare", few, "--fail-if", "worse > 0")
+    assert done.code == 0
+    assert (
+        "worse > 0 can not be told for basic of few: basic against greedy: +0.2010, but 3 common questions "
+        "are too few to tell; at least 6 are needed. To fail there, add --fail-if 'untestable > 0'"
+    ) in done.said
+    done = run("compare", few, "--fail-if", "worse > 0", "--fail-if", "untestable > 0", "--json")
+    assert (done.code, done.json[0]["testable"]) == (3, False)
+    assert "untestable > 0 holds: untestable is 1" in done.said
+
+
+@pytest.mark.parametrize(("difference", "code"), [(0.2, 3), (0.0, 0)])
+def test_enough_questions_are_testable_even_if_all_are_equal(
+    tmp_path: Path, difference: float, code: int
+) -> None:
+    path = two_strategies(tmp_path / "r", 7, difference)
+    done = run("compare", path, "--fail-if", "worse > 0", "--fail-if", "untestable > 0", "--json")
+    assert (done.code, done.json[0]["testable"]) == (code, True)
+    assert "can not be told" not in done.said

@@ -26,8 +26,11 @@ from selfreflect.models.openai.protocol import APIError, error_text, parse_respo
 from selfreflect.pipeline.records import run_items, run_records
 from selfreflect.prompts import load_prompts
 from selfreflect.report.comparison import comparisons, contenders
-from selfreflect.report.overview import failure_table, overview, question_table, strategy_results
+from selfreflect.report.failures import failure_table
+from selfreflect.report.overview import overview
 from selfreflect.report.page.view import question_view
+from selfreflect.report.question_table import question_table
+from selfreflect.report.strategy_results import strategy_results
 from selfreflect.sources.files import PARSERS
 from selfreflect.sources.items import read_item_file
 from selfreflect.sources.published import read_published

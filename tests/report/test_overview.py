@@ -20,8 +20,11 @@ from selfreflect.records import (
 )
 from selfreflect.render.table import to_csv, to_markdown, to_rich
 from selfreflect.report.comparison import Contender, compare, comparison, contenders
-from selfreflect.report.overview import REMEDIES, failure_table, overview, question_table, strategy_results
+from selfreflect.report.failures import REMEDIES, failure_table
+from selfreflect.report.overview import overview
+from selfreflect.report.question_table import question_table
 from selfreflect.report.run_records import RunRecords
+from selfreflect.report.strategy_results import strategy_results
 
 HOSTILE = "=<script>|\x1b[31m\u202e\ud800\n# x"
 

@@ -80,7 +80,7 @@ def test_a_number_that_is_not_defined_is_an_error_not_a_pass(worse: Path, tmp_pa
     [
         (
             "wrse > 0",
-            "there is no 'wrse'. Did you mean 'worse'? Names are better, worse, unclear, untestable, difference",
+            "there is no 'wrse'. Did you mean 'worse'? Names are better, worse, unclear, untestable, di",
         ),
         ("worse > lots", "there is no 'lots'"),
         ("0 < worse", "there is no '0'"),

@@ -49,9 +49,10 @@ from selfreflect.errors import ConfigError, DataError
 from selfreflect.records import Question, dump_line
 from selfreflect.render.table import to_csv
 from selfreflect.report.measures import judges
-from selfreflect.report.overview import StrategyResult, question_table, strategy_results
 from selfreflect.report.page.view import guesses_view, question_view
+from selfreflect.report.question_table import question_table
 from selfreflect.report.run_records import RunRecords
+from selfreflect.report.strategy_results import StrategyResult, strategy_results
 from selfreflect.strategies import STRATEGIES
 
 _POLL = 0.1

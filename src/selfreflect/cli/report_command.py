@@ -35,6 +35,12 @@ if TYPE_CHECKING:
     from selfreflect.render.table import Table
     from selfreflect.report.comparison import Contender
 
+JUDGE = option("--judge NAME", "Only scores by this judge, where several have scored a run. [default: all]")
+FIRST_JUDGE = option(
+    "--judge NAME",
+    "Only scores by this judge, where several have scored a run; on a page it is the first, and the others "
+    "can be chosen. [default: all]",
+)
 BY = option(
     "--by COLUMN",
     "Break the results down by a column of the question file, such as topic, or by kind.",
@@ -72,11 +78,7 @@ def report_command(
     question: str | None = option(
         "--question TEXT", "Show this question in full: its text, a part that only it has, or its id."
     ),
-    judge: str | None = option(
-        "--judge NAME",
-        "Only scores by this judge, where several have scored a run; on a page it is the first, and the "
-        "others can be chosen. [default: all]",
-    ),
+    judge: str | None = FIRST_JUDGE,
     by: str | None = BY,
     log: o.Log = None,
     json: o.Json = False,
@@ -98,12 +100,7 @@ def report_command(
         for table in _judge_tables(by_run):
             print_table(table)
     if not (output or figures or json):
-        for path, of_run in zip(runs, by_run, strict=True):
-            if not any(one.scores or one.information for one in of_run):
-                say_next_step(path, of_run[0])
-                break
-        else:
-            say_report(runs)
+        _advise(runs, by_run)
     for path in output:
         if path.suffix == ".html":
             pages = [_first(chosen, of_run) for chosen, of_run in zip(by_run, whole, strict=True)]
@@ -136,6 +133,15 @@ def _show(records: Sequence[RunRecords], by: str | None, question: str | None, j
             _show_breakdown(run, by, json)
         if question is not None and not json:
             print_question(run, question, answers=20)
+
+
+def _advise(paths: Sequence[Path], by_run: Sequence[Sequence[RunRecords]]) -> None:
+    """Say the next step: the stage that the first run without results lacks, else the page."""
+    for path, of_run in zip(paths, by_run, strict=True):
+        if not any(one.scores or one.information for one in of_run):
+            say_next_step(path, of_run[0])
+            return
+    say_report(paths)
 
 
 def _first(chosen: Sequence[RunRecords], of_run: Sequence[RunRecords]) -> list[RunRecords]:
@@ -238,8 +244,9 @@ def _markdown(by_run: Sequence[Sequence[RunRecords]], by: str | None) -> str:
     from selfreflect.render.table import to_markdown
     from selfreflect.render.text import markdown_text
     from selfreflect.report.breakdown import breakdown
+    from selfreflect.report.failures import failure_table
     from selfreflect.report.headline import headline
-    from selfreflect.report.overview import failure_table, overview
+    from selfreflect.report.overview import overview
     from selfreflect.report.paste_curve import paste_table, run_curve
 
     tables = []
@@ -261,7 +268,7 @@ def _markdown(by_run: Sequence[Sequence[RunRecords]], by: str | None) -> str:
 
 def _csv(records: Sequence[RunRecords]) -> str:
     from selfreflect.render.table import to_csv
-    from selfreflect.report.overview import joined, question_table
+    from selfreflect.report.question_table import joined, question_table
 
     return to_csv(joined({run.label: question_table(run) for run in records}))
 
@@ -271,9 +278,7 @@ def compare_command(
     baseline: str | None = option(
         "--baseline STRATEGY", "Strategy of the first run to compare with. [default: its first]"
     ),
-    judge: str | None = option(
-        "--judge NAME", "Only scores by this judge, where several have scored a run. [default: all]"
-    ),
+    judge: str | None = JUDGE,
     by: str | None = BY,
     fail_if: list[str] = option(
         "--fail-if CONDITION", "Exit with 3 if this holds, such as 'worse > 0'. Can be repeated.", []
@@ -310,8 +315,8 @@ def compare_command(
             f"{runs[0]} holds no summaries yet. Make some with: selfreflect summarize --out {runs[0]}"
         )
     _check_column(by_run[0], by)
-    breaches: list[str] = []
-    untestable: list[str] = []
+    holds = False
+    sentences: list[str] = []
     for first in by_run[0]:
         base, *others = contenders([first, *_same_judge(by_run[1:], first.judge)], baseline)
         lines = [_line(base, other) for other in others] if json or thresholds else []
@@ -322,18 +327,18 @@ def compare_command(
             for table, _ in comparisons(base, others):
                 print_table(table)
         for threshold in thresholds:
-            holds = threshold.breaches(lines)
-            breaches += holds
-            untestable += [] if holds else threshold.untestable(lines)
+            breaches = threshold.breaches(lines)
+            holds = holds or bool(breaches)
+            sentences += breaches or threshold.untestable(lines)
         if by is not None:
             _compare_by(base, others, by, json)
     if not json:
         for table in _judge_tables(by_run):
             print_table(table)
         say_report(runs)
-    for sentence in (*untestable, *breaches):
+    for sentence in sentences:
         say(one_line(sentence, 600))
-    if breaches:
+    if holds:
         raise typer.Exit(THRESHOLD)
 
 

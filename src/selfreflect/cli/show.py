@@ -14,8 +14,10 @@ from selfreflect.cli.console import context_line, emit, print_table, stdout
 from selfreflect.grouping import group_indices, most_common, normal_form
 from selfreflect.records import Controls, Information, Score, WordBits, WordDistance
 from selfreflect.render.text import one_line
+from selfreflect.report.estimates import estimated_from
+from selfreflect.report.failures import failure_table
 from selfreflect.report.headline import headline
-from selfreflect.report.overview import estimated_from, failure_table, overview, strategy_results
+from selfreflect.report.overview import overview
 from selfreflect.report.paste_curve import paste_table, run_curve
 from selfreflect.report.run_records import RunRecords, SummaryOutcome
 from selfreflect.report.sentences import (
@@ -24,6 +26,7 @@ from selfreflect.report.sentences import (
     controls_sentence,
     information_sentence,
 )
+from selfreflect.report.strategy_results import strategy_results
 from selfreflect.report.words import MarkKind, mark
 from selfreflect.stats import CONFIDENCE
 from selfreflect.text import counted

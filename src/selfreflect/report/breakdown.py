@@ -11,9 +11,10 @@ from selfreflect.records import Question, dump_line
 from selfreflect.render.table import Cell, Column, Table
 from selfreflect.render.text import one_line
 from selfreflect.report.comparison import Contender, columns, comparisons
+from selfreflect.report.estimates import METHOD
 from selfreflect.report.measures import INFORMATION, run_measures
-from selfreflect.report.overview import METHOD, strategy_results
 from selfreflect.report.run_records import RunRecords
+from selfreflect.report.strategy_results import strategy_results
 
 MAX_VALUES = 20
 """Values that get rows of their own, the most frequent ones; the others share theirs."""

@@ -9,8 +9,8 @@ from functools import cached_property
 from selfreflect.errors import DataError, excerpt, nearest
 from selfreflect.records import Score
 from selfreflect.render.table import Column, Table
+from selfreflect.report.estimates import METHOD, approximate, estimate_note
 from selfreflect.report.measures import SELFREFLECT, Measure, run_measures
-from selfreflect.report.overview import METHOD, approximate, estimate_note
 from selfreflect.report.run_records import RunRecords
 from selfreflect.stats import FEWEST_TESTED, PairedEstimate, clear_sign
 

@@ -13,7 +13,7 @@ from selfreflect.errors import MissingExtraError
 from selfreflect.records import Question, Scalar, metadata_headings
 from selfreflect.render.table import Cell, Column
 from selfreflect.render.text import markdown_text
-from selfreflect.report.overview import QUESTION_COLUMNS, question_table
+from selfreflect.report.question_table import QUESTION_COLUMNS, question_table
 from selfreflect.report.run_records import RunRecords
 from selfreflect.text import counted
 

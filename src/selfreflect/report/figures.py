@@ -22,8 +22,9 @@ from selfreflect.render.table import Cell, Table, to_csv
 from selfreflect.report.comparison import comparisons, contenders
 from selfreflect.report.length import Points, length_audit, length_correlation, point_table
 from selfreflect.report.measures import INFORMATION, SELFREFLECT, Measure
-from selfreflect.report.overview import CONTROL, INCOMPLETE, joined, overview
+from selfreflect.report.overview import CONTROL, INCOMPLETE, overview
 from selfreflect.report.paste_curve import PasteCurve, StrategyPoint, paste_table, run_curve
+from selfreflect.report.question_table import joined
 from selfreflect.report.run_records import RunRecords
 from selfreflect.stats import FEWEST_CORRELATED
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from selfreflect.records import Reader
 from selfreflect.report.comparison import Contender, compare
 from selfreflect.report.measures import INFORMATION, Measure, control_values, run_measures
-from selfreflect.report.overview import StrategyResult, main_measure, sorted_results
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.sentences import pasted_answers, percent, sampling_warning, share_sentence
+from selfreflect.report.strategy_results import StrategyResult, main_measure, sorted_results
 from selfreflect.stats import FEWEST_TESTED, clear_sign
 from selfreflect.text import counted
 

@@ -1,16 +1,15 @@
-"""Tables of one run: results by strategy, failures by kind, and one row per question and strategy."""
+"""The table of one run: its strategies, the controls below them, and notes."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain
 from statistics import median
 
-from selfreflect.records import STAGES, FailureKind, NothingToTell, Score, metadata_headings
-from selfreflect.render.table import Approximate, Cell, Column, Table
-from selfreflect.render.text import one_line
+from selfreflect.records import NothingToTell
+from selfreflect.render.table import Cell, Column, Table
+from selfreflect.report.estimates import METHOD, approximate, coverage_text, estimate_note
 from selfreflect.report.measures import (
     INFORMATION,
     SELFREFLECT,
@@ -19,7 +18,7 @@ from selfreflect.report.measures import (
     control_values,
     run_measures,
 )
-from selfreflect.report.run_records import RunRecords, SummaryOutcome
+from selfreflect.report.run_records import RunRecords
 from selfreflect.report.sentences import (
     HEDGES,
     OTHER_JUDGE,
@@ -27,190 +26,29 @@ from selfreflect.report.sentences import (
     answers_text,
     pasted_answers,
 )
-from selfreflect.stats import Estimate, clear_sign
+from selfreflect.report.strategy_results import (
+    StrategyResult,
+    sorted_results,
+)
+from selfreflect.stats import clear_sign
 
 CONTROL = "control: "
 """In front of the name of a control, where tables list it below strategies."""
 
-QUESTION_COLUMNS = (
-    Column("question_id"),
-    Column("question"),
-    Column("kind"),
-    Column("strategy"),
-    Column("score", SELFREFLECT.form),
-    Column("stderr", SELFREFLECT.form),
-    Column("token_tasks", "d"),
-    Column("estimated_from"),
-    Column("bits", ".1f"),
-    Column("bits_available", ".1f"),
-    Column("recovered", INFORMATION.form),
-    Column("recovered_low", INFORMATION.form),
-    Column("recovered_high", INFORMATION.form),
-    Column("reader"),
-    Column("undefined"),
-    Column("summary"),
-    Column("summary_words", "d"),
-    Column("failure"),
-)
-FAILURE_COLUMNS = (
-    Column("stage"),
-    Column("strategy"),
-    Column("kind"),
-    Column("count", "d"),
-    Column("question"),
-    Column("example"),
-)
-
-REMEDIES: Mapping[FailureKind, str] = {
-    "no_answers": "most answers are blank or refused; take another model or prompt (--prompts)",
-    "blank_summary": "the model wrote nothing; take another strategy or prompt (--prompts)",
-    "too_long": "use a model or judge with a larger context window, or shorter answers (--max-new-tokens)",
-    "unclosed_reasoning": "in a new run (another --out), raise {tokens} or leave out --thinking",
-    "cut_off": "in a new run (another --out), raise {tokens}",
-    "over_budget": "raise --budget",
-    "refused": "rephrase the question, or take another model",
-    "content_filter": "rephrase the question, or take another server",
-    "empty": "run the same command again; it tries only what failed",
-    "backend": "see the message; then run the same command again, which tries only what failed",
-    "strategy": "mend the strategy and run the same command again, which tries only what failed",
-}
-"""What a user can do about a failure."""
 
 INCOMPLETE = ", incomplete"
 """Behind the coverage of a strategy that lacks results."""
 
+
 TELLS_N = "tells n"
 """Questions that a share rests on, where that is not the number of scores."""
 
-METHOD = "intervals: 95% BCa bootstrap over questions"
 
 _UNDEFINED: Mapping[NothingToTell, str] = {
     "known": "the judge already knows the answers",
     "unclear": "there are too few answers to say",
     "unmeasured": "it could not be measured",
 }
-
-
-@dataclass(frozen=True)
-class StrategyResult:
-    """The result of one strategy in one run."""
-
-    strategy: str
-    score: Estimate
-    """Mean over the questions scored for this strategy."""
-    common: Estimate | None
-    """Mean over the questions scored for all strategies with scores; None if these are the same questions."""
-    recovered: Estimate
-    """Share of what the conditioning answers tell: a ratio of sums over the questions where it is defined."""
-    common_recovered: Estimate | None
-    bits: float | None
-    """Mean over the questions where a share is defined, per answer."""
-    bits_available: float | None
-    readers: tuple[str, ...]
-    undefined: Mapping[NothingToTell, int]
-    """Questions without a share, by the reason."""
-    median_words: float | None
-    failures: int
-    """Questions with a recorded failure instead of a score."""
-    pending: int
-    """Questions with neither, because the run is not finished."""
-    wanted: int
-    """Questions that should have a result."""
-    estimated: int
-    """How many of the scores are estimates from some of the masked words."""
-
-    @property
-    def missing(self) -> int:
-        """Questions without a result."""
-        return self.failures + self.pending
-
-    def estimate(self, measure: Measure) -> Estimate:
-        return self.recovered if measure is INFORMATION else self.score
-
-    def common_estimate(self, measure: Measure) -> Estimate | None:
-        return self.common_recovered if measure is INFORMATION else self.common
-
-
-def strategy_results(run: RunRecords) -> list[StrategyResult]:
-    """Compute one result per strategy, in run order."""
-    failed = run.failures_by_score.keys()
-    scores = _estimates(run, SELFREFLECT)
-    shares = _estimates(run, INFORMATION)
-    results = []
-    for name in run.strategies:
-        measured = run.strategy_information(name)
-        scored = run.strategy_scores(name)
-        bits = INFORMATION.of_strategy(run, name)
-        written = {id_: run.summaries[id_, name] for id_ in run.questions if (id_, name) in run.summaries}
-        lengths = [len(summary.text.split()) for summary in written.values()]
-        failures = {id_ for id_, strategy in failed if strategy == name}
-        by_hand = written and not any(summary.model for summary in written.values())
-        wanted = (written if by_hand else run.questions).keys()  # not every item has a summary of every name
-        result = StrategyResult(
-            strategy=name,
-            score=scores[name][0],
-            common=scores[name][1],
-            recovered=shares[name][0],
-            common_recovered=shares[name][1],
-            bits=_mean(bits.values),
-            bits_available=_mean(bits.scale or {}),
-            readers=tuple(sorted({information.reader for information in measured.values()})),
-            undefined=Counter(one.undefined for one in measured.values() if one.undefined is not None),
-            median_words=float(median(lengths)) if lengths else None,
-            failures=len(failures),
-            wanted=len(wanted),
-            pending=len(wanted - scored.keys() - measured.keys() - failures),
-            estimated=sum(one.estimate is not None for one in scored.values()),
-        )
-        results.append(result)
-    return results
-
-
-def sorted_results(run: RunRecords) -> list[StrategyResult]:
-    """Sort the strategies by the main measure, the best first: complete ones, incomplete ones, and at last
-    those without a result."""
-    results = strategy_results(run)
-    measure = main_measure(run, results)
-
-    def rank(result: StrategyResult) -> tuple[bool, bool, float]:
-        mean = result.estimate(measure).mean
-        if mean is None:
-            return True, False, 0.0
-        return False, result.missing > 0, -mean if measure.higher_is_better else mean
-
-    return sorted(results, key=rank)
-
-
-def main_measure(run: RunRecords, results: Sequence[StrategyResult]) -> Measure:
-    """The first measure in which a strategy has a result."""
-    measures = run_measures(run)
-    for measure in measures:
-        if any(result.estimate(measure).mean is not None for result in results):
-            return measure
-    return measures[0]
-
-
-def sorted_strategies(run: RunRecords) -> RunRecords:
-    """Copy the run with its strategies in the order of :func:`sorted_results`."""
-    return replace(run, strategies=[result.strategy for result in sorted_results(run)])
-
-
-def _estimates(run: RunRecords, measure: Measure) -> dict[str, tuple[Estimate, Estimate | None]]:
-    """Estimate each strategy on its own questions, and on those of all strategies if these are not the
-    same."""
-    by_strategy = {name: measure.of_strategy(run, name) for name in run.strategies}
-    question_sets = [set(values.values) for values in by_strategy.values() if values.values]
-    common = set.intersection(*question_sets) if question_sets else set()
-    uneven = any(ids != common for ids in question_sets)
-    total = len(run.questions)
-    return {
-        name: (values.estimate(total), values.among(common).estimate(total) if uneven else None)
-        for name, values in by_strategy.items()
-    }
-
-
-def _mean(values: Mapping[str, float]) -> float | None:
-    return sum(values.values()) / len(values) if values else None
 
 
 def overview(run: RunRecords) -> Table:
@@ -415,107 +253,3 @@ def _behind(measure: Measure, control: ControlValues, run: RunRecords, strategy:
     return f"{strategy} ({shown} against {strategy_shown})", clear_sign(
         paired.difference, paired.p_value
     ) != 0
-
-
-def failure_table(run: RunRecords) -> Table:
-    """Count failures by stage, strategy and kind, each with its first message as an example."""
-    ranks = {name: rank for rank, name in enumerate(run.strategies)}
-    groups = defaultdict(list)
-    for failure in run.failures:
-        rank = ranks.get(failure.name, len(ranks))
-        groups[STAGES.index(failure.stage), rank, failure.name, failure.kind].append(failure)
-    rows = []
-    for _, failures in sorted(groups.items()):
-        first = failures[0]
-        example = one_line(first.message, 160)
-        asked = run.questions.get(first.question_id)
-        question = first.question_id if asked is None else one_line(asked.text, 160)
-        rows.append((first.stage, first.name or None, first.kind, len(failures), question, example))
-    reasons = {(kind, stage == "answers"): REMEDIES[kind] for stage, _, kind, *_ in rows}
-    notes = []
-    for (kind, drawing), remedy in reasons.items():
-        tokens = "--max-new-tokens" if drawing else "--summary-tokens"
-        notes.append(f"{kind}: {remedy.format(tokens=tokens)}")
-    return Table("Failures", FAILURE_COLUMNS, tuple(rows), tuple(notes))
-
-
-def question_table(run: RunRecords) -> Table:
-    """Tabulate every question and strategy; ``failure`` says why a score is missing. The questions' metadata
-    follow in columns of their own."""
-    taken = [*(column.heading for column in QUESTION_COLUMNS), "run"]  # joined tables have that, too
-    headings = metadata_headings(run.questions.values(), taken)
-    rows: list[tuple[Cell, ...]] = []
-    for question in run.questions.values():
-        cells = (question.id, question.text, question.kind)
-        values = [question.metadata.get(name) for name in headings]
-        rows += [(*cells, *_outcome_cells(outcome), *values) for outcome in run.outcomes(question.id)]
-    columns = (*QUESTION_COLUMNS, *map(Column, headings.values()))
-    return Table("Questions", columns, tuple(rows))
-
-
-def _outcome_cells(outcome: SummaryOutcome) -> tuple[Cell, ...]:
-    strategy, summary, score, failure, information = outcome
-    score_cells: tuple[Cell, ...] = (None, None, None, None)
-    if score:
-        value = approximate(score.value, score.estimate is not None)
-        score_cells = (value, score.stderr, score.token_tasks, estimated_from(score))
-    information_cells: tuple[Cell, ...] = (None,) * 7
-    if information:
-        low, high = information.interval or (None, None)
-        bits = (information.bits, information.bits_available, information.recovered, low, high)
-        undefined = (
-            f"{information.undefined}: {information.why}" if information.why else information.undefined
-        )
-        information_cells = (*bits, information.reader, undefined)
-    summary_cells: tuple[Cell, ...] = (None, None)
-    if summary:
-        summary_cells = (summary.text, len(summary.text.split()))
-    reason = f"{failure.kind}: {failure.message}" if failure else None
-    return (strategy, *score_cells, *information_cells, *summary_cells, reason)
-
-
-def joined(tables: Mapping[str, Table]) -> Table:
-    """Join tables, with the run of each row in front; a column that a table lacks stays empty."""
-    columns: dict[str, Column] = {}
-    for table in tables.values():
-        columns |= {column.heading: column for column in table.columns}
-    rows: list[tuple[Cell, ...]] = []
-    for label, table in tables.items():
-        headings = [column.heading for column in table.columns]
-        for row in table.rows:
-            cells = dict(zip(headings, row, strict=True))
-            rows.append((label, *(cells.get(heading) for heading in columns)))
-    first = next(iter(tables.values()))
-    return Table(first.title, (Column("run"), *columns.values()), tuple(rows))
-
-
-def coverage_text(estimate: Estimate) -> str | None:
-    """Format the coverage as ``95.0% (57/60)``; None without questions."""
-    if estimate.coverage is None:
-        return None
-    return f"{100 * estimate.coverage:.1f}% ({estimate.n}/{estimate.total})"
-
-
-def approximate(value: float | None, estimated: bool) -> float | None:
-    """Mark ``value`` if estimates went into it."""
-    return Approximate(value) if estimated and value is not None else value
-
-
-def estimate_note(scores: Sequence[Score]) -> list[str]:
-    """Explain ``≈`` if some scores are estimates."""
-    estimates = [score.estimate for score in scores if score.estimate]
-    if not estimates:
-        return []
-    words = sum(estimate.words_scored for estimate in estimates)
-    total = sum(estimate.words_total for estimate in estimates)
-    return [
-        f"≈: {len(estimates)} of {len(scores)} scores are estimates from {words} of their {total} masked "
-        f"words ({words / total:.0%}), not exact scores"
-    ]
-
-
-def estimated_from(score: Score) -> str | None:
-    """Format the sample of an estimate as ``120 of 840 words``; None for an exact score."""
-    if score.estimate is None:
-        return None
-    return f"{score.estimate.words_scored} of {score.estimate.words_total} words"

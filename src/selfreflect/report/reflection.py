@@ -22,7 +22,7 @@ from selfreflect.records import (
     metadata_headings,
 )
 from selfreflect.render.text import one_line, printable
-from selfreflect.report.overview import QUESTION_COLUMNS, question_table
+from selfreflect.report.question_table import QUESTION_COLUMNS, question_table
 from selfreflect.report.run_records import RunRecords
 from selfreflect.report.sentences import information_sentence
 from selfreflect.report.words import MarkKind, mark

@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import Any
 
 from selfreflect.errors import DataError, MissingExtraError
-from selfreflect.report.overview import strategy_results
 from selfreflect.report.run_records import RunRecords
+from selfreflect.report.strategy_results import strategy_results
 from selfreflect.stats import Estimate
 from selfreflect.text import without_credentials
 

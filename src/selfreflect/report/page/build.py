@@ -17,10 +17,11 @@ from selfreflect.records import STAGES
 from selfreflect.render.table import Table, to_csv
 from selfreflect.render.text import printable
 from selfreflect.report.judges import judge_tables, page_judges, plain_label
-from selfreflect.report.overview import QUESTION_COLUMNS, sorted_strategies
 from selfreflect.report.page.judge_part import judge_part
 from selfreflect.report.page.view import Grouping, packed, run_data
+from selfreflect.report.question_table import QUESTION_COLUMNS
 from selfreflect.report.run_records import RunRecords
+from selfreflect.report.strategy_results import sorted_strategies
 from selfreflect.store.trim import PARTS
 
 _STYLES = ("style.css", "report.css")
@@ -67,15 +68,7 @@ def report_page(
             name = f"judges-{len(beside)}"
             csv[name] = to_csv(table)
             beside.append((name, table))
-    indices = []
-    blocks: dict[str, str] = {}
-    for number, of_run in enumerate(runs):
-        scorings = [sorted_strategies(scoring).without(left_out) for scoring in of_run]
-        index, (main, *others) = run_data(scorings, grouping)
-        indices.append(index)
-        blocks |= {f"chunk-{number}-{place}": chunk for place, chunk in enumerate(main)}
-        for scoring, chunks in enumerate(others, start=1):
-            blocks |= {f"scoring-{number}-{scoring}-{place}": one for place, one in enumerate(chunks)}
+    indices, blocks = _questions(runs, grouping, left_out)
     index = {
         "runs": indices,
         "judges": list(judges.values()),
@@ -97,6 +90,22 @@ def report_page(
         left_out=[PARTS[name] for name in left_out],
         blocks={"index": packed(index), **blocks},
     )
+
+
+def _questions(
+    runs: Sequence[Sequence[RunRecords]], grouping: Grouping, left_out: Collection[str]
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """The index of each run, and the packed questions by the id of their block."""
+    indices = []
+    blocks: dict[str, str] = {}
+    for number, of_run in enumerate(runs):
+        scorings = [sorted_strategies(scoring).without(left_out) for scoring in of_run]
+        index, (main, *others) = run_data(scorings, grouping)
+        indices.append(index)
+        blocks |= {f"chunk-{number}-{place}": chunk for place, chunk in enumerate(main)}
+        for scoring, chunks in enumerate(others, start=1):
+            blocks |= {f"scoring-{number}-{scoring}-{place}": one for place, one in enumerate(chunks)}
+    return indices, blocks
 
 
 def _render(**values: Any) -> str:

@@ -9,13 +9,15 @@ from markupsafe import Markup
 
 from selfreflect.render.table import Table, to_csv
 from selfreflect.report.comparison import Contender, comparison, contenders
+from selfreflect.report.failures import failure_table
 from selfreflect.report.figures import differences_figure, length_figure, means_figure, paste_figure
 from selfreflect.report.headline import headline
 from selfreflect.report.length import length_audit, length_table, point_table
 from selfreflect.report.measures import INFORMATION, SELFREFLECT, Measure
-from selfreflect.report.overview import failure_table, overview, sorted_strategies
+from selfreflect.report.overview import overview
 from selfreflect.report.paste_curve import paste_table, run_curve
 from selfreflect.report.run_records import RunRecords
+from selfreflect.report.strategy_results import sorted_strategies
 
 COMPARED = 60_000
 """Maximum number of scores in all differences of a page together, which bounds the time and the size of the

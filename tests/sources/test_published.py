@@ -143,18 +143,21 @@ class TestRefusals:
         with pytest.raises(DataError, match=r"file, record 2: .*" + message):
             read_published(**{role: put(tmp_path / "file", [first, row])})
 
-    @pytest.mark.parametrize("text", ['[{"question": "Q?"}', "", "[" * 99_999])
-    def test_what_is_no_json_is_said_to_be_none(self, tmp_path: Path, text: str) -> None:
-        with pytest.raises(DataError, match="file is not JSON in UTF-8"):
+    @pytest.mark.parametrize(
+        ("text", "problem"),
+        [('[{"question": "Q?"}', "not JSON in UTF-8"), ("", "empty"), ("[" * 99_999, "not JSON in UTF-8")],
+    )
+    def test_what_is_no_json_is_said_to_be_none(self, tmp_path: Path, text: str, problem: str) -> None:
+        with pytest.raises(DataError, match=f"file is {problem}"):
             read_published(put(tmp_path / "file", text))
 
     def test_other_files_are_named(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match="file: the published layout is one JSON list"):
             read_published(put(tmp_path / "file", {"question": "Q?"}))
-        with pytest.raises(DataError, match="nowhere: No such file"):
+        with pytest.raises(DataError, match="nowhere cannot be read: No such file"):
             read_published(tmp_path / "nowhere")
         (tmp_path / "latin").write_bytes(b'[{"question": "\xe9"}]')
-        with pytest.raises(DataError, match="latin is not JSON in UTF-8"):
+        with pytest.raises(DataError, match="latin is not UTF-8: invalid byte at offset"):
             read_published(tmp_path / "latin")
 
 

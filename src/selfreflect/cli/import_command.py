@@ -33,7 +33,7 @@ Format = StrEnum("Format", ["published", "datasets", "items"])
 def import_command(
     out: o.Out,
     runs: list[Path] = argument(
-        "[RUN...]", "Run directories of one question set (--shard) to join into a new one.", []
+        "RUN", "Run directories of one question set (--shard) to join into a new one.", []
     ),
     questions: Path | None = option("--questions FILE", "questions.json of the published tool."),
     answers: Path | None = option("--answers FILE", "test_answers.json of the published tool."),

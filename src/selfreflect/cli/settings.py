@@ -97,7 +97,7 @@ Split = Annotated[
         ...,
     ),
 ]
-Runs = Annotated[list[Path], argument("RUN...", "Run directories.", ...)]
+Runs = Annotated[list[Path], argument("RUN", "Run directories.", ...)]
 DryRun = Annotated[
     bool,
     option(

@@ -137,9 +137,17 @@ def _read(path: str | Path | None, kind: type[PublishedRow]) -> dict[str, Publis
     if path is None:
         return rows
     try:
-        values = json.loads(Path(path).read_bytes().decode("utf-8-sig"))
+        data = Path(path).read_bytes()
     except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}.") from error
+        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
+    if not data.strip():
+        raise DataError(f"{path} is empty; the published layout is one JSON list of objects.")
+    try:
+        values = json.loads(data.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path} is not UTF-8: invalid byte at offset {error.start}; save it as UTF-8."
+        ) from None
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not JSON in UTF-8: {error}.") from None
     if not isinstance(values, list):

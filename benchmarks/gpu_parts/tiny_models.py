@@ -70,7 +70,8 @@ def tiny_judge(
     size = VOCABULARY if own_vocabulary else len(tokenizer)
     config = CONFIG_MAPPING[architecture](**{**_SIZES, **ARCHITECTURES[architecture], "vocab_size": size})
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config)
+    # written out, because in transformers 5.17 its own choice for Gemma 2 leaves the caps of logits out
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     accumulate_in_float32(setting.device.type)
     return Judge(
         CausalLM(

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import stat
 from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from selfreflect.metric.engine import reference
 from selfreflect.metric.engine.reference import ReferenceCache, judge_key
 from selfreflect.metric.engine.tree import PrefixTree, Prompt, build_tree
 from selfreflect.metric.scorer import SelfReflect
@@ -330,3 +332,14 @@ def reference_tree(judge: Judge) -> PrefixTree:
         [context.conversation(word.masked) for word in words], [word.text for word in words]
     )
     return build_tree([Prompt(ids=ids, first=first) for ids, first in tasks])
+
+
+def test_the_package_need_not_be_installed(tiny_judge, monkeypatch) -> None:
+    """It may be imported from a folder on the path."""
+    judge = tiny_judge("llama")
+    monkeypatch.setattr(reference, "version", missing)
+    assert len(judge_key(judge, judge.head)) == 64
+
+
+def missing(package: str) -> str:
+    raise PackageNotFoundError(package)

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -163,7 +163,7 @@ def judge_key(judge: Judge, head: Head) -> str:
         digests = list(pool.map(_digest, tensors.values()))
     facts = {
         "format": FORMAT,
-        "versions": {name: version(name) for name in ("selfreflect", "torch", "transformers")},
+        "versions": {name: _version(name) for name in ("selfreflect", "torch", "transformers")},
         "judge": [lm.name, lm.revision, lm.dtype, torch.device(lm.device).type, judge.compat],
         "code": f"{type(model).__module__}.{type(model).__qualname__}",
         "states": "hidden" if head == judge.head else "logits",
@@ -171,6 +171,13 @@ def judge_key(judge: Judge, head: Head) -> str:
         "weights": [[name, *digest] for name, digest in zip(tensors, digests, strict=True)],
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # run from a folder
+        return "unknown"
 
 
 def _digest(tensor: torch.Tensor) -> tuple[str, list[int], str]:

@@ -16,21 +16,28 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from finished_run import write_run
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given, note, settings
 from hypothesis import strategies as st
 
 from selfreflect.app.library import Library
 from selfreflect.config import load_config
 from selfreflect.errors import SelfReflectError
 from selfreflect.models.openai.protocol import APIError, error_text, parse_response, status_error
-from selfreflect.pipeline.records import run_items, run_records
+from selfreflect.pipeline.records import records_by_judge, run_items
+from selfreflect.pipeline.settings import settings_of
 from selfreflect.prompts import load_prompts
+from selfreflect.render.table import to_csv, to_markdown
+from selfreflect.report.breakdown import breakdown
 from selfreflect.report.comparison import comparisons, contenders
+from selfreflect.report.dataset import dataset_files
 from selfreflect.report.failures import failure_table
+from selfreflect.report.headline import findings
+from selfreflect.report.length import length_audit, length_table
 from selfreflect.report.overview import overview
 from selfreflect.report.page.view import question_view
+from selfreflect.report.paste_curve import paste_table, run_curve
 from selfreflect.report.question_table import question_table
-from selfreflect.report.strategy_results import strategy_results
+from selfreflect.report.run_records import RunRecords
 from selfreflect.sources.files import PARSERS
 from selfreflect.sources.items import read_item_file
 from selfreflect.sources.published import read_published
@@ -149,6 +156,7 @@ def table_of(row: dict[str, Any]) -> bytes:
     return stream.getvalue()
 
 
+DATA = Path(__file__).parent / "data"
 FILES = {
     ".json": json.dumps([ROW, {**ROW, "id": "b"}]).encode(),
     ".jsonl": (json.dumps(ROW) + "\n" + json.dumps({**ROW, "id": "b"}) + "\n").encode(),
@@ -157,11 +165,17 @@ FILES = {
     ".parquet": table_of(ROW),
     ".txt": b"Why?\nHow?\n",
 }
+LOGS = {path.name: path.read_bytes() for path in (DATA / "logs").iterdir()}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("fuzz")
+
+
+def show(**arguments: Any) -> None:
+    """Print the arguments with a failure, ready to be pasted above its test."""
+    note(f"@example({', '.join(f'{name}={value!r}' for name, value in arguments.items())})")
 
 
 def is_refused_or_read(read: Callable[[], Any]) -> None:
@@ -191,9 +205,19 @@ def read_everything(path: Path) -> None:
 @example(suffix=".csv", changes=[(0, 9999, b'question\n"a\x00')])
 @example(suffix=".txt", changes=[(0, 9999, b"\x00\r\x0b\x85")])
 def test_files_with_damaged_bytes(folder: Path, suffix: str, changes: list[Edit]) -> None:
+    show(suffix=suffix, changes=changes)
     path = folder / f"file{suffix}"
     path.write_bytes(damaged(FILES[suffix], changes))
     read_everything(path)
+
+
+@several
+@given(name=st.sampled_from(sorted(LOGS)), changes=edits)
+def test_logs_with_damaged_bytes(folder: Path, name: str, changes: list[Edit]) -> None:
+    show(name=name, changes=changes)
+    path = folder / name
+    path.write_bytes(damaged(LOGS[name], changes))
+    is_refused_or_read(lambda: read_item_file(path))
 
 
 @several
@@ -201,6 +225,7 @@ def test_files_with_damaged_bytes(folder: Path, suffix: str, changes: list[Edit]
 @example(suffix=".json", place=3, value={"a": [[["x"]]]})
 @example(suffix=".json", place=0, value=10**30)
 def test_files_with_other_values(folder: Path, suffix: str, place: int, value: Any) -> None:
+    show(suffix=suffix, place=place, value=value)
     row = replaced(json.loads(json.dumps(ROW)), place, value)
     path = folder / f"values{suffix}"
     if suffix == ".parquet":
@@ -213,11 +238,17 @@ def test_files_with_other_values(folder: Path, suffix: str, place: int, value: A
     read_everything(path)
 
 
+RUNS = ("small", "witness")
+
+
 @contextmanager
-def copied(folder: Path) -> Iterator[Path]:
-    whole = folder / "whole"
-    if not whole.exists():
-        write_run(whole, count=2, failed="no", informed=True)
+def copied(folder: Path, name: str) -> Iterator[Path]:
+    """A run directory to damage: a small one with every kind of record, or one with a whole manifest."""
+    whole = DATA / "witness" / "run"
+    if name == "small":
+        whole = folder / "whole"
+        if not whole.exists():
+            write_run(whole, count=2, failed="no", informed=True)
     path = folder / "root" / "run"
     shutil.copytree(whole, path)
     try:
@@ -228,20 +259,34 @@ def copied(folder: Path) -> Iterator[Path]:
 
 def open_everything(path: Path) -> None:
     """Do with a run directory what reports, comparisons and the app do."""
-    entry = Library(path.parent).entry
-    for directory in Library(path.parent).listing():
-        entry(directory)
+    library = Library(path.parent)
+    for directory in library.listing():
+        library.entry(directory)
     run = Run.load(path)
-    records = run_records(run)
-    strategy_results(records)
-    for table in (overview(records), question_table(records), failure_table(records)):
-        assert table.columns
+    for records in records_by_judge(run):
+        show_everything(records)
+    run_items(run)
+    load_config(None, {}, settings_of(path, {}))
+
+
+def show_everything(records: RunRecords) -> None:
+    findings(records)
+    tables = [overview(records), question_table(records), failure_table(records)]
+    tables.append(length_table(length_audit(records)))
+    if any(question.kind for question in records.questions.values()):
+        tables.append(breakdown(records, "kind"))
+    curve = run_curve(records)
+    if curve is not None:
+        tables.append(paste_table(*curve))
+    first, *others = contenders([records, records], None)
+    tables += [table for table, _ in comparisons(first, others)]
+    for table in tables:
+        to_csv(table)
+        to_markdown(table)
     for question in records.questions.values():
         outcomes = records.outcomes(question.id)
         question_view(question, records.answers.get(question.id), outcomes, guesses=True)
-    first, *others = contenders([records, records], None)
-    comparisons(first, others)
-    run_items(run)
+    dataset_files([records], "fuzz")
 
 
 RECORDS = tuple(
@@ -251,23 +296,36 @@ RECORDS = tuple(
 
 
 @several
-@given(name=st.sampled_from(["manifest.json", *RECORDS]), changes=edits)
-@example(name="scores.jsonl", changes=[(9999, 1, b"")])
-@example(name="manifest.json", changes=[(0, 9999, b"[" * 100_000)])
-def test_run_directories_with_damaged_bytes(folder: Path, name: str, changes: list[Edit]) -> None:
-    with copied(folder) as path:
+@given(run=st.sampled_from(RUNS), name=st.sampled_from(["manifest.json", *RECORDS]), changes=edits)
+@example(run="small", name="scores.jsonl", changes=[(9999, 1, b"")])
+@example(run="witness", name="manifest.json", changes=[(0, 9999, b"[" * 100_000)])
+def test_run_directories_with_damaged_bytes(folder: Path, run: str, name: str, changes: list[Edit]) -> None:
+    show(run=run, name=name, changes=changes)
+    with copied(folder, run) as path:
+        if not (path / name).exists():
+            return
         (path / name).write_bytes(damaged((path / name).read_bytes(), changes))
         is_refused_or_read(lambda: open_everything(path))
 
 
 @several
-@given(name=st.sampled_from(["manifest.json", *RECORDS]), place=st.integers(0, 60), value=values)
-@example(name="scores.jsonl", place=2, value=1e308)
-@example(name="scores.jsonl", place=2, value=-1)
-@example(name="scores.jsonl", place=4, value=0)
-@example(name="questions.jsonl", place=1, value="\ud800")
-def test_run_directories_with_other_values(folder: Path, name: str, place: int, value: Any) -> None:
-    with copied(folder) as path:
+@given(
+    run=st.sampled_from(RUNS),
+    name=st.sampled_from(["manifest.json", *RECORDS]),
+    place=st.integers(0, 400),
+    value=values,
+)
+@example(run="small", name="scores.jsonl", place=2, value=1e308)
+@example(run="small", name="scores.jsonl", place=2, value=-1)
+@example(run="small", name="scores.jsonl", place=4, value=0)
+@example(run="small", name="questions.jsonl", place=1, value="\ud800")
+@example(run="small", name="questions.jsonl", place=5, value={"": 10**30})
+@example(run="small", name="manifest.json", place=2, value={"": None})
+def test_run_directories_with_other_values(folder: Path, run: str, name: str, place: int, value: Any) -> None:
+    show(run=run, name=name, place=place, value=value)
+    with copied(folder, run) as path:
+        if not (path / name).exists():
+            return
         lines = (path / name).read_text(encoding="utf-8").splitlines()
         if name == "manifest.json":
             lines = ["".join(lines)]
@@ -284,6 +342,7 @@ def test_run_directories_with_other_values(folder: Path, name: str, place: int, 
 @example(text=SETTINGS, changes=[(0, 9999, b"[answers]\ntemperature = nan")])
 @example(text=PROMPTS, changes=[(0, 9999, b'basic.user = "{question.__class__}"')])
 def test_settings_and_prompts_with_damaged_bytes(folder: Path, text: str, changes: list[Edit]) -> None:
+    show(text=text, changes=changes)
     path = folder / "file.toml"
     path.write_bytes(damaged(text.encode(), changes))
     is_refused_or_read(lambda: load_config(path, {}))
@@ -305,6 +364,7 @@ def read_response(data: bytes) -> None:
 @example(changes=[(0, 9999, b'{"error": {"code": 10e400}}')])
 @example(changes=[(0, 9999, b'{"usage": ' + b"[" * 100_000)])
 def test_responses_with_damaged_bytes(changes: list[Edit]) -> None:
+    show(changes=changes)
     read_response(damaged(json.dumps(REPLY).encode(), changes))
 
 
@@ -313,6 +373,7 @@ def test_responses_with_damaged_bytes(changes: list[Edit]) -> None:
 @example(place=0, value=[{}])
 @example(place=5, value={"completion_tokens": 10**30})
 def test_responses_with_other_values(place: int, value: Any) -> None:
+    show(place=place, value=value)
     read_response(json.dumps(replaced(json.loads(json.dumps(REPLY)), place, value)).encode())
 
 
@@ -325,8 +386,9 @@ def test_what_is_damaged_above_is_read_without_damage(folder: Path, suffix: str)
         assert read_item_file(path).items
     if suffix in (".json", ".jsonl", ".parquet"):
         assert read_answered_questions(path)
-    with copied(folder) as run:
-        open_everything(run)
+    for name in RUNS:
+        with copied(folder, name) as run:
+            open_everything(run)
     (folder / "settings.toml").write_text(SETTINGS)
     assert load_config(folder / "settings.toml", {}).prices
     (folder / "prompts.toml").write_text(PROMPTS)

@@ -31,7 +31,9 @@ def main(seconds: float) -> int:
             break
         if done.returncode:
             print(done.stdout)
-            print(f"seed {seed}: make an @example of what follows 'Falsifying example' in tests/test_fuzz.py")
+            print(
+                f"seed {seed}: paste the line that begins with @example above its test in tests/test_fuzz.py"
+            )
             return 1
         rounds += 1
     print(f"nothing found in {rounds} whole rounds of {EXAMPLES} examples")

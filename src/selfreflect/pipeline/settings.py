@@ -11,7 +11,7 @@ from typing import Any
 from selfreflect.config import Config
 from selfreflect.errors import StoreError
 from selfreflect.prompts import Prompts
-from selfreflect.records import SamplingCheck, Stage, dump_line, from_plain
+from selfreflect.records import STAGES, SamplingCheck, Stage, dump_line, from_plain
 from selfreflect.sources.questions import is_file
 from selfreflect.store.run import MANIFEST, Manifest, Run, merge_settings, plain_settings
 
@@ -142,7 +142,8 @@ def settings_of(path: Path, scores: Mapping[str, Any]) -> dict[str, dict[str, An
         return {}
     run = Run.load(path)
     asked = run.manifest.asked
-    sections = {**asked, **run.manifest.config}
+    config = run.manifest.config
+    sections = {**asked, **{stage: config[stage] for stage in STAGES if stage in config}}
     for section in sections.values():
         section.pop("prompts", None)
     for name in run.scorings:

@@ -168,9 +168,10 @@ def _table(
     types |= dict.fromkeys(lists, pa.list_(pa.string()))
     for name in untyped:
         kinds = {type(row[name]) for row in rows} - {type(None)}
+        fits = all(abs(row[name]) < 2**63 for row in rows if isinstance(row[name], int))
         if kinds == {bool}:
             types[name] = pa.bool_()
-        elif kinds and kinds <= {int, float}:
+        elif kinds and kinds <= {int, float} and fits:
             types[name] = pa.int64() if kinds == {int} else pa.float64()
         else:
             types[name] = pa.string()

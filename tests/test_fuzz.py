@@ -321,6 +321,7 @@ def test_run_directories_with_damaged_bytes(folder: Path, run: str, name: str, c
 @example(run="small", name="questions.jsonl", place=1, value="\ud800")
 @example(run="small", name="questions.jsonl", place=5, value={"": 10**30})
 @example(run="small", name="manifest.json", place=2, value={"": None})
+@example(run="small", name="information.jsonl", place=4, value=0)
 def test_run_directories_with_other_values(folder: Path, run: str, name: str, place: int, value: Any) -> None:
     show(run=run, name=name, place=place, value=value)
     with copied(folder, run) as path:

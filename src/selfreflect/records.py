@@ -317,6 +317,10 @@ class Information(_Shown, frozen=True, kw_only=True):
     judge_revision: str = ""
     judge_dtype: str = ""
 
+    def __post_init__(self) -> None:
+        if self.recovered is not None and self.bits_available is not None and self.bits_available <= 0:
+            raise ValueError("a share of available bits needs some that are available")
+
     def _shown_fields(self) -> Iterator[tuple[str, object]]:
         for name in ("summary", "recovered", "interval", "undefined", "bits", "bits_available", "reader"):
             yield name, getattr(self, name)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -112,15 +114,9 @@ def test_what_is_no_text_is_a_refusal(value: object) -> None:
     assert result.message.startswith("mine:f returned ")
 
 
-async def later(messages: Any) -> str:
-    await asyncio.sleep(0)
-    return "x"
-
-
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (later, "is async. Give one that returns its text"),
         (lambda: "x", "cannot be called with messages and nothing else: too many positional arguments"),
         (lambda messages, model: "x", r"cannot be called with messages .* missing a required argument"),
         ("mine:f", "must be callable, not 'mine:f'"),
@@ -194,3 +190,70 @@ def test_a_function_is_no_judge(workdir: Path) -> None:
         load_config(None, {"scores": {"judge": "selfreflect_gen:generate"}})
     with pytest.raises(JudgeError, match="A function that writes texts has none"):
         Judge.load("selfreflect_gen:generate")
+
+
+def slow(active: list[int], most: list[int]) -> Any:
+    lock = threading.Lock()
+
+    def generate(messages: Any, seed: int) -> str:
+        with lock:
+            active[0] += 1
+            most[0] = max(most[0], active[0])
+        time.sleep(0.05)
+        with lock:
+            active[0] -= 1
+        if seed == 5:
+            raise OSError("no service")
+        return f"answer {seed}"
+
+    return generate
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_workers_call_the_function_at_once_and_keep_the_order(workers: int) -> None:
+    active, most = [0], [0]
+    generator = FunctionGenerator(slow(active, most), "mine:f", workers=workers)
+    results = generator.generate([request(n=2, seed=2 * number) for number in range(6)])
+    texts = [
+        [one.text for one in result.completions] if isinstance(result, Reply) else result
+        for result in results
+    ]
+    assert texts[:2] + texts[3:] == [
+        [f"answer {2 * number}", f"answer {2 * number + 1}"] for number in (0, 1, 3, 4, 5)
+    ]
+    assert texts[2] == Refusal(kind="backend", message=texts[2].message)
+    assert "no service" in texts[2].message
+    assert most == [workers]
+
+
+def test_an_async_function_answers_many_requests_at_once_in_one_loop() -> None:
+    loops, active, most = set(), [0], [0]
+
+    async def generate(messages: Any, seed: int) -> str:
+        loops.add(asyncio.get_running_loop())
+        active[0] += 1
+        most[0] = max(most[0], active[0])
+        await asyncio.sleep(0.1)
+        active[0] -= 1
+        return f"answer {seed}"
+
+    results = FunctionGenerator(generate).generate([request(seed=number) for number in range(8)])
+    assert [result.text for result in results if isinstance(result, Reply)] == [
+        f"answer {n}" for n in range(8)
+    ]
+    assert len(loops) == 1
+    assert most[0] > 4
+
+
+def test_an_exit_in_a_thread_ends_the_run_as_in_one() -> None:
+    def generate(messages: Any) -> str:
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):
+        FunctionGenerator(generate, workers=2).generate([request(), request()])
+
+
+@pytest.mark.parametrize("workers", [0, -1, "two"])
+def test_workers_are_a_number_above_0(workers: Any) -> None:
+    with pytest.raises(ConfigError, match="workers must be at least 1"):
+        FunctionGenerator(lambda messages: "", workers=workers)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tiny
@@ -13,9 +14,11 @@ from command import Outcome, run, small, written
 
 from selfreflect.cli.console import can_ask
 from selfreflect.config import load_config
-from selfreflect.pipeline.questions import compare_questions
+from selfreflect.errors import StoreError
+from selfreflect.pipeline.questions import _check_revision, compare_questions
 from selfreflect.pipeline.settings import settings_of
-from selfreflect.records import Question
+from selfreflect.records import AnswerSet, Question
+from selfreflect.sources.questions import QuestionSet
 from selfreflect.store.run import Run
 
 TEXTS = ["What first?", "Who is it?", "Which pot?"]
@@ -110,6 +113,57 @@ def test_a_file_in_another_place_or_with_other_columns_still_resumes(tmp_path: P
     assert bytes_of(tmp_path / "r") == before
     missing = run("questions", "--questions", "bundled", "--out", tmp_path / "r")
     assert "questions.source: " in missing.said
+
+
+def test_changed_gold_answers_and_columns_are_named_and_taken_over_without_drawing_again(
+    tmp_path: Path,
+) -> None:
+    file, out = (
+        written(tmp_path / "q.csv", "question,gold,topic\nWhat first?,a,x\nWho is it?,b,x\n"),
+        tmp_path / "r",
+    )
+    assert stored(file, out).code == 0
+    with Run.open(out, {}) as opened:
+        [first, second] = opened.questions
+        opened.append(AnswerSet(question_id=first, masked_out=("a",), conditioning=("b",)))
+    before = bytes_of(out)
+    written(file, "question,gold,topic\nWhat first?,c,x\nWho is it?,b,y\n")
+    kept = stored(file, out)
+    assert kept.code == 0
+    assert "2 questions have other values now in 'gold', 'topic'" in kept.said
+    assert bytes_of(out) == before
+    assert stored(file, out, "--add-questions").code == 0
+    now = Run.load(out)
+    assert list(now.questions) == [first, second]
+    assert [one.gold for one in now.questions.values()] == [("c",), ("b",)]
+    assert [one.metadata["topic"] for one in now.questions.values()] == ["x", "y"]
+    assert list(now.answers) == [first]
+    assert now.manifest.sources["questions"]["count"] == 2
+    assert "other values" not in stored(file, out).said
+
+
+def test_another_text_never_takes_the_place_of_a_question_that_is_stored(tmp_path: Path) -> None:
+    with Run.open(tmp_path / "r", {}) as opened:
+        opened.append(Question(id="q", text="What first?"))
+        with pytest.raises(StoreError, match="has answers to another text"):
+            opened.replace_questions([Question(id="q", text="What last?")])
+        opened.replace_questions([Question(id="q", text="What first?", kind="fact")])
+        opened.append(Question(id="p", text="Who?"))
+    assert [(one.id, one.kind) for one in Run.load(tmp_path / "r").questions.values()] == [
+        ("q", "fact"),
+        ("p", ""),
+    ]
+
+
+def test_a_data_set_at_another_revision_is_refused(tmp_path: Path) -> None:
+    with Run.open(tmp_path / "r", {}) as opened:
+        opened.append(Question(id="q", text="What first?"))
+        recorded = {"dataset": "some/set", "revision": "a" * 40, "count": 2}
+        fields: Any = {"source": "hf:some/set", "total": 1, "limit": None, "seed": 0, "question_column": "q"}
+        now = QuestionSet(questions=(), dataset="some/set", revision="b" * 40, **fields)
+        with pytest.raises(StoreError, match=r"'some/set' has changed since .*revision 'aaaa"):
+            _check_revision(opened, recorded, now)
+        _check_revision(opened, {**recorded, "revision": ""}, now)
 
 
 def test_new_questions_are_added_when_that_is_asked_for(tmp_path: Path) -> None:

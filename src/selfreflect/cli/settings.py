@@ -64,7 +64,8 @@ AddQuestions = Annotated[
     option(
         "--add-questions",
         "Take questions of --questions (or of a larger --limit) into an existing run directory that it does "
-        "not have yet. Without this, a file that has changed is an error.",
+        "not have yet, and what other columns, such as gold answers, hold now. Without this, a file with "
+        "other questions is an error.",
         ...,
     ),
 ]

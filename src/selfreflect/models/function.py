@@ -14,15 +14,20 @@ arguments the function gets those that it names, or all if it takes ``**options`
 - ``max_tokens``: of each text.
 - ``seed``: below 2**31, another one in every call of a question.
 
-An exception in it, or a result that is not text, becomes the failure of that one question.
+It may be ``async``. Calls for several questions run at once where ``workers`` says so, and for an async
+function always. An exception in it, or a result that is not text, becomes the failure of that one question.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Event, Lock, Thread
 from typing import Any, TypeAlias
 
 from selfreflect.errors import ConfigError, excerpt, nearest
@@ -37,16 +42,29 @@ TextFunction: TypeAlias = Callable[..., "str | Sequence[str]"]
 OPTIONS: tuple[str, ...] = ("n", "temperature", "top_p", "max_tokens", "seed")
 
 
+ASYNC_WORKERS = 16
+"""Requests to an async function that are under way at once, where nobody says how many."""
+
+
 class FunctionGenerator:
-    """Answers requests by calling a :data:`TextFunction`, one call after the other.
+    """Answers requests by calling a :data:`TextFunction`.
+
+    Args:
+        workers: requests that are under way at once, each in a thread of its own, for which the function must
+            be made; the calls of one request follow each other. By default 1, or 16 if it is async.
 
     Raises:
-        ConfigError: it is not a function that can be called with messages and options.
+        ConfigError: it is not a function that can be called with messages and options, or there are no
+            workers.
     """
 
     revision = ""
 
-    def __init__(self, function: TextFunction, name: str = "") -> None:
+    def __init__(self, function: TextFunction, name: str = "", *, workers: int | None = None) -> None:
+        if workers is not None and (not isinstance(workers, int) or workers < 1):
+            raise ConfigError(f"workers must be at least 1, not {excerpt(workers)}")
+        self._loop = _Loop() if _is_async(function) else None
+        self.workers = workers or (ASYNC_WORKERS if self._loop else 1)
         self._function = function
         self.name = name or _name_of(function)
         self._options = _accepted_options(function, self.name)
@@ -58,7 +76,8 @@ class FunctionGenerator:
     def load(cls, spec: ModelSpec, progress: Callable[[str], None] | None = None) -> FunctionGenerator:
         """Import the function ``module:function``. Raises ConfigError if there is none."""
         try:
-            return cls(load_function(spec.name, "model"), spec.name)
+            function = load_function(spec.name, "model")
+            return cls(function, spec.name, workers=spec.max_connections if _is_async(function) else 1)
         except ConfigError as error:
             prefix = spec.name.partition(":")[0]
             hint = nearest(prefix, list(PREFIXES))
@@ -75,9 +94,41 @@ class FunctionGenerator:
 
     def stream_samples(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
         """Like :meth:`stream`, with the texts of each call before the last one of their request."""
+        if min(self.workers, len(requests)) > 1:
+            yield from self._answer_at_once(requests)
+            return
         for index, request in enumerate(requests):
             for event in self._answer(request):
                 yield index, event
+
+    def _answer_at_once(self, requests: Sequence[Request]) -> Iterator[tuple[int, Sample | Reply | Refusal]]:
+        """Answer several requests in threads. Those that wait are given up if the iterator is closed."""
+        events: SimpleQueue[tuple[int, Sample | Reply | Refusal | BaseException]] = SimpleQueue()
+        is_closed = Event()
+
+        def work(index: int, request: Request) -> None:
+            try:
+                for event in self._answer(request):
+                    events.put((index, event))
+                    if is_closed.is_set():
+                        return
+            except BaseException as error:  # such as an exit, which ends the run as it would in one thread
+                events.put((index, error))
+
+        pool = ThreadPoolExecutor(min(self.workers, len(requests)))
+        try:
+            for index, request in enumerate(requests):
+                pool.submit(work, index, request)
+            to_come = len(requests)
+            while to_come:
+                index, event = events.get()
+                if isinstance(event, BaseException):
+                    raise event
+                to_come -= not isinstance(event, Sample)
+                yield index, event
+        finally:
+            is_closed.set()
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def _answer(self, request: Request) -> Iterator[Sample | Reply | Refusal]:
         completions = [sample.completion for sample in request.earlier]  # which calls gave in order
@@ -111,10 +162,34 @@ class FunctionGenerator:
             "seed": (request.seed + done) % 2**31,
         }
         messages = [{"role": turn.role, "content": turn.content} for turn in request.messages]
-        return self._function(messages, **{name: values[name] for name in self._options})
+        returned = self._function(messages, **{name: values[name] for name in self._options})
+        return self._loop.result(returned) if self._loop and inspect.iscoroutine(returned) else returned
 
     def _refusal(self, problem: str) -> Refusal:
         return Refusal(kind="backend", message=f"{self.name} {problem}")
+
+
+class _Loop:
+    """One event loop in a thread, for all calls of an async function: clients belong to the loop in which
+    they were first used."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def result(self, coroutine: Coroutine[Any, Any, object]) -> object:
+        """Wait for a coroutine."""
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                Thread(target=self._loop.run_forever, name="selfreflect-async", daemon=True).start()
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+
+def _is_async(function: object) -> bool:
+    """Whether it is an async function, or an object whose calls are."""
+    call = getattr(type(function), "__call__", None)  # noqa: B004  # what it is matters, not whether it is there
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 def _completion(text: str) -> Completion:
@@ -129,8 +204,6 @@ def _accepted_options(function: TextFunction, name: str) -> tuple[str, ...]:
     what = f"the model function {excerpt(name)}"
     if not callable(function):
         raise ConfigError(f"a model function must be callable, not {excerpt(function)}")
-    if inspect.iscoroutinefunction(function):
-        raise ConfigError(f"{what} is async. Give one that returns its text, for example by asyncio.run")
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # written in C

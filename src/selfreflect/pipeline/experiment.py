@@ -127,7 +127,11 @@ class Experiment:
         missing = new_questions(self.run, self._config.section("questions"), asked=asked, add=add)
         if missing is None:
             return
+        if missing.note:
+            self._progress.note(missing.note)
+            return
         with self._timed("questions"):
+            self.run.replace_questions(missing.updated)
             self._settle("questions", again=add, sources=missing.source)
             self.run.append_all(missing.questions)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
@@ -32,6 +32,10 @@ class NewQuestions:
 
     questions: Sequence[Question]
     source: dict[str, Any]
+    updated: Sequence[Question] = ()
+    """Stored questions whose other columns, such as the gold answers or a topic, are now these."""
+    note: str = ""
+    """What has changed in the source and is not taken over, for people."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,8 @@ def new_questions(
     Args:
         settings: of :func:`~selfreflect.sources.questions.load_questions`.
         asked: whether the user named the source. If not, a run keeps to the questions that it has.
-        add: take in questions that the source did not hold when the run was made.
+        add: take in questions that the source did not hold when the run was made, and what its other columns
+            hold now.
 
     Raises:
         ConfigError: the run is empty and no source was named.
@@ -84,6 +89,8 @@ def new_questions(
     question_set = load_questions(**settings)
     source = msgspec.to_builtins(question_set)
     del source["questions"]
+    if not add:
+        _check_revision(run, recorded, question_set)
     missing = [one for one in question_set.questions if one.id not in run.questions]
     if not recorded:
         return NewQuestions(missing, {**source, "count": len(question_set.questions)})
@@ -99,7 +106,53 @@ def new_questions(
             "in the directory, or pass --add-questions to take in new ones as well, or start over with "
             "another --out or with --fresh."
         )
-    return None
+    updated, columns = _other_columns(run, question_set.questions)
+    if not updated:
+        return None
+    names = ", ".join(excerpt(name) for name in columns)
+    note = (
+        f"{len(updated)} questions have other values now in {names}; the directory keeps the earlier ones. "
+        "--add-questions takes the new ones over, and nothing is drawn again"
+    )
+    return NewQuestions((), recorded, note=note)
+
+
+def _check_revision(run: Run, recorded: Mapping[str, Any], question_set: QuestionSet) -> None:
+    """Raise StoreError if a data set on the hub is no longer the one that the run began with."""
+    before = recorded.get("revision", "")
+    if before and question_set.revision and before != question_set.revision:
+        raise StoreError(
+            f"the data set {excerpt(question_set.dataset)} has changed since {run.path} was made: it was "
+            f"revision {excerpt(before)}, and is {excerpt(question_set.revision)} now. Use another --out, or "
+            "--add-questions to take in what is new there."
+        )
+
+
+def _other_columns(run: Run, questions: Sequence[Question]) -> tuple[list[Question], list[str]]:
+    """Stored questions as the source has them now, where more than text and context differs, and the names of
+    what differs."""
+    present: dict[tuple[str, str], list[Question]] = {}
+    for question in questions:
+        present.setdefault((question.text, question.context), []).append(question)
+    updated = []
+    columns: dict[str, None] = {}
+    for stored in run.questions.values():
+        alike = present.get((stored.text, stored.context))
+        if not alike:
+            continue
+        now = msgspec.structs.replace(alike.pop(0), id=stored.id)
+        if now != stored:
+            updated.append(now)
+            columns |= dict.fromkeys(_differing(stored, now))
+    return updated, list(columns)
+
+
+def _differing(before: Question, after: Question) -> list[str]:
+    names = [name for name in ("kind", "gold") if getattr(before, name) != getattr(after, name)]
+    for name in {**before.metadata, **after.metadata}:
+        if before.metadata.get(name) != after.metadata.get(name):
+            names.append(name)
+    return names
 
 
 def _additions(run: Run, question_set: QuestionSet, source: dict[str, Any]) -> NewQuestions | None:
@@ -112,12 +165,13 @@ def _additions(run: Run, question_set: QuestionSet, source: dict[str, Any]) -> N
                 f"{excerpt(question.id)} of {excerpt(run.questions[question.id].text, 80)}, whose answers "
                 "are stored there. Give it another id, or use another --out."
             )
-    if not questions:
+    updated, _ = _other_columns(run, question_set.questions)
+    if not questions and not updated:
         return None
     recorded = dict(run.manifest.sources["questions"])
     earlier = [*recorded.pop("earlier", []), recorded]
     count = len(run.questions) + len(questions)
-    return NewQuestions(questions, {**source, "count": count, "earlier": earlier})
+    return NewQuestions(questions, {**source, "count": count, "earlier": earlier}, updated)
 
 
 def compare_questions(run: Run, questions: Sequence[Question]) -> QuestionChanges:

@@ -50,6 +50,7 @@ def reflect(
     judge: str | Judge = "smollm2",
     context: Any = "",
     strategies: str | Sequence[str | Callable[..., Any]] | None = None,
+    workers: int | None = None,
     progress: bool | None = None,
     **settings: Any,
 ) -> Any:
@@ -75,6 +76,8 @@ def reflect(
         context: what the model reads with the question, and the judge does not.
         strategies: names, ``module:function`` or functions; by default ``sample_and_summarize``, or none if
             there are ``summaries``.
+        workers: questions for which ``generate`` is called at once, in threads; by default 1, or 16 if it is
+            async. Results keep the order of the questions.
         progress: whether to show it; by default on a terminal.
         settings: flags of the command line as ``num_answers=10``, ``temperature=0.7``, ``seed=1``,
             ``summary_tokens=256``, ``measures="information"``, ``reader="blind"``, ``budget="30s"``,
@@ -99,6 +102,7 @@ def reflect(
             judge=judge,
             context=context,
             strategies=strategies,
+            workers=workers,
             progress=progress,
             **settings,
         )
@@ -118,6 +122,7 @@ def reflect_each(
     judge: str | Judge = "smollm2",
     context: Any = "",
     strategies: str | Sequence[str | Callable[..., Any]] | None = None,
+    workers: int | None = None,
     progress: bool | None = None,
     **settings: Any,
 ) -> Iterator[Reflection]:
@@ -128,7 +133,11 @@ def reflect_each(
     cases = make_cases(questions, samples, summaries, context)
     if generate is not None and model is not None:
         raise ConfigError("give either generate=... or model=..., not both")
-    source = model if generate is None else FunctionGenerator(generate)
+    if workers is not None and generate is None:
+        raise ConfigError(
+            "workers=... goes with generate=...; for a model there are max_connections and batch_size"
+        )
+    source = model if generate is None else FunctionGenerator(generate, workers=workers)
     _check_models(source, judge)
     if strategies is None:
         strategies = () if source is None or any(case.summaries for case in cases) else STRATEGIES
@@ -147,8 +156,8 @@ def reflect_each(
     if source is not None:
         generator = configured.generator("answers") if isinstance(source, str) else source
         models |= {"answers": generator, "summaries": generator}
-    # one call at a time gains nothing from a batch
-    size = 1 if isinstance(models.get("answers"), FunctionGenerator | None) else spec.batch_size
+    answering = models.get("answers")
+    size = 1 if answering is None else getattr(answering, "workers", spec.batch_size)
     return _watched(_Reflector(spec, models, size).run(cases), len(cases), progress)
 
 

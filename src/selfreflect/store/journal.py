@@ -21,7 +21,7 @@ from typing import Any, Generic, NoReturn
 from msgspec import DecodeError, Raw, to_builtins
 from msgspec import json as raw_json
 
-from selfreflect.atomic import sync_directory
+from selfreflect.atomic import sync_directory, write_bytes
 from selfreflect.errors import StoreError, excerpt
 from selfreflect.records import R, dump_line, from_plain
 
@@ -208,6 +208,20 @@ class Journal(Generic[R]):
             raise
         self._length += len(data)
         self.records.update(added)
+
+    def rewrite(self, records: dict[Any, R]) -> None:
+        """Replace the whole file by these records, at once.
+
+        Raises:
+            StoreError: the disk refuses; the file is unchanged.
+        """
+        data = "".join(dump_line(record) + "\n" for record in records.values()).encode()
+        with store_errors(self.path):
+            write_bytes(self.path, data)
+        self.close()  # the open file has no name any more
+        self._length = len(data)
+        self._ends_open = False
+        self.__dict__["records"] = records
 
     def put(self, record: R) -> None:
         """Add a record in memory only."""

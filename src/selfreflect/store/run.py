@@ -56,8 +56,8 @@ MANIFEST = "manifest.json"
 MAX_MANIFEST = 10_000_000
 """Bytes of a manifest that is read. One that this package wrote has some thousands."""
 
-_UNFINISHED = (".manifest.json.tmp", "manifest.json.*.partial")
-"""Manifests that a killed process was writing; the first is what earlier versions left."""
+_UNFINISHED = (".manifest.json.tmp", "manifest.json.*.partial", "questions.jsonl.*.partial")
+"""Files that a killed process was writing; the first is what earlier versions left."""
 _LOCK = ".lock"
 _JUDGES = "judges"
 _FORMAT = "selfreflect-run"
@@ -366,6 +366,25 @@ class Run:
             with store_errors(journal.path):
                 journal.append(added, data)
         self._partial.remove(settled)
+
+    def replace_questions(self, questions: Iterable[Question]) -> None:
+        """Put other columns of stored questions in the place of the earlier ones: the whole file is written
+        again, and a reader sees the old one or the new one.
+
+        Raises:
+            StoreError: a question's text or context differs, to which its answers belong; or the disk
+                refuses.
+        """
+        self._check_writable()
+        journal = self._journal(Question)
+        records = dict(journal.records)
+        for question in questions:
+            earlier = records[question.id]
+            if (earlier.text, earlier.context) != (question.text, question.context):
+                raise StoreError(f"{self.path}: question {excerpt(question.id)} has answers to another text")
+            records[question.id] = question
+        if records != journal.records:
+            journal.rewrite(records)
 
     def add_in_memory(self, records: Iterable[StoredRecord]) -> None:
         """Add records to this object only."""

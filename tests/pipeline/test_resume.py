@@ -241,7 +241,15 @@ def test_a_run_goes_on_with_its_questions_and_strategies_and_adds_none(
     assert Run.load(out).manifest.plan == {"strategies": ["basic", "greedy"]}
 
 
-def test_strategies_are_remembered_before_the_first_answer(model: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def halt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A model during whose first call somebody interrupts the command."""
+    written(tmp_path / "halt.py", "def generate(messages):\n    raise KeyboardInterrupt\n")
+    monkeypatch.chdir(tmp_path)
+    return "halt:generate"
+
+
+def test_strategies_are_remembered_before_the_first_answer(halt: str, model: Path, tmp_path: Path) -> None:
     questions = written(tmp_path / "q.txt", TEXTS[0])
     out = tmp_path / "r"
     command = small(model, out, questions, strategies="greedy,basic")
@@ -251,11 +259,13 @@ def test_strategies_are_remembered_before_the_first_answer(model: Path, tmp_path
             "--strategies",
             "basic",
             "--model",
-            tmp_path / "none",
+            halt,
+            "--judge",
+            model,
             "--out",
             out,
         ).code
-        == 2
+        == 130
     )
     assert (
         run(
@@ -406,13 +416,13 @@ def test_summaries_are_by_the_model_that_answered_unless_another_is_named(
 
 
 def test_a_run_that_stopped_before_its_first_result_goes_on_as_it_was_asked(
-    model: Path, tmp_path: Path
+    halt: str, model: Path, tmp_path: Path
 ) -> None:
     questions = written(tmp_path / "q.txt", lines(*TEXTS))
     out, whole = tmp_path / "stopped", tmp_path / "whole"
-    assert run(*small(model, out, questions), "--judge", tmp_path / "none").code == 2
+    assert run(*small(model, out, questions), "--model", halt).code == 130
     assert not Run.load(out).answers
-    outcome = run("run", "--out", out, "--judge", model, "--device", "cpu")
+    outcome = run("run", "--out", out, "--model", model, "--device", "cpu")
     assert outcome.code == 0, outcome.stderr
     assert run(*small(model, whole, questions), "--device", "cpu").code == 0
     stopped, calm = Run.load(out), Run.load(whole)

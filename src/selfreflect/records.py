@@ -170,13 +170,13 @@ class SamplingCheck(Record, frozen=True, kw_only=True):
 
     model: str
     base_url: str = ""
-    temperature: float
-    top_p: float
+    temperature: Positive
+    top_p: Share
     replies: Literal["differ", "identical", "unknown"]
     """``"unknown"`` if a reply was blank or refused, or the temperature too low to tell."""
-    questions: int = 0
+    questions: Count = 0
     """Questions answered by the model at a temperature above 0."""
-    identical_questions: int = 0
+    identical_questions: Count = 0
     """Those of them whose answers are all the same text."""
 
     @property
@@ -233,9 +233,9 @@ class WordDistance(Record, frozen=True, kw_only=True, omit_defaults=True):
     """Total variation in [0, 1] for each judge token of the word; 0 is best."""
     guesses: tuple[tuple[Guess, ...], ...] = ()
     """Likely tokens for each judge token, if kept; the highest probability in either context comes first."""
-    bits: float | None = None
+    bits: Number | None = None
     """Told about the word by the summary, if that was measured. Only in memory, like ``bits_available``."""
-    bits_available: float | None = None
+    bits_available: Number | None = None
     """Told about the word by the conditioning answers."""
 
     @property
@@ -257,9 +257,9 @@ class Sampled(Record, frozen=True, kw_only=True):
     """The limit that was reached; ``"paired"`` is the number of words in the question's earlier scores."""
     budget: str | None = None
     """Judge tokens or seconds per question, as written by the user."""
-    standard_error: float | None = None
+    standard_error: Positive | None = None
     """The requested ``stderr`` for every summary of the question."""
-    race: float | None = None
+    race: Share | None = None
     """The requested confidence of the order."""
     seed: int = 0
     """Determines the order of the words, together with the question's id."""

@@ -196,3 +196,37 @@ def test_what_is_left_of_a_batch_leaves_out_what_has_come() -> None:
         ("q1", ("one",)),
         ("q2", ("one", "two")),
     ]
+
+
+FULL = """
+import resource
+from selfreflect.errors import StoreError
+from selfreflect.store.run import Run
+
+CALLS = []
+
+def generate(messages):
+    CALLS.append(messages)
+    if len(CALLS) == 3:
+        try:
+            Run.open("r", {})
+        except StoreError as error:
+            print(error)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+    return "answer"
+"""
+
+
+def test_a_full_disk_is_the_error_that_is_told_and_the_lock_is_held_all_the_time(tmp_path: Path) -> None:
+    """The manifest cannot be written either, which is no news. A limit on files stands for the disk."""
+    written(tmp_path / "mine.py", FULL)
+    questions = written(tmp_path / "q.json", ["What grows?", "And who?"])
+    command = f"answers --questions {questions} --num-answers 5 --model mine:generate --out r".split()
+    done = subprocess.run(
+        [*COMMAND, *command], cwd=tmp_path, env=environment(), capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert "partial/" in done.stderr
+    assert "File too large. What was written before is kept: make room" in done.stderr
+    assert "manifest" not in done.stderr
+    assert "is writing" in done.stdout

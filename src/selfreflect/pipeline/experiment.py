@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from selfreflect.config import Config
-from selfreflect.errors import BackendError, JudgeError, SelfReflectError
+from selfreflect.errors import BackendError, JudgeError, SelfReflectError, StoreError
 from selfreflect.pipeline.executors import Executors
 from selfreflect.pipeline.models import ConfiguredModels, ModelProvider
 from selfreflect.pipeline.options import ExecutionOptions, Progress, Quiet
@@ -293,9 +293,15 @@ class Experiment:
         start = time.monotonic()
         try:
             yield
-        finally:
-            now = datetime.now(UTC).isoformat(timespec="seconds")
-            self.run.update_manifest(wall_time={stage: time.monotonic() - start}, finished={stage: now})
+        except BaseException:
+            with suppress(StoreError):  # on a full disk it would hide the first error
+                self._record_end(stage, start)
+            raise
+        self._record_end(stage, start)
+
+    def _record_end(self, stage: Stage, start: float) -> None:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        self.run.update_manifest(wall_time={stage: time.monotonic() - start}, finished={stage: now})
 
 
 def _packages() -> dict[str, str]:

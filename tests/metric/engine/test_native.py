@@ -3,6 +3,9 @@ cache of their own."""
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -168,3 +171,18 @@ def test_a_machine_without_a_compiler_is_told_what_to_install(monkeypatch: pytes
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", "")
     assert "install gcc" in str(afresh())
+
+
+def test_no_library_is_kept_on_disk_that_could_be_damaged(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each process compiles its own: one that was cut off on disk used to end every later process."""
+    for name in ("TMPDIR", "XDG_CACHE_HOME", "SELFREFLECT_CACHE"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    library.cache_clear()
+    try:
+        assert not isinstance(library(), str)
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        library.cache_clear()

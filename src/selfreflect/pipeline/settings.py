@@ -143,7 +143,8 @@ def settings_of(path: Path, scores: Mapping[str, Any]) -> dict[str, dict[str, An
     run = Run.load(path)
     asked = run.manifest.asked
     config = run.manifest.config
-    sections = {**asked, **{stage: config[stage] for stage in STAGES if stage in config}}
+    sections: dict[str, dict[str, Any]] = dict(asked)
+    sections |= {stage: config[stage] for stage in STAGES if stage in config}
     for section in sections.values():
         section.pop("prompts", None)
     for name in run.scorings:

@@ -41,13 +41,15 @@ GENERATORS = (
     "models.openai",
     "models.vllm",
     "models.local.decode",
+    "models.local.step",
 )
 TORCH = {
     "metric.distance",
     *(f"metric.engine.{name}" for name in "engines logits decoder attention kernels arena".split()),
     *(f"metric.engine.{name}" for name in "reference native".split()),
     *(f"models.{name}" for name in "judge smollm2 linear".split()),
-    *(f"models.local.{name}" for name in "loading threads generator decode device_map weights".split()),
+    *(f"models.local.{name}" for name in "loading threads generator device_map weights".split()),
+    *(f"models.local.{name}" for name in "decode step llama".split()),
     "models.vllm.judge",
     *(f"bench.{name}" for name in "schedules flops machine measure random_model".split()),
 }

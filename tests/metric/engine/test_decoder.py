@@ -10,6 +10,7 @@ from selfreflect.metric.engine.attention import TreeAttention
 from selfreflect.metric.engine.decoder import FusedDecoder, HFDecoder, tree_attention
 from selfreflect.metric.engine.engines import TreeEngine
 from selfreflect.metric.engine.tree import Prompt, build_tree
+from selfreflect.models.local.llama import is_llama
 
 FULL = {"use_sliding_window": False, "sliding_window": None, "layer_types": None}
 KNOWN = {"llama": {}, "qwen2": FULL, "qwen3": {}, "mistral": {"sliding_window": None}}
@@ -44,7 +45,7 @@ def test_a_decoder_that_was_changed_is_not_run_by_our_own_layers(tiny_judge, cha
         layer.mlp.up_proj = torch.nn.Sequential(layer.mlp.up_proj)
     else:
         layer._hf_hook = object()
-    assert not FusedDecoder.serves(judge.decoder)
+    assert not is_llama(judge.decoder)
 
 
 def test_scoring_leaves_the_model_as_it_was(tiny_metric):

@@ -7,16 +7,13 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
-import torch.nn.functional as F
 
 from selfreflect.metric.engine.attention import TreeAttention
 from selfreflect.metric.engine.kernels import Extras, on_device
 from selfreflect.metric.engine.packing import PackedBatch
 from selfreflect.models.linear import add_linear, linear
 from selfreflect.models.local.device_map import input_device
-
-FUSED = frozenset(("LlamaModel", "MistralModel", "Qwen2Model", "Qwen3Model"))
-"""Decoders that :class:`FusedDecoder` knows."""
+from selfreflect.models.local.llama import rms_norm
 
 Rotary = tuple[torch.Tensor, torch.Tensor]
 """Cosines, (rows, 1, D), and sines, (rows, 1, D / 2), of each row's angles."""
@@ -40,19 +37,6 @@ class FusedDecoder:
         self.device = input_device(decoder)
         self.layer_devices = [layer.input_layernorm.weight.device for layer in decoder.layers]
 
-    @staticmethod
-    def serves(decoder: Any) -> bool:
-        """Whether the family is known, without windows, adapters, quantised or absent weights."""
-        cls = type(decoder)
-        if cls.__name__ not in FUSED or not cls.__module__.startswith("transformers.models."):
-            return False
-        for name, module in decoder.named_modules():
-            if hasattr(module, "_hf_hook") and not _only_moves(module._hf_hook):
-                return False
-            if name.endswith("_proj") and type(module) is not torch.nn.Linear:
-                return False
-        return decoder.config.hidden_act == "silu" and not windowed(decoder.config)
-
     def run(self, batch: PackedBatch, attention: TreeAttention) -> torch.Tensor:
         decoder = self.decoder
         x = decoder.embed_tokens(on_device(batch.tokens, self.device))
@@ -68,7 +52,7 @@ class FusedDecoder:
             if layer is decoder.layers[-1]:
                 outputs = on_device(batch.outputs, device)
             x = self._layer(layer, x, (cos, sin), attention, outputs)
-        return _norm(decoder.norm, x.to(decoder.norm.weight.device))
+        return rms_norm(decoder.norm, x.to(decoder.norm.weight.device))
 
     def _layer(
         self,
@@ -80,7 +64,7 @@ class FusedDecoder:
     ) -> torch.Tensor:
         """One layer over (T, hidden), in place; with ``outputs``, over these rows only."""
         attn, mlp = layer.self_attn, layer.mlp
-        h = _norm(layer.input_layernorm, x)
+        h = rms_norm(layer.input_layernorm, x)
         key = _heads(attn.k_proj, getattr(attn, "k_norm", None), h, rotary)
         value = _split_heads(_linear(attn.v_proj, h), attn.head_dim)
         if outputs is not None:
@@ -91,36 +75,11 @@ class FusedDecoder:
         last = outputs is not None
         values = attention.attend(attn.layer_idx, query, key, value, attn.scaling, Extras(), last=last)
         add_linear(x, values.flatten(1), attn.o_proj.weight, attn.o_proj.bias)
-        h = _norm(layer.post_attention_layernorm, x)
+        h = rms_norm(layer.post_attention_layernorm, x)
         gate = _linear(mlp.gate_proj, h, silu=True)
         gate.mul_(_linear(mlp.up_proj, h))
         add_linear(x, gate, mlp.down_proj.weight, mlp.down_proj.bias)
         return x
-
-
-def windowed(config: Any) -> bool:
-    """Whether some layers have a sliding window. Some config.json name one that the model never reads."""
-    kinds = getattr(config, "layer_types", None)
-    if kinds is not None:
-        return any(kind != "full_attention" for kind in kinds)
-    return hasattr(type(config), "sliding_window") and bool(config.sliding_window)
-
-
-def _only_moves(hook: Any) -> bool:
-    """Whether a hook is one of accelerate's that only moves inputs to the module, whose weights stay put."""
-    from accelerate.hooks import AlignDevicesHook
-
-    return type(hook) is AlignDevicesHook and not hook.offload
-
-
-def _norm(module: Any, x: torch.Tensor) -> torch.Tensor:
-    if x.device.type != "cpu" or x.dtype != torch.float32:
-        return F.rms_norm(x, x.shape[-1:], module.weight, module.variance_epsilon)
-    # A CPU has no kernel for it, and torch would write the squares out.
-    mean_square = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().div_(x.shape[-1])
-    scale = mean_square.add_(module.variance_epsilon).rsqrt_()
-    normed: torch.Tensor = (x * scale).mul_(module.weight)
-    return normed
 
 
 def _heads(projection: Any, norm: Any, h: torch.Tensor, rotary: Rotary) -> torch.Tensor:
@@ -128,7 +87,7 @@ def _heads(projection: Any, norm: Any, h: torch.Tensor, rotary: Rotary) -> torch
     cos, sin = rotary
     x = _split_heads(_linear(projection, h), cos.shape[-1])
     if norm is not None:
-        x = _norm(norm, x)
+        x = rms_norm(norm, x)
     left, right = x.chunk(2, dim=-1)
     turned = x * cos
     turned_left, turned_right = turned.chunk(2, dim=-1)

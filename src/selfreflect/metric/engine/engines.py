@@ -10,11 +10,12 @@ import torch
 
 from selfreflect.errors import JudgeError
 from selfreflect.metric.engine.attention import TreeAttention, mapped_empty
-from selfreflect.metric.engine.decoder import Decoder, FusedDecoder, HFDecoder, windowed
+from selfreflect.metric.engine.decoder import Decoder, FusedDecoder, HFDecoder
 from selfreflect.metric.engine.logits import Head
 from selfreflect.metric.engine.packing import pack
 from selfreflect.metric.engine.tree import Ints, PrefixTree, Prompt, build_tree
 from selfreflect.models.local.device_map import input_device, output_device
+from selfreflect.models.local.llama import is_llama, windowed
 
 if TYPE_CHECKING:
     from selfreflect.models.judge import Judge, LastStates
@@ -212,7 +213,7 @@ def choose_engine(model: Any, decoder: Any, head: Head) -> Engine:
 def _tree_engines(decoder: Any, head: Head, device: torch.device) -> list[TreeEngine]:
     """From the fastest to the most general."""
     decoders: list[Decoder] = [HFDecoder(decoder)]
-    if FusedDecoder.serves(decoder):
+    if is_llama(decoder):
         decoders.insert(0, FusedDecoder(decoder))
     engines = []
     for fused in (True, False):

@@ -7,12 +7,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import shlex
-import shutil
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -22,16 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from selfreflect.errors import excerpt
 from selfreflect.metric.engine.kernels import KeyValue
 from selfreflect.metric.engine.packing import Neighbours, PackedBatch
 from selfreflect.metric.engine.tree import Ints
+from selfreflect.models.local.compiled import load_compiled
 
 SOURCE = Path(__file__).with_name("tree_attention.c")
-FLAGS = ("-std=c11", "-O3", "-march=native", "-ffp-contract=fast", "-fPIC", "-fopenmp")
-"""With plain c11 GCC would not fuse a multiplication and an addition into one instruction."""
-TIMEOUT = 60
-"""Seconds that a compiler may take."""
 
 
 @dataclass(frozen=True)
@@ -178,37 +168,4 @@ def native() -> Native | None:
 @cache
 def library() -> Native | str:
     """The library, compiled for this process in less than a second, or why there is none."""
-    if os.environ.get("SELFREFLECT_NATIVE") == "0":
-        return "SELFREFLECT_NATIVE is 0"
-    if sys.platform != "linux":
-        return f"it is not built on {sys.platform}"
-    try:
-        # a loaded library no longer needs its file
-        with tempfile.TemporaryDirectory(prefix="selfreflect-", ignore_cleanup_errors=True) as scratch:
-            path = _compile(Path(scratch))
-            try:
-                return Native(path)
-            except (OSError, AttributeError) as error:
-                return (
-                    "the compiled library cannot be loaded; set TMPDIR to a directory that may hold "
-                    f"programs, or let CC name a GCC that works here ({error})"
-                )
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        reason = excerpt(str(error.stderr or error).strip(), 300)
-        return f"the C compiler failed; let CC name a GCC that works here ({reason})"
-    except (OSError, ValueError) as error:
-        return f"the library cannot be compiled; install gcc, or let CC name one ({error})"
-
-
-def _compile(folder: Path) -> Path:
-    compiler = shlex.split(os.environ.get("CC", "")) or [shutil.which("gcc") or "cc"]
-    objects = folder / "library.o"
-    target = folder / "library.so"
-    steps: tuple[list[str | Path], list[str | Path]] = (
-        [*compiler, *FLAGS, "-c", SOURCE, "-o", objects],
-        # without OpenMP's library: torch brings one, and a second would bring a second set of threads
-        [*compiler, "-shared", objects, "-o", target],
-    )
-    for command in steps:
-        subprocess.run(command, check=True, capture_output=True, text=True, errors="replace", timeout=TIMEOUT)
-    return target
+    return load_compiled(SOURCE, Native)

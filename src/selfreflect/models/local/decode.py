@@ -1,11 +1,10 @@
-"""Decode prompts in batches: left padding, cached keys and values, one stop and one random stream per
-sequence."""
+"""Decode prompts in batches: each prompt computed once, one stop and one random stream per sequence."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -14,6 +13,7 @@ from transformers.cache_utils import DynamicLayer
 
 from selfreflect.models.base import Sampling
 from selfreflect.models.local.device_map import input_device
+from selfreflect.models.local.step import FusedSequences, serves
 
 _NUCLEUS = 512
 """Tokens among which a nucleus is looked for first."""
@@ -51,33 +51,22 @@ class DecodeStep(NamedTuple):
     """Which draws of the batch this token ended."""
 
 
+class Sequences(Protocol):
+    """The sequences of a batch, which grow by a token at each step."""
+
+    def keep(self, unfinished: Sequence[int]) -> None:
+        """Go on with some of the sequences."""
+
+    def extend(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Append one token to each sequence, and return the logits after it, (sequences, vocabulary)."""
+
+
 @torch.inference_mode()
 def decode(model: Any, draws: Sequence[Draw], stop_ids: frozenset[int], pad_id: int) -> Iterator[DecodeStep]:
     """Extend draws with the same sampling settings as one batch. Equal prompts are computed once."""
-    device = input_device(model)
-    prompts = sorted({draw.prompt for draw in draws})
-    row_of = {prompt: row for row, prompt in enumerate(prompts)}
-    ids, mask = _left_padded(prompts, pad_id, device)
-    cache = _growing_cache(model)
-
-    def next_logits(ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        output = model(
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=positions,
-            past_key_values=cache,
-            logits_to_keep=1,
-        )
-        logits: torch.Tensor = output.logits[:, -1]
-        return logits.to(device)  # a model in parts may leave them elsewhere
-
-    logits = next_logits(ids, _positions(mask))
+    logits, sequences = begin(model, [draw.prompt for draw in draws], pad_id)
     active = list(range(len(draws)))
-    rows = torch.tensor([row_of[draw.prompt] for draw in draws], device=device)
-    cache.reorder_cache(rows)  # unlike batch_select_indices it goes where each layer's keys are
-    logits = logits[rows]
-    mask = mask[rows]
-    sources = [torch.Generator(device=device).manual_seed(draw.seed) for draw in draws]
+    sources = [torch.Generator(device=logits.device).manual_seed(draw.seed) for draw in draws]
     while True:
         tokens = choose(logits, draws[0].sampling, sources)
         unfinished = []
@@ -91,14 +80,60 @@ def decode(model: Any, draws: Sequence[Draw], stop_ids: frozenset[int], pad_id: 
         if not unfinished:
             return
         if len(unfinished) < len(active):
-            rows = torch.tensor(unfinished, device=device)
-            cache.reorder_cache(rows)
-            tokens = tokens[rows]
-            mask = mask[rows]
+            sequences.keep(unfinished)
+            tokens = tokens[unfinished]
             active = [active[i] for i in unfinished]
             sources = [sources[i] for i in unfinished]
-        mask = torch.cat([mask, mask.new_ones(len(active), 1)], dim=1)
-        logits = next_logits(tokens[:, None], _positions(mask)[:, -1:])
+        logits = sequences.extend(tokens)
+
+
+def begin(model: Any, prompts: Sequence[tuple[int, ...]], pad_id: int) -> tuple[torch.Tensor, Sequences]:
+    """Compute the prompts, and return the logits after each, with the sequences that they begin."""
+    distinct = sorted(set(prompts))
+    row_of = {prompt: row for row, prompt in enumerate(distinct)}
+    rows = [row_of[prompt] for prompt in prompts]
+    ids, mask = _left_padded(distinct, pad_id, input_device(model))
+    fused = serves(model)
+    cache = DynamicCache(config=model.config) if fused else _growing_cache(model)
+    library = LibrarySequences(model, cache, mask)
+    logits = library.logits(ids, _positions(mask))[rows]
+    if not fused:
+        library.keep(rows)
+        return logits, library
+    keys = [layer.keys for layer in cache.layers]
+    values = [layer.values for layer in cache.layers]
+    lengths = np.array([len(prompt) for prompt in distinct], dtype=np.int64)
+    return logits, FusedSequences(model, keys, values, np.array(rows, dtype=np.int64), lengths)
+
+
+class LibrarySequences:
+    """Sequences in transformers' own layers and cache, (sequences, longest), padded on the left."""
+
+    def __init__(self, model: Any, cache: DynamicCache, mask: torch.Tensor) -> None:
+        self.model = model
+        self.cache = cache
+        self.mask = mask
+
+    def keep(self, unfinished: Sequence[int]) -> None:
+        rows = torch.tensor(unfinished, device=self.mask.device)
+        self.cache.reorder_cache(rows)  # unlike batch_select_indices it goes where each layer's keys are
+        self.mask = self.mask[rows]
+
+    def extend(self, tokens: torch.Tensor) -> torch.Tensor:
+        self.mask = torch.cat([self.mask, self.mask.new_ones(len(tokens), 1)], dim=1)
+        return self.logits(tokens[:, None], _positions(self.mask)[:, -1:])
+
+    def logits(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """The logits after the last of some tokens more, (sequences, vocabulary)."""
+        output = self.model(
+            input_ids=ids,
+            attention_mask=self.mask,
+            position_ids=positions,
+            past_key_values=self.cache,
+            logits_to_keep=1,
+        )
+        logits: torch.Tensor = output.logits[:, -1]
+        return logits.to(ids.device)  # a model in parts may leave them elsewhere
 
 
 def choose(logits: torch.Tensor, sampling: Sampling, sources: Sequence[torch.Generator]) -> torch.Tensor:
@@ -116,8 +151,25 @@ def choose(logits: torch.Tensor, sampling: Sampling, sources: Sequence[torch.Gen
         probs = _filtered(probs, sampling)
     race = torch.empty_like(probs)
     for row, source in zip(race, sources, strict=True):
+        _exponential(row, source)
+    return _argmax(probs.div_(race))
+
+
+def _exponential(row: torch.Tensor, source: torch.Generator) -> None:
+    """``row.exponential_(generator=source)``, with the same numbers. On a CPU torch takes one logarithm at a
+    time for it; a whole row of them is several times as fast."""
+    if row.device.type != "cpu":
         row.exponential_(generator=source)
-    return probs.div_(race).argmax(dim=-1)
+        return
+    uniform = torch.empty_like(row, dtype=torch.float64).uniform_(generator=source)
+    row.copy_(uniform.neg_().log1p_().neg_().clamp_min_(2.0**-54))
+
+
+def _argmax(rows: torch.Tensor) -> torch.Tensor:
+    """``rows.argmax(dim=-1)``, for which NumPy has vectors on a CPU and torch has none."""
+    if rows.device.type != "cpu":
+        return rows.argmax(dim=-1)
+    return torch.from_numpy(rows.numpy().argmax(axis=-1))
 
 
 def _filtered(probs: torch.Tensor, sampling: Sampling) -> torch.Tensor:

@@ -1,0 +1,268 @@
+"""Decoding steps of the Llama family in float32 on a CPU: C code of our own instead of transformers' layers.
+
+A step reads every weight once, for all sequences of the batch together. Prompts stay as the first pass left
+them, one copy for all samples; what a sequence adds lies in slots, which it gives back when it ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+
+from selfreflect.models.local.compiled import load_compiled
+from selfreflect.models.local.llama import is_llama, rms_norm
+
+SOURCE = Path(__file__).with_name("decode.c")
+
+MODELS = frozenset(("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"))
+
+FLOAT = 4
+"""Bytes of a number."""
+
+
+class StepLibrary:
+    """The compiled ``decode.c``."""
+
+    def __init__(self, path: Path) -> None:
+        library = ctypes.CDLL(str(path))
+        pointer, integer, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
+        self.lanes = int(library.products_lanes())
+        self.largest_head = int(library.attention_most())
+        self.products = library.products
+        self.products.restype = None
+        self.products.argtypes = [
+            *(pointer, integer, integer, pointer, number, integer),
+            *[pointer] * 4,
+            *(ctypes.c_int, pointer, ctypes.c_int),
+        ]
+        self.attend = library.attend
+        self.attend.restype = None
+        self.attend.argtypes = [*[pointer] * 11, *[integer] * 6, number, ctypes.c_int]
+
+
+@cache
+def step_library() -> StepLibrary | str:
+    """The library, compiled for this process in less than a second, or why there is none."""
+    return load_compiled(SOURCE, StepLibrary)
+
+
+def serves(model: Any) -> bool:
+    """Whether :class:`FusedSequences` gives the model's own logits, and this machine can run it."""
+    cls = type(model)
+    if cls.__name__ not in MODELS or not cls.__module__.startswith("transformers.models."):
+        return False
+    if type(model.lm_head) is not torch.nn.Linear or not is_llama(model.model):
+        return False
+    for weight in model.parameters():
+        if weight.device.type != "cpu" or weight.dtype != torch.float32 or not weight.is_contiguous():
+            return False
+    library = step_library()
+    head = model.model.layers[0].self_attn.head_dim
+    return not isinstance(library, str) and head % 2 == 0 and head <= library.largest_head
+
+
+class Product:
+    """Matrices with the same input, and the norm before them. Results lie side by side."""
+
+    def __init__(self, library: StepLibrary, modules: Sequence[torch.nn.Linear], norm: Any = None) -> None:
+        self.library = library
+        self.weights = np.array([module.weight.data_ptr() for module in modules], dtype=np.int64)
+        biases = [0 if module.bias is None else module.bias.data_ptr() for module in modules]
+        self.biases = np.array(biases, dtype=np.int64)
+        self.outer = np.array([module.weight.shape[0] for module in modules], dtype=np.int64)
+        self.inner = modules[0].weight.shape[1]
+        self.width = int(self.outer.sum())
+        self.norm = None if norm is None else norm.weight.data_ptr()
+        self.epsilon = 0.0 if norm is None else norm.variance_epsilon
+
+    def __call__(
+        self, x: torch.Tensor, lanes: torch.Tensor, total: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """The products of ``x`` (rows, inner), contiguous, added to ``total`` if there is one."""
+        out = x.new_empty(len(x), self.width) if total is None else total
+        self.library.products(
+            x.data_ptr(),
+            len(x),
+            self.inner,
+            self.norm,
+            self.epsilon,
+            len(self.outer),
+            self.weights.ctypes.data,
+            self.biases.ctypes.data,
+            self.outer.ctypes.data,
+            out.data_ptr(),
+            total is not None,
+            lanes.data_ptr(),
+            torch.get_num_threads(),
+        )
+        return out
+
+
+class Layer(NamedTuple):
+    attention: Any
+    """The module, for its sizes and the norms of queries and keys."""
+    states: Product
+    output: Product
+    gates: Product
+    down: Product
+
+
+class FusedSequences:
+    """Sequences that grow by a token at each step.
+
+    Args:
+        keys, values: for each layer those of the prompts, (prompts, KV, longest, D), padded on the left.
+        rows: which of the prompts each sequence begins with.
+        lengths: tokens of each prompt.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        keys: Sequence[torch.Tensor],
+        values: Sequence[torch.Tensor],
+        rows: npt.NDArray[np.int64],
+        lengths: npt.NDArray[np.int64],
+    ) -> None:
+        library = step_library()
+        assert not isinstance(library, str)
+        self.library = library
+        self.decoder = model.model
+        self.prompt_keys = keys
+        self.prompt_values = values
+        self.rows = rows
+        self.lengths = lengths[rows]
+        self.layers = []
+        for layer in self.decoder.layers:
+            attn, mlp = layer.self_attn, layer.mlp
+            states = [attn.q_proj, attn.k_proj, attn.v_proj]
+            self.layers.append(
+                Layer(
+                    attn,
+                    Product(library, states, layer.input_layernorm),
+                    Product(library, [attn.o_proj]),
+                    Product(library, [mlp.gate_proj, mlp.up_proj], layer.post_attention_layernorm),
+                    Product(library, [mlp.down_proj]),
+                )
+            )
+        self.head = Product(library, [model.lm_head], self.decoder.norm)
+        products = [product for layer in self.layers for product in layer[1:]]
+        self.lanes = torch.empty(library.lanes * max(product.inner for product in products))
+        self.key_heads = keys[0].shape[1]
+        self.slots = Slots(len(rows), len(self.layers), (self.key_heads, keys[0].shape[3]))
+
+    def keep(self, unfinished: Sequence[int]) -> None:
+        """Go on with some of the sequences."""
+        self.rows = self.rows[list(unfinished)]
+        self.lengths = self.lengths[list(unfinished)]
+        self.slots.keep(unfinished)
+
+    def extend(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Append one token to each sequence, and return the logits after it, (sequences, vocabulary)."""
+        positions = torch.from_numpy(self.lengths + self.slots.count)
+        self.slots.append()
+        x = self.decoder.embed_tokens(tokens)
+        cos, sin = self.decoder.rotary_emb(x[None], positions[None])
+        cos = cos.contiguous()
+        sin = sin.contiguous()
+        for index, layer in enumerate(self.layers):
+            states = layer.states(x, self.lanes)
+            _norm_heads(layer.attention, states, self.key_heads)
+            layer.output(self._attend(index, states, cos, sin), self.lanes, x)
+            gates, ups = layer.gates(x, self.lanes).chunk(2, dim=1)
+            layer.down(F.silu(gates).mul_(ups), self.lanes, x)
+        return self.head(x, self.lanes)
+
+    def _attend(self, index: int, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        """What each new token takes from its sequence, (sequences, H * D)."""
+        keys, values = self.prompt_keys[index], self.prompt_values[index]
+        size = keys.shape[3]
+        before = self.rows * keys.stride(0) + (keys.shape[2] - self.lengths) * keys.stride(2)
+        first_keys = keys.data_ptr() + FLOAT * before
+        first_values = values.data_ptr() + FLOAT * before
+        heads = states.shape[1] // size - 2 * self.key_heads
+        out = states.new_empty(len(states), heads * size)
+        self.library.attend(
+            states.data_ptr(),
+            out.data_ptr(),
+            cos.data_ptr(),
+            sin.data_ptr(),
+            first_keys.ctypes.data,
+            first_values.ctypes.data,
+            self.lengths.ctypes.data,
+            self.slots.keys[index].data_ptr(),
+            self.slots.values[index].data_ptr(),
+            self.slots.table.ctypes.data,
+            self.slots.count.ctypes.data,
+            self.slots.table.shape[1],
+            len(states),
+            self.key_heads,
+            heads // self.key_heads,
+            size,
+            keys.stride(1),
+            self.layers[index].attention.scaling,
+            torch.get_num_threads(),
+        )
+        return out
+
+
+def _norm_heads(attention: Any, states: torch.Tensor, key_heads: int) -> None:
+    """Norm queries and keys in place, as Qwen3 does."""
+    if getattr(attention, "q_norm", None) is None:
+        return
+    heads = states.view(len(states), -1, attention.head_dim)
+    values = heads.shape[1] - key_heads
+    keys = values - key_heads
+    heads[:, :keys] = rms_norm(attention.q_norm, heads[:, :keys])
+    heads[:, keys:values] = rms_norm(attention.k_norm, heads[:, keys:values])
+
+
+class Slots:
+    """Where the keys and values of new tokens lie: the same slots in every layer, used again when a sequence
+    has ended."""
+
+    def __init__(self, sequences: int, layers: int, shape: tuple[int, int]) -> None:
+        self.keys = [torch.empty(0, *shape) for _ in range(layers)]
+        self.values = [torch.empty(0, *shape) for _ in range(layers)]
+        self.free = np.empty(0, dtype=np.int64)
+        self.table = np.zeros((sequences, 32), dtype=np.int64)
+        """The slots of each sequence, in order."""
+        self.count = np.zeros(sequences, dtype=np.int64)
+        """How many each sequence has."""
+
+    def append(self) -> None:
+        """Give each sequence one more slot."""
+        sequences, columns = self.table.shape
+        if len(self.free) < sequences:
+            self._grow(sequences)
+        if self.count.max() == columns:
+            self.table = np.pad(self.table, ((0, 0), (0, columns)))
+        self.table[np.arange(sequences), self.count] = self.free[:sequences]
+        self.free = self.free[sequences:]
+        self.count += 1
+
+    def keep(self, sequences: Sequence[int]) -> None:
+        """Take back the slots of all other sequences."""
+        freed = [self.free]
+        for sequence in set(range(len(self.count))) - set(sequences):
+            freed.append(self.table[sequence, : self.count[sequence]])
+        self.free = np.concatenate(freed)
+        self.table = self.table[list(sequences)]
+        self.count = self.count[list(sequences)]
+
+    def _grow(self, sequences: int) -> None:
+        before = len(self.keys[0])
+        after = before + max(16 * sequences, before // 2)
+        for states in (self.keys, self.values):
+            for layer, old in enumerate(states):
+                states[layer] = old.new_empty(after, *old.shape[1:])
+                states[layer][:before] = old
+        self.free = np.concatenate([self.free, np.arange(before, after)])

@@ -51,7 +51,7 @@ TORCH = {
     *(f"models.local.{name}" for name in "loading threads generator device_map weights".split()),
     *(f"models.local.{name}" for name in "decode step llama".split()),
     "models.vllm.judge",
-    *(f"bench.{name}" for name in "schedules flops machine measure random_model".split()),
+    *(f"bench.{name}" for name in "schedules flops machine measure decoding random_model".split()),
 }
 OPTIONAL = (
     "pandas",

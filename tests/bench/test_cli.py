@@ -48,7 +48,7 @@ KEYS = {
         "information_share_of_engine",
         "information_with_controls_share_of_engine",
     ),
-    *("tolerance", "machine", "n_items", "batch_size", "batch_trials", "items", "scaling"),
+    *("tolerance", "machine", "n_items", "batch_size", "batch_trials", "items", "scaling", "decoding"),
 }
 
 
@@ -80,6 +80,7 @@ TITLES = (
     "Work",
     "of the peak",
     "How cost grows",
+    "against transformers' generate",
 )
 
 
@@ -109,6 +110,10 @@ def test_json_is_one_line_with_every_figure(model: Path, tmp_path: Path) -> None
     assert figures["batch_size"] in [trial["size"] for trial in figures["batch_trials"]]
     assert figures["machine"]["dtype"] == "float32"
     assert {"cores", "threads", "torch", "processor", "device"} <= figures["machine"].keys()
+    for sampling, count in zip(figures["decoding"], (20, 50), strict=True):
+        assert sampling["samples"] == count
+        rates = sampling["tokens_per_second"], sampling["tokens_per_second_transformers"]
+        assert sampling["ratio"] == pytest.approx(rates[0] / rates[1])
     assert "1e-05 is allowed" in outcome.said
 
 

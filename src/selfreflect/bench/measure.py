@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from selfreflect.bench.decoding import SAMPLES, TOKENS, time_decoding
 from selfreflect.bench.flops import count_flops, peak_seconds, read_shape, synchronise
 from selfreflect.bench.machine import allocated, available, describe_machine, peak, reset_peak
 from selfreflect.bench.result import SCHEDULES, Figures, Result
@@ -21,6 +22,7 @@ from selfreflect.metric.engine.reference import Reference
 from selfreflect.metric.information import control_texts, measure
 from selfreflect.metric.prompts import CannotScoreError
 from selfreflect.metric.scorer import SelfReflect
+from selfreflect.models.base import Message
 from selfreflect.models.judge import Judge
 from selfreflect.records import Failure
 from selfreflect.sources.items import Item
@@ -65,6 +67,7 @@ class Bench:
                 self.points.append((point, work_of(judge, point.item)))
             except DataError:
                 continue
+        self.samples = SAMPLES if "c" in only else ()
         self.result = Result(machine=describe_machine(judge), only=tuple(only))
 
     def __len__(self) -> int:
@@ -85,6 +88,20 @@ class Bench:
         for point, work in self.points:
             self.result.scaling.append({"axis": point.axis, "value": point.value, **self._measure(work)})
             yield self.result.scaling[-1]
+
+    def time_sampling(self) -> Iterator[Figures]:
+        """Time how answers to the first question are drawn, if the engine is timed. Yields as :meth:`run`."""
+        prompt = self._prompt()
+        for samples in self.samples:
+            self.result.decoding.append(time_decoding(self.judge.lm, prompt, samples))
+            yield self.result.decoding[-1]
+
+    def _prompt(self) -> tuple[int, ...]:
+        """The first question, as a model is asked it, or its first tokens if the window has no more room."""
+        question = Message(role="user", content=self.items[0].item.question)
+        [prompt] = self.judge.chat.encode([self.judge.chat.render((question,))])
+        window = self.judge.lm.window
+        return tuple(prompt if window is None else prompt[: max(1, window - TOKENS)])
 
     def _warm_up(self, work: Work) -> None:
         """See what the loaded model takes, run each schedule once, and find the best batch size."""

@@ -74,6 +74,8 @@ class Result:
     items: list[Figures] = field(default_factory=list)
     scaling: list[Figures] = field(default_factory=list)
     """The points of the curves, with ``axis`` and ``value``."""
+    decoding: list[Figures] = field(default_factory=list)
+    """How fast samples of one prompt are drawn, by their number."""
 
     @property
     def difference(self) -> float | None:
@@ -103,7 +105,13 @@ def to_json(result: Result) -> Figures:
         values = [item[key] for item in result.items if item.get(key) is not None]
         figures[key] = figure.combine(values) if values else None
     trials = [{"size": size, "seconds": seconds} for size, seconds in result.batch_trials.items()]
-    return {**figures, "batch_trials": trials, "items": result.items, "scaling": result.scaling}
+    return {
+        **figures,
+        "batch_trials": trials,
+        "items": result.items,
+        "scaling": result.scaling,
+        "decoding": result.decoding,
+    }
 
 
 def item_table(result: Result) -> Table:
@@ -153,6 +161,18 @@ def _table(
 ) -> Table:
     cells = [tuple(row[key] for key in columns) for row in rows]
     return Table(title, tuple(columns.values()), tuple(cells), notes)
+
+
+def decoding_table(result: Result) -> Table:
+    """Tokens per second of samples that are drawn together, and how many times faster than transformers."""
+    columns = {
+        "samples": Column("samples", "d"),
+        "prompt_tokens": Column("prompt tokens", "d"),
+        "tokens_per_second": Column("tokens/s", ",.0f"),
+        "tokens_per_second_transformers": Column("transformers", ",.0f"),
+        "ratio": Column("ratio", ".2f"),
+    }
+    return _table("Sampling answers, against transformers' generate", columns, result.decoding)
 
 
 def work_table(result: Result) -> Table:

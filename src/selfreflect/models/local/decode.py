@@ -100,8 +100,8 @@ def begin(model: Any, prompts: Sequence[tuple[int, ...]], pad_id: int) -> tuple[
     if not fused:
         library.keep(rows)
         return logits, library
-    keys = [layer.keys for layer in cache.layers]
-    values = [layer.values for layer in cache.layers]
+    keys = [layer.keys.contiguous() for layer in cache.layers]
+    values = [layer.values.contiguous() for layer in cache.layers]
     lengths = np.array([len(prompt) for prompt in distinct], dtype=np.int64)
     return logits, FusedSequences(model, keys, values, np.array(rows, dtype=np.int64), lengths)
 

@@ -283,15 +283,18 @@ def test_sentences_appear_while_a_job_runs(chromium: Any, tmp_path: Path) -> Non
         clean(watched)
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1200, False), (390, True)], ids=["wide", "phone"])
-def test_a_run_with_information_shows_shares_words_and_controls(
-    chromium: Any, tmp_path: Path, width: int, dark: bool
-) -> None:
+def clean_everywhere(watched: Any) -> None:
+    """What is shown fits, and axe finds nothing, on a dark phone and on a light desktop."""
+    for width, scheme in ((390, "dark"), (1200, "light")):
+        watched.page.set_viewport_size({"width": width, "height": 900})
+        watched.page.emulate_media(color_scheme=scheme)
+        assert watched.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert watched.serious() == []
+
+
+def test_a_run_with_information_shows_shares_words_and_controls(chromium: Any, tmp_path: Path) -> None:
     save(informed_run(), tmp_path / "informed")
-    with (
-        serving(tmp_path, work=lambda job: None) as client,
-        browser.watched(chromium, client.url, width=width, dark=dark) as watched,
-    ):
+    with serving(tmp_path, work=lambda job: None) as client, browser.watched(chromium, client.url) as watched:
         opened(watched, client)
         shown = watched.page
         shown.click("#runs a")
@@ -301,14 +304,13 @@ def test_a_run_with_information_shows_shares_words_and_controls(
             ["60", "%", "0.0700"],
             ["−10", "%", "0.0900"],
         ]
-        assert watched.serious() == []
+        clean_everywhere(watched)
         row.locator("a").click()
         shown.wait_for_selector("button.word")
         kinds = shown.locator("button.word").evaluate_all("all => all.map(word => word.dataset.kind)")
         assert kinds == ["missed", "told"]
         assert "tells more than bad" in shown.inner_text(".beside")
-        assert shown.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        assert watched.serious() == []
+        clean_everywhere(watched)
         shown.get_by_role("radio", name="distance").check()
         shown.locator("button.word").first.click()
         assert "not recorded" in shown.inner_text(".guesses")
@@ -599,49 +601,17 @@ def test_a_run_of_many_questions_is_paged(chromium: Any, tmp_path: Path) -> None
         clean(watched)
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_a_phone_needs_no_sideways_scrolling(chromium: Any, client: Client, dark: bool) -> None:
+def test_a_phone_needs_no_sideways_scrolling(page: Any, client: Client) -> None:
     run = scored(client, question="On a phone? " + "x" * 300)
-    with browser.watched(chromium, client.url, width=390, height=844, dark=dark) as watched:
-        for at in ("", f"#run={run}", "docs"):
-            watched.page.goto(f"{client.url}/{at}")
-            watched.page.wait_for_selector({"": "#runs a", "docs": "table"}.get(at, "button.word"))
-            assert watched.page.evaluate("document.documentElement.scrollWidth") <= 390
-            assert watched.serious() == []
-        clean(watched)
-
-
-def test_seven_tabs_follow_a_job_and_the_last_one_can_stop_it(chromium: Any, tmp_path: Path) -> None:
-    """A browser opens six connections to a server. If every tab held one, the seventh would load nothing."""
-    streams = 0
-
-    def work(job: Job) -> None:
-        job.events.add("begun", run="0" * 16, question=job.question)
-        while True:
-            job.check()
-            time.sleep(0.01)
-
-    def count(request: Any) -> None:
-        nonlocal streams
-        streams += request.url.endswith("/events")
-
-    with serving(tmp_path, work=work) as client, browser.watched(chromium, client.url) as watched:
-        job = client.ask("Something long?")
-        context = watched.page.context
-        context.on("request", count)
-        tabs = [watched.page, *(context.new_page() for _ in range(6))]
-        for tab in tabs:
-            tab.goto(f"{client.url}/#job={job}", timeout=10_000)
-            tab.wait_for_selector(".live h2:has-text('Something long?')", timeout=10_000)
-            tab.wait_for_selector(".live .line:has-text('Starting')")
-        started = time.monotonic()
-        tabs[-1].click(".live button:has-text('Stop')")
-        tabs[-1].wait_for_selector(".live .line:has-text('Stopped')")
-        assert time.monotonic() - started < 2
-        for tab in tabs:
-            tab.wait_for_selector(".live .line:has-text('Stopped')")
-        assert streams == 1
-        clean(watched)
+    shown = page.page
+    shown.set_viewport_size({"width": 390, "height": 844})
+    for at in ("", f"#run={run}", "docs"):
+        shown.goto(f"{client.url}/{at}")
+        shown.wait_for_selector({"": "#runs a", "docs": "table"}.get(at, "button.word"))
+        assert shown.evaluate("document.documentElement.scrollWidth") <= 390
+        for scheme in ("light", "dark"):
+            shown.emulate_media(color_scheme=scheme)
+            assert page.serious() == []
 
 
 def test_a_token_comes_from_the_address_and_leaves_it(chromium: Any, tmp_path: Path) -> None:

@@ -94,8 +94,8 @@ def in_app_words(text: str) -> Words:
         match = pattern.fullmatch(text)
         if match:
             groups = {name: value or "" for name, value in match.groupdict().items()}
-            return Words(sentence.format(**groups), _without_flags(groups["rest"].lstrip(".,:; ")))
-    first, _, rest = _split(_without_flags(text))
+            return Words(sentence.format(**groups), without_flags(groups["rest"].lstrip(".,:; ")))
+    first, _, rest = _split(without_flags(text))
     return Words(first or "This did not work.", rest)
 
 
@@ -110,7 +110,7 @@ def _split(text: str) -> tuple[str, str, str]:
     return text, "", ""
 
 
-def _without_flags(text: str) -> str:
+def without_flags(text: str) -> str:
     """Leave out sentences, and parts of them behind a semicolon, that advise on a command."""
     sentences = []
     for sentence in _SENTENCE.split(text):

@@ -19,7 +19,7 @@ from selfreflect.app.guard import without_paths
 from selfreflect.app.jobs import Job
 from selfreflect.app.library import Library
 from selfreflect.app.schemas import AskBody, JudgeBody, ScoreBody
-from selfreflect.app.words import CUT_OFF, in_app_words
+from selfreflect.app.words import CUT_OFF, in_app_words, without_flags
 from selfreflect.config import Config
 from selfreflect.grouping import normal_form
 from selfreflect.models.base import Refusal, Reply, Request
@@ -202,7 +202,8 @@ class JobProgress:
 
     def note(self, line: str) -> None:
         self.job.check()
-        self.job.events.add("note", text=without_paths(in_app_words(line).message))
+        if said := without_flags(line):
+            self.job.events.add("note", text=without_paths(said))
 
     def warn(self, line: str) -> None:
         self.job.events.add("warning", text=without_paths(line))

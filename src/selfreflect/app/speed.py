@@ -225,7 +225,7 @@ def _time_generator(spec: ModelSpec) -> Pace:
     message = Message(
         role="user", content="Name many things that people do in a garden, one after the other."
     )
-    request = Request(messages=(message,), sampling=Sampling(max_new_tokens=12), n=4, seed=0)
+    request = Request(messages=(message,), sampling=Sampling(max_new_tokens=8), n=8, seed=0)
     # the first pass of a process takes longer than any other
     generator.generate([replace(request, n=1, sampling=Sampling(max_new_tokens=1))])
     start = time.monotonic()
@@ -238,7 +238,8 @@ def _time_judge(spec: ModelSpec) -> Pace:
     from selfreflect.metric.scorer import SelfReflect
 
     judge = load_judge(spec)
-    answers = [f"People {verb} the small garden in spring" for verb in ("plant", "water", "dig", "like")]
+    verbs = ("plant", "water", "dig", "like", "tend", "see", "mow", "leave")
+    answers = [f"People {verb} the small garden in spring" for verb in verbs]
     metric = SelfReflect(judge)
     metric.score("What?", answers=["Red roses", "Tulips"], summaries="Roses")
     start = time.monotonic()

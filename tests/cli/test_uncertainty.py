@@ -46,6 +46,8 @@ def test_a_file_gives_values_and_predictions(tmp_path: Path) -> None:
     assert by_name["modal_share"]["n"] == 12
     assert by_name["modal_share"]["classes"] == "exact"
     assert by_name["entropy"]["variant"] == "plug-in"
+    assert by_name["entropy"]["range"] == [0, None]
+    assert by_name["entropy"]["samples"] == [2, 3, 4, 5, 6, 7]
     assert "brier" not in by_name["entropy"]["measures"]
     assert by_name["constant"]["baseline"] is True
     assert by_name["constant"]["measures"]["auroc"]["value"] == 0.5
@@ -170,6 +172,20 @@ def test_a_run_directory(tmp_path: Path) -> None:
     assert [line["id"] for line in of_questions] == ["q0", "q1", "q2"]
     assert of_questions[0]["values"]["modal_share"] == 0.5
     assert predictions == []  # its questions have no right answers
+
+
+def test_what_a_judge_measured_of_the_greedy_answer_is_an_estimator(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run", count=3, informed=True)
+    [line, *_], _ = lines(path)
+    values = line["values"]
+    assert (values["greedy_distance"], values["greedy_bits"], values["greedy_recovered"]) == (0.375, 6.0, 0.6)
+    [line, *_], _ = lines(write_run(tmp_path / "scored", count=1))
+    assert line["values"]["greedy_distance"] == 0.375
+    assert "greedy_bits" not in line["values"]
+    missing = ["--estimators", "greedy_bits"]
+    [line, *_], _ = lines(write_run(tmp_path / "other", strategy="basic"), *missing)
+    assert line["undefined"]["greedy_bits"]["reason"] == "not_measured"
+    assert "greedy_bits" in run("uncertainty", path).stdout
 
 
 def test_a_run_directory_without_answers(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from selfreflect.errors import ConfigError
 from selfreflect.uncertainty import likelihoods, samples
 from selfreflect.uncertainty.classes import ClassRule, group_related, last_number
-from selfreflect.uncertainty.estimators import ESTIMATORS, NoValue, Samples, choose_estimators, estimate
-from selfreflect.uncertainty.question import AnsweredQuestion
+from selfreflect.uncertainty.estimators import ESTIMATORS, Samples, choose_estimators, estimate
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 from selfreflect.uncertainty.similarity import jaccard, rouge, rouge_l, words
 
 texts = st.lists(st.text("ab ", max_size=8), min_size=1, max_size=7)

@@ -15,8 +15,9 @@ from selfreflect.cli.settings import option
 from selfreflect.errors import ConfigError, DataError, excerpt
 
 if TYPE_CHECKING:
+    from selfreflect.store.run import Run
     from selfreflect.uncertainty.assess import Assessment, Method
-    from selfreflect.uncertainty.question import AnsweredQuestion
+    from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 
 GOLD = "gold"
 """The field of a file with the right answer, unless --gold names another."""
@@ -59,7 +60,6 @@ def read_questions(
     source: str, gold: str = GOLD, column: Sequence[str] | None = None
 ) -> list[AnsweredQuestion]:
     """Read the answered questions of a run directory or a file."""
-    from selfreflect.uncertainty.question import AnsweredQuestion
     from selfreflect.uncertainty.reading import read_answered_questions
 
     columns = assigned_columns(column)
@@ -71,24 +71,51 @@ def read_questions(
     elif columns:
         raise ConfigError("--column belongs to a file; the columns of a run directory are known")
     else:
-        from selfreflect.store.run import Run
-
-        questions = []
-        run = Run.load(Path(source))
-        for answers in run.answers.values():
-            question = run.questions.get(answers.question_id)
-            if question is None or not answers.answers:
-                continue
-            right = question.metadata.get(gold, question.gold if gold == GOLD else ())
-            texts = tuple(right) if isinstance(right, tuple) else (str(right),)
-            questions.append(AnsweredQuestion(question.id, question.text, answers.answers, texts))
-        if not questions:
-            raise DataError(
-                f"{source} holds no answers yet. Make some with: selfreflect answers --out {source}"
-            )
+        questions = _run_questions(source, gold)
     if gold != GOLD and not any(question.gold for question in questions):
         raise DataError(f"{excerpt(source)}: nothing has a right answer in a field {excerpt(gold)}")
     return questions
+
+
+GREEDY = "greedy"
+"""The strategy whose measures are estimators, too: the model's own most likely answer."""
+
+
+def _run_questions(source: str, gold: str) -> list[AnsweredQuestion]:
+    """Read the answered questions of a run directory, with what its judge measured of the greedy answer."""
+    from selfreflect.store.run import Run
+    from selfreflect.uncertainty.question import AnsweredQuestion
+
+    run = Run.load(Path(source))
+    measured = Run.load(Path(source), detail=False)  # the words of scores would be most of the reading
+    questions = []
+    for answers in run.answers.values():
+        question = run.questions.get(answers.question_id)
+        if question is None or not answers.answers:
+            continue
+        right = question.metadata.get(gold, question.gold if gold == GOLD else ())
+        texts = tuple(right) if isinstance(right, tuple) else (str(right),)
+        values = _measured_values(measured, question.id)
+        questions.append(AnsweredQuestion(question.id, question.text, answers.answers, texts, values=values))
+    if not questions:
+        raise DataError(f"{source} holds no answers yet. Make some with: selfreflect answers --out {source}")
+    return questions
+
+
+def _measured_values(run: Run, question: str) -> dict[str, float | NoValue]:
+    """What the run says of the greedy answer, by name of the estimator."""
+    from selfreflect.uncertainty.question import NoValue
+
+    values: dict[str, float | NoValue] = {}
+    score = run.scores.get((question, GREEDY))
+    if score is not None:
+        values["greedy_distance"] = score.value
+    told = run.information.get((question, GREEDY))
+    if told is not None:
+        missing = NoValue("not_measured", f"the information of the greedy answer is {told.undefined}")
+        values["greedy_bits"] = missing if told.bits is None else told.bits
+        values["greedy_recovered"] = missing if told.recovered is None else told.recovered
+    return values
 
 
 def make_method(

@@ -137,7 +137,8 @@ def _fitted(
 def _apply(source: str, path: Path, gold: str, column: Sequence[str] | None, json: bool) -> None:
     from selfreflect.uncertainty.assess import Assessment
     from selfreflect.uncertainty.calibrator_file import read_calibrator
-    from selfreflect.uncertainty.estimators import ESTIMATORS, NoValue
+    from selfreflect.uncertainty.estimators import ESTIMATORS
+    from selfreflect.uncertainty.question import NoValue
 
     saved = read_calibrator(path)
     questions = read_questions(source, gold, column)

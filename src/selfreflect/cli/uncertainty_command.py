@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -129,6 +130,7 @@ def _available(questions: Sequence[AnsweredQuestion]) -> list[str]:
         present |= {"logprobs"} if question.logprobs is not None else set()
         present |= {"tokens"} if question.tokens is not None and question.logprobs is not None else set()
         present |= {"confidence"} if question.confidence is not None else set()
+        present |= {ESTIMATORS[name].needs for name in question.values}
     if "logprobs" not in present and "samples" in present:
         say("No log-probabilities are stored, so estimators that need them are left out.")
     return [name for name, estimator in ESTIMATORS.items() if estimator.needs in present]
@@ -173,7 +175,7 @@ def _emit(
 
 
 def _emit_questions(assessment: Assessment) -> None:
-    from selfreflect.uncertainty.estimators import NoValue
+    from selfreflect.uncertainty.question import NoValue
 
     for index, question in enumerate(assessment.questions):
         values: dict[str, float | None] = {}
@@ -201,7 +203,8 @@ def _emit_questions(assessment: Assessment) -> None:
 def _prediction_line(assessment: Assessment, row: Prediction) -> dict[str, Any]:
     from selfreflect.uncertainty.estimators import ESTIMATORS
 
-    line: dict[str, Any] = {"classes": assessment.method.rule.name, **asdict(row)}
+    sizes = sorted({len(question.answers) for question in assessment.questions})
+    line: dict[str, Any] = {"classes": assessment.method.rule.name, "samples": sizes, **asdict(row)}
     if row.audit is not None:
         line["audit"]["warning"] = row.audit.warning
     info = ESTIMATORS.get(row.estimator)
@@ -209,6 +212,7 @@ def _prediction_line(assessment: Assessment, row: Prediction) -> dict[str, Any]:
         line["direction"] = "confidence" if info.confidence else "uncertainty"
         line |= {
             "unit": info.unit,
+            "range": [end if math.isfinite(end) else None for end in (info.low, info.high)],
             "variant": info.variant,
             "source": info.source,
             "needs": info.needs,

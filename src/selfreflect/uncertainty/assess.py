@@ -14,10 +14,10 @@ from selfreflect.errors import ConfigError, DataError, MissingExtraError
 from selfreflect.stats import Floats
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.correctness import Correctness
-from selfreflect.uncertainty.estimators import ESTIMATORS, NoValue, Samples, choose_estimators, estimate
+from selfreflect.uncertainty.estimators import ESTIMATORS, Samples, choose_estimators, estimate
 from selfreflect.uncertainty.length_audit import LengthAudit, audit_length
 from selfreflect.uncertainty.measures import MEASURES, Measurement, faithfulness, measure_all
-from selfreflect.uncertainty.question import AnsweredQuestion
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 from selfreflect.uncertainty.recalibrate import FOLDS, cross_fit
 from selfreflect.uncertainty.similarity import SIMILARITIES, make_similarity, prepare, words
 from selfreflect.uncertainty.tally import Tally

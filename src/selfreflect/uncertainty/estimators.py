@@ -16,10 +16,13 @@ from selfreflect.stats import Floats
 from selfreflect.text import counted
 from selfreflect.uncertainty import likelihoods, samples
 from selfreflect.uncertainty.classes import ClassRule, Labels
-from selfreflect.uncertainty.question import AnsweredQuestion
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 from selfreflect.uncertainty.similarity import Similarity, rouge
 
-Need = Literal["samples", "logprobs", "tokens", "confidence"]
+Need = Literal["samples", "logprobs", "tokens", "confidence", "score", "information"]
+"""What a record must hold: sampled answers, their log-probabilities, their tokens, a confidence, or what the
+judge of a run measured of its greedy answer."""
+Unit = Literal["probability", "nats", "bits", "classes", "similarity", "distance", "share", "log-likelihood"]
 
 
 class Samples:
@@ -86,13 +89,13 @@ class Samples:
 class Estimator:
     """A number for each question that says how sure the model is."""
 
-    compute: Callable[[Samples], float]
+    compute: Callable[[Samples], float | NoValue]
     meaning: str
     variant: str
     source: str
     confidence: bool = False
     """Whether a higher value means more confidence; else more uncertainty."""
-    unit: Literal["probability", "nats", "classes", "similarity", "distance", "log-likelihood"] = "nats"
+    unit: Unit = "nats"
     low: float = 0.0
     high: float = math.inf
     needs: Need = "samples"
@@ -109,17 +112,19 @@ class Estimator:
         return value if self.confidence else -value
 
 
-@dataclass(frozen=True)
-class NoValue:
-    """Why an estimator has no value for a question."""
-
-    reason: Literal["too_few_samples", "no_logprobs", "no_tokens", "no_confidence"]
-    message: str
-
-
 def _stated(one: Samples) -> float:
     assert one.question.confidence is not None
     return one.question.confidence
+
+
+def _stored(name: str) -> Callable[[Samples], float | NoValue]:
+    """Read a value that was measured before."""
+
+    def read(one: Samples) -> float | NoValue:
+        message = "the run has no such measure of its strategy greedy"
+        return one.question.values.get(name, NoValue("not_measured", message))
+
+    return read
 
 
 _GRAPH = "symmetric similarities, normalised Laplacian"
@@ -265,6 +270,35 @@ ESTIMATORS = {
         high=1,
         needs="confidence",
     ),
+    "greedy_distance": Estimator(
+        _stored("greedy_distance"),
+        "SelfReflect score of the greedy answer: how badly it stands for the samples",
+        "total variation at the judge's temperature, the run's first judge",
+        "arXiv 2505.20295",
+        unit="distance",
+        high=1,
+        needs="score",
+    ),
+    "greedy_bits": Estimator(
+        _stored("greedy_bits"),
+        "usable information of the greedy answer about held-out samples",
+        "bits per sample, the run's first judge",
+        "this project; arXiv 2002.10689",
+        confidence=True,
+        unit="bits",
+        low=-math.inf,
+        needs="information",
+    ),
+    "greedy_recovered": Estimator(
+        _stored("greedy_recovered"),
+        "part of the available information that the greedy answer tells",
+        "bits of the greedy answer / bits of the conditioning answers, the run's first judge",
+        "this project; arXiv 2002.10689",
+        confidence=True,
+        unit="share",
+        low=-math.inf,
+        needs="information",
+    ),
 }
 
 
@@ -292,6 +326,8 @@ def estimate(estimator: Estimator, one: Samples) -> float | NoValue:
         if question.confidence is None:
             return NoValue("no_confidence", "the record has no confidence")
         return question.confidence
+    if estimator.needs in ("score", "information"):
+        return estimator.compute(one)
     if estimator.needs in ("logprobs", "tokens") and question.logprobs is None:
         return NoValue("no_logprobs", "the record has no log-probabilities")
     if estimator.needs == "tokens" and question.tokens is None:
@@ -299,4 +335,5 @@ def estimate(estimator: Estimator, one: Samples) -> float | NoValue:
     number = len(question.answers)
     if number < estimator.fewest:
         return NoValue("too_few_samples", f"{counted(number, 'sample')}, but {estimator.fewest} are needed")
-    return float(f"{estimator.compute(one):.12g}")
+    value = estimator.compute(one)
+    return value if isinstance(value, NoValue) else float(f"{value:.12g}")

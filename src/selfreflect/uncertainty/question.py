@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
 TokenLogprobs = tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class NoValue:
+    """Why an estimator has no value for a question."""
+
+    reason: Literal["too_few_samples", "no_logprobs", "no_tokens", "no_confidence", "not_measured"]
+    message: str
 
 
 @dataclass(frozen=True)
@@ -31,3 +41,5 @@ class AnsweredQuestion:
     """Of the answer that is judged, in any unit."""
     correct: bool | None = None
     """A person's label."""
+    values: Mapping[str, float | NoValue] = field(default_factory=dict)
+    """Values of estimators that were measured before, such as by the judge of a run."""

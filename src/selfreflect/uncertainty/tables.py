@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import fmean
 
@@ -11,8 +12,9 @@ from selfreflect.render.table import Cell, Column, Table
 from selfreflect.stats import Floats
 from selfreflect.text import counted
 from selfreflect.uncertainty.assess import Assessment, Prediction, SizedCalibration
-from selfreflect.uncertainty.estimators import ESTIMATORS, NoValue
+from selfreflect.uncertainty.estimators import ESTIMATORS, Estimator
 from selfreflect.uncertainty.measures import MEASURES, Measurement, measure_all
+from selfreflect.uncertainty.question import NoValue
 from selfreflect.uncertainty.tally import Tally
 
 BASELINES = {"constant": "constant (base rate)", "length": "length only"}
@@ -30,11 +32,12 @@ def value_table(assessment: Assessment) -> Table:
         if values:
             numbers = (fmean(values), min(values), max(values))
         direction = "confidence" if info.confidence else "uncertainty"
-        rows.append((name, direction, info.unit, len(values), *numbers, info.variant))
+        rows.append((name, direction, info.unit, _range(info), len(values), *numbers, info.variant))
     columns = (
         Column("estimator"),
         Column("higher is more"),
         Column("unit"),
+        Column("range"),
         Column("n", "d"),
         Column("mean", ".3f"),
         Column("lowest", ".3f"),
@@ -42,6 +45,13 @@ def value_table(assessment: Assessment) -> Table:
         Column("variant"),
     )
     return Table("Estimators", columns, tuple(rows), tuple(_notes(assessment)))
+
+
+def _range(info: Estimator) -> str:
+    """The declared range, as an interval."""
+    low = "(-∞" if math.isinf(info.low) else f"[{info.low:g}"
+    high = "∞)" if math.isinf(info.high) else f"{info.high:g}]"
+    return f"{low}, {high}"
 
 
 def _notes(assessment: Assessment) -> list[str]:

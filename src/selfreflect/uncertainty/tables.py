@@ -32,12 +32,11 @@ def value_table(assessment: Assessment) -> Table:
         if values:
             numbers = (fmean(values), min(values), max(values))
         direction = "confidence" if info.confidence else "uncertainty"
-        rows.append((name, direction, info.unit, _range(info), len(values), *numbers, info.variant))
+        rows.append((name, direction, f"{info.unit} {_range(info)}", len(values), *numbers, info.variant))
     columns = (
         Column("estimator"),
         Column("higher is more"),
-        Column("unit"),
-        Column("range"),
+        Column("unit, range"),
         Column("n", "d"),
         Column("mean", ".3f"),
         Column("lowest", ".3f"),

@@ -147,6 +147,8 @@ def test_no_secret_is_in_any_file_output_or_log(
     caplog.set_level(logging.DEBUG)
     with FaultServer(tattle) as server:
         url = secretive(server)
+        for name in "ab":  # a directory that was there before is kept when a server refuses the run
+            (folder / name).mkdir(parents=True)
         outcomes = [
             process(*command(folder / "a", server.url, asked, "--max-connections", 1)),
             run(*command(folder / "a", server.url, asked, "--max-connections", 1)),

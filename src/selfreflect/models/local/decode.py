@@ -149,20 +149,21 @@ def choose(logits: torch.Tensor, sampling: Sampling, sources: Sequence[torch.Gen
     probs = torch.softmax(logits.float() / sampling.temperature, dim=-1)
     if sampling.top_k or sampling.top_p < 1 or sampling.min_p > 0:
         probs = _filtered(probs, sampling)
-    race = torch.empty_like(probs)
-    for row, source in zip(race, sources, strict=True):
-        _exponential(row, source)
-    return _argmax(probs.div_(race))
+    return _argmax(probs.div_(_exponentials(probs, sources)))
 
 
-def _exponential(row: torch.Tensor, source: torch.Generator) -> None:
-    """``row.exponential_(generator=source)``, with the same numbers. On a CPU torch takes one logarithm at a
-    time for it; a whole row of them is several times as fast."""
-    if row.device.type != "cpu":
-        row.exponential_(generator=source)
-        return
-    uniform = torch.empty_like(row, dtype=torch.float64).uniform_(generator=source)
-    row.copy_(uniform.neg_().log1p_().neg_().clamp_min_(2.0**-54))
+def _exponentials(probs: torch.Tensor, sources: Sequence[torch.Generator]) -> torch.Tensor:
+    """A row of ``exponential_(generator=source)`` for each source, with the same numbers. On a CPU torch
+    takes one logarithm at a time for it; all rows at once are several times as fast."""
+    if probs.device.type != "cpu":
+        race = torch.empty_like(probs)
+        for row, source in zip(race, sources, strict=True):
+            row.exponential_(generator=source)
+        return race
+    uniform = torch.empty_like(probs, dtype=torch.float64)
+    for row, source in zip(uniform, sources, strict=True):
+        row.uniform_(generator=source)
+    return uniform.neg_().log1p_().neg_().clamp_min_(2.0**-54).to(probs.dtype)
 
 
 def _argmax(rows: torch.Tensor) -> torch.Tensor:

@@ -95,8 +95,16 @@ def _run_questions(source: str, gold: str) -> list[AnsweredQuestion]:
             continue
         right = question.metadata.get(gold, question.gold if gold == GOLD else ())
         texts = tuple(right) if isinstance(right, tuple) else (str(right),)
-        values = _measured_values(measured, question.id)
-        questions.append(AnsweredQuestion(question.id, question.text, answers.answers, texts, values=values))
+        questions.append(
+            AnsweredQuestion(
+                id=question.id,
+                text=question.text,
+                context=question.context,
+                answers=answers.answers,
+                gold=texts,
+                values=_measured_values(measured, question.id),
+            )
+        )
     if not questions:
         raise DataError(f"{source} holds no answers yet. Make some with: selfreflect answers --out {source}")
     return questions

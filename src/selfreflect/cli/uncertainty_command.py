@@ -6,7 +6,9 @@ import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Struct
 
 from selfreflect.cli import settings as o
 from selfreflect.cli.answered import (
@@ -21,8 +23,10 @@ from selfreflect.cli.answered import (
     name_list,
     read_questions,
 )
+from selfreflect.cli.asking import AskOptions, open_asker
 from selfreflect.cli.console import emit, print_table, say
-from selfreflect.cli.settings import argument, option
+from selfreflect.cli.settings import Overrides, argument, option, takes
+from selfreflect.config import Flag
 from selfreflect.errors import ConfigError, DataError
 from selfreflect.text import counted
 
@@ -31,27 +35,61 @@ if TYPE_CHECKING:
     from selfreflect.uncertainty.question import AnsweredQuestion
 
 
+class UncertaintyOptions(Struct, frozen=True, kw_only=True):
+    """What is estimated, and how it is compared with correctness."""
+
+    estimators: Annotated[
+        str | None,
+        Flag(
+            "--estimators A,B",
+            "Estimators. Those that ask a model are only used if they are named: p_true, p_true_samples, "
+            "self_evaluation, verbalized, verbalized_top4, verbalized_2s.",
+            default="all that the data allow",
+        ),
+    ] = None
+    measures: Annotated[
+        str | None,
+        Flag(
+            "--measures A,B",
+            "Measures of prediction, or all.",
+            default="auroc, aurc, prr, ece_10_left, smooth_ece, brier",
+        ),
+    ] = None
+    num_answers: Annotated[
+        int | None, Flag("--num-answers N", "Use N of each question's answers, drawn at random.")
+    ] = None
+    sizes: Annotated[
+        str | None,
+        Flag("--sizes M,M", "Also show how well the modal share is calibrated with M of the answers."),
+    ] = None
+
+
+@takes(
+    "answers",
+    only=("--revision", "--base-url"),
+    config_file=True,
+    execution=("--device", "--trust-remote-code", "--batch-size", "--max-connections", "--timeout"),
+    others={"uncertainty": UncertaintyOptions, "asking": AskOptions},
+)
 def uncertainty_command(
+    *,
     source: str = argument(
         "RUN|FILE",
         "Run directory, or JSON, JSONL, CSV, parquet or log of questions with answers; - for stdin.",
         ...,
     ),
-    estimators: str | None = option("--estimators A,B", "Estimators. [default: all that the data allow]"),
+    model: str | None = option(
+        "--model NAME",
+        "Model that estimators ask, as `run` takes it (openai:NAME on a server). [default: the one that drew "
+        "the answers of the run]",
+    ),
+    overrides: Overrides,
     gold: Gold = GOLD,
     column: o.ItemColumns = None,
     classes: Classes = None,
     class_order: Order = None,
     similarity: Similarity = None,
     correctness: str | None = option("--correctness A,B", CORRECTNESS),
-    measures: str | None = option(
-        "--measures A,B",
-        "Measures of prediction, or all. [default: auroc, aurc, prr, ece_10_left, smooth_ece, brier]",
-    ),
-    num_answers: int | None = option("--num-answers N", "Use N of each question's answers, drawn at random."),
-    sizes: str | None = option(
-        "--sizes M,M", "Also show how well the modal share is calibrated with M of the answers."
-    ),
     json: o.Json = False,
 ) -> None:
     """Estimate uncertainty from stored answers, with every method on the same answers.
@@ -59,7 +97,9 @@ def uncertainty_command(
     Where right answers or labels are known, shows how well each estimator predicts correctness, with 95 %
     intervals, beside three baselines: always the accuracy, the length of the answer, and the estimator after
     cross-fitted isotonic calibration (needs the calibrate extra). The answer that is judged is the record's
-    'response', else the most common spelling of the largest class. Needs no model, except for embedding.
+    'response', else the most common spelling of the largest class. Needs no model, except for embedding, and
+    for estimators that ask one: --model, or the model of the run. Their replies are kept in the run, or in
+    --out DIR, and nothing is asked twice.
 
     A file has questions and answers in any layout that `selfreflect convert` understands, or a "confidence"
     for each question. It may have "gold", "logprobs" (of each answer's tokens), "tokens", "aliases", "length"
@@ -67,21 +107,30 @@ def uncertainty_command(
     """
     from selfreflect.uncertainty.assess import Assessment, predictions
 
-    measure_names = _measure_names(measures)
+    options = UncertaintyOptions(**overrides.section("uncertainty"))
+    measure_names = _measure_names(options.measures)
     questions = read_questions(source, gold, column)
-    if num_answers is not None:
-        questions = _with_answers(questions, num_answers)
+    if options.num_answers is not None:
+        questions = _with_answers(questions, options.num_answers)
     method = make_method(questions, classes, class_order, similarity, correctness)
-    names = name_list(estimators) if estimators else _available(questions)
-    assessment = Assessment(questions, names, method)
+    names = name_list(options.estimators) if options.estimators else _available(questions)
+    with open_asker(source, model, overrides, _asking(names)) as asker:
+        assessment = Assessment(questions, names, method, asker)
     results = {name: predictions(assessment, name, measure_names) for name in labelled(assessment)}
-    sized = _by_size(questions, sizes, method, results)
+    sized = _by_size(questions, options.sizes, method, results)
     if json:
         _emit(assessment, results, sized)
         return
     _print(assessment, results, sized)
     if results and source != "-" and gold == GOLD and not column:
         say(f"Calibrate one: selfreflect calibrate {shlex.quote(source)} --estimator {names[0]}")
+
+
+def _asking(names: Sequence[str]) -> list[str]:
+    """The estimators that ask a model."""
+    from selfreflect.uncertainty.estimators import choose_estimators
+
+    return [name for name, estimator in choose_estimators(names).items() if estimator.needs == "model"]
 
 
 def _measure_names(text: str | None) -> list[str]:
@@ -217,4 +266,6 @@ def _prediction_line(assessment: Assessment, row: Prediction) -> dict[str, Any]:
             "source": info.source,
             "needs": info.needs,
         }
+        if info.needs == "model":
+            line["model"] = assessment.model
     return line

@@ -12,6 +12,8 @@ import numpy as np
 
 from selfreflect.errors import ConfigError, DataError, MissingExtraError
 from selfreflect.stats import Floats
+from selfreflect.uncertainty.asking.asker import Asker
+from selfreflect.uncertainty.asking.estimates import ask_estimates
 from selfreflect.uncertainty.classes import ClassRule
 from selfreflect.uncertainty.correctness import Correctness
 from selfreflect.uncertainty.estimators import ESTIMATORS, Samples, choose_estimators, estimate
@@ -49,13 +51,21 @@ class Method:
 class Assessment:
     """Estimators' values and correctness labels of some questions.
 
+    Args:
+        asker: the model that some estimators ask; without it they have no values.
+
     Raises:
         ConfigError: there is no such estimator or correctness function.
         MissingExtraError: a rule or similarity needs one.
+        BackendError: the model that is asked has stopped working.
     """
 
     def __init__(
-        self, questions: Sequence[AnsweredQuestion], estimators: Sequence[str], method: Method
+        self,
+        questions: Sequence[AnsweredQuestion],
+        estimators: Sequence[str],
+        method: Method,
+        asker: Asker | None = None,
     ) -> None:
         chosen = choose_estimators(estimators)
         similarity = make_similarity(method.similarity)
@@ -63,9 +73,17 @@ class Assessment:
         method.rule.prepare(questions)
         if any(name in ("eigv", "deg", "ecc", "sentence_sar", "sar") for name in chosen):
             prepare(similarity, (text for question in questions for text in question.answers))
+        samples = [Samples(question, method.rule, similarity) for question in questions]
+        names = [name for name, estimator in chosen.items() if estimator.needs == "model"]
+        if names:
+            judged = [one.judged_answer for one in samples]
+            questions = ask_estimates(names, questions, judged, method.rule, asker)
+            samples = [Samples(question, method.rule, similarity) for question in questions]
         self.questions = questions
         self.method = method
-        self.samples = [Samples(question, method.rule, similarity) for question in questions]
+        self.samples = samples
+        self.model = asker.model if asker is not None and names else None
+        """The model that estimators asked; None without any."""
         self.values = {
             name: [estimate(estimator, one) for one in self.samples] for name, estimator in chosen.items()
         }
@@ -78,9 +96,7 @@ class Assessment:
     @cached_property
     def answers(self) -> list[str | None]:
         """The answer of each question that is judged: its response, else its modal answer."""
-        return [
-            one.modal_answer if one.question.answer is None else one.question.answer for one in self.samples
-        ]
+        return [one.judged_answer for one in self.samples]
 
     @cached_property
     def lengths(self) -> list[float | None]:

@@ -19,9 +19,9 @@ from selfreflect.uncertainty.classes import ClassRule, Labels
 from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
 from selfreflect.uncertainty.similarity import Similarity, rouge
 
-Need = Literal["samples", "logprobs", "tokens", "confidence", "score", "information"]
+Need = Literal["samples", "logprobs", "tokens", "confidence", "score", "information", "model"]
 """What a record must hold: sampled answers, their log-probabilities, their tokens, a confidence, or what the
-judge of a run measured of its greedy answer."""
+judge of a run measured of its greedy answer. Or a model must be asked."""
 Unit = Literal["probability", "nats", "bits", "classes", "similarity", "distance", "share", "log-likelihood"]
 
 
@@ -45,6 +45,11 @@ class Samples:
             return None
         members = [np.flatnonzero(self.labels == label).tolist() for label in range(self.labels.max() + 1)]
         return self.question.answers[ordered_groups(self.question.answers, members)[0][0]]
+
+    @property
+    def judged_answer(self) -> str | None:
+        """The answer that is judged: the record's response, else the modal answer."""
+        return self.modal_answer if self.question.answer is None else self.question.answer
 
     @cached_property
     def similarities(self) -> Floats:
@@ -117,14 +122,26 @@ def _stated(one: Samples) -> float:
     return one.question.confidence
 
 
-def _stored(name: str) -> Callable[[Samples], float | NoValue]:
-    """Read a value that was measured before."""
+_NOT_MEASURED = NoValue("not_measured", "the run has no such measure of its strategy greedy")
+_NOT_ASKED = NoValue("no_model", "no model was asked: name one with --model NAME")
 
-    def read(one: Samples) -> float | NoValue:
-        message = "the run has no such measure of its strategy greedy"
-        return one.question.values.get(name, NoValue("not_measured", message))
 
-    return read
+def _stored(name: str, missing: NoValue = _NOT_MEASURED) -> Callable[[Samples], float | NoValue]:
+    """Read a value that was measured before, or asked of a model."""
+    return lambda one: one.question.values.get(name, missing)
+
+
+def _asked_of_model(name: str, meaning: str, variant: str, source: str) -> Estimator:
+    return Estimator(
+        _stored(name, _NOT_ASKED),
+        meaning,
+        variant,
+        source,
+        confidence=True,
+        unit="probability",
+        high=1,
+        needs="model",
+    )
 
 
 _GRAPH = "symmetric similarities, normalised Laplacian"
@@ -299,6 +316,42 @@ ESTIMATORS = {
         low=-math.inf,
         needs="information",
     ),
+    "p_true": _asked_of_model(
+        "p_true",
+        "how often the model calls the judged answer true",
+        "share of True in 10 replies at temperature 1, no samples shown",
+        "arXiv 2207.05221",
+    ),
+    "p_true_samples": _asked_of_model(
+        "p_true_samples",
+        "how often the model calls the judged answer true, when it sees its own samples",
+        "share of True in 10 replies at temperature 1, the first 10 samples shown",
+        "arXiv 2207.05221",
+    ),
+    "self_evaluation": _asked_of_model(
+        "self_evaluation",
+        "probability that the model states for the judged answer",
+        "the answer is shown, percent, temperature 0",
+        "arXiv 2306.13063, self-probing",
+    ),
+    "verbalized": _asked_of_model(
+        "verbalized",
+        "probability that the model states with its own answer, if that is the judged one",
+        "1S top-1, percent, temperature 0",
+        "arXiv 2305.14975",
+    ),
+    "verbalized_top4": _asked_of_model(
+        "verbalized_top4",
+        "probability that the model states for the judged answer among its 4 best guesses",
+        "1S top-4, percent, as stated (the sum may be above 1), temperature 0",
+        "arXiv 2305.14975",
+    ),
+    "verbalized_2s": _asked_of_model(
+        "verbalized_2s",
+        "probability that the model states for the judged answer, after it named its 4 best guesses",
+        "2S top-4, percent, as stated (the sum may be above 1), temperature 0",
+        "arXiv 2305.14975",
+    ),
 }
 
 
@@ -326,7 +379,7 @@ def estimate(estimator: Estimator, one: Samples) -> float | NoValue:
         if question.confidence is None:
             return NoValue("no_confidence", "the record has no confidence")
         return question.confidence
-    if estimator.needs in ("score", "information"):
+    if estimator.needs in ("score", "information", "model"):
         return estimator.compute(one)
     if estimator.needs in ("logprobs", "tokens") and question.logprobs is None:
         return NoValue("no_logprobs", "the record has no log-probabilities")

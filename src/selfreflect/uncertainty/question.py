@@ -13,7 +13,23 @@ TokenLogprobs = tuple[tuple[float, ...], ...]
 class NoValue:
     """Why an estimator has no value for a question."""
 
-    reason: Literal["too_few_samples", "no_logprobs", "no_tokens", "no_confidence", "not_measured"]
+    reason: Literal[
+        "too_few_samples",
+        "no_logprobs",
+        "no_tokens",
+        "no_confidence",
+        "not_measured",
+        "no_model",  # an estimator that asks a model, and none is named
+        "no_answer",  # there is no answer to ask about
+        "no_reply",  # the model failed or declined
+        "cut_off",  # its reply reached the limit of tokens
+        "unparsed",  # its reply is not in the form that was asked for
+        "no_number",
+        "several_numbers",
+        "ambiguous_number",
+        "out_of_range",
+        "not_guessed",  # the judged answer is none of the model's guesses
+    ]
     message: str
 
 
@@ -23,6 +39,8 @@ class AnsweredQuestion:
 
     id: str
     text: str = ""
+    context: str = ""
+    """What the model reads with the question."""
     answers: tuple[str, ...] = ()
     """Samples, in sampling order."""
     gold: tuple[str, ...] = ()

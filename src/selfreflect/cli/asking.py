@@ -1,0 +1,170 @@
+"""Ask a model about stored answers: which one, what it costs, and where its replies are kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from msgspec import Struct
+
+from selfreflect.cli.console import agree, can_ask, print_table, say, stderr
+from selfreflect.cli.progress import Watcher
+from selfreflect.config import Flag
+from selfreflect.errors import BackendError, ConfigError
+from selfreflect.models.spec import ModelSpec
+from selfreflect.render.table import Cell, Column, Table
+from selfreflect.text import counted
+
+if TYPE_CHECKING:
+    from selfreflect.cli.settings import Overrides
+    from selfreflect.config import Config, Price
+    from selfreflect.uncertainty.asking.asker import Asker, Inquiry
+
+CHARACTERS_PER_TOKEN = 4
+"""Of English prompts, roughly: the tokenizer of a server is not known."""
+
+
+class AskOptions(Struct, frozen=True, kw_only=True):
+    """Where replies are kept, and whether to ask before many are wanted."""
+
+    out: Annotated[
+        Path | None,
+        Flag(
+            "--out DIR",
+            "Keep the replies of a model that is asked here, and use those that are there.",
+            default="the run directory; for a file nothing is kept",
+        ),
+    ] = None
+    yes: Annotated[
+        bool,
+        Flag("--yes", "Do not ask before a model is asked for many replies, or for replies that cost money."),
+    ] = False
+
+
+@contextmanager
+def open_asker(
+    source: str, model: str | None, overrides: Overrides, users: Sequence[str]
+) -> Iterator[Asker | None]:
+    """Open the model that ``users``, such as estimators, ask; None without any.
+
+    It is ``model``, that of ``--config``, or the one that drew the run's answers.
+
+    Raises:
+        ConfigError: there is neither.
+    """
+    if not users:
+        yield None
+        return
+    from selfreflect.pipeline.models import ConfiguredModels, stage_model
+    from selfreflect.uncertainty.asking.asker import Asker, open_replies
+
+    options = AskOptions(**overrides.section("asking"))
+    if model is not None:
+        answers = {**overrides.section("answers"), "model": model}
+        overrides = replace(overrides, sections={**overrides.sections, "answers": answers})
+    base = {} if overrides.sets("answers", "model") else _run_model(source, users)
+    config = overrides.config(base)
+    spec = stage_model(config, overrides.execution, "answers")
+    directory = options.out if options.out is not None or source == "-" else _directory(source)
+    watcher = Watcher()
+    models = ConfiguredModels(config, overrides.execution, watcher)
+    if directory is None:
+        say("The replies are not kept; --out DIR would keep them.")
+    with nullcontext() if directory is None else open_replies(directory) as store:
+        try:
+            yield Asker(
+                spec,
+                partial(models.generator, "answers"),
+                store,
+                confirm=partial(_confirm, spec=spec, config=config, yes=options.yes),
+                progress=watcher.stage,
+            )
+        except BackendError as error:
+            kept = "" if directory is None else f" Its replies are kept in {directory}; run the same command."
+            raise BackendError(f"{error}{kept}") from None
+
+
+def _directory(source: str) -> Path | None:
+    """The run directory that a source is, if it is one."""
+    return Path(source) if Path(source).is_dir() else None
+
+
+def _run_model(source: str, users: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The settings of the model that drew a run's answers."""
+    names = ", ".join(users)
+    directory = None if source == "-" else _directory(source)
+    if directory is None:
+        raise ConfigError(f"{names}: a model is asked for that. Name it with --model NAME")
+    from selfreflect.store.run import Run
+
+    answers = Run.load(directory).manifest.config.get("answers", {})
+    if not answers.get("model"):
+        raise ConfigError(
+            f"{names}: a model is asked for that, and {directory} does not say which one drew its answers. "
+            "Name it with --model NAME"
+        )
+    return {"answers": {key: answers.get(key) for key in ("model", "revision", "base_url")}}
+
+
+def _confirm(inquiries: Sequence[Inquiry], spec: ModelSpec, config: Config, yes: bool) -> None:
+    """Show what a batch of inquiries takes, and ask at a terminal if it is long or may cost money."""
+    price = config.prices.get(spec.name)
+    print_table(cost_table(inquiries, spec.name, price), stderr)
+    reasons = _reasons(inquiries, spec, price)
+    if not reasons:
+        return
+    say("; ".join(reasons))
+    if can_ask() and not yes and not agree("Start?"):
+        say("Nothing was asked. The same command asks again; with --yes it does not.")
+        raise typer.Exit(130)
+
+
+def _reasons(inquiries: Sequence[Inquiry], spec: ModelSpec, price: Price | None) -> list[str]:
+    """Why somebody should look before the model is asked."""
+    from selfreflect.models.openai.endpoint import endpoint
+    from selfreflect.pipeline.costs import MANY_COMPLETIONS, is_own
+
+    reasons = []
+    if price is not None:
+        reasons.append("this costs money")
+    elif spec.kind == "openai" and not is_own(host := endpoint(spec.base_url).host):
+        reasons.append(f"{host} may charge for this")
+    replies = sum(inquiry.n for inquiry in inquiries)
+    if replies >= MANY_COMPLETIONS:
+        reasons.append(f"how long {counted(replies, 'reply')} take is not known yet")
+    return reasons
+
+
+def cost_table(inquiries: Sequence[Inquiry], model: str, price: Price | None) -> Table:
+    """A row for each step: requests, replies, and the tokens of prompts and, at most, of replies."""
+    requests, replies = Counter[str](), Counter[str]()
+    prompt_tokens, reply_tokens = Counter[str](), Counter[str]()
+    for inquiry in inquiries:
+        requests[inquiry.step] += 1
+        replies[inquiry.step] += inquiry.n
+        prompt_tokens[inquiry.step] += -(-inquiry.characters // CHARACTERS_PER_TOKEN)
+        reply_tokens[inquiry.step] += inquiry.n * inquiry.max_new_tokens
+    rows: list[tuple[Cell, ...]] = []
+    for step in requests:
+        counts: list[Cell] = [requests[step], replies[step], prompt_tokens[step], reply_tokens[step]]
+        if price is not None:
+            paid = prompt_tokens[step] * price.input_per_million
+            paid += reply_tokens[step] * price.output_per_million
+            counts.append(paid / 1e6)
+        rows.append((step, *counts))
+    columns = [
+        Column("asked for"),
+        Column("requests", ",d"),
+        Column("replies", ",d"),
+        Column("prompt tokens, about", ",d"),
+        Column("reply tokens, at most", ",d"),
+    ]
+    if price is not None:
+        columns.append(Column("money, at most", ",.4f"))
+    return Table(f"What {model} is asked", tuple(columns), tuple(rows))

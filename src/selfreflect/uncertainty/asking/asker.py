@@ -1,0 +1,198 @@
+"""Ask a model many short requests, and keep its replies, so that none is asked twice."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from selfreflect.models.base import Generator, Message, Refusal, Reply, Request, Sampling, as_done, seed_for
+from selfreflect.models.spec import ModelSpec
+from selfreflect.records import RETRIED, Count, FailureKind, Finish, Record, dump_line
+from selfreflect.store.journal import Journal, lock, store_errors
+from selfreflect.text import without_credentials
+from selfreflect.uncertainty.question import NoValue
+
+REPLIES = "replies.jsonl"
+"""The file of a run directory, or of ``--out``, that keeps replies."""
+
+
+class Inquiry(NamedTuple):
+    """One conversation that a model is to continue."""
+
+    step: str
+    """What it is for, such as ``p_true``."""
+    messages: tuple[Message, ...]
+    n: int = 1
+    temperature: float = 0.0
+    max_new_tokens: int = 64
+
+    @property
+    def characters(self) -> int:
+        """Length of the prompt."""
+        return sum(len(message.content) for message in self.messages)
+
+
+class ModelReplies(Record, frozen=True, kw_only=True):
+    """What a model replied to one inquiry, as it came; it is parsed anew whenever it is read."""
+
+    step: str
+    request: str
+    """Digest of the model, the conversation and the sampling. A reply to anything else is not used."""
+    model: str
+    texts: tuple[str, ...] = ()
+    finishes: tuple[Finish, ...] = ()
+    tokens: Count = 0
+    failure: FailureKind | None = None
+    message: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.texts) != len(self.finishes) or bool(self.texts) == (self.failure is not None):
+            raise ValueError("replies are either texts that each ended somehow, or a failure")
+
+    @property
+    def is_final(self) -> bool:
+        """Whether another try would give the same."""
+        return self.failure not in RETRIED
+
+
+class Counter(Protocol):
+    """Counts replies."""
+
+    def advance(self, count: int = 1, failed: int = 0) -> None: ...
+
+
+class Asker:
+    """Asks one model, and looks up what it was asked before.
+
+    Args:
+        spec: names the model; its replies are kept under its name, revision and server.
+        load: loads it, when the first inquiry has no stored reply.
+        store: where replies are kept; None keeps them for the life of this object.
+        confirm: called with the inquiries that have no stored reply, before each batch; it may raise.
+        progress: opens a display for a step and a number of inquiries.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        load: Callable[[], Generator],
+        store: Journal[ModelReplies] | None = None,
+        *,
+        confirm: Callable[[Sequence[Inquiry]], None] = lambda inquiries: None,
+        progress: Callable[[str, int], AbstractContextManager[Counter | None]] | None = None,
+    ) -> None:
+        self.model = model_name(spec)
+        self._load = load
+        self._generator: Generator | None = None
+        self._store = store
+        self._own: dict[str, ModelReplies] = {}
+        self._confirm = confirm
+        self._progress = progress or (lambda name, total: nullcontext(None))
+
+    def ask(self, inquiries: Sequence[Inquiry]) -> list[ModelReplies]:
+        """Get the replies to inquiries, in order. Equal inquiries are asked once, and each reply is on disk
+        before the next one is waited for.
+
+        Raises:
+            BackendError: the model has stopped working. What it replied before is kept.
+            StoreError: the disk refuses.
+        """
+        keys = [self._digest(inquiry) for inquiry in inquiries]
+        stored = self._own if self._store is None else self._store.records
+        missing: dict[str, Inquiry] = {}
+        for key, inquiry in zip(keys, inquiries, strict=True):
+            if key not in stored or not stored[key].is_final:
+                missing.setdefault(key, inquiry)
+        if missing:
+            self._confirm(list(missing.values()))
+            self._ask(missing)
+        return [stored[key] for key in keys]
+
+    def _ask(self, inquiries: dict[str, Inquiry]) -> None:
+        if self._generator is None:
+            self._generator = self._load()
+        digests = list(inquiries)
+        requests = [_request(digest, inquiry) for digest, inquiry in inquiries.items()]
+        steps = ", ".join(dict.fromkeys(inquiry.step for inquiry in inquiries.values()))
+        with self._progress(steps, len(requests)) as counter:
+            for index, result in as_done(self._generator, requests):
+                digest = digests[index]
+                replies = self._replies(digest, inquiries[digest], result)
+                if self._store is None:
+                    self._own[digest] = replies
+                else:
+                    self._store.append_all([replies])
+                if counter is not None:
+                    counter.advance(int(replies.failure is None), int(replies.failure is not None))
+
+    def _replies(self, digest: str, inquiry: Inquiry, result: Reply | Refusal) -> ModelReplies:
+        facts: dict[str, Any] = {"step": inquiry.step, "request": digest, "model": self.model}
+        if isinstance(result, Refusal):
+            return ModelReplies(**facts, failure=result.kind, message=result.message)
+        return ModelReplies(
+            **facts,
+            texts=tuple(completion.text for completion in result.completions),
+            finishes=tuple(completion.finish for completion in result.completions),
+            tokens=result.tokens,
+        )
+
+    def _digest(self, inquiry: Inquiry) -> str:
+        turns = [[message.role, message.content] for message in inquiry.messages]
+        line = dump_line([self.model, turns, inquiry.n, inquiry.temperature, inquiry.max_new_tokens])
+        return hashlib.sha256(line.encode()).hexdigest()[:32]
+
+
+def _request(digest: str, inquiry: Inquiry) -> Request:
+    sampling = Sampling(temperature=inquiry.temperature, max_new_tokens=inquiry.max_new_tokens)
+    return Request(messages=inquiry.messages, sampling=sampling, n=inquiry.n, seed=seed_for(0, digest))
+
+
+def model_name(spec: ModelSpec) -> str:
+    """Everything that tells a model from others, without credentials."""
+    revision = f"@{spec.revision}" if spec.revision else ""
+    place = f" at {without_credentials(spec.base_url)}" if spec.base_url else ""
+    return f"{spec.name}{revision}{place}"
+
+
+def reply_text(replies: ModelReplies) -> str | NoValue:
+    """The only text of a reply, or why there is none that is whole."""
+    if replies.failure is not None:
+        return NoValue("no_reply", f"the model gave no reply ({replies.failure}): {replies.message}")
+    finish = replies.finishes[0]
+    if finish == "length":
+        return NoValue("cut_off", "the reply was cut off at the limit of tokens")
+    if finish != "stop":
+        return NoValue("no_reply", f"the model gave no reply ({finish})")
+    return replies.texts[0]
+
+
+@contextmanager
+def open_replies(directory: Path) -> Iterator[Journal[ModelReplies]]:
+    """Open the replies of a directory for writing, under its lock, and make the directory if needed.
+
+    Raises:
+        StoreError: another process writes to it, the file is damaged, or the system refuses.
+    """
+    with ExitStack() as stack:
+        with store_errors(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            stack.callback(os.close, lock(directory / ".lock"))
+            journal = replies_journal(directory)
+            stack.callback(journal.close)
+            if journal.path.exists():
+                journal.repair()
+        yield journal
+
+
+def replies_journal(directory: Path) -> Journal[ModelReplies]:
+    """The replies of a directory, unread."""
+    return Journal(
+        directory / REPLIES,
+        ModelReplies,
+        lambda replies: replies.request,
+        lambda replies: not replies.is_final,
+    )

@@ -1,0 +1,228 @@
+"""Estimators that ask a model how sure it is: P(True), self-evaluation and verbalised confidence."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from importlib import resources
+from typing import NamedTuple
+
+from selfreflect.models.base import Message
+from selfreflect.text import fenced, fill, normalise_question, numbered
+from selfreflect.uncertainty.asking.asker import Asker, Inquiry, ModelReplies, reply_text
+from selfreflect.uncertainty.asking.parsing import (
+    StatedGuess,
+    join_guesses,
+    parse_guesses,
+    parse_probability,
+    parse_truth,
+)
+from selfreflect.uncertainty.classes import ClassRule
+from selfreflect.uncertainty.question import AnsweredQuestion, NoValue
+
+P_TRUE_REPLIES = 10
+"""Replies whose share of True is P(True): any generator gives texts, and few give probabilities of tokens."""
+SHOWN_SAMPLES = 10
+"""Samples that P(True) shows at most."""
+GUESSES = 4
+
+Guesses = tuple[StatedGuess, ...]
+Outcome = float | Guesses | NoValue
+
+
+class Subject(NamedTuple):
+    """A question and the answer that is judged."""
+
+    question: AnsweredQuestion
+    answer: str
+
+
+@dataclass(frozen=True)
+class Interview:
+    """What an estimator asks, in steps, and what it reads in the replies."""
+
+    steps: tuple[Callable[[Subject, Sequence[str]], Inquiry], ...]
+    """Each gets the replies to the steps before."""
+    read: Callable[[Sequence[ModelReplies]], Outcome]
+
+
+@cache
+def prompts() -> Mapping[str, Mapping[str, str]]:
+    """The texts of ``data/uncertainty_prompts.toml``, by estimator."""
+    file = resources.files("selfreflect") / "data" / "uncertainty_prompts.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+def quoted(text: str) -> str:
+    """Quote a text as JSON on one line, so that it cannot pass for part of a prompt."""
+    return numbered([text]).removeprefix("1. ")
+
+
+def described(question: AnsweredQuestion) -> str:
+    """The question as prompts name it, with the text that belongs to it."""
+    plain = quoted(normalise_question(question.text or question.id))
+    if not question.context:
+        return plain
+    template = prompts()["question"]["with_context"].strip()
+    return fill(template, {"question": plain, "context": fenced(question.context)})
+
+
+def user_turn(name: str, subject: Subject, text: str = "user") -> tuple[Message, ...]:
+    """The first turn of a conversation about a question and an answer."""
+    values = {
+        "question": described(subject.question),
+        "answer": quoted(subject.answer),
+        "answers": numbered(subject.question.answers[:SHOWN_SAMPLES]),
+        "k": str(GUESSES),
+    }
+    return (Message(role="user", content=fill(prompts()[name][text], values).strip()),)
+
+
+def _p_true(name: str, subject: Subject, earlier: Sequence[str]) -> Inquiry:
+    turns = user_turn(name, subject)
+    return Inquiry(name, turns, n=P_TRUE_REPLIES, temperature=1.0, max_new_tokens=8)
+
+
+def _single(name: str, subject: Subject, earlier: Sequence[str]) -> Inquiry:
+    return Inquiry(name, user_turn(name, subject), max_new_tokens=256)
+
+
+def _first_guesses(subject: Subject, earlier: Sequence[str]) -> Inquiry:
+    turns = user_turn("verbalized_2s", subject, "guesses")
+    return Inquiry("verbalized_2s, guesses", turns, max_new_tokens=256)
+
+
+def _then_probabilities(subject: Subject, earlier: Sequence[str]) -> Inquiry:
+    turns = (
+        *user_turn("verbalized_2s", subject, "guesses"),
+        Message(role="assistant", content=earlier[0]),
+        Message(role="user", content=prompts()["verbalized_2s"]["probabilities"].strip()),
+    )
+    return Inquiry("verbalized_2s, probabilities", turns, max_new_tokens=256)
+
+
+def _share_of_true(replies: Sequence[ModelReplies]) -> Outcome:
+    """The share of True among the replies that say True or False, at least half of all."""
+    [drawn] = replies
+    if drawn.failure is not None:
+        return NoValue("no_reply", f"the model gave no reply ({drawn.failure}): {drawn.message}")
+    verdicts = [parse_truth(text) for text in drawn.texts]
+    clear = [verdict for verdict in verdicts if not isinstance(verdict, NoValue)]
+    if 2 * len(clear) < len(verdicts):
+        return next(verdict for verdict in verdicts if isinstance(verdict, NoValue))
+    return sum(clear) / len(clear)
+
+
+def _parsed(parse: Callable[..., Outcome], replies: Sequence[ModelReplies]) -> Outcome:
+    texts = []
+    for reply in replies:
+        text = reply_text(reply)
+        if isinstance(text, NoValue):
+            return text
+        texts.append(text)
+    return parse(*texts)
+
+
+INTERVIEWS = {
+    "p_true": Interview((partial(_p_true, "p_true"),), _share_of_true),
+    "p_true_samples": Interview((partial(_p_true, "p_true_samples"),), _share_of_true),
+    "self_evaluation": Interview((partial(_single, "self_evaluation"),), partial(_parsed, parse_probability)),
+    "verbalized": Interview((partial(_single, "verbalized"),), partial(_parsed, parse_guesses)),
+    "verbalized_top4": Interview((partial(_single, "verbalized_top4"),), partial(_parsed, parse_guesses)),
+    "verbalized_2s": Interview((_first_guesses, _then_probabilities), partial(_parsed, join_guesses)),
+}
+"""By name of the estimator."""
+
+
+def ask_estimates(
+    names: Sequence[str],
+    questions: Sequence[AnsweredQuestion],
+    judged: Sequence[str | None],
+    rule: ClassRule,
+    asker: Asker | None,
+) -> list[AnsweredQuestion]:
+    """Ask for the estimators ``names``, and add their values to the questions.
+
+    All requests of a step are one batch, over all questions and estimators. Verbalised confidence is that of
+    the judged answer: the highest probability of the guesses in its class.
+
+    Args:
+        judged: the answer of each question that is judged; None where there is none.
+        asker: None where no model is named; then every value says so.
+
+    Raises:
+        BackendError: the model has stopped working. What it replied before is kept.
+    """
+    outcomes: list[dict[str, Outcome]] = [{} for _ in questions]
+    pending: dict[tuple[int, str], list[ModelReplies]] = {}
+    subjects: dict[int, Subject] = {}
+    for index, (question, answer) in enumerate(zip(questions, judged, strict=True)):
+        if answer is None or asker is None:
+            why = NoValue("no_model", "no model was asked: name one with --model NAME")
+            if answer is None:
+                why = NoValue("no_answer", "the record has no answer to ask about")
+            outcomes[index] = dict.fromkeys(names, why)
+            continue
+        subjects[index] = Subject(question, answer)
+        pending |= {(index, name): [] for name in names}
+    for step in range(max((len(INTERVIEWS[name].steps) for name in names), default=0)):
+        if asker is not None:
+            _take_step(step, pending, subjects, asker)
+    for (index, name), replies in pending.items():
+        outcomes[index][name] = INTERVIEWS[name].read(replies)
+    return _with_values(questions, outcomes, subjects, rule)
+
+
+def _take_step(
+    step: int,
+    pending: Mapping[tuple[int, str], list[ModelReplies]],
+    subjects: Mapping[int, Subject],
+    asker: Asker,
+) -> None:
+    """Ask one step of every estimator that has so many, where all steps before have replies."""
+    places, inquiries = [], []
+    for (index, name), replies in pending.items():
+        steps = INTERVIEWS[name].steps
+        texts = [reply_text(reply) for reply in replies]
+        whole = [text for text in texts if not isinstance(text, NoValue)]
+        if step < len(steps) and len(whole) == len(texts):
+            places.append((index, name))
+            inquiries.append(steps[step](subjects[index], whole))
+    for place, reply in zip(places, asker.ask(inquiries), strict=True):
+        pending[place].append(reply)
+
+
+def _with_values(
+    questions: Sequence[AnsweredQuestion],
+    outcomes: Sequence[Mapping[str, Outcome]],
+    subjects: Mapping[int, Subject],
+    rule: ClassRule,
+) -> list[AnsweredQuestion]:
+    """The questions with values, where guesses became the confidence in the judged answer."""
+    listed: dict[tuple[int, str], AnsweredQuestion] = {}
+    for index, of_question in enumerate(outcomes):
+        for name, outcome in of_question.items():
+            if isinstance(outcome, tuple):
+                texts = (subjects[index].answer, *(guess.text for guess in outcome))
+                listed[index, name] = replace(questions[index], answers=texts)
+    rule.prepare(list(listed.values()))
+    results = []
+    for index, (question, of_question) in enumerate(zip(questions, outcomes, strict=True)):
+        values = dict(question.values)
+        for name, outcome in of_question.items():
+            if isinstance(outcome, tuple):
+                values[name] = _of_judged(outcome, rule(listed[index, name]).tolist())
+            else:
+                values[name] = outcome
+        results.append(replace(question, values=values))
+    return results
+
+
+def _of_judged(guesses: Guesses, classes: Sequence[int]) -> float | NoValue:
+    """The highest probability of the guesses that are in the class of the judged answer, the first one."""
+    own = [
+        guess.probability for guess, label in zip(guesses, classes[1:], strict=True) if label == classes[0]
+    ]
+    return max(own) if own else NoValue("not_guessed", "the judged answer is none of the model's guesses")

@@ -1,0 +1,129 @@
+"""Read what a model says of its confidence.
+
+What cannot be read is a :class:`NoValue` with a reason; nothing is clamped, averaged or guessed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from selfreflect.errors import excerpt
+from selfreflect.uncertainty.question import NoValue
+
+_NUMBER = r"\d+(?:[.,]\d+)*"
+_WORD_END = r"(?![\w]|[.,]\d)"
+_PERCENT = re.compile(rf"(-?\b{_NUMBER})\s*(?:%|per\s?cent\b)", re.IGNORECASE)
+_FRACTION = re.compile(
+    rf"(-?\b{_NUMBER})\s*(?:/|\bout\s+of\b|\bin\b)\s*({_NUMBER}){_WORD_END}", re.IGNORECASE
+)
+_RANGE = re.compile(
+    rf"\b{_NUMBER}\s*%?\s*(?:[-–—]|to|and)\s*{_NUMBER}\s*(?:%|per\s?cent\b)",
+    re.IGNORECASE,
+)
+_PLAIN = re.compile(rf"(?<![\w.,])(-?(?:{_NUMBER}|\.\d+)){_WORD_END}")
+_LEADING_MARK = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):])\s+")
+_NUMBERED = re.compile(r"^\s*\(?(\d{1,2})[.):]\s+(\S.*)$")
+_TRUTH = re.compile(r"\W*(true|false)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class StatedGuess:
+    """An answer that a model names, with the probability that it gives to it."""
+
+    text: str
+    probability: float
+
+
+def parse_probability(text: str) -> float | NoValue:
+    """Read one probability: ``85%``, ``85 percent``, ``0.85``, ``17/20``, ``8 out of 10``, or ``85``.
+
+    Percentages and fractions count before other numbers, and the same value said twice is one. A whole number
+    from 2 to 100 is a percentage, and one with a decimal point up to 1 is a probability. A plain ``1`` or
+    ``1.5`` is refused, because it may be either; so are several different values, and values outside [0, 1].
+    """
+    if _RANGE.search(text):
+        return NoValue("several_numbers", f"a range of numbers in {excerpt(text, 80)}")
+    marked = [_number(match) / 100 for match in _PERCENT.findall(text)]
+    for part, whole in _FRACTION.findall(_PERCENT.sub(" ", text)):
+        if not _number(whole):
+            return NoValue("out_of_range", f"a fraction of nothing in {excerpt(text, 80)}")
+        marked.append(_number(part) / _number(whole))
+    values: list[float] = marked
+    if not marked:
+        written = _PLAIN.findall(text)
+        if any(one == "1" or 1 < _number(one) < 2 for one in written):
+            return NoValue("ambiguous_number", f"percent or not, in {excerpt(text, 80)}")
+        values = [_plain(one) for one in written]
+    distinct = sorted({round(value, 12) for value in values})
+    if not distinct:
+        return NoValue("no_number", f"no probability in {excerpt(text, 80)}")
+    if len(distinct) > 1:
+        return NoValue("several_numbers", f"{len(distinct)} different numbers in {excerpt(text, 80)}")
+    if not 0 <= distinct[0] <= 1:
+        return NoValue("out_of_range", f"no probability between 0 and 1 in {excerpt(text, 80)}")
+    return distinct[0]
+
+
+def _plain(written: str) -> float:
+    """A number without a mark: with a decimal point and up to 1 a probability, else percent."""
+    value = _number(written)
+    is_decimal = not written.lstrip("-").isdecimal()
+    return value if is_decimal and abs(value) <= 1 else value / 100
+
+
+def _number(written: str) -> float:
+    """A decimal comma is a point; commas before three digits each separate thousands."""
+    if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", written) and not written.lstrip("-").startswith("0,"):
+        return float(written.replace(",", ""))
+    whole, *rest = re.split("[.,]", written)
+    return float(f"{whole}.{''.join(rest)}" if rest else whole)
+
+
+def parse_guesses(text: str) -> tuple[StatedGuess, ...] | NoValue:
+    """Read lines ``guess | 35%``, with or without bullets or numbers. Other lines are ignored; a line whose
+    probability cannot be read makes the whole reply unreadable."""
+    guesses = []
+    for line in text.splitlines():
+        guess, bar, stated = line.rpartition("|")
+        guess = _LEADING_MARK.sub("", guess).strip(" \t*|")
+        if not bar or not guess:
+            continue
+        probability = parse_probability(stated)
+        if isinstance(probability, NoValue):
+            return probability
+        guesses.append(StatedGuess(guess, probability))
+    return tuple(guesses) or NoValue("unparsed", f"no line 'guess | 35%' in {excerpt(text, 80)}")
+
+
+def parse_numbered(text: str) -> tuple[str, ...] | NoValue:
+    """Read lines ``1. guess``, numbered from 1 in order. Other lines are ignored."""
+    matches = [match for line in text.splitlines() if (match := _NUMBERED.match(line))]
+    if not matches or [int(match[1]) for match in matches] != list(range(1, len(matches) + 1)):
+        return NoValue("unparsed", f"no lines numbered from 1 in {excerpt(text, 80)}")
+    return tuple(match[2].strip(" \t*") for match in matches)
+
+
+def join_guesses(guesses: str, probabilities: str) -> tuple[StatedGuess, ...] | NoValue:
+    """Read a reply with guesses and the next one with their probabilities, line by line."""
+    texts, stated = parse_numbered(guesses), parse_numbered(probabilities)
+    if isinstance(texts, NoValue):
+        return texts
+    if isinstance(stated, NoValue):
+        return stated
+    if len(texts) != len(stated):
+        return NoValue("unparsed", f"probabilities for {len(stated)} of {len(texts)} guesses")
+    joined = []
+    for text, line in zip(texts, stated, strict=True):
+        probability = parse_probability(line)
+        if isinstance(probability, NoValue):
+            return probability
+        joined.append(StatedGuess(text, probability))
+    return tuple(joined)
+
+
+def parse_truth(text: str) -> bool | NoValue:
+    """Read a reply that begins with True or False."""
+    match = _TRUTH.match(text)
+    if match is None:
+        return NoValue("unparsed", f"neither True nor False: {excerpt(text, 80)}")
+    return match[1].lower() == "true"

@@ -1,0 +1,112 @@
+"""`selfreflect uncertainty` asks a model about stored answers: over a socket, once, and after a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from command import COMMAND, environment, run, written
+from fault_server import Action, Call, FaultServer, chat, choice, status
+from finished_run import write_run
+
+from selfreflect.uncertainty.asking.asker import REPLIES
+
+QUESTIONS = [
+    {
+        "id": f"q{number}",
+        "question": f"Number {number}",
+        "answers": ["Paris", "Lyon", "Paris"],
+        "gold": "Paris",
+    }
+    for number in range(6)
+]
+
+
+def replies(call: Call) -> Action:
+    text = call.body["messages"][-1]["content"]
+    said = "True" if "True or False" in text else "80%"
+    return chat(*[choice(said) for _ in range(call.n)])
+
+
+def asking(path: Path, server: FaultServer, *arguments: object) -> list[object]:
+    model = ["--model", "openai:tiny", "--base-url", server.url]
+    return ["uncertainty", path, "--estimators", "p_true,self_evaluation", *model, *arguments]
+
+
+def test_a_served_model_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SELFREFLECT_API_KEY", "secret-key")
+    path, out = written(tmp_path / "a.json", QUESTIONS), tmp_path / "kept"
+    with FaultServer(replies) as server:
+        first = run(*asking(path, server, "--out", out, "--json"))
+        assert first.code == 0, first.stderr
+        assert len(server.calls) == 12
+        assert run(*asking(path, server, "--out", out, "--json")).stdout == first.stdout
+        assert len(server.calls) == 12
+    line = first.json[0]
+    assert line["values"] == {"p_true": 1.0, "self_evaluation": 0.8}
+    rows = {row["estimator"]: row for row in first.json if "estimator" in row}
+    assert rows["p_true"]["model"] == f"openai:tiny at {server.url}"
+    assert (rows["p_true"]["needs"], rows["p_true"]["range"]) == ("model", [0, 1])
+    assert "p_true 6 60" in first.said  # requests and replies, before they are asked for
+    assert "secret-key" not in (out / REPLIES).read_text()
+
+
+def test_a_run_keeps_the_replies_of_its_own_model(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run", count=2)
+    outcome = run("uncertainty", path, "--estimators", "p_true")
+    assert (outcome.code, "does not say which one drew its answers" in outcome.said) == (2, True)
+    with FaultServer(replies) as server:
+        manifest = json.loads((path / "manifest.json").read_text())
+        manifest["config"]["answers"] = {"model": "openai:tiny", "base_url": server.url}
+        (path / "manifest.json").write_text(json.dumps(manifest))
+        outcome = run("uncertainty", path, "--estimators", "p_true", "--json")
+        assert outcome.json[0]["values"] == {"p_true": 1.0}
+        assert len((path / REPLIES).read_text().splitlines()) == len(server.calls) == 2
+    assert run("report", path).code == 0
+
+
+def test_a_file_needs_a_model_and_that_is_said(tmp_path: Path) -> None:
+    outcome = run("uncertainty", written(tmp_path / "a.json", QUESTIONS), "--estimators", "p_true")
+    assert (outcome.code, "Name it with --model NAME" in outcome.said) == (2, True)
+
+
+def test_a_server_that_fails_leaves_reasons_and_no_number(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.json", QUESTIONS)
+    with FaultServer(lambda call: chat(choice(None, "content_filter"))) as server:
+        outcome = run(*asking(path, server, "--json"))
+    assert outcome.code == 0, outcome.stderr
+    assert outcome.json[0]["values"]["self_evaluation"] is None
+    assert outcome.json[0]["undefined"]["self_evaluation"]["reason"] == "no_reply"
+    with FaultServer(lambda call: status(401, "bad key")) as server:
+        outcome = run(*asking(path, server, "--out", tmp_path / "kept"))
+    assert outcome.code not in (0, 70)
+    assert "Its replies are kept in" in outcome.said
+
+
+def test_a_killed_process_loses_no_reply(tmp_path: Path) -> None:
+    path, out = written(tmp_path / "a.json", QUESTIONS), tmp_path / "kept"
+    with FaultServer(replies, delay=0.15) as server:
+        arguments = asking(path, server, "--out", out, "--max-connections", 1, "--json")
+        process = subprocess.Popen(
+            [*COMMAND, *map(str, arguments)], env=environment(), stdout=subprocess.DEVNULL
+        )
+        deadline = time.monotonic() + 60
+        while not (out / REPLIES).exists() or (out / REPLIES).read_bytes().count(b"\n") < 3:
+            assert process.poll() is None, "it ended too soon"
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        kept = (out / REPLIES).read_bytes()
+        server.calls.clear()
+        server.delay = 0.0
+        outcome = run(*arguments)
+        assert outcome.code == 0, outcome.stderr
+        assert (out / REPLIES).read_bytes().startswith(kept[: kept.rindex(b"\n")])
+        assert len(server.calls) == 12 - kept.count(b"\n")
+    assert all(line["values"]["p_true"] == 1.0 for line in outcome.json if "values" in line)

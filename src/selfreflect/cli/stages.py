@@ -26,7 +26,6 @@ from selfreflect.cli.console import (
 )
 from selfreflect.cli.progress import Watcher
 from selfreflect.cli.settings import GENERATING, JUDGING, Overrides, option, takes
-from selfreflect.cli.tracking import check_tracker, log_result
 from selfreflect.config import Config
 from selfreflect.errors import BackendError, ConfigError, excerpt
 from selfreflect.models.openai.endpoint import endpoint
@@ -178,7 +177,10 @@ def run_stages(
     An existing directory keeps its settings unless ``overrides`` change them, so that a command need not
     repeat them. Exits with 1 if failures are recorded.
     """
-    check_tracker(log)
+    if log is not None:
+        from selfreflect.cli.tracking import check_tracker
+
+        check_tracker(log)
     if stages[0] != "questions":
         Run.load(out)  # a mistyped name is an error, not a new directory
     config = overrides.config({} if intent.fresh else settings_of(out, overrides.given("scores")))
@@ -223,7 +225,10 @@ def run_stages(
         from selfreflect.cli.show import show_failures
 
         show_failures(records)
-    log_result(log, records, out)
+    if log is not None:
+        from selfreflect.cli.tracking import log_result
+
+        log_result(log, records, out)
     if not json:
         say_next_step(out, records)
     exit_with(len(records.failures))
